@@ -118,7 +118,8 @@ TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
   if (!made) GTEST_SKIP() << made.error().message;
   Ops& ops = **made;
   cuda::WideProducts& wide = static_cast<cuda::CudaOps&>(ops).wide();
-  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kMXFP4}) {
+  for (const QuantType type :
+       {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kMXFP4}) {
     const Expert gate = experts_of(ops, type, kSize, kSize, 1), up = experts_of(ops, type, kSize, kSize, 100);
     const Expert down = experts_of(ops, type, kSize, kSize, 200);
     std::vector<float> logits = random_floats(kMany * kExperts, 300);

@@ -124,6 +124,33 @@ TEST_F(CudaWide, OfAnyShapeAndBlock) {
   }
 }
 
+// FP16 reaches from 2^-24 to 65,504: each row has a power of two of its own.
+TEST_F(CudaWide, OfHalvesAreForRowsOfAnySize) {
+  constexpr int kCols = 200;
+  const Matrix m = matrix(QuantType::kF16, 150, kCols);
+  for (const int n : {70, 20}) {
+    ops_->begin_step(nullptr);
+    std::vector<float> x = random_floats(static_cast<size_t>(n) * kCols, 5);
+    const auto size_of = [](int t) { return t % 5 == 4 ? 0.0f : std::ldexp(1.0f, 60 * (t % 5) - 100); };
+    for (int t = 0; t < n; ++t)
+      for (int k = 0; k < kCols; ++k) x[static_cast<size_t>(t) * kCols + k] *= size_of(t);
+    const LinearTarget target[] = {{m.weight.get(), nullptr, ops_->new_tensor(n, m.rows)}};
+    ops_->linear(tensor_of(*ops_, x, n, kCols), target);
+    const Values got = read(*ops_, target[0].out);
+    for (int t = 0; t < n; ++t) {
+      double error = 0, size = 1e-300;
+      for (int r = 0; r < m.rows; ++r) {
+        double sum = 0;
+        for (int k = 0; k < kCols; ++k)
+          sum += static_cast<double>(m.values[static_cast<size_t>(r) * kCols + k]) *
+                 x[static_cast<size_t>(t) * kCols + k];
+        error += (got.at(t, r) - sum) * (got.at(t, r) - sum), size += sum * sum;
+      }
+      EXPECT_LT(std::sqrt(error / size), n > 64 ? 6e-4 : 2e-6) << n << " rows, row " << t;
+    }
+  }
+}
+
 // Up to 64 rows, and all where bits may not depend on others, nothing is rounded.
 // What was fastest on an H200 (132 multiprocessors; bench/results/cuda-h200-2026-11-26.json, BF16 and Q4_K), or within 7 % of it. The cuts of
 // 64 rows are the 4 splits, or none, that were there beside what was chosen then.

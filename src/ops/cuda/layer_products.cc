@@ -30,7 +30,8 @@ int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int
 }
 
 bool can_stream(const WeightOnDevice& w) {
-  return stream_coding(w) != StreamCoding::kNone && w.input_order == nullptr && w.cols % 16 == 0;
+  return stream_coding(w) != StreamCoding::kNone && stream_coding(w) != StreamCoding::kF16 &&
+         w.input_order == nullptr && w.cols % 16 == 0;
 }
 bool can_stream(const LinearTarget& target) {
   return can_stream(static_cast<const CudaWeight&>(*target.weight).on_device());

@@ -58,6 +58,7 @@ bool with_constant(StreamCoding coding, Fn fn) {
   switch (coding) {
     case kNone: return fn.template operator()<kNone>();
     case kBF16: return fn.template operator()<kBF16>();
+    case kF16: return fn.template operator()<kF16>();
     case kHalf8: return fn.template operator()<kHalf8>();
     case kHalf4: return fn.template operator()<kHalf4>();
     case kWide4: return fn.template operator()<kWide4>();
@@ -78,7 +79,7 @@ bool with_kernel_of_experts(StreamCoding coding, int tokens, Fn fn) {
   });
 }
 
-bool suits(const WeightOnDevice& w) { return w.form == WeightForm::kCodes || w.form == WeightForm::kBF16; }
+bool suits(const WeightOnDevice& w) { return w.form != WeightForm::kF32; }
 
 bool alike(const WeightOnDevice& a, const WeightOnDevice& b) {
   return a.form == b.form && a.rows == b.rows && a.cols == b.cols && a.padded_cols == b.padded_cols &&
@@ -108,30 +109,45 @@ Status WideProducts::make_room(Memory& memory, size_t bytes) {
   return {};
 }
 
-// kernel: where it writes is said here.
-Status WideProducts::round(RoundToTiles kernel, int parts) {
-  const Rounded wanted = {kernel.x.data,      kernel.input_order,   kernel.sources,
-                          kernel.padded_cols, kernel.padded_tokens, parts};
+// kernel: what it reads.
+Status WideProducts::round(RoundToTiles kernel, const WeightOnDevice& w) {
+  const bool halves = w.form == WeightForm::kF16;
+  const Rounded wanted = {kernel.x.data,      kernel.input_order,   kernel.sources, halves,
+                          kernel.padded_cols, kernel.padded_tokens, kernel.n_parts};
   if (rounded_ == wanted) return {};
   begin_inputs();
-  const auto n = static_cast<size_t>(wanted.padded_tokens) * static_cast<size_t>(wanted.padded_cols);
-  const size_t tiles = size_t{2} * static_cast<size_t>(parts) * n;
-  RETURN_IF_ERROR(make_room(inputs_, tiles + (parts == 2 ? n / 32 * sizeof(float) : 0)));
+  const auto n_tokens = static_cast<size_t>(kernel.padded_tokens),
+             n = n_tokens * static_cast<size_t>(w.padded_cols);
+  const size_t tiles = size_t{2} * static_cast<size_t>(kernel.n_parts) * n;
+  const size_t n_floats = halves ? n_tokens : kernel.n_parts == 2 ? n / 32 : 0;
+  RETURN_IF_ERROR(make_room(inputs_, tiles + n_floats * sizeof(float)));
   rounded_ = wanted;
-  auto* const to = inputs_.as<std::byte>();
-  kernel.out = to, kernel.sums = parts == 2 ? reinterpret_cast<float*>(to + tiles) : nullptr;
+  kernel.out = inputs_.as<std::byte>();
+  auto* const floats = reinterpret_cast<float*>(kernel.out + tiles);
+  if (halves) {
+    device_.launch(RoundToHalfTiles{kernel, floats},
+                   Grid{kernel.padded_tokens, 1, RoundToHalfTiles::kSharedBytes});
+    return {};
+  }
+  if (kernel.n_parts == 2) kernel.sums = floats;
   constexpr int kInputs = RoundToTiles::kThreads * RoundToTiles::kPieceInputs;
   device_.launch(kernel, Grid{kernel.padded_tokens, parts_of(kernel.padded_cols, kInputs)});
   return {};
+}
+
+// Of the inputs that are rounded, what lies behind their tiles: sums, or scales of rows.
+const float* WideProducts::floats_of_inputs() const {
+  const size_t n = static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
+  return reinterpret_cast<const float*>(inputs_.as<std::byte>() +
+                                        2 * static_cast<size_t>(rounded_.parts) * n);
 }
 
 // False: there is no such kernel, or too little shared memory for it.
 template <StreamCoding Of>
 bool WideProducts::launch(const Product& product, Cut cut, int parts) {
   const auto* const inputs = inputs_.as<std::byte>();
-  const auto n_inputs =
-      static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
-  const auto* const sums = reinterpret_cast<const float*>(inputs + 2 * static_cast<size_t>(parts) * n_inputs);
+  Product scaled = product;
+  if (Of == StreamCoding::kF16) scaled.token_scales = floats_of_inputs();
   float* const split_sums = cut.splits > 1 ? split_sums_.as<float>() : nullptr;
   bool launched = false;
   const auto with = [&]<int Tokens, int Parts>() {
@@ -141,7 +157,7 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
     if (!device_.has_wgmma() && !device_.emulated() && Tokens * Parts > 64)
       return;  // WideProduct has no body there
     launched = true;
-    device_.launch(K{product, inputs, sums, rounded_.padded_tokens, split_sums, cut.splits},
+    device_.launch(K{scaled, inputs, floats_of_inputs(), rounded_.padded_tokens, split_sums, cut.splits},
                    Grid{parts_of(product.x.rows, Tokens), parts_of(product.w.rows, kOutputs) * cut.splits,
                         K::kSharedBytes});
   };
@@ -160,9 +176,12 @@ bool WideProducts::multiply(const Product& product) {
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
   const Cut cut = cut_for(product);
   const int most_tokens = parts == 2 ? 64 : 256;  // of a block
-  Status ready = round({product.x, w.input_order, nullptr, nullptr, w.padded_cols,
-                        parts_of(product.x.rows, most_tokens) * most_tokens},
-                       parts);
+  Status ready = round({.x = product.x,
+                        .input_order = w.input_order,
+                        .n_parts = parts,
+                        .padded_cols = w.padded_cols,
+                        .padded_tokens = parts_of(product.x.rows, most_tokens) * most_tokens},
+                       w);
   if (ready && cut.splits > 1)
     ready = make_room(split_sums_, static_cast<size_t>(cut.splits) * static_cast<size_t>(product.x.rows) *
                                        static_cast<size_t>(w.rows) * sizeof(float));
@@ -187,12 +206,18 @@ int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_t
 
 void WideProducts::multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first,
                                     const RowsByExpert& rows, int rows_of_expert, Rows out) {
-  const Status ready = round({rows.x, nullptr, nullptr, nullptr, first.padded_cols, rows.n_rows, rows.sources,
-                              rows.choice_weights, rows.n_active},
-                             1);
+  const Status ready = round({.x = rows.x,
+                              .n_parts = 1,
+                              .padded_cols = first.padded_cols,
+                              .padded_tokens = rows.n_rows,
+                              .sources = rows.sources,
+                              .choice_weights = rows.choice_weights,
+                              .n_active = rows.n_active},
+                             first);
   if (!ready) return device_.give_up(ready.error());
+  const float* const row_scales = first.form == WeightForm::kF16 ? floats_of_inputs() : nullptr;
   with_kernel_of_experts(stream_coding(first), rows_of_expert, [&]<class K>() {
-    device_.launch(K{experts, rows.tile_experts, inputs_.as<std::byte>(), out},
+    device_.launch(K{experts, rows.tile_experts, inputs_.as<std::byte>(), row_scales, out},
                    Grid{rows.n_rows / K::kTokens, parts_of(first.rows, kOutputs), K::kSharedBytes});
     return true;
   });

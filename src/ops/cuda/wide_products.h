@@ -57,10 +57,12 @@ class WideProducts {
   struct Rounded {
     const float* of = nullptr;
     const int32_t *input_order = nullptr, *sources = nullptr;
+    bool halves = false;
     int padded_cols = 0, padded_tokens = 0, parts = 0;
     bool operator==(const Rounded&) const = default;
   };
-  Status round(RoundToTiles kernel, int parts);
+  Status round(RoundToTiles kernel, const WeightOnDevice& w);
+  const float* floats_of_inputs() const;
   Status make_room(Memory& memory, size_t bytes);
   Cut cut_for(const Product& product) const;
   template <StreamCoding Of>

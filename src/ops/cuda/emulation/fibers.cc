@@ -287,28 +287,35 @@ void transpose_together(void* const* lanes, int) {
     *static_cast<uint32_t*>(lanes[l]) = at(2 * (l % 4), l / 4) | at(2 * (l % 4) + 1, l / 4) << 16;
 }
 
-void wgmma_together(void* const* lanes, int) {
+namespace {
+
+// value: of the bits of a number.
+template <class Value>
+void multiply_tiles(void* const* lanes, Value value) {
   const auto lane = [&](int i) { return static_cast<const WgmmaLane*>(lanes[i]); };
-  const auto half = [](uint32_t word, int which) {
-    return float_of_bits(which == 0 ? word << 16 : word & 0xffff0000u);
-  };
   float a[16][16];  // [k][row]
   for (int i = 0; i < 32; ++i)
     for (int r = 0; r < 4; ++r)
       for (int h = 0; h < 2; ++h)
-        a[8 * (r >> 1) + 2 * (i % 4) + h][i / 4 + 8 * (r & 1)] = half(lane(i)->a[r], h);
+        a[8 * (r >> 1) + 2 * (i % 4) + h][i / 4 + 8 * (r & 1)] =
+            value(static_cast<uint16_t>(lane(i)->a[r] >> 16 * h));
   const int step = lane(0)->step;
   for (int n = 0; n < lane(0)->n_columns; ++n) {
     float d[16] = {};
     for (int k = 0; k < 16; ++k) {
       uint16_t bits;
       std::memcpy(&bits, lane(0)->b + tile_piece(n, 2 * step + k / 8) + k % 8 * 2, sizeof bits);
-      const float b = bf16_to_float(bits);
+      const float b = value(bits);
       for (int m = 0; m < 16; ++m) d[m] += a[k][m] * b;
     }
     for (int m = 0; m < 16; ++m) lane(m % 8 * 4 + n % 8 / 2)->d[n / 8 * 4 + m / 8 * 2 + n % 2] += d[m];
   }
 }
+
+}  // namespace
+
+void wgmma_together(void* const* lanes, int) { multiply_tiles(lanes, bf16_to_float); }
+void wgmma_half_together(void* const* lanes, int) { multiply_tiles(lanes, half_to_float); }
 
 namespace {
 

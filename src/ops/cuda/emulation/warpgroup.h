@@ -12,21 +12,29 @@ struct WgmmaLane {
   int step, n_columns;
 };
 void wgmma_together(void* const* lanes, int n);
+void wgmma_half_together(void* const* lanes, int n);
 }  // namespace emulation
 
-template <int kN>
-void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b, int step,
-           bool adds) {
+template <int kN, TileNumbers kNumbers>
+void multiply_by_warp(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
+                      int step, bool adds) {
   if (!adds)
     for (float& sum : d) sum = 0.0f;
   emulation::WgmmaLane mine{d, a, b, step, kN};
-  t.fibers->meet_warp(t.index, &mine, emulation::wgmma_together);
+  t.fibers->meet_warp(
+      t.index, &mine,
+      kNumbers == TileNumbers::kF16 ? emulation::wgmma_half_together : emulation::wgmma_together);
 }
 template <int kN>
+void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b, int step,
+           bool adds) {
+  multiply_by_warp<kN, TileNumbers::kBF16>(t, d, a, b, step, adds);
+}
+template <int kN, TileNumbers kNumbers>
 void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::byte* b, int step, bool adds) {
   uint32_t of_a[4];
   load_fragment(t, a, step, of_a);
-  wgmma<kN>(t, d, of_a, b, step, adds);
+  multiply_by_warp<kN, kNumbers>(t, d, of_a, b, step, adds);
 }
 inline void begin_wgmma() {}
 inline void end_wgmma() {}

@@ -1,7 +1,7 @@
 // Products by four warps together (wgmma of compute capability 9.0), the second operand in shared memory; elsewhere each warp for itself
 // by mma. Warps 4i to 4i + 3 of a block are a group, whose calls they make together.
 //
-// Tiles in shared memory are rows of 64 BF16, 128 bytes, of whose pieces of 16 bytes neighbours in a column lie in other banks
+// Tiles in shared memory are rows of 64 BF16 or FP16, 128 bytes, of whose pieces of 16 bytes neighbours in a column lie in other banks
 // (tile_piece()); they begin at a multiple of 1,024 bytes.
 #pragma once
 #include "ops/cuda/kernels/thread.h"
@@ -25,7 +25,8 @@ PENSTOCK_DEVICE std::byte* first_tile(const Thread& t) {
 template <int kN>
 PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
                            int step, bool adds);
-template <int kN>
+enum class TileNumbers : uint8_t { kBF16, kF16 };
+template <int kN, TileNumbers kNumbers = TileNumbers::kBF16>
 PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
                            int step, bool adds);
 PENSTOCK_DEVICE void begin_wgmma();

@@ -61,10 +61,11 @@ struct WeightOnDevice {
   }
 };
 
-// Weights that can come through shared memory (kernels/weight_stream.h), by bits and groups: those of most files.
+// Weights that can come through shared memory (kernels/weight_stream.h, wide_product.h), by bits and groups: those of most files.
 enum class StreamCoding : uint8_t {
   kNone,
   kBF16,
+  kF16,         // by WideProduct alone
   kHalf8,       // 8 bits, 32 inputs, a scale: Q8_0
   kHalf4,       // 4 bits: Q4_0
   kWide4,       // 64 inputs: GPTQ
@@ -76,6 +77,7 @@ enum class StreamCoding : uint8_t {
 PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
   using enum StreamCoding;
   if (w.form == WeightForm::kBF16) return kBF16;
+  if (w.form == WeightForm::kF16) return kF16;
   if (w.form != WeightForm::kCodes || !w.in_steps || w.scales == ScaleForm::kFloat) return kNone;
   if (w.scales == ScaleForm::kSuper) {
     if (w.group == 16) return w.bits == 6 && !w.offsets ? kSuper6 : kNone;

@@ -135,7 +135,7 @@ class StageFiller {
     input_ = k.inputs + static_cast<int64_t>(t.x) * Tokens * kTileRowBytes + t.index * 16;
     part_bytes_ = static_cast<int64_t>(k.padded_tokens) * kTileRowBytes;
     const int last_tile = (w.rows + 15) / 16 - 1;
-    if constexpr (Of == StreamCoding::kBF16) {
+    if constexpr (K::kFloats) {
       weight_ = w.data + t.index % 8 * 16;
       for (int i = 0; i < 4; ++i) {  // beyond the last row: any, nobody looks at what becomes of it
         const int row = first + t.index / 8 + kRows * i;
@@ -168,7 +168,7 @@ class StageFiller {
       }
     }
     std::byte* const weights = stage + K::kWeightsAt;
-    if constexpr (Of == StreamCoding::kBF16) {
+    if constexpr (K::kFloats) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         t.copy_ahead(weights + tile_piece(t.index / 8 + kRows * i, t.index % 8),
@@ -271,13 +271,15 @@ PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) c
     const std::byte* const stage = stages + unit % kStages * kStageBytes;
     const std::byte* const weights = stage + kWeightsAt;
     const bool later = unit > begin;
-    if constexpr (Of == StreamCoding::kBF16) {
+    if constexpr (kFloats) {
+      constexpr TileNumbers kNumbers = Of == StreamCoding::kF16 ? TileNumbers::kF16 : TileNumbers::kBF16;
       const std::byte* const rows = weights + t.shuffle(t.warp(), 0) / 4 * 64 * kTileRowBytes;
       begin_wgmma();
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
-        if constexpr (Parts == 2) wgmma<Tokens>(t, total, rows, stage + kPartBytes, s, later || s > 0);
-        wgmma<Tokens>(t, total, rows, stage, s, Parts == 2 || later || s > 0);
+        if constexpr (Parts == 2)
+          wgmma<Tokens, kNumbers>(t, total, rows, stage + kPartBytes, s, later || s > 0);
+        wgmma<Tokens, kNumbers>(t, total, rows, stage, s, Parts == 2 || later || s > 0);
       }
       end_wgmma();
       wait_for_wgmma<1>();
@@ -328,7 +330,8 @@ PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) c
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         if (8 * n + j >= n_left) continue;
-        const float sum = total[4 * n + 2 * half + j];
+        float sum = total[4 * n + 2 * half + j];
+        if constexpr (Of == StreamCoding::kF16) sum *= token_scales[first_token + 8 * n + j];
         at[j * stride] = sum + add;
       }
     }

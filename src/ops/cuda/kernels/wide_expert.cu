@@ -7,7 +7,7 @@ PENSTOCK_BODY void WideExpertProduct<Tokens, Of>::operator()(const Thread& t) co
   const int expert = tile_experts[t.x * (Tokens / ExpertProduct::kTokens)];
   if (expert < 0 || t.y * One::kOutputs >= experts[expert].weight.rows) return;
   const Product product = {
-      experts[expert].weight, {nullptr, 0, out.rows, 0}, out, experts[expert].bias, nullptr};
+      experts[expert].weight, {nullptr, 0, out.rows, 0}, out, experts[expert].bias, row_scales};
   One{product, inputs, nullptr, out.rows, nullptr, 1}(t);
 }
 
@@ -16,6 +16,7 @@ PENSTOCK_BODY void WideExpertProduct<Tokens, Of>::operator()(const Thread& t) co
   PENSTOCK_KERNEL(WideExpertProduct<128, StreamCoding::Of>)
 PENSTOCK_WIDE_EXPERT(kNone)
 PENSTOCK_WIDE_EXPERT(kBF16)
+PENSTOCK_WIDE_EXPERT(kF16)
 PENSTOCK_WIDE_EXPERT(kHalf8)
 PENSTOCK_WIDE_EXPERT(kHalf4)
 PENSTOCK_WIDE_EXPERT(kWide4)

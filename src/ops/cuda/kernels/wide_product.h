@@ -4,7 +4,7 @@
 
 namespace penstock::cuda {
 
-// Rows of x as WideProduct reads them, in the order of the weight's columns, zeros behind the ends: rounded to BF16, and with `sums` what that
+// Rows of x as WideProduct reads them, in the order of the weight's columns, zeros behind the ends: rounded to BF16, of two parts what that
 // leaves, rounded too, and sums of 32 inputs each. out is [padded_cols / 64][1 or 2 parts][padded_tokens] rows of a tile
 // (kernels/warpgroup.h), sums [padded_cols / 32][padded_tokens]. Grid::x = padded_tokens, Grid::y = parts of kThreads pieces.
 struct RoundToTiles {
@@ -12,7 +12,8 @@ struct RoundToTiles {
   Rows x;
   const int32_t* input_order;  // or null
   std::byte* out;
-  float* sums;  // or null
+  int n_parts;
+  float* sums;  // of two parts, or null
   int padded_cols, padded_tokens;
   // Of rows by expert (kernels/moe.h), padded_tokens of them: the choice that a row is for, of which each token has n_active, and what the token's
   // row is multiplied by, or null. Null: rows of x as they are.
@@ -22,17 +23,27 @@ struct RoundToTiles {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// The same of FP16: a row is divided by a power of two, kept in row_scales [padded_tokens], after which its largest value is from 2^14 to 2^15. Of
+// two parts nothing is rounded that BF16 would not round. Grid::x = padded_tokens.
+struct RoundToHalfTiles {
+  static constexpr int kThreads = 256, kSharedBytes = 4 * kThreads / 32;
+  RoundToTiles to;  // without sums
+  float* row_scales;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 // By wgmma, sums are F32. Of one part x, and what codes stand for, are rounded to BF16; of two nothing is rounded that MmaProduct does not
-// round. Grid::x = parts of kTokens rows of x, Grid::y = splits of parts of kOutputs outputs, so that blocks which share weights
+// round. FP16 weights take inputs of FP16; token_scales are the rows'. Grid::x = parts of kTokens rows of x, Grid::y = splits of parts of kOutputs outputs, so that blocks which share weights
 // run side by side. Of: what stream_coding() says of w; kNone: any codes.
 template <int Tokens, StreamCoding Of, int Parts>
 struct WideProduct : Product {
   static constexpr int kThreads = 256, kTokens = Tokens, kOutputs = 128;
-  static constexpr bool kFolds = Parts == 2 && Of != StreamCoding::kBF16 && Of != StreamCoding::kNone;
+  static constexpr bool kFloats = Of == StreamCoding::kBF16 || Of == StreamCoding::kF16;
+  static constexpr bool kFolds = Parts == 2 && !kFloats && Of != StreamCoding::kNone;
   // Units on their way while one is multiplied; and one that wgmma may still read, but where it is waited for.
   static constexpr int kAhead = kFolds ? 4 : 2, kStages = kFolds ? 5 : 4;
   // Of a tile of 16 rows and 64 inputs, with its factors.
-  static constexpr int kTileBytes = Of == StreamCoding::kBF16     ? 2048
+  static constexpr int kTileBytes = kFloats                       ? 2048
                                     : Of == StreamCoding::kNone   ? 1536
                                     : Of == StreamCoding::kHalf8  ? 1088
                                     : Of == StreamCoding::kSuper6 ? 864
@@ -63,6 +74,7 @@ struct WideExpertProduct {
   const ExpertWeight* experts;
   const int32_t* tile_experts;  // of ExpertProduct::kTokens rows each
   const std::byte* inputs;      // of RoundToTiles
+  const float* row_scales;      // of RoundToHalfTiles, or null
   Rows out;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };

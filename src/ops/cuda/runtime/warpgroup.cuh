@@ -41,9 +41,9 @@ PENSTOCK_DEVICE uint64_t tile_part(const std::byte* tile, int step) {
     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" PENSTOCK_SUMS_##M "}, " \
     "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", adds, 1, 1, 0; }" \
     : PENSTOCK_OF_##M(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_part(b, step)), "r"(int{adds}))
-#define PENSTOCK_MULTIPLY_TILES(N, M, A, B, C) \
+#define PENSTOCK_MULTIPLY_TILES(TYPE, N, M, A, B, C) \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, %" #C ", 0; " \
-    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" PENSTOCK_SUMS_##M "}, " \
+    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" PENSTOCK_SUMS_##M "}, " \
     "%" #A ", %" #B ", adds, 1, 1, 0, 0; }" \
     : PENSTOCK_OF_##M(d, 0) : "l"(tile_part(a, step)), "l"(tile_part(b, step)), "r"(int{adds}))
 // clang-format on
@@ -57,14 +57,22 @@ PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const uint32_t (&a
   if constexpr (kN == 128) PENSTOCK_MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69);
   if constexpr (kN == 256) PENSTOCK_MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133);
 }
-template <int kN>
+template <int kN, TileNumbers kNumbers>
 PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
                            int step, bool adds) {
-  if constexpr (kN == 16) PENSTOCK_MULTIPLY_TILES(16, 8, 8, 9, 10);
-  if constexpr (kN == 32) PENSTOCK_MULTIPLY_TILES(32, 16, 16, 17, 18);
-  if constexpr (kN == 64) PENSTOCK_MULTIPLY_TILES(64, 32, 32, 33, 34);
-  if constexpr (kN == 128) PENSTOCK_MULTIPLY_TILES(128, 64, 64, 65, 66);
-  if constexpr (kN == 256) PENSTOCK_MULTIPLY_TILES(256, 128, 128, 129, 130);
+  if constexpr (kNumbers == TileNumbers::kF16) {
+    if constexpr (kN == 16) PENSTOCK_MULTIPLY_TILES(f16, 16, 8, 8, 9, 10);
+    if constexpr (kN == 32) PENSTOCK_MULTIPLY_TILES(f16, 32, 16, 16, 17, 18);
+    if constexpr (kN == 64) PENSTOCK_MULTIPLY_TILES(f16, 64, 32, 32, 33, 34);
+    if constexpr (kN == 128) PENSTOCK_MULTIPLY_TILES(f16, 128, 64, 64, 65, 66);
+    if constexpr (kN == 256) PENSTOCK_MULTIPLY_TILES(f16, 256, 128, 128, 129, 130);
+  } else {
+    if constexpr (kN == 16) PENSTOCK_MULTIPLY_TILES(bf16, 16, 8, 8, 9, 10);
+    if constexpr (kN == 32) PENSTOCK_MULTIPLY_TILES(bf16, 32, 16, 16, 17, 18);
+    if constexpr (kN == 64) PENSTOCK_MULTIPLY_TILES(bf16, 64, 32, 32, 33, 34);
+    if constexpr (kN == 128) PENSTOCK_MULTIPLY_TILES(bf16, 128, 64, 64, 65, 66);
+    if constexpr (kN == 256) PENSTOCK_MULTIPLY_TILES(bf16, 256, 128, 128, 129, 130);
+  }
 }
 #undef PENSTOCK_MULTIPLY
 #undef PENSTOCK_MULTIPLY_TILES
@@ -78,9 +86,9 @@ PENSTOCK_DEVICE void show_wgmma() { asm volatile("fence.proxy.async.shared::cta;
 
 #else
 
-template <int kN>
-PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
-                           int step, bool adds) {
+template <int kN, TileNumbers kNumbers>
+PENSTOCK_DEVICE void multiply_by_warp(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4],
+                                      const std::byte* b, int step, bool adds) {
   const int g = t.lane() / 4;
 #pragma unroll
   for (int n = 0; n < kN / 8; ++n) {
@@ -90,16 +98,21 @@ PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (
           *reinterpret_cast<const uint32_t*>(b + tile_piece(8 * n + g, 2 * step + i) + 4 * (t.lane() % 4));
     float sums[4];
     for (int j = 0; j < 4; ++j) sums[j] = adds ? d[4 * n + j] : 0.0f;
-    t.mma(sums, a, of_b);
+    kNumbers == TileNumbers::kF16 ? t.mma_half(sums, a, of_b) : t.mma(sums, a, of_b);
     for (int j = 0; j < 4; ++j) d[4 * n + j] = sums[j];
   }
 }
 template <int kN>
+PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
+                           int step, bool adds) {
+  multiply_by_warp<kN, TileNumbers::kBF16>(t, d, a, b, step, adds);
+}
+template <int kN, TileNumbers kNumbers>
 PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
                            int step, bool adds) {
   uint32_t of_a[4];
   load_fragment(t, a, step, of_a);
-  wgmma<kN>(t, d, of_a, b, step, adds);
+  multiply_by_warp<kN, kNumbers>(t, d, of_a, b, step, adds);
 }
 PENSTOCK_DEVICE void begin_wgmma() {}
 PENSTOCK_DEVICE void end_wgmma() {}
