@@ -222,8 +222,8 @@ Result<Json> measure_wide(Visit& visit) {
   const std::vector<float> values =
       random_values(static_cast<size_t>(tokens.back()) * static_cast<size_t>(widest));
   Json all = Json::array();
-  for (const QuantType type :
-       {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ4_0, QuantType::kF8E4M3}) {
+  for (const QuantType type : {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0, QuantType::kQ4_K,
+                               QuantType::kQ4_0, QuantType::kF8E4M3}) {
     for (const Shape& shape : shapes) {
       ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kLeastBytes));
       struct Way {
