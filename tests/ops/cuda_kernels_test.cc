@@ -9,6 +9,7 @@
 
 #ifdef PENSTOCK_CUDA_EMULATION
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/limits.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
@@ -89,6 +90,16 @@ struct Brings {
     }
     t.sync_warp();
     out[t.lane()] = t.shared_as<uint32_t>()[(t.lane() + 1) % kThreads * 4];
+  }
+};
+
+struct LoadsMatrices {
+  static constexpr int kThreads = 32;
+  int offset;
+  void operator()(const Thread& t) const {
+    uint32_t to[4];
+    t.load_matrices(to, t.shared + 16 * t.lane() + offset);
+    t.load_transposed(to, t.shared + 16 * t.lane() + offset);
   }
 };
 
@@ -189,6 +200,20 @@ TEST(CudaKernels, TwoBf16HoldSixteenBits) {
       EXPECT_NEAR(part(pair.hi) + part(pair.lo), half == 0 ? x : -x, std::fabs(x) * 0x1p-16);
     }
   }
+}
+
+// Kernels that load 16 bytes at once from where a GPU would not let them, from memory or, as matrices, from shared memory.
+TEST(CudaKernels, LoadsThatAreNotAlignedAreFound) {
+  alignas(16) std::byte bytes[16 * 5] = {};
+  std::vector<uint32_t> out(ReadMemory::kThreads);
+  const auto read = [&](int offset) {
+    const auto* const from = reinterpret_cast<const FourWords*>(bytes + offset);
+    Emulated<ReadMemory>::launch({from, 4, out.data()}, {1, 1, 0});
+  };
+  read(16);
+  EXPECT_DEATH(read(4), "");
+  Emulated<LoadsMatrices>::launch({0}, {1, 1, 1024});
+  EXPECT_DEATH(Emulated<LoadsMatrices>::launch({8}, {1, 1, 1024}), "% 16 == 0");
 }
 
 TEST(CudaDevice, TooMuchMemoryIsAnOrdinaryError) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "ops/cuda/kernels/warpgroup.h"
 #include "quant/quant_type.h"
@@ -251,6 +252,13 @@ uint16_t half_at(const std::byte* row, int col) {
   return bits;
 }
 
+// A row of a matrix that is read from shared memory: of 16 bytes.
+const std::byte* row_of(const void* lane) {
+  const std::byte* const row = static_cast<const MatrixLane*>(lane)->row;
+  PENSTOCK_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0);
+  return row;
+}
+
 }  // namespace
 
 void mma_together(void* const* lanes, int) {
@@ -265,14 +273,14 @@ void mma_half_together(void* const* lanes, int) {
 }
 
 void load_together(void* const* lanes, int) {
-  const auto row = [&](int i) { return static_cast<const MatrixLane*>(lanes[i])->row; };
+  const auto row = [&](int i) { return row_of(lanes[i]); };
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < 4; ++i)
       std::memcpy(static_cast<const MatrixLane*>(lanes[l])->to + i, row(8 * i + l / 4) + 4 * (l % 4), 4);
 }
 void load_transposed_together(void* const* lanes, int) {
   const auto at = [&](int matrix, int r, int col) {
-    return uint32_t{half_at(static_cast<const MatrixLane*>(lanes[8 * matrix + r])->row, col)};
+    return uint32_t{half_at(row_of(lanes[8 * matrix + r]), col)};
   };
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < 4; ++i)
