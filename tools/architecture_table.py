@@ -18,6 +18,8 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next", "mistral4": "Mistral 4", "solar_open": "Solar Open", "dots1": "dots.llm1",
          "exaone_moe": "K-EXAONE", "hunyuan_v1_moe": "Hunyuan (experts)", "hy_v3": "Hy3", "olmoe": "OLMoE", "granite_swa": "Granite with windows (also `granitemoe_swa`)",
          "nemotron": "Nemotron 4, Minitron", "jais2": "Jais 2", "glm": "GLM-4 (9B, first)", "cwm": "CWM", "hyperclovax": "HyperCLOVA X SEED", "lfm3": "LFM3", "kimi_linear": "Kimi Linear",
+         "qwen2_vl_text": "Qwen2-VL, Qwen2.5-VL (text, also of `qwen2_vl`, `qwen2_5_vl`)", "qwen3_vl_text": "Qwen3-VL (text, also of `qwen3_vl`)",
+         "qwen3_vl_moe_text": "Qwen3-VL with experts (text, also of `qwen3_vl_moe`)",
          "qwen3_5_text": "Qwen3.5 (text, also of `qwen3_5`)", "qwen3_5_moe_text": "Qwen3.5 with experts (text, also of `qwen3_5_moe`)"}
 # Two rows of one type.
 BY_GGUF_NAME = {"gemma-embedding": "EmbeddingGemma (encoder)", "nemotron_h_moe": "Nemotron-H with experts, Nemotron 3"}

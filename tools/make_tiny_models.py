@@ -335,7 +335,8 @@ def make(name):
     plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k != "quantization_config"})
     plain._attn_implementation = "eager"
     kind = getattr(T, type(config).__name__.replace("Config", "ForCausalLM"), None) if name.startswith("mistral4") else None
-    model = (kind(plain) if kind else T.AutoModelForCausalLM.from_config(plain)).float().eval()  # which lists it not
+    auto = T.AutoModelForImageTextToText if hasattr(config, "vision_config") else T.AutoModelForCausalLM
+    model = (kind(plain) if kind else auto.from_config(plain)).float().eval()  # which lists it not
     randomize(model, name)
     path = os.path.join(OUT, name) if name != "gpt_oss_mxfp4" else os.path.join(OUT, "..", "mxfp4", "gpt_oss")
     shutil.rmtree(path, ignore_errors=True)
@@ -371,7 +372,7 @@ def make(name):
     elif arch:
         write_gguf(path + "/model.gguf", state, config, arch)
     os.chmod(path + "/model.safetensors", 0o644)
-    prompt, tokens, logits, difference = reference(model, N_PROMPT, N_STEPS, config.vocab_size)
+    prompt, tokens, logits, difference = reference(model, N_PROMPT, N_STEPS, config.get_text_config().vocab_size)
     write_golden(path + "/golden.bin", prompt, tokens, logits)
     if name == "phi3_longrope":  # within the original context the short factors hold
         write_golden(path + "/golden_short.bin", *reference(model, 6, 8, config.vocab_size)[:3])

@@ -34,6 +34,14 @@ def plain_heads(**more):
 YARN = rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=4.0, beta_slow=1.0)
 LLAMA3 = rope(500000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
+MROPE = rope(1e6, mrope_section=[1, 1, 2])
+
+
+def eye(**more):
+    """A vision tower, as small as may be."""
+    return dict(depth=1, hidden_size=8, num_heads=1, out_hidden_size=24, patch_size=2, temporal_patch_size=1, spatial_merge_size=1) | more
+
+
 SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
 # name: (config, whether llama.cpp has the same thing: then a GGUF file is written)
 MODELS = {
@@ -301,6 +309,21 @@ MODELS = {
         num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "conv"], use_sandwich_norm=False,
         use_attention_gate=False, conv_L_cache=3, conv_bias=True, attention_bias=True, tie_word_embeddings=True,
         rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e5)})), False),
+    "qwen2_5_vl": lambda: (T.Qwen2_5_VLConfig(
+        text_config=plain_heads(rope_parameters=MROPE), vision_config=eye(intermediate_size=8, fullatt_block_indexes=[0])), True),
+    "qwen2_vl": lambda: (T.Qwen2VLConfig(
+        text_config=plain_heads(tie_word_embeddings=True, rope_parameters=MROPE), tie_word_embeddings=True,
+        vision_config=dict(depth=1, embed_dim=8, hidden_size=24, num_heads=1, patch_size=2, temporal_patch_size=1, mlp_ratio=1,
+                           spatial_merge_size=1)), False),
+    "qwen3_vl": lambda: (T.Qwen3VLConfig(text_config=base(rope_parameters=MROPE), vision_config=eye(
+        intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[0])), True),
+    "qwen3_vl_moe": lambda: (T.Qwen3VLMoeConfig(
+        text_config=base(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16, rope_parameters=MROPE), vision_config=eye(
+            intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[0])), True),
+    "qwen3_vl_moe_saved": lambda: (T.Qwen3VLMoeConfig(
+        text_config=base(num_experts=4, num_experts_per_tok=1, moe_intermediate_size=16, num_key_value_heads=1,
+                         rope_parameters=MROPE), vision_config=eye(
+            intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[])), False),
     "gemma": lambda: (T.GemmaConfig(**base(num_key_value_heads=1, hidden_act="gelu", tie_word_embeddings=True)), True),
     "qwen3_moe_windows": lambda: (T.Qwen3MoeConfig(**base(
         num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=False, use_sliding_window=True,
@@ -480,6 +503,11 @@ def as_kimi_linear(state, path):
     return kimi_names(state)
 
 
+def inputs_first(state, path):
+    """Experts as Qwen3-VL's are published; transformers reads them both ways, and writes the other one."""
+    return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k else v for k, v in state.items()}
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -489,7 +517,7 @@ def said_to_be_tied(state, path):
 
 # Saved as they are published, two of them within a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied}
+         "llama_two_tables": said_to_be_tied, "qwen3_vl_moe": inputs_first}
 
 
 def with_next_token_layers(state):
@@ -749,7 +777,7 @@ def as_published(directory, to):
     config = {key: value for key, value in config.items() if value != DROP}
     json.dump(config, open(os.path.join(to, "config.json"), "w"))
     # Gemma's converter counts the vocabulary.
-    names = {f"t{i}": i for i in range(config["vocab_size"])}
+    names = {f"t{i}": i for i in range(config.get("text_config", config)["vocab_size"])}
     json.dump(dict(model=dict(type="WordPiece", vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
     state = stacked(load_file(os.path.join(directory, "model.safetensors")))
     if config["model_type"] == "kimi_linear":

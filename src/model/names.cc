@@ -140,7 +140,25 @@ std::vector<int> ba_rows(const DeltaConfig& delta) {
   return rows;
 }
 
+namespace {
+
+// Of experts whose inputs are before their outputs in some files: transformers writes what it read so the other way round.
+bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
+  for (int i = 0; i < n_layers; ++i) {
+    const std::string at = std::string(prefix) + with_index(names.layer, i);
+    const TensorInfo* wide = source.WeightSource::find(at + std::string(names.expert_gate_up));
+    const TensorInfo* narrow = source.WeightSource::find(at + std::string(names.expert_down));
+    if (wide == nullptr || narrow == nullptr || wide->shape.size() != 3 || narrow->shape.size() != 3)
+      continue;
+    return wide->shape[1] != 2 * narrow->shape[2];
+  }
+  return true;
+}
+
+}  // namespace
+
 void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
+  if (names.experts_transposed) names.experts_transposed = inputs_first(names, source, prefix, n_layers);
   const auto has = [&](std::string_view name, const char* suffix) {
     for (int i = 0; i < n_layers; ++i) {
       // Of the list: find() may encode it.

@@ -20,7 +20,7 @@ std::vector<int> rows_by_group(const ModelConfig& config);
 std::vector<int> qkvz_rows(const DeltaConfig& delta);
 std::vector<int> ba_rows(const DeltaConfig& delta);
 // Where files differ, the names that this one has: a layer's experts in one tensor or in one for each
-// (NameTable::fused_expert_down), dense feed-forwards (NameTable::other_gate).
+// (NameTable::fused_expert_down), dense feed-forwards (NameTable::other_gate); and whether inputs of experts are before outputs.
 void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers);
 // Tensors that files may have and no forward needs: cached frequencies and masks, other modalities.
 bool is_ignorable_tensor(std::string_view name);

@@ -111,7 +111,7 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.n_turning = rope.rotary_dim / 2;
     rope.rotary_dim = config.head_dim;
     if (!has_factor) rope.factor = 1.0f;
-  } else if (type != "default" && type != "dynamic") {
+  } else if (type != "default" && type != "dynamic" && type != "mrope") {  // of text it is the default
     reader.fail(
         ErrorCode::kUnsupported,
         fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn, longrope or proportional, "

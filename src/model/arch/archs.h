@@ -58,6 +58,7 @@ void read_local_rope(ConfigReader& reader, ModelConfig& config);
 // The last layers attend to the last of the others that sees as far (Gemma 3n and 4).
 void share_last_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
+void describe_qwen_vl(ConfigWriter&, const ModelConfig&);
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers scan, attend or (with one_mixer) feed forward, and the sizes of Mamba 2's scans; what is written of both.
 void read_hybrid_layers(ConfigReader& reader, ModelConfig& config);

@@ -32,6 +32,10 @@ inline constexpr std::string_view kMixtralDefaults =
     R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2})";
 inline constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kQwen3Defaults = R"({"head_dim": 128})";
+inline constexpr std::string_view kQwen2VlDefaults =
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})";
+inline constexpr std::string_view kQwen3VlDefaults = R"({"head_dim": 128, "rope_theta": 5e5})";
+inline constexpr std::string_view kQwen3VlMoeDefaults = R"({"rope_theta": 5e5})";
 inline constexpr std::string_view kMinistral3Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kSmolLm3Defaults =

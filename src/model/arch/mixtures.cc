@@ -6,6 +6,7 @@ namespace penstock {
 
 // Each in its own file.
 void configure_mixtral(ConfigReader&, ModelConfig&);
+void configure_qwen3_vl_moe(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
 void configure_qwen2_moe(ConfigReader&, ModelConfig&);
 void configure_granite_moe(ConfigReader&, ModelConfig&);
@@ -42,6 +43,7 @@ void describe_hy_v3(ConfigWriter&, const ModelConfig&);
 void describe_olmoe(ConfigWriter&, const ModelConfig&);
 void describe_granite_swa(ConfigWriter&, const ModelConfig&);
 void mixtral_names(NameTable&, const ModelConfig&);
+void qwen3_vl_moe_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
 void minimax_m2_names(NameTable&, const ModelConfig&);
@@ -63,6 +65,8 @@ void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 namespace {
 
 constexpr std::string_view kMixtral[] = {"mixtral", "MixtralForCausalLM"};
+constexpr std::string_view kQwen3VlMoe[] = {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration",
+                                            "qwen3_vl_moe"};
 constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
 constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
@@ -96,6 +100,13 @@ constexpr Architecture kMixtures[] = {
      .hf_defaults = kMixtralDefaults,
      .gguf_pairs = true},
     {.name = "qwen3moe", .hf_types = kQwen3Moe, .configure = configure_qwen3_moe, .forward = decoder_forward},
+    {.name = "qwen3vlmoe",
+     .hf_types = kQwen3VlMoe,
+     .configure = configure_qwen3_vl_moe,
+     .hf_names = qwen3_vl_moe_names,
+     .forward = decoder_forward,
+     .hf_defaults = kQwen3VlMoeDefaults,
+     .describe = describe_qwen_vl},
     {.name = "qwen2moe",
      .hf_types = kQwen2Moe,
      .configure = configure_qwen2_moe,

@@ -1,4 +1,5 @@
-// Qwen2 and 2.5 (biases on q, k and v, found as tensors), Qwen3 (a norm on every head of q and k), Qwen3-MoE.
+// Qwen2 and 2.5 (biases on q, k and v, found as tensors), Qwen3 (a norm on every head of q and k), Qwen3-MoE; and the text parts of those
+// that see, whose rope turns parts of a head by places in an image: of text all three places are the token's.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -52,6 +53,26 @@ void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   read_unlisted_windows(reader, config);
   config.qk_norm = QkNorm::kHead;
   configure_experts(reader, config);
+}
+
+// The weights of a token's experts are always divided by their sum.
+void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen3_moe(reader, config);
+  if (!reader.flag({"expert_weights_norm", "norm_topk_prob"}, true))
+    reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected true");
+  config.routing.normalize = true;
+}
+
+// As published: inputs before outputs.
+void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
+  names.expert_gate_up = "mlp.experts.gate_up_proj", names.expert_down = "mlp.experts.down_proj";
+  names.experts_transposed = true;
+}
+
+// llama.cpp wants the key, whose numbers are about images.
+void describe_qwen_vl(ConfigWriter& writer, const ModelConfig& config) {
+  const nlohmann::json two{16U, 24U, 24U, 0U}, three{24U, 20U, 20U, 0U};
+  writer.set({"rope.dimension_sections", ""}, config.arch == "qwen2vl" ? two : three);
 }
 
 void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
