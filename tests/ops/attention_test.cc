@@ -339,6 +339,7 @@ TEST_P(AttentionTest, WindowsWhoseFirstBlocksAreGone) {
         f.step({1, 1, 1});
         f.step({33, 70, 1});
         f.step({9, 1, 110});  // tokens of a chunk see pieces and tiles that others of it do not
+        // Every backend takes a tree's node to be in the chunk of its index, not of its depth: the oracle does not.
         f.step({4, 3, 1}, chunked ? std::vector<uint64_t>() : tree);
         f.step({64, 0, 1});
         f.step({1, 8, 1});
