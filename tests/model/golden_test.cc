@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -53,9 +54,13 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
+  // Or checkpoints of tools/sweep_configurations.py.
+  const char* others = std::getenv("PENSTOCK_GOLDEN_MODELS");
+  for (const auto& entry :
+       fs::directory_iterator(others != nullptr ? fs::path(others) : tests_dir() / "golden" / "models")) {
     const fs::path dir = entry.path();
-    const std::string name = dir.filename().string();
+    std::string name = dir.filename().string();
+    std::ranges::replace(name, '.', '_');
     const auto add = [&](const fs::path& golden, int max_seq_len, const std::string& suffix) {
       result.push_back({dir, golden, max_seq_len, name + suffix + "_hf"});
       if (fs::exists(dir / "model.gguf"))
