@@ -102,8 +102,14 @@ class Attention {
     result.tree_begin = n_old;
     result.tree_mask = mask;
     result.position = position;
+    if (mask != 0) hide_ancestors(result);
     if (slopes_ != nullptr) result.slope = slopes_[kv_head * group_ + row % group_];
     return result;
+  }
+
+  // A draft lies behind others of its depth, so where its window begins among drafts is told by their depth: that many ancestors are out of sight.
+  static void hide_ancestors(AttentionRow& row) {
+    for (; row.first > row.tree_begin; --row.first, --row.position) row.tree_mask &= row.tree_mask - 1;
   }
 
   int first_visible(int position) const {

@@ -45,6 +45,9 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t m
   if (sight.mask != 0) {
     sight.end = sight.tree_begin;
     for (uint64_t rest = sight.mask; rest != 0; rest >>= 1) ++sight.end;
+    // A draft lies behind others of its depth, so where its window begins among drafts is told by their depth: that many ancestors are out of
+    // sight, and positions count from there.
+    for (; sight.first > sight.tree_begin; --sight.first, --sight.position) sight.mask &= sight.mask - 1;
   } else if (k.both_ways) {
     const int last = sight.position + k.window;  // exclusive
     sight.end = k.window > 0 && last < len ? last : len;
