@@ -9,6 +9,14 @@ namespace penstock {
 
 // kI8, kF8 (E4M3): one F32 scale per token, head and of K and V.
 enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8 };
+// Of the states. kBF16: rounded to nearest even when they are written; what computes with them is F32.
+enum class StateDType : uint8_t { kF32, kBF16 };
+
+struct CacheTypes {
+  CacheTypes(KvDType of_kv, StateDType of_states = StateDType::kF32) : kv(of_kv), states(of_states) {}
+  KvDType kv;
+  StateDType states;
+};
 
 // In the place of a group's window: it holds no tokens. A block of it is what all layers with a state keep of one
 // sequence, and a sequence has one.
@@ -33,8 +41,9 @@ struct CacheSpec {
   std::vector<KvLayerSpec> layers;
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
-  // F32 values that a layer keeps of a sequence: [n_layers], or empty where no layer does. Zeros before the first token.
+  // Values that a layer keeps of a sequence: [n_layers], or empty where no layer does. Zeros before the first token.
   std::vector<int64_t> state_values;
+  StateDType state_dtype = StateDType::kF32;
 
   bool has_states() const { return !state_values.empty(); }
   // Those of tokens come first.
@@ -45,10 +54,11 @@ struct CacheSpec {
   }
   int n_groups() const { return n_token_groups() + (has_states() ? 1 : 0); }
   int state_group() const { return has_states() ? n_token_groups() : -1; }
-  // Bytes of one sequence's state in all layers.
+  int64_t state_value_bytes() const { return state_dtype == StateDType::kF32 ? 4 : 2; }
+  // Bytes of one sequence's state in a layer, and in all of them.
+  int64_t state_bytes(size_t layer) const { return state_values[layer] * state_value_bytes(); }
   int64_t state_bytes() const {
-    return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) *
-           static_cast<int64_t>(sizeof(float));
+    return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) * state_value_bytes();
   }
   // Bytes of one token in one layer: K and V, with scales for codes of 8 bits.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {

@@ -27,7 +27,7 @@ class EarlyExitDrafter : public Drafter {
         ops_(*target.ops),
         announce_(target.announce),
         guesser_(ops_, target.model->config().vocab_size),
-        batch_(model_.cache_spec({}, block_size).n_groups(), block_size) {}
+        batch_(model_.cache_spec(KvDType::kF32, block_size).n_groups(), block_size) {}
 
   const char* name() const override { return "early-exit"; }
   int max_nodes() const override { return kMaxNodes; }

@@ -2,6 +2,7 @@
 // tokens pass it; what comes out does not depend on how the tokens are cut into steps.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace penstock {
 
@@ -11,8 +12,8 @@ inline constexpr int kDeltaLanes = 16;  // features of a value head whose state 
 // [key_dim, kDeltaLanes], of which lanes beyond n_features are zero; for every token
 //   S = decay S;  S += k (beta (v - S^T k))^T;  out = S^T q.
 struct DeltaStrip {
-  float* state;
-  int key_dim, n_features, n_tokens;
+  void* state;                        // of the kernel's type
+  int key_dim, n_features, n_tokens;  // a token at least
   const float *q, *k,
       *v;  // of the first token [key_dim], [key_dim], [n_features]; the others are `stride` apart
   ptrdiff_t stride;
@@ -23,14 +24,21 @@ struct DeltaStrip {
   float skip = 0;  // state_space() alone
 };
 
+//
+// A kernel for each type of states. Those in BF16 are widened to F32 for what a token computes and gives, and rounded to
+// nearest even, which the next one reads, behind every token.
+enum class StateFormat : uint8_t { kF32, kBF16 };
+inline constexpr int kStateFormats = 2;
+
 struct RecurrenceKernels {
-  void (*delta_rule)(const DeltaStrip& strip);
+  using Kernel = void (*)(const DeltaStrip& strip);
+  Kernel delta_rule[kStateFormats];
   // The same with a decay of each key's own (Kimi Delta Attention):
   //   S = diag(decay) S;  S += k (beta (v - S^T k))^T;  out = S^T q.
-  void (*delta_rule_by_key)(const DeltaStrip& strip);
+  Kernel delta_rule_by_key[kStateFormats];
   // A scan of Mamba 2 (Dao and Gu, state space duality), on the same strips: B is the key, C the query and beta the time step;
   //   S = decay S + k (beta v)^T;  out = S^T q + skip v.
-  void (*state_space)(const DeltaStrip& strip);
+  Kernel state_space[kStateFormats];
 };
 
 }  // namespace penstock

@@ -469,9 +469,9 @@ int ModelConfig::stage_dim(int first_layer) const {
   return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer_dim;
 }
 
-CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
+CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
   CacheSpec spec;
-  spec.dtype = dtype;
+  spec.dtype = types.kv, spec.state_dtype = types.states;
   spec.block_size = block_size;
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerConfig& layer = layers[i];

@@ -241,7 +241,7 @@ struct ModelConfig {
   // Values of a token that a stage of a pipeline hands to the one that begins with this layer: the streams, and what later layers get
   // beside them.
   int stage_dim(int first_layer) const;
-  CacheSpec cache_spec(KvDType dtype, int block_size) const;
+  CacheSpec cache_spec(CacheTypes types, int block_size) const;
   int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
   int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup
 

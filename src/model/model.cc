@@ -279,8 +279,8 @@ int Model::stage_output_dim() const {
   return end < config_.n_layers ? config_.stage_dim(end) : 0;
 }
 
-CacheSpec Model::cache_spec(KvDType dtype, int block_size) const {
-  CacheSpec spec = pipeline_cache_spec(dtype, block_size);
+CacheSpec Model::cache_spec(CacheTypes types, int block_size) const {
+  CacheSpec spec = pipeline_cache_spec(types, block_size);
   const Shard::Range own = layers();
   for (int i = 0; i < config_.n_layers; ++i) {
     if (i >= own.first && i < own.first + own.count) continue;

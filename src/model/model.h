@@ -87,10 +87,10 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model
-  CacheSpec cache_spec(KvDType dtype, int block_size) const;
+  CacheSpec cache_spec(CacheTypes types, int block_size) const;
   // Of all stages of a pipeline together.
-  CacheSpec pipeline_cache_spec(KvDType dtype, int block_size) const {
-    return rank_config_.cache_spec(dtype, block_size);
+  CacheSpec pipeline_cache_spec(CacheTypes types, int block_size) const {
+    return rank_config_.cache_spec(types, block_size);
   }
   Shard::Range layers() const;  // that are computed here
   // Values of a token that the stage before gives, and that this one gives to the next; 0: there is none.

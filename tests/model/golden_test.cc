@@ -228,6 +228,22 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
   }
 }
 
+// A prompt that is one step is computed in F32 from the zeros that it begins with. Later tokens begin with what rounding left, 8
+// bits of every number: some percent of such random logits, and with experts, of which another one may be chosen, what keys and
+// values in BF16 may cost.
+TEST_P(GoldenModels, StatesInBf16AreNear) {
+  if (!model_->config().has_states()) GTEST_SKIP() << "no states";
+  const double most = model_->config().n_experts > 0 ? 0.2 : 0.05;
+  Runner runner(*model_, *ops_, 64, 16, {KvDType::kF32, StateDType::kBF16});
+  EXPECT_LE(max_difference(runner.run(0, golden_.prompt), prompt_logits()), kTolerance);
+  Rows decoded, stepwise;
+  for (const int token : golden_.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
+  const Rows golden(golden_.logits.begin() + static_cast<long>(golden_.prompt.size()), golden_.logits.end());
+  EXPECT_LE(relative_error(decoded, golden), most);
+  for (const int token : golden_.prompt) stepwise.push_back(runner.run(1, {&token, 1}).back());
+  EXPECT_LE(relative_error(stepwise, prompt_logits()), most);
+}
+
 TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
   Runner one(*model_, *ops_), all(*model_, *ops_);
   const Rows early = one.step({{0, golden_.prompt}}, {.n_layers = 1});

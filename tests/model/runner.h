@@ -21,9 +21,10 @@ using Rows = std::vector<std::vector<float>>;  // one row of logits for each tok
 
 class Runner {
  public:
-  Runner(const Model& model, Ops& ops, int n_blocks = 64, int block_size = 16, KvDType dtype = KvDType::kF32)
+  Runner(const Model& model, Ops& ops, int n_blocks = 64, int block_size = 16,
+         CacheTypes types = KvDType::kF32)
       : model_(model), ops_(ops), block_size_(block_size) {
-    const CacheSpec spec = model.cache_spec(dtype, block_size);
+    const CacheSpec spec = model.cache_spec(types, block_size);
     const std::vector<int> blocks(static_cast<size_t>(spec.n_groups()), n_blocks);
     cache_ = ops.make_cache(spec, blocks).value();
     // n_blocks is a power of two: every block once, in a scattered order, so that a mistake in slots shows.

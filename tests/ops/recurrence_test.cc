@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/half.h"
 #include "ops/ops_under_test.h"
 
 namespace penstock {
@@ -15,23 +16,37 @@ struct Sequence {
   int done = 0;
 };
 
+float rounded(float x) { return to_float(to_bfloat16(x)); }
+
+// Where states in BF16 are rounded behind every token, whatever the steps.
+bool rounds_by_token(const OpsUnderTest& ops) { return !ops.is_cpu() || ops.config.batch_invariant; }
+
 // out[t][c] = bias[c] + sum over taps of weight[k][c] * x[t - taps + 1 + k][c].
 float expected(const Sequence& sequence, int t, int c, int channels, const std::vector<float>& weight,
-               const std::vector<float>& bias) {
+               const std::vector<float>& bias, bool round_tail) {
   double sum = bias.empty() ? 0.0 : bias[c];
   const int taps = static_cast<int>(weight.size()) / channels;
   for (int k = 0; k < taps; ++k) {
     const int from = t - taps + 1 + k;
-    if (from >= 0) sum += static_cast<double>(weight[k * channels + c]) * sequence.x[from * channels + c];
+    if (from < 0) continue;
+    const float x = sequence.x[from * channels + c];
+    sum += static_cast<double>(weight[k * channels + c]) * (round_tail && from < t ? rounded(x) : x);
   }
   return static_cast<float>(sum);
 }
 
-void check_conv(Ops& ops, int channels, int taps, bool with_bias) {
+void check_conv(const OpsUnderTest& under_test, int channels, int taps, bool with_bias,
+                StateDType type = StateDType::kF32) {
+  const auto made = under_test.make();
+  Ops& ops = *made;
+  // Inputs that are rounded only where a step ends may be off by 2^-9 of themselves.
+  const bool bf16 = type == StateDType::kBF16, by_token = bf16 && rounds_by_token(under_test);
+  const float tolerance = bf16 && !by_token ? 0x1p-9f * 9 : 1e-5f;
   constexpr int kOffset = 5, kLayer = 1, kLength = 23;
   CacheSpec spec;
   spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
   spec.state_values = {3, kOffset + int64_t{taps - 1} * channels};
+  spec.state_dtype = type;
   const int n_blocks[] = {8, 4};
   const auto cache = ops.make_cache(spec, n_blocks).value();
   const std::vector<float> weight = random_floats(static_cast<size_t>(taps) * channels, 3);
@@ -44,8 +59,8 @@ void check_conv(Ops& ops, int channels, int taps, bool with_bias) {
   }
   // States of other sequences lie in the blocks before.
   for (int b = 0; b < 4; ++b) {
-    const std::vector<float> old(spec.state_bytes() / sizeof(float), 1e6f);
-    cache->write_block(1, BlockId(b), std::as_bytes(std::span(old)));
+    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});  // about 8e5
+    cache->write_block(1, BlockId(b), old);
   }
   const std::vector<std::vector<int>> steps = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
   for (const std::vector<int>& counts : steps) {
@@ -81,8 +96,9 @@ void check_conv(Ops& ops, int channels, int taps, bool with_bias) {
     const Values got = read(ops, out);
     for (size_t r = 0; r < rows.size(); ++r) {
       for (int c = 0; c < channels; ++c) {
-        const float want = expected(sequences[rows[r].first], rows[r].second, c, channels, weight, bias);
-        ASSERT_NEAR(got.at(static_cast<int>(r), c), want, 1e-5f * (1 + std::fabs(want)))
+        const float want =
+            expected(sequences[rows[r].first], rows[r].second, c, channels, weight, bias, by_token);
+        ASSERT_NEAR(got.at(static_cast<int>(r), c), want, tolerance * (1 + std::fabs(want)))
             << "sequence " << rows[r].first << " token " << rows[r].second << " channel " << c;
       }
     }
@@ -90,11 +106,12 @@ void check_conv(Ops& ops, int channels, int taps, bool with_bias) {
 }
 
 TEST_P(Recurrence, ConvolutionsGoOnWhereTheStepBeforeEnded) {
-  const auto ops = GetParam().make();
-  check_conv(*ops, 24, 3, false);
-  check_conv(*ops, 600, 4, true);  // more channels than are taken together
-  check_conv(*ops, 7, 1, true);    // without a tail
-  check_conv(*ops, 5, 9, false);   // a tail longer than most steps
+  for (const StateDType type : {StateDType::kF32, StateDType::kBF16}) {
+    check_conv(GetParam(), 24, 3, false, type);
+    check_conv(GetParam(), 600, 4, true, type);  // more channels than are taken together
+    check_conv(GetParam(), 7, 1, true, type);    // without a tail
+    check_conv(GetParam(), 5, 9, false, type);   // a tail longer than most steps
+  }
 }
 
 // One sequence's tokens, in doubles.
@@ -191,16 +208,17 @@ using StepCounts = std::vector<int>;
 // What the steps give for the tokens of all sequences, one sequence after the other.
 std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInput> sequences,
                              const std::vector<StepCounts>& steps, const std::vector<float>& rate,
-                             const std::vector<float>& bias) {
+                             const std::vector<float>& bias, StateDType type = StateDType::kF32) {
   constexpr int kOffset = 16, kLayer = 1;
   CacheSpec spec;
   spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
   spec.state_values = {16, kOffset + DeltaParams::state_values(c.n_value_heads, c.key_dim, c.value_dim)};
+  spec.state_dtype = type;
   const int n_blocks[] = {8, 4};
   const auto cache = ops.make_cache(spec, n_blocks).value();
   for (int b = 0; b < 4; ++b) {
-    const std::vector<float> old(spec.state_bytes() / sizeof(float), 1e6f);
-    cache->write_block(1, BlockId(b), std::as_bytes(std::span(old)));
+    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});  // about 8e5
+    cache->write_block(1, BlockId(b), old);
   }
   const auto packed_rate = ops.pack_vector(rate).value(), packed_bias = ops.pack_vector(bias).value();
   std::vector<std::vector<float>> results(sequences.size());
@@ -261,24 +279,34 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
   return all;
 }
 
-void check_delta(Ops& ops, const DeltaCase& c) {
-  constexpr int kLength = 23;
-  std::vector<float> rate = random_floats(c.n_value_heads, 3);
-  for (float& r : rate) r = -std::exp(r);
-  const std::vector<float> bias = random_floats(c.decays(), 4);
+constexpr int kLength = 23;
+
+struct DeltaInputs {
+  explicit DeltaInputs(const DeltaCase& c)
+      : rate(random_floats(c.n_value_heads, 3)), bias(random_floats(c.decays(), 4)) {
+    for (float& r : rate) r = -std::exp(r);
+    for (unsigned s = 0; s < 3; ++s) {
+      const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
+      sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
+                           random_floats(heads * c.decays_per_head(), 20 + s), random_floats(heads, 30 + s),
+                           BlockId(3 - s)});
+    }
+  }
+  std::vector<float> rate, bias;
   std::vector<DeltaInput> sequences;
+};
+
+const std::vector<StepCounts> kCut = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
+
+void check_delta(Ops& ops, const DeltaCase& c) {
+  const auto [rate, bias, sequences] = DeltaInputs(c);
   std::vector<double> want;
-  for (unsigned s = 0; s < 3; ++s) {
-    const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
-    sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
-                         random_floats(heads * c.decays_per_head(), 20 + s), random_floats(heads, 30 + s),
-                         BlockId(3 - s)});
+  for (const DeltaInput& sequence : sequences) {
     const auto reference = c.scan ? scan_reference : delta_reference;
-    const std::vector<double> one = reference(c, sequences.back(), kLength, rate, bias);
+    const std::vector<double> one = reference(c, sequence, kLength, rate, bias);
     want.insert(want.end(), one.begin(), one.end());
   }
-  const std::vector<StepCounts> cut = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
-  const std::vector<float> got = run_delta(ops, c, sequences, cut, rate, bias);
+  const std::vector<float> got = run_delta(ops, c, sequences, kCut, rate, bias);
   ASSERT_EQ(got.size(), want.size());
   // Keys of scans have any length.
   const double tolerance = c.scan ? 2e-5 : 2e-6;
@@ -310,6 +338,67 @@ TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
   check_delta(*ops, {3, 6, 20, 8, false, true});
   check_delta(*ops, {2, 2, 128, 64, false, true});
   check_delta(*ops, {1, 3, 3, 33, false, true});
+}
+
+// States in BF16. What is rounded behind every token is the same in any steps; otherwise a sequence that is one step is computed in
+// F32 altogether. Rounding moves a number by at most 2^-9 of it, at random, and what was forgotten of a state no longer counts: results
+// stay within 2^-8 of their size, as a whole.
+void check_bf16(const OpsUnderTest& under_test, const DeltaCase& c) {
+  const auto ops = under_test.make();
+  const auto [rate, bias, sequences] = DeltaInputs(c);
+  const auto run = [&](const std::vector<StepCounts>& steps, StateDType type) {
+    return run_delta(*ops, c, sequences, steps, rate, bias, type);
+  };
+  const std::vector<StepCounts> whole = {{kLength, kLength, kLength}}, singly(kLength, {1, 1, 1});
+  const std::vector<float> f32 = run(whole, StateDType::kF32), by_token = run(singly, StateDType::kBF16),
+                           cut = run(kCut, StateDType::kBF16);
+  EXPECT_EQ(run(whole, StateDType::kBF16), rounds_by_token(under_test) ? by_token : f32);
+  if (rounds_by_token(under_test)) {
+    EXPECT_EQ(cut, by_token);
+  }
+  for (const std::vector<float>& got : {by_token, cut}) {
+    ASSERT_EQ(got.size(), f32.size());
+    double size = 0, error = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      size += static_cast<double>(f32[i]) * f32[i];
+      error += (static_cast<double>(got[i]) - f32[i]) * (got[i] - f32[i]);
+    }
+    EXPECT_GT(error, 0);
+    EXPECT_LT(std::sqrt(error / size), 0x1p-8);
+  }
+}
+
+TEST_P(Recurrence, StatesInHalfTheBytesAreNearAndTheSameInAnySteps) {
+  check_bf16(GetParam(), {2, 4, 12, 12, false});
+  check_bf16(GetParam(), {3, 3, 20, 36, false});
+  check_bf16(GetParam(), {1, 2, 128, 128, false});
+  check_bf16(GetParam(), {3, 3, 20, 36, false, false, true});
+  check_bf16(GetParam(), {2, 2, 128, 128, false, false, true});
+  check_bf16(GetParam(), {3, 6, 20, 8, false, true});
+  check_bf16(GetParam(), {2, 2, 128, 64, false, true});
+}
+
+TEST_P(Recurrence, StatesInHalfTheBytesAreCopied) {
+  const auto ops = GetParam().make();
+  CacheSpec spec;
+  spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
+  spec.state_values = {3, 6};
+  spec.state_dtype = StateDType::kBF16;
+  const int n_blocks[] = {1, 3};
+  const auto cache = ops->make_cache(spec, n_blocks).value();
+  ASSERT_EQ(spec.block_bytes(1), 18);
+  ASSERT_EQ(cache->block_bytes(1), 18);
+  const std::vector<uint16_t> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  cache->write_block(1, BlockId(0), std::as_bytes(std::span(values)));
+  const int32_t from[] = {0, 2}, to[] = {2, 1};
+  ops->begin_step(nullptr);
+  ops->move_kv(*cache, 1, from, to);
+  ops->wait(ops->submit());
+  for (const int block : {1, 2}) {
+    std::vector<uint16_t> got(values.size());
+    cache->read_block(1, BlockId(block), std::as_writable_bytes(std::span(got)));
+    EXPECT_EQ(got, values) << block;
+  }
 }
 
 TEST_P(Recurrence, StatesAreCopiedFromBlockToBlock) {

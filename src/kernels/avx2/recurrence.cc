@@ -7,6 +7,6 @@
 
 namespace penstock {
 
-constinit const RecurrenceKernels kAvx2RecurrenceKernels = {delta_rule, delta_rule_by_key, state_space};
+constinit const RecurrenceKernels kAvx2RecurrenceKernels = kRecurrenceKernels;
 
 }  // namespace penstock

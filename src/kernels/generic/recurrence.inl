@@ -32,67 +32,104 @@ inline void for_keys(int n, Fn&& f) {
   for (; key < n; ++key) f(key, 0);
 }
 
-// S^T k, added up as the pass over the token before would have done it.
-inline F recall(const float* state, const float* k, int key_dim) {
+// How a state lies in memory, 16 lanes at a time. store() gives what is kept.
+struct F32State {
+  using Value = float;
+  static F load(const Value* at) { return Simd::load(at); }
+  static F store(Value* at, F s) {
+    Simd::store(at, s);
+    return s;
+  }
+};
+struct Bf16State {
+  using Value = uint16_t;
+  static F load(const Value* at) { return Simd::load_bf16(at); }
+  static F store(Value* at, F s) {
+    const F rounded = Simd::round_bf16(s);
+    Simd::store_bf16(at, rounded);
+    return rounded;
+  }
+};
+
+// S^T k, added up as the pass over the token before would have done it; f gives S from what is kept for a key.
+template <class State, class Fn>
+inline F recall(const typename State::Value* state, const float* k, int key_dim, Fn&& f) {
   KeySum sum;
   for_keys(key_dim, [&](int key, int i) {
-    sum.parts[i] = Simd::fma(Simd::set1(k[key]), Simd::load(state + key * kDeltaLanes), sum.parts[i]);
+    const F s = f(key, State::load(state + key * kDeltaLanes));
+    sum.parts[i] = Simd::fma(Simd::set1(k[key]), s, sum.parts[i]);
   });
   return sum.total();
 }
 
-// One pass over the state per token: it is updated, read by the token's query, and by the key of the next.
+// One pass over the state per token: it is updated, read by the token's query and, if there are more tokens, by the key of the
+// next; what that recalls is the result.
+template <class State, bool kMore>
+inline F delta_token(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
+  auto* const state = static_cast<typename State::Value*>(strip.state);
+  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride, *next = k + strip.stride;
+  const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+  const F decay = Simd::set1(strip.decay[t * strip.decay_stride]);
+  const F beta = Simd::set1(strip.beta[t * strip.beta_stride]);
+  const F delta = Simd::mul(beta, Simd::sub(v, Simd::mul(decay, recalled)));
+  KeySum out, of_next;
+  for_keys(strip.key_dim, [&](int key, int i) {
+    auto* const at = state + key * kDeltaLanes;
+    const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::mul(decay, State::load(at)));
+    const F kept = State::store(at, s);
+    out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+    if constexpr (kMore) of_next.parts[i] = Simd::fma(Simd::set1(next[key]), kept, of_next.parts[i]);
+  });
+  Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
+  return of_next.total();
+}
+
+template <class State>
 void delta_rule(const DeltaStrip& strip) {
-  F recalled = recall(strip.state, strip.k, strip.key_dim);
-  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
-    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
-    const float* next = t + 1 < strip.n_tokens ? k + strip.stride : k;
-    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
-    const F decay = Simd::set1(strip.decay[t * strip.decay_stride]);
-    const F beta = Simd::set1(strip.beta[t * strip.beta_stride]);
-    const F delta = Simd::mul(beta, Simd::sub(v, Simd::mul(decay, recalled)));
-    KeySum out, of_next;
-    for_keys(strip.key_dim, [&](int key, int i) {
-      float* const at = strip.state + key * kDeltaLanes;
-      const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::mul(decay, Simd::load(at)));
-      Simd::store(at, s);
-      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
-      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), s, of_next.parts[i]);
-    });
-    Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
-    recalled = of_next.total();
-  }
+  const auto* const state = static_cast<const typename State::Value*>(strip.state);
+  F recalled = recall<State>(state, strip.k, strip.key_dim, [](int, F s) { return s; });
+  const ptrdiff_t last = strip.n_tokens - 1;
+  for (ptrdiff_t t = 0; t < last; ++t) recalled = delta_token<State, true>(strip, t, recalled);
+  delta_token<State, false>(strip, last, recalled);
 }
 
-// The state that is kept has been multiplied by the decays of the token that reads it next, or by none behind the last.
+// Likewise; what is recalled has the decays of the token that recalls it.
+template <class State, bool kMore>
+inline F delta_token_by_key(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
+  auto* const state = static_cast<typename State::Value*>(strip.state);
+  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride, *next = k + strip.stride;
+  const float *const decay = strip.decay + t * strip.decay_stride, *next_decay = decay + strip.decay_stride;
+  const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+  const F delta = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), Simd::sub(v, recalled));
+  KeySum out, of_next;
+  for_keys(strip.key_dim, [&](int key, int i) {
+    auto* const at = state + key * kDeltaLanes;
+    const F decayed = Simd::mul(Simd::set1(decay[key]), State::load(at));
+    const F s = Simd::fma(Simd::set1(k[key]), delta, decayed);
+    const F kept = State::store(at, s);
+    out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+    if constexpr (kMore) {
+      const F of_key = Simd::mul(Simd::set1(next_decay[key]), kept);
+      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), of_key, of_next.parts[i]);
+    }
+  });
+  Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
+  return of_next.total();
+}
+
+template <class State>
 void delta_rule_by_key(const DeltaStrip& strip) {
-  for (int key = 0; key < strip.key_dim; ++key) {
-    float* const at = strip.state + key * kDeltaLanes;
-    Simd::store(at, Simd::mul(Simd::set1(strip.decay[key]), Simd::load(at)));
-  }
-  F recalled = recall(strip.state, strip.k, strip.key_dim);
-  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
-    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
-    const bool last = t + 1 == strip.n_tokens;
-    const float* next = last ? k : k + strip.stride;
-    const float* decay = strip.decay + (last ? t : t + 1) * strip.decay_stride;
-    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
-    const F delta = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), Simd::sub(v, recalled));
-    KeySum out, of_next;
-    for_keys(strip.key_dim, [&](int key, int i) {
-      float* const at = strip.state + key * kDeltaLanes;
-      const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::load(at));
-      const F decayed = last ? s : Simd::mul(Simd::set1(decay[key]), s);
-      Simd::store(at, decayed);
-      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
-      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), decayed, of_next.parts[i]);
-    });
-    Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
-    recalled = of_next.total();
-  }
+  const auto* const state = static_cast<const typename State::Value*>(strip.state);
+  F recalled = recall<State>(state, strip.k, strip.key_dim,
+                             [&](int key, F s) { return Simd::mul(Simd::set1(strip.decay[key]), s); });
+  const ptrdiff_t last = strip.n_tokens - 1;
+  for (ptrdiff_t t = 0; t < last; ++t) recalled = delta_token_by_key<State, true>(strip, t, recalled);
+  delta_token_by_key<State, false>(strip, last, recalled);
 }
 
+template <class State>
 void state_space(const DeltaStrip& strip) {
+  auto* const state = static_cast<typename State::Value*>(strip.state);
   for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
     const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
     const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
@@ -100,15 +137,21 @@ void state_space(const DeltaStrip& strip) {
     const F added = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), v);
     KeySum out;
     for_keys(strip.key_dim, [&](int key, int i) {
-      float* const at = strip.state + key * kDeltaLanes;
-      const F s = Simd::fma(Simd::set1(k[key]), added, Simd::mul(decay, Simd::load(at)));
-      Simd::store(at, s);
+      auto* const at = state + key * kDeltaLanes;
+      const F s = Simd::fma(Simd::set1(k[key]), added, Simd::mul(decay, State::load(at)));
+      State::store(at, s);
       out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
     });
     const F with_input = Simd::fma(Simd::set1(strip.skip), v, out.total());
     Simd::store_n(strip.out + t * strip.out_stride, with_input, strip.n_features);
   }
 }
+
+constexpr RecurrenceKernels kRecurrenceKernels = {
+    {delta_rule<F32State>, delta_rule<Bf16State>},
+    {delta_rule_by_key<F32State>, delta_rule_by_key<Bf16State>},
+    {state_space<F32State>, state_space<Bf16State>},
+};
 
 }  // namespace
 }  // namespace penstock

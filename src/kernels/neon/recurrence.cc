@@ -7,6 +7,6 @@
 
 namespace penstock {
 
-constinit const RecurrenceKernels kNeonRecurrenceKernels = {delta_rule, delta_rule_by_key, state_space};
+constinit const RecurrenceKernels kNeonRecurrenceKernels = kRecurrenceKernels;
 
 }  // namespace penstock

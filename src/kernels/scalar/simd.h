@@ -51,6 +51,15 @@ struct Simd {
     first = map([&](int i) { return to_float(BFloat16{p[2 * i]}); });
     second = map([&](int i) { return to_float(BFloat16{p[2 * i + 1]}); });
   }
+  static F load_bf16(const uint16_t* p) {
+    return map([&](int i) { return to_float(BFloat16{p[i]}); });
+  }
+  static F round_bf16(F x) {  // to nearest even; what arithmetic gave and is no number stays none
+    return map([&](int i) { return to_float(to_bfloat16(x.v[i])); });
+  }
+  static void store_bf16(uint16_t* p, F x) {  // of what round_bf16 gave
+    for (int i = 0; i < 16; ++i) p[i] = to_bfloat16(x.v[i]).bits;
+  }
   static uint16_t to_f16(float x) { return to_half(x).bits; }
   static uint16_t to_bf16(float x) { return to_bfloat16(x).bits; }
   static void prefetch(const void*) {}

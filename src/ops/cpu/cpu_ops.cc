@@ -305,20 +305,29 @@ void CpuOps::keep_above(Tensor x, float deviations) {
   });
 }
 
+RecurrenceContext CpuOps::recurrence(KvCache& cache) {
+  return {pool_,
+          kernels_,
+          batch_,
+          static_cast<CpuKvCache&>(cache),
+          attention_scratch_,  // no attention is under way
+          config_.batch_invariant};
+}
+
 void CpuOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) {
-  cpu_causal_conv(pool_, batch_, x, params, static_cast<CpuKvCache&>(cache), out);
+  cpu_causal_conv(recurrence(cache), x, params, out);
   clear_rows(out, batch_.n_tokens());
 }
 
 void CpuOps::state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
                          Tensor out) {
-  cpu_state_space({pool_, kernels_, batch_, static_cast<CpuKvCache&>(cache)}, {x, scratch, dt, out}, params);
+  cpu_state_space(recurrence(cache), {x, scratch, dt, out}, params);
   clear_rows(out, batch_.n_tokens());
 }
 
 void CpuOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                          Tensor out) {
-  cpu_gated_delta({pool_, kernels_, batch_, static_cast<CpuKvCache&>(cache)}, {qkv, a, b, out}, params);
+  cpu_gated_delta(recurrence(cache), {qkv, a, b, out}, params);
   clear_rows(out, batch_.n_tokens());
 }
 

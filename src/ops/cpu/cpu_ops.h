@@ -17,6 +17,8 @@
 
 namespace penstock {
 
+struct RecurrenceContext;
+
 class CpuOps final : public Ops {
  public:
   CpuOps(const KernelTable& kernels, const OpsConfig& config);
@@ -111,6 +113,7 @@ class CpuOps final : public Ops {
     const float *cos = nullptr, *sin = nullptr;
   };
   const Angles& angles(const RopeParams& rope);
+  RecurrenceContext recurrence(KvCache& cache);
   // Row `row` of a tensor.
   void norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const;
   // Every head of token t in x, by the angles of this step.

@@ -44,9 +44,9 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
     // sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
   }
-  for (const int64_t values : spec.state_values) {
+  for (size_t i = 0; i < spec.state_values.size(); ++i) {
     offsets.push_back(bytes);
-    bytes += (n_blocks[spec.state_group()] * values * int64_t{sizeof(float)} + 4095) / 4096 * 4096 + 64;
+    bytes += (n_blocks[spec.state_group()] * spec.state_bytes(i) + 4095) / 4096 * 4096 + 64;
   }
   bytes = (bytes / int64_t{kHugePage} + 1) * int64_t{kHugePage};
   const int64_t available = total_memory();
@@ -63,7 +63,7 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   cache->promised_ = PromisedMemory(memory, cache->bytes_);
   for (size_t i = 0; i < spec.layers.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
   for (size_t i = spec.layers.size(); i < offsets.size(); ++i)
-    cache->states_.push_back(reinterpret_cast<float*>(cache->memory_ + offsets[i]));
+    cache->states_.push_back(cache->memory_ + offsets[i]);
   return cache;
 }
 
@@ -93,7 +93,7 @@ void CpuKvCache::copy_states(std::span<const int32_t> from, std::span<const int3
     for (size_t i = 0; i < from.size(); ++i) {
       const int index = static_cast<int>(layer);
       if (from[i] != to[i])
-        std::copy_n(state(index, BlockId(from[i])), spec_.state_values[layer], state(index, BlockId(to[i])));
+        std::copy_n(state(index, BlockId(from[i])), spec_.state_bytes(layer), state(index, BlockId(to[i])));
     }
   }
 }

@@ -28,9 +28,9 @@ class CpuKvCache final : public KvCache {
 
   const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
-  // A layer's state, state_values of the spec.
-  float* state(int layer, BlockId block) const {
-    return states_[layer] + static_cast<int64_t>(block) * spec_.state_values[layer];
+  // A layer's state, state_values of the spec in its state_dtype.
+  std::byte* state(int layer, BlockId block) const {
+    return states_[layer] + static_cast<int64_t>(block) * spec_.state_bytes(static_cast<size_t>(layer));
   }
   // From block to block of the group of states, in this order.
   void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
@@ -66,15 +66,14 @@ class CpuKvCache final : public KvCache {
     }
     if (group != spec_.state_group()) return;
     for (size_t layer = 0; layer < states_.size(); ++layer) {
-      f(std::as_writable_bytes(
-          std::span(state(static_cast<int>(layer), block), static_cast<size_t>(spec_.state_values[layer]))));
+      f(std::span(state(static_cast<int>(layer), block), static_cast<size_t>(spec_.state_bytes(layer))));
     }
   }
 
   CacheSpec spec_;
   std::vector<int> n_blocks_;
   std::vector<Layer> layers_;
-  std::vector<float*> states_;  // [n_layers], or empty
+  std::vector<std::byte*> states_;  // [n_layers], or empty
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;
   PromisedMemory promised_;

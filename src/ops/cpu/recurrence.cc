@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "kernels/recurrence_kernels.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
@@ -14,37 +15,48 @@ namespace {
 // Channels that are convolved together: their inputs and sums stay in the first cache.
 constexpr int kChannels = 256;
 
-// Channels [first, first + n) of one sequence.
+float to_float(float value) { return value; }
+void put(float value, float& to) { to = value; }
+void put(float value, BFloat16& to) { to = to_bfloat16(value); }
+
+// Channels [first, first + n) of one sequence, whose state is of type T.
+template <class T>
 struct ConvPart {
   Tensor x, out;               // the step's tokens of the sequence
   const float *weight, *bias;  // of channel `first`; bias may be null
-  float* tail;                 // likewise; the inputs of the taps - 1 tokens before, a row each
+  T* tail;                     // likewise; the inputs of the taps - 1 tokens before, a row each
   int first, n, taps, stride;  // stride: between rows of weights and of the tail
+
+  // f(inputs of the token at t), which may be before the step's.
+  template <class F>
+  void with_input(int t, F&& f) const {
+    t >= 0 ? f(static_cast<const float*>(f32(x, t)) + first)
+           : f(static_cast<const T*>(tail) + static_cast<ptrdiff_t>(taps - 1 + t) * stride);
+  }
 };
 
-// The inputs of the token at t, which may be before the step's.
-const float* input(const ConvPart& part, int t) {
-  return t >= 0 ? f32(part.x, t) + part.first
-                : part.tail + static_cast<ptrdiff_t>(part.taps - 1 + t) * part.stride;
-}
-
-void convolve(const ConvPart& part) {
+template <class T>
+void convolve(const ConvPart<T>& part) {
   for (int t = 0; t < part.x.rows; ++t) {
     float* const to = f32(part.out, t) + part.first;
     for (int c = 0; c < part.n; ++c) to[c] = part.bias != nullptr ? part.bias[c] : 0.0f;
     for (int k = 0; k < part.taps; ++k) {
-      const float* const from = input(part, t - part.taps + 1 + k);
       const float* const weight = part.weight + static_cast<ptrdiff_t>(k) * part.stride;
-      for (int c = 0; c < part.n; ++c) to[c] += weight[c] * from[c];
+      part.with_input(t - part.taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < part.n; ++c) to[c] += weight[c] * to_float(from[c]);
+      });
     }
   }
 }
 
 // The tail after the step. Row by row from the oldest, each from one that is younger.
-void keep_tail(const ConvPart& part) {
+template <class T>
+void keep_tail(const ConvPart<T>& part) {
   for (int r = 0; r + 1 < part.taps; ++r) {
-    const float* const from = input(part, part.x.rows - part.taps + 1 + r);
-    std::copy_n(from, part.n, part.tail + static_cast<ptrdiff_t>(r) * part.stride);
+    T* const to = part.tail + static_cast<ptrdiff_t>(r) * part.stride;
+    part.with_input(part.x.rows - part.taps + 1 + r, [&](const auto* from) {
+      for (int c = 0; c < part.n; ++c) put(to_float(from[c]), to[c]);
+    });
   }
 }
 
@@ -55,65 +67,71 @@ struct StateRun {
   bool fresh;  // nothing is before them
 };
 
-// Calls f for runs of all of a sequence's tokens in the step: one, or one for each token where each has a state.
+// Calls f for runs of all of a sequence's tokens in the step: one, or one for each token where each has a state or if so wanted.
 template <class F>
-void for_each_run(const Batch& batch, const KvView& states, size_t sequence, F&& f) {
+void for_each_run(const Batch& batch, const KvView& states, size_t sequence, bool by_token, F&& f) {
   const int first = batch.seq_offsets[sequence], n = batch.seq_offsets[sequence + 1] - first;
   const auto blocks = states.block_tables.subspan(
       static_cast<size_t>(states.table_offsets[sequence]),
       static_cast<size_t>(states.table_offsets[sequence + 1] - states.table_offsets[sequence]));
   const bool fresh = batch.seq_lens[sequence] == n;
-  if (blocks.size() == 1) return f(StateRun{first, n, blocks[0], blocks[0], fresh});
-  PENSTOCK_CHECK(static_cast<int>(blocks.size()) == n);
-  for (int i = 0; i < n; ++i) {
-    const auto at = static_cast<size_t>(i);
-    f(StateRun{first + i, 1, blocks[i > 0 ? at - 1 : 0], blocks[at], fresh && i == 0});
-  }
+  if (blocks.size() == 1 && !by_token) return f(StateRun{first, n, blocks[0], blocks[0], fresh});
+  PENSTOCK_CHECK(blocks.size() == 1 || static_cast<int>(blocks.size()) == n);
+  const auto block = [&](int i) { return blocks[blocks.size() > 1 ? static_cast<size_t>(i) : 0]; };
+  for (int i = 0; i < n; ++i) f(StateRun{first + i, 1, block(i > 0 ? i - 1 : 0), block(i), fresh && i == 0});
 }
 
-// What [values] of the layer's state from `offset` on are before the run, in their place after it.
-float* begin_state(CpuKvCache& cache, int layer, const StateRun& run, int64_t offset, int64_t values) {
-  float* const to = cache.state(layer, run.after) + offset;
+// What [values] of the layer's state from `offset` on are before the run, in their place after it. Zeros are zeros in all types.
+template <class T>
+T* begin_state(CpuKvCache& cache, int layer, const StateRun& run, int64_t offset, int64_t values) {
+  const auto of = [&](BlockId block) { return reinterpret_cast<T*>(cache.state(layer, block)) + offset; };
+  T* const to = of(run.after);
   if (run.fresh) {
-    std::fill_n(to, values, 0.0f);
+    std::fill_n(to, values, T{});
   } else if (run.before != run.after) {
-    std::copy_n(cache.state(layer, run.before) + offset, values, to);
+    std::copy_n(of(run.before), values, to);
   }
   return to;
 }
 
-}  // namespace
-
-void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvParams& params,
-                     CpuKvCache& cache, Tensor out) {
+template <class T>
+void causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out) {
   const int channels = x.cols, n_parts = (channels + kChannels - 1) / kChannels;
-  PENSTOCK_CHECK(params.weight->size() == params.taps * channels && out.cols == channels &&
-                 out.data != x.data);
-  const KvView& states = batch.kv[static_cast<size_t>(cache.spec().state_group())];
+  const Batch& batch = context.batch;
+  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
   const float *weight = data_of(params.weight), *bias = data_of(params.bias);
-  pool.for_ranges(int64_t{batch.n_seqs()} * n_parts, 1, [&](int64_t begin, int64_t end, int) {
+  const bool by_token = context.batch_invariant && !std::is_same_v<T, float>;
+  context.pool.for_ranges(int64_t{batch.n_seqs()} * n_parts, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const auto s = static_cast<size_t>(i / n_parts);
       const int first = static_cast<int>(i % n_parts) * kChannels, n = std::min(kChannels, channels - first);
-      for_each_run(batch, states, s, [&](const StateRun& run) {
-        float* tail = nullptr;
+      for_each_run(batch, states, s, by_token, [&](const StateRun& run) {
+        T* tail = nullptr;
         for (int r = params.taps - 2; r >= 0; --r)
-          tail =
-              begin_state(cache, params.layer, run, params.state_offset + int64_t{r} * channels + first, n);
-        const ConvPart part{x.row_range(run.first, run.n),
-                            out.row_range(run.first, run.n),
-                            weight + first,
-                            bias != nullptr ? bias + first : nullptr,
-                            tail,
-                            first,
-                            n,
-                            params.taps,
-                            channels};
+          tail = begin_state<T>(context.cache, params.layer, run,
+                                params.state_offset + int64_t{r} * channels + first, n);
+        const ConvPart<T> part{x.row_range(run.first, run.n),
+                               out.row_range(run.first, run.n),
+                               weight + first,
+                               bias != nullptr ? bias + first : nullptr,
+                               tail,
+                               first,
+                               n,
+                               params.taps,
+                               channels};
         convolve(part);
         keep_tail(part);
       });
     }
   });
+}
+
+}  // namespace
+
+void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out) {
+  PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols && out.data != x.data);
+  context.cache.spec().state_dtype == StateDType::kF32 ? causal_conv<float>(context, x, params, out)
+                                                       : causal_conv<BFloat16>(context, x, params, out);
 }
 
 namespace {
@@ -171,23 +189,50 @@ struct StateShape {
   int64_t offset;
 };
 
+static_assert(static_cast<int>(StateDType::kF32) == static_cast<int>(StateFormat::kF32));
+static_assert(static_cast<int>(StateDType::kBF16) == static_cast<int>(StateFormat::kBF16));
+
+// A strip whose state is in BF16, of several tokens that a kernel of F32 takes: `wide` holds the state meanwhile.
+void scan_widened(DeltaStrip strip, RecurrenceKernels::Kernel kernel, int n_values, float* wide) {
+  auto* const state = static_cast<BFloat16*>(strip.state);
+  for (int i = 0; i < n_values; ++i) wide[i] = to_float(state[i]);
+  strip.state = wide;
+  kernel(strip);
+  for (int i = 0; i < n_values; ++i) state[i] = to_bfloat16(wide[i]);
+}
+
 // kernel(make(run, head, first feature)) for all strips of all sequences, each with its state.
 template <class Make>
 void for_each_strip(const RecurrenceContext& context, const StateShape& shape, Make&& make,
-                    void (*kernel)(const DeltaStrip&)) {
+                    const RecurrenceKernels::Kernel (&kernels)[kStateFormats]) {
+  const bool f32_states = context.cache.spec().state_dtype == StateDType::kF32;
+  const RecurrenceKernels::Kernel kernel =
+      kernels[static_cast<int>(f32_states ? StateFormat::kF32 : StateFormat::kBF16)];
   const Batch& batch = context.batch;
   const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
   const int per_head = (shape.value_dim + kDeltaLanes - 1) / kDeltaLanes;
   const int per_sequence = shape.n_heads * per_head, strip_values = shape.key_dim * kDeltaLanes;
-  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int) {
+  float* wide = nullptr;  // of each worker
+  if (!f32_states) {
+    context.scratch.reset();
+    wide = context.scratch.allocate_array<float>(static_cast<size_t>(context.pool.size()) *
+                                                 static_cast<size_t>(strip_values));
+  }
+  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int w) {
     for (int64_t i = begin; i < end; ++i) {
       const int part = static_cast<int>(i % per_sequence);
-      for_each_run(batch, states, static_cast<size_t>(i / per_sequence), [&](const StateRun& run) {
+      const int64_t at = shape.offset + int64_t{part} * strip_values;
+      for_each_run(batch, states, static_cast<size_t>(i / per_sequence), false, [&](const StateRun& run) {
         if (run.n == 0) return;
         DeltaStrip strip = make(run, part / per_head, part % per_head * kDeltaLanes);
-        strip.state = begin_state(context.cache, shape.layer, run,
-                                  shape.offset + int64_t{part} * strip_values, strip_values);
-        kernel(strip);
+        if (f32_states) {
+          strip.state = begin_state<float>(context.cache, shape.layer, run, at, strip_values);
+        } else {
+          strip.state = begin_state<BFloat16>(context.cache, shape.layer, run, at, strip_values);
+        }
+        if (f32_states || run.n == 1 || context.batch_invariant) return kernel(strip);
+        scan_widened(strip, kernels[static_cast<int>(StateFormat::kF32)], strip_values,
+                     wide + static_cast<ptrdiff_t>(w) * strip_values);
       });
     }
   });

@@ -1,5 +1,6 @@
 // Operations that carry a state from token to token.
 #pragma once
+#include "base/arena.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "ops/cpu/kv_cache.h"
@@ -7,19 +8,23 @@
 
 namespace penstock {
 
-// Ops::causal_conv over the batch's tokens. Every element is summed in the order of the taps, whatever the batch.
-void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvParams& params,
-                     CpuKvCache& cache, Tensor out);
-
-// What Ops::gated_delta and Ops::state_space are of.
-struct DeltaTensors {
-  Tensor qkv, a, b, out;
-};
+// States in BF16 are widened before a step's tokens and rounded behind them. batch_invariant: they are rounded behind every
+// token, so that nothing depends on where steps end.
 struct RecurrenceContext {
   ThreadPool& pool;
   const KernelTable& kernels;
   const Batch& batch;
   CpuKvCache& cache;
+  Arena& scratch;  // memory of one call, reused by the next
+  bool batch_invariant = false;
+};
+
+// Ops::causal_conv over the batch's tokens. Every element is summed in the order of the taps, whatever the batch.
+void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out);
+
+// What Ops::gated_delta and Ops::state_space are of.
+struct DeltaTensors {
+  Tensor qkv, a, b, out;
 };
 void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const DeltaParams& params);

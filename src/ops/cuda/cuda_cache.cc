@@ -58,13 +58,12 @@ Result<std::unique_ptr<CudaKvCache>> CudaKvCache::make(Device& device, const Cac
     cache->layers_.push_back(layer_of(spec, layer, n));
     place((int64_t{n} + kSpareBlocks) * (spec.block_size / kUnit) * cache->layers_.back().unit_bytes);
   }
-  for (const int64_t values : spec.state_values)
-    place(n_blocks[static_cast<size_t>(spec.state_group())] * values * int64_t{sizeof(float)});
+  for (size_t i = 0; i < spec.state_values.size(); ++i)
+    place(n_blocks[static_cast<size_t>(spec.state_group())] * spec.state_bytes(i));
   ASSIGN_OR_RETURN(cache->memory_, Memory::make(device, static_cast<size_t>(bytes)));
   auto* const memory = cache->memory_.as<std::byte>();
   for (size_t i = 0; i < spec.layers.size(); ++i) cache->layers_[i].data = memory + offsets[i];
-  for (size_t i = spec.layers.size(); i < offsets.size(); ++i)
-    cache->states_.push_back(reinterpret_cast<float*>(memory + offsets[i]));
+  for (size_t i = spec.layers.size(); i < offsets.size(); ++i) cache->states_.push_back(memory + offsets[i]);
   return cache;
 }
 
@@ -78,8 +77,8 @@ std::vector<CudaKvCache::Part> CudaKvCache::parts_of(int group, BlockId block) c
   }
   if (group != spec_.state_group()) return parts;
   for (size_t i = 0; i < states_.size(); ++i) {
-    auto* const state = reinterpret_cast<std::byte*>(states_[i] + index * spec_.state_values[i]);
-    parts.push_back({state, static_cast<size_t>(spec_.state_values[i]) * sizeof(float)});
+    const int64_t bytes = spec_.state_bytes(i);
+    parts.push_back({states_[i] + index * bytes, static_cast<size_t>(bytes)});
   }
   return parts;
 }
@@ -106,11 +105,11 @@ void CudaKvCache::write_block(int group, BlockId block, std::span<const std::byt
 
 void CudaKvCache::copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const {
   for (size_t i = 0; i < states_.size(); ++i) {
-    const int64_t values = spec_.state_values[i];
+    const int64_t bytes = spec_.state_bytes(i);
     for (size_t j = 0; j < from.size(); ++j) {
       if (from[j] == to[j]) continue;
-      device_.copy_within(states_[i] + to[j] * values, states_[i] + from[j] * values,
-                          static_cast<size_t>(values) * sizeof(float));
+      device_.copy_within(states_[i] + to[j] * bytes, states_[i] + from[j] * bytes,
+                          static_cast<size_t>(bytes));
     }
   }
 }

@@ -24,7 +24,7 @@ class CudaKvCache final : public KvCache {
 
   const KvLayerOnDevice& layer(int layer) const { return layers_[static_cast<size_t>(layer)]; }
   // A layer's states: block b has the values from b * state_values on.
-  float* states(int layer) const { return states_[static_cast<size_t>(layer)]; }
+  std::byte* states(int layer) const { return states_[static_cast<size_t>(layer)]; }
   int64_t state_values(int layer) const { return spec_.state_values[static_cast<size_t>(layer)]; }
   // From block to block of the group of states, in this order.
   void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
@@ -42,7 +42,7 @@ class CudaKvCache final : public KvCache {
   CacheSpec spec_;
   std::vector<int> n_blocks_;
   std::vector<KvLayerOnDevice> layers_;
-  std::vector<float*> states_;  // [n_layers], or empty
+  std::vector<std::byte*> states_;  // [n_layers], or empty
   Memory memory_;
 };
 

@@ -8,7 +8,8 @@ namespace {
 
 States states_of(const KvCache& cache, int layer, int64_t offset) {
   const auto& own = static_cast<const CudaKvCache&>(cache);
-  return {own.states(layer), own.state_values(layer), offset, cache.spec().state_group()};
+  return {own.states(layer), own.state_values(layer), offset, cache.spec().state_group(),
+          cache.spec().state_dtype == StateDType::kBF16};
 }
 
 }  // namespace

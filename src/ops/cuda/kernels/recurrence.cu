@@ -19,14 +19,19 @@ struct StateRows {
     blocks = kv.block_tables + kv.table_offsets[sequence];
     each = kv.table_offsets[sequence + 1] - kv.table_offsets[sequence] > 1;
   }
-  PENSTOCK_DEVICE float* before(const States& states, int i) const {
+  PENSTOCK_DEVICE int64_t before(const States& states, int i) const {
     return states.of_block(blocks[each && i > 0 ? i - 1 : 0]);
   }
-  PENSTOCK_DEVICE float* after(const States& states, int i) const {
+  PENSTOCK_DEVICE int64_t after(const States& states, int i) const {
     return states.of_block(blocks[each ? i : 0]);
   }
   PENSTOCK_DEVICE bool starts(int i) const { return fresh && i == 0; }
 };
+
+PENSTOCK_DEVICE float widened(float x) { return x; }
+PENSTOCK_DEVICE float widened(uint16_t bits) { return bf16_to_float(bits); }
+PENSTOCK_DEVICE void put(float x, float& to) { to = x; }
+PENSTOCK_DEVICE void put(float x, uint16_t& to) { to = float_to_bf16(x); }
 
 PENSTOCK_DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
@@ -37,20 +42,22 @@ PENSTOCK_BODY void CausalConv::operator()(const Thread& t) const {
   if (t.x >= batch->n_seqs || channel >= channels) return;
   const StateRows rows(*batch, states, t.x);
   const float* const weights = weight + channel;
-  for (int i = 0; i < rows.n; ++i) {
-    const float* const before = rows.before(states, i) + channel;
-    float* const after = rows.after(states, i) + channel;
-    const float own = x.row(rows.first + i)[channel];
-    float sum = bias != nullptr ? bias[channel] : 0.0f;
-    // The tail moves up by one token while it is read.
-    for (int k = 0; k + 1 < taps; ++k) {
-      const float input = rows.starts(i) ? 0.0f : before[static_cast<int64_t>(k) * channels];
-      sum += weights[static_cast<int64_t>(k) * channels] * input;
-      if (k > 0) after[static_cast<int64_t>(k - 1) * channels] = input;
+  states.with_values([&](auto* values) {
+    for (int i = 0; i < rows.n; ++i) {
+      const auto* const before = values + rows.before(states, i) + channel;
+      auto* const after = values + rows.after(states, i) + channel;
+      const float own = x.row(rows.first + i)[channel];
+      float sum = bias != nullptr ? bias[channel] : 0.0f;
+      // The tail moves up by one token while it is read.
+      for (int k = 0; k + 1 < taps; ++k) {
+        const float input = rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(k) * channels]);
+        sum += weights[static_cast<int64_t>(k) * channels] * input;
+        if (k > 0) put(input, after[static_cast<int64_t>(k - 1) * channels]);
+      }
+      if (taps > 1) put(own, after[static_cast<int64_t>(taps - 2) * channels]);
+      out.row(rows.first + i)[channel] = sum + weights[static_cast<int64_t>(taps - 1) * channels] * own;
     }
-    if (taps > 1) after[static_cast<int64_t>(taps - 2) * channels] = own;
-    out.row(rows.first + i)[channel] = sum + weights[static_cast<int64_t>(taps - 1) * channels] * own;
-  }
+  });
 }
 PENSTOCK_KERNEL(CausalConv)
 
@@ -90,30 +97,32 @@ PENSTOCK_BODY void ScanStates::operator()(const Thread& t) const {
   const StateRows rows(*batch, states, t.x);
   const int key_head = key_heads_in_turn ? head % n_key_heads : head / (n_heads / n_key_heads);
   const int64_t at = static_cast<int64_t>(head) * key_dim * value_dim + feature;
-  for (int i = 0; i < rows.n; ++i) {
-    const float* const row = qkv.row(rows.first + i);
-    const float *const query = row + q_at + key_head * key_dim, *const key = row + k_at + key_head * key_dim;
-    const float* const decays = decay.row(rows.first + i) + head * decays_per_head;
-    const float value = row[v_at + head * value_dim + feature], weight = beta.row(rows.first + i)[head];
-    const float* const before = rows.before(states, i) + at;
-    float* const after = rows.after(states, i) + at;
-    float known = 0.0f;
-    for (int j = 0; j < key_dim; ++j) {
-      const int64_t place = static_cast<int64_t>(j) * value_dim;
-      const float s = rows.starts(i) ? 0.0f : before[place] * decays[decays_per_head > 1 ? j : 0];
-      after[place] = s;
-      known += s * key[j];
+  states.with_values([&](auto* values) {
+    for (int i = 0; i < rows.n; ++i) {
+      const float* const row = qkv.row(rows.first + i);
+      const float *const query = row + q_at + key_head * key_dim, *const key =
+                                                                      row + k_at + key_head * key_dim;
+      const float* const decays = decay.row(rows.first + i) + head * decays_per_head;
+      const float value = row[v_at + head * value_dim + feature], weight = beta.row(rows.first + i)[head];
+      const auto* const before = values + rows.before(states, i) + at;
+      auto* const after = values + rows.after(states, i) + at;
+      const auto decayed = [&](int j) {
+        const float s = rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(j) * value_dim]);
+        return s * decays[decays_per_head > 1 ? j : 0];
+      };
+      float known = 0.0f;
+      for (int j = 0; delta && j < key_dim; ++j) known += decayed(j) * key[j];
+      const float update = delta ? weight * (value - known) : weight * value;
+      float read = 0.0f;
+      for (int j = 0; j < key_dim; ++j) {
+        const float s = decayed(j) + key[j] * update;
+        put(s, after[static_cast<int64_t>(j) * value_dim]);
+        read += s * query[j];
+      }
+      out.row(rows.first + i)[head * value_dim + feature] =
+          skip != nullptr ? read + skip[head] * value : read;
     }
-    const float update = delta ? weight * (value - known) : weight * value;
-    float read = 0.0f;
-    for (int j = 0; j < key_dim; ++j) {
-      const int64_t place = static_cast<int64_t>(j) * value_dim;
-      const float s = after[place] + key[j] * update;
-      after[place] = s;
-      read += s * query[j];
-    }
-    out.row(rows.first + i)[head * value_dim + feature] = skip != nullptr ? read + skip[head] * value : read;
-  }
+  });
 }
 PENSTOCK_KERNEL(ScanStates)
 

@@ -1,18 +1,25 @@
 // Operations with a state (Ops::causal_conv, gated_delta, state_space). One thread takes all tokens of a sequence in their
-// order, for a channel or for a feature of a head: what comes out does not depend on how the tokens are cut into steps.
+// order, for a channel or for a feature of a head, and keeps the state behind each of them: what comes out does not depend on how
+// the tokens are cut into steps. States in BF16 are rounded there.
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/rows.h"
 
 namespace penstock::cuda {
 
-// A layer's states; the block b has the values from b * values + offset on.
+// A layer's states, in F32 or BF16; the block b has the values from b * values + offset on.
 struct States {
-  float* data;
+  void* data;
   int64_t values, offset;
   int group;  // of the batch's KvOnDevice
+  bool bf16;
 
-  PENSTOCK_DEVICE float* of_block(int block) const { return data + block * values + offset; }
+  PENSTOCK_DEVICE int64_t of_block(int block) const { return block * values + offset; }
+  // f(values of all blocks, as floats or as BF16)
+  template <class F>
+  PENSTOCK_DEVICE void with_values(F&& f) const {
+    bf16 ? f(static_cast<uint16_t*>(data)) : f(static_cast<float*>(data));
+  }
 };
 
 // Grid::x = sequences, at most, Grid::y = parts of kThreads channels. The state is the inputs of the taps - 1 tokens before.
