@@ -226,6 +226,14 @@ def _kv_cache_dtype(args: EngineArgs, value: Any) -> None:
     args.config["kv_cache_dtype"] = _KV_DTYPES[value]
 
 
+def _mamba_cache_dtype(args: EngineArgs, value: Any) -> None:
+    """All states have one type here; mamba_ssm_cache_dtype, where it is given too, has the last word."""
+    if value not in (None, "auto", "float32", "bfloat16"):
+        raise ValueError(f"mamba_cache_dtype: expected auto, float32 or bfloat16, got {value!r}")
+    if value not in (None, "auto") and args.given.get("mamba_ssm_cache_dtype") in (None, "auto"):
+        args.config["mamba_ssm_cache_dtype"] = value
+
+
 def _scheduling_policy(args: EngineArgs, value: Any) -> None:
     policies = {"fcfs": "continuous", "priority": "priority"}
     if value is None:
@@ -346,6 +354,7 @@ _HANDLERS: Dict[str, Handler] = {
     "data_parallel_size": _setting("data_parallel_size", int),
     "max_model_len": _max_model_len,
     "kv_cache_dtype": _kv_cache_dtype,
+    "mamba_cache_dtype": _mamba_cache_dtype,
     "kv_cache_memory_bytes": _setting("kv_cache_memory", int),
     "gpu_memory_utilization": _setting("memory_utilization", float),
     "seed": _setting("seed", int),

@@ -38,6 +38,10 @@ struct PlanCommand {
     app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8 or fp8")
         ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "fp8"}))
         ->capture_default_str();
+    app.add_option("--mamba-ssm-cache-dtype", states,
+                   "of the states of recurrent layers: float32 or bfloat16")
+        ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+        ->capture_default_str();
     app.add_option("--block-size", block_size, "tokens per block")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
@@ -50,7 +54,7 @@ struct PlanCommand {
   }
   int run() const;
 
-  std::string model, shape, type = "bf16", kv_dtype = "f16", memory;
+  std::string model, shape, type = "bf16", kv_dtype = "f16", states = "float32", memory;
   int64_t tokens = 0;
   int block_size = 16;
   bool experts_offload = false, json = false;
@@ -65,6 +69,11 @@ KvDType parse_kv_dtype(const std::string& name) {
   if (name == "bf16") return KvDType::kBF16;
   if (name == "fp8") return KvDType::kF8;
   return name == "int8" ? KvDType::kI8 : KvDType::kF16;
+}
+
+CacheTypes types_of(const PlanCommand& command) {
+  return {parse_kv_dtype(command.kv_dtype),
+          command.states == "bfloat16" ? StateDType::kBF16 : StateDType::kF32};
 }
 
 struct Plan {
@@ -105,7 +114,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
                   plan.name, plan.config.arch);
   }
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
-  const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);
+  const CacheSpec spec = plan.config.cache_spec(types_of(command), command.block_size);
   for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
   plan.state_bytes = spec.state_bytes();
   plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
@@ -153,8 +162,7 @@ int PlanCommand::run() const {
     const double bytes_per_weight =
         static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
     const int64_t length = tokens > 0 ? tokens : std::min<int64_t>(plan->tokens, kTypicalTokens);
-    const PlannedModel planned{plan->name, config, bytes_per_weight, length, parse_kv_dtype(kv_dtype),
-                               block_size};
+    const PlannedModel planned{plan->name, config, bytes_per_weight, length, types_of(*this), block_size};
     const Status done = ranks.run(planned, memory.empty() ? 0 : plan->memory, json);
     return done ? kExitOk : fail(done.error());
   }
@@ -165,6 +173,7 @@ int PlanCommand::run() const {
                                    {"offloaded_bytes", plan->offloaded_bytes},
                                    {"kv_cache_dtype", kv_dtype},
                                    {"kv_bytes_per_token", plan->token_bytes},
+                                   {"mamba_ssm_cache_dtype", states},
                                    {"state_bytes_per_sequence", plan->state_bytes},
                                    {"tokens", plan->tokens},
                                    {"kv_bytes_per_sequence", plan->sequence_bytes},
@@ -184,10 +193,10 @@ int PlanCommand::run() const {
   fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
-    fmt::print("state per sequence      {} layers, {} (f32); as much again for each prefix that is kept\n",
+    fmt::print("state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
                std::ranges::count_if(config.layers,
                                      [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
-               format_bytes(static_cast<double>(plan->state_bytes)));
+               format_bytes(static_cast<double>(plan->state_bytes)), states);
   }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));

@@ -104,7 +104,7 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   const double not_read = output ? 0 : table;
   Share share;
   share.weight_bytes = (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;
-  const CacheSpec cache = config.cache_spec(model_.kv_dtype, model_.block_size);
+  const CacheSpec cache = config.cache_spec(model_.cache, model_.block_size);
   for (const KvLayerSpec& layer : cache.layers)
     share.kv_token_bytes += static_cast<double>(CacheSpec::token_bytes(layer, cache.dtype));
   share.sequence_bytes = static_cast<double>(sequence_bytes(cache, model_.tokens));

@@ -28,7 +28,7 @@ struct PlannedModel {
   const ModelConfig& config;
   double bytes_per_weight;
   int64_t tokens;  // of a sequence
-  KvDType kv_dtype;
+  CacheTypes cache;
   int block_size;
 };
 

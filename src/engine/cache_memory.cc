@@ -26,13 +26,13 @@ int64_t offloaded_file_bytes(const EngineConfig& config) {
 }
 
 Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& model) {
-  ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+  ASSIGN_OR_RETURN(const CacheTypes types, cache_types(config));
   const int n_seqs = config.max_num_seqs;
   const auto n_tokens = static_cast<int>(
       std::min<int64_t>(config.max_num_batched_tokens, int64_t{n_seqs} * config.max_model_len));
   const int longest = (n_tokens + n_seqs - 1) / n_seqs;
   // All sequences write the same blocks: what they hold is nobody's.
-  const CacheSpec spec = model.cache_spec(dtype, config.block_size);
+  const CacheSpec spec = model.cache_spec(types, config.block_size);
   const GroupBlocks blocks = consecutive_blocks(0, longest, config.block_size);
   const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec.n_groups())),
                                   static_cast<int>(blocks.blocks.size()));

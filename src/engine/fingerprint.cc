@@ -24,6 +24,8 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
   }
   BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
                                          config.block_size, config.batch_invariant, shape));
+  if (config.mamba_ssm_cache_dtype == "bfloat16" || config.mamba_ssm_cache_dtype == "bf16")
+    hash = chain_hash(hash, std::array{TokenId{2}});
   // A block is what all ranks have of it, one after the other.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});

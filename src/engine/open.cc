@@ -229,6 +229,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .active_float_parameters = model.active_float_weights(),
           .attention_dims = attention_dims(shape),
           .kv_bytes_per_token = token_bytes(spec),
+          .state_bytes = spec.state_bytes(),
           .eos_token_ids = end_ids(source, shape.vocab_size)};
 }
 
@@ -285,14 +286,14 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, 
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
                                             EngineConfig config, const LoadProgress& progress,
                                             SpeculationInputs inputs) {
-  ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+  ASSIGN_OR_RETURN(const CacheTypes types, cache_types(config));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
   ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
   const std::vector<int> cpus = ranks != nullptr ? ranks->cpus() : place.cpus;
   const OnCpus here(cpus);  // where it packs its share, as the engine's thread does that computes with it
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
-  if (!ops->can_cache(dtype)) {
+  if (!ops->can_cache(types.kv)) {
     return errorf(ErrorCode::kUnsupported,
                   "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16 or int8",
                   config.kv_cache_dtype, ops->name());
@@ -314,16 +315,16 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
 
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto announce, announcer(ranks.get(), config, *copy.source, model));
-  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
+  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, types.kv, packed_folder, std::move(inputs),
                                               {&model, ops.get(), copy.source.get(), std::move(announce)}));
-  const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
+  const CacheSpec spec = model.pipeline_cache_spec(types, config.block_size);
   if (index == 0) {
     ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, of_host));
   }
   const int64_t budget = cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
   ASSIGN_OR_RETURN(auto cache,
-                   ops->make_cache(model.cache_spec(dtype, config.block_size), cache_plan.n_blocks));
+                   ops->make_cache(model.cache_spec(types, config.block_size), cache_plan.n_blocks));
   std::unique_ptr<Speculation> speculation;
   if (drafter) {
     RETURN_IF_ERROR(drafter->start(*cache, cache_plan.max_tokens));

@@ -172,6 +172,7 @@ Labels cache_labels(const MetricsSource& source) {
   labels.push_back({"cache_dtype", config.kv_cache_dtype});
   labels.push_back({"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"});
   labels.push_back({"gpu_memory_utilization", fmt::format("{}", config.memory_utilization)});
+  labels.push_back({"mamba_ssm_cache_dtype", config.mamba_ssm_cache_dtype});
   labels.push_back({"num_gpu_blocks", std::to_string(source.info->n_blocks)});
   labels.push_back({"num_cpu_blocks", "0"});
   return labels;

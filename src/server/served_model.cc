@@ -33,9 +33,9 @@ std::string fingerprint_of(const std::string& name, const Engine& engine) {
 // What the tokens of a reply depend on besides the request.
 std::string identity_of_model(const std::string& name, const Engine& engine) {
   const EngineConfig& config = engine.config();
-  return fmt::format("{} {} {} {} {} {} {}", kVersion, name, engine.info().architecture,
+  return fmt::format("{} {} {} {} {} {} {} {}", kVersion, name, engine.info().architecture,
                      identity_of_files(config.model), config.quantize, config.kv_cache_dtype,
-                     engine.info().max_model_len);
+                     config.mamba_ssm_cache_dtype, engine.info().max_model_len);
 }
 
 }  // namespace

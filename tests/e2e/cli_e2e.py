@@ -296,6 +296,15 @@ class Tools(unittest.TestCase):
             self.assertAlmostEqual(plan["kv_bytes_per_sequence"] / GIB, gib, places=3, msg=shape)
         self.assertIn("2.00 GiB", penstock("plan", "--shape", "llama-2-7b", "-c", 4096)[1].decode())
 
+    def test_plan_counts_states(self):
+        f32, bf16 = (penstock_json("plan", "--shape", "granite-4-tiny", "--mamba-ssm-cache-dtype", type, "--tokens", 1024, "--json")
+                     for type in ("float32", "bfloat16"))
+        self.assertEqual(f32["state_bytes_per_sequence"], 2 * bf16["state_bytes_per_sequence"])
+        self.assertEqual(f32["kv_bytes_per_sequence"] - bf16["kv_bytes_per_sequence"], bf16["state_bytes_per_sequence"])
+        self.assertIn("(bfloat16)", penstock("plan", "--shape", "granite-4-tiny", "--mamba-ssm-cache-dtype", "bfloat16")[1].decode())
+        code, out, err = penstock("plan", "--shape", "granite-4-tiny", "--mamba-ssm-cache-dtype", "float16")
+        self.assertEqual((code, out), (2, b""), err)
+
     def test_plan_of_speculation(self):
         plan = penstock_json("plan", "--spec", "--acceptance", 0.7, "--target-ms", 10, "--draft-ms", 1, "--max-spec-length", 8,
                              "--json")

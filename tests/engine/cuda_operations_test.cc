@@ -21,8 +21,9 @@ struct CudaCase {
   std::string spec_model;  // draft_model or spec_heads
   bool adapters = false;
   bool swap = false;
-  const char* cache = "auto";  // kv_cache_dtype
-  bool beams = true;           // not beside recurrent states, whose blocks are few here
+  const char* cache = "auto";   // kv_cache_dtype
+  const char* states = "auto";  // mamba_ssm_cache_dtype
+  bool beams = true;            // not beside recurrent states, whose blocks are few here
   bool preempts = true;  // not where windows give blocks back early, or how long an adapter loads decides
   double blocks = 8;     // of the cache: of six sequences some have no place
   int exit_layer = 0;    // spec_exit_layer
@@ -37,7 +38,7 @@ EngineConfig config_of(const CudaCase& of) {
   config.backend = "cuda_emulated";
   config.model = golden(of.model);
   config.batch_invariant = true;
-  config.kv_cache_dtype = of.cache;
+  config.kv_cache_dtype = of.cache, config.mamba_ssm_cache_dtype = of.states;
   config.threads = 1;
   config.max_num_seqs = 6;
   config.max_model_len = 48;
@@ -279,6 +280,7 @@ INSTANTIATE_TEST_SUITE_P(
         CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
         CudaCase{.name = "experts", .model = "models/mixtral"},
         CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},
+        CudaCase{.name = "states_bf16", .model = "models/qwen3_next", .states = "bfloat16", .beams = false},
         CudaCase{.name = "ngram", .model = "models/llama2", .spec = "ngram"},
         CudaCase{.name = "grammar", .model = "models/llama2", .spec = ""},
         CudaCase{.name = "draft",

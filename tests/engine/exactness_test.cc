@@ -9,8 +9,16 @@
 namespace penstock {
 namespace {
 
-std::unique_ptr<Engine> open(const std::string& model, EngineConfig config = {}) {
-  config.model = tests_dir().string() + "/golden/models/" + model;
+// "NAME" or "NAME/bfloat16": with states in BF16.
+EngineConfig config_of(const std::string& model, EngineConfig config = {}) {
+  const size_t slash = model.find('/');
+  config.model = tests_dir().string() + "/golden/models/" + model.substr(0, slash);
+  if (slash != std::string::npos) config.mamba_ssm_cache_dtype = model.substr(slash + 1);
+  return config;
+}
+
+std::unique_ptr<Engine> open(const std::string& model, const EngineConfig& given = {}) {
+  EngineConfig config = config_of(model, given);
   config.batch_invariant = true;
   if (config.threads == 0) config.threads = 1;
   if (config.max_num_seqs == 0) config.max_num_seqs = 8;
@@ -201,8 +209,7 @@ TEST_P(StateExactness, DraftedEqualsDecoded) {
 }
 
 TEST_P(StateExactness, GuessesOfItsOwnFirstLayersAreRefusedByName) {
-  EngineConfig config;
-  config.model = tests_dir().string() + "/golden/models/" + GetParam();
+  EngineConfig config = config_of(GetParam());
   config.spec = "early-exit";
   config.spec_exit_layer = 1;
   const auto engine = Engine::open(config);
@@ -217,6 +224,16 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                                            "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases",
                                            "kimi_linear", "kimi_linear_odd"),
                          [](const auto& info) { return std::string(info.param); });
+
+// One of each kind of recurrence.
+INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
+                         ::testing::Values("lfm2/bfloat16", "qwen3_next/bfloat16",
+                                           "granitemoehybrid/bfloat16", "mamba2/bfloat16",
+                                           "kimi_linear/bfloat16"),
+                         [](const auto& info) {
+                           const std::string model(info.param);
+                           return model.substr(0, model.find('/'));
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss",

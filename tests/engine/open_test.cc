@@ -37,5 +37,29 @@ TEST(Open, LearnedPositionsEndWhereTheyEnd) {
               AllOf(HasSubstr("max_model_len"), HasSubstr("64 learned positions"), HasSubstr("got 65")));
 }
 
+// As vLLM has it: who has no states takes no notice.
+TEST(Open, StatesInHalfTheBytes) {
+  const auto open = [](const char* model, const char* type) {
+    EngineConfig config;
+    config.model = tests_dir().string() + "/golden/models/" + model;
+    config.threads = 1, config.max_num_seqs = 2, config.mamba_ssm_cache_dtype = type;
+    return Engine::open(config);
+  };
+  const auto usual = open("mamba2", "auto"), f32 = open("mamba2", "float32"),
+             bf16 = open("mamba2", "bfloat16");
+  ASSERT_TRUE(usual && f32 && bf16);
+  EXPECT_GT((*f32)->info().state_bytes, 0);
+  EXPECT_EQ((*usual)->info().state_bytes, (*f32)->info().state_bytes);
+  EXPECT_EQ(2 * (*bf16)->info().state_bytes, (*f32)->info().state_bytes);
+  const auto without = open("llama2", "bfloat16");
+  ASSERT_TRUE(without) << without.error().message;
+  EXPECT_EQ((*without)->info().state_bytes, 0);
+  const auto wrong = open("mamba2", "float16");
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(wrong.error().message,
+              HasSubstr("mamba_ssm_cache_dtype: expected auto, float32 or bfloat16, got 'float16'"));
+}
+
 }  // namespace
 }  // namespace penstock

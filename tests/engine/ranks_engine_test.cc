@@ -51,6 +51,7 @@ struct RanksEngineConfig {
   int n_swap_slots = 0;
   std::string spec, spec_heads;  // a drafter of the list
   std::string draft_model;
+  std::string states = "auto";  // mamba_ssm_cache_dtype
 };
 
 std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
@@ -62,7 +63,7 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   if (!c.draft_model.empty())
     config.draft_model = (tests_dir() / "golden" / "models" / c.draft_model).string();
   config.backend = "cpu", config.threads = 1, config.batch_invariant = true;
-  config.kv_cache_dtype = "f32", config.max_model_len = 96;
+  config.kv_cache_dtype = "f32", config.mamba_ssm_cache_dtype = c.states, config.max_model_len = 96;
   config.max_num_seqs = 6, config.max_num_batched_tokens = 48;
   config.tensor_parallel_size = c.grid.tensor, config.pipeline_parallel_size = c.grid.stages;
   config = resolve_preset(config).value();
@@ -82,9 +83,10 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
                                  : Model::load(*source, *ops, {}, config.max_model_len).value();
   const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
   EXPECT_TRUE(meet_ranks(ranks.get(), c.grid, fingerprint, model->weight_bytes()));
-  const CacheSpec spec = model->pipeline_cache_spec(KvDType::kF32, config.block_size);
+  const CacheTypes types = cache_types(config).value();
+  const CacheSpec spec = model->pipeline_cache_spec(types, config.block_size);
   const std::vector<int> n_blocks(static_cast<size_t>(spec.n_groups()), c.n_blocks);
-  auto cache = ops->make_cache(model->cache_spec(KvDType::kF32, config.block_size), n_blocks).value();
+  auto cache = ops->make_cache(model->cache_spec(types, config.block_size), n_blocks).value();
   std::unique_ptr<Drafter> drafter;
   if (!c.spec.empty()) {
     DrafterConfig draft;
@@ -219,6 +221,7 @@ std::shared_ptr<DraftScript> repeating_drafts() {
 struct RanksCase {
   const char* model;
   RankGrid grid;
+  const char* states = "auto";
 };
 
 class RanksEngine : public ::testing::TestWithParam<RanksCase> {};
@@ -228,7 +231,7 @@ TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   // When an adapter is there decides what runs together, and with it whether anything is swapped.
   for (uint64_t seed = 1; seed <= 4 || (seen.swapped == 0 && seed <= 16); ++seed) {
     RanksEngineConfig config;
-    config.model = GetParam().model, config.grid = GetParam().grid;
+    config.model = GetParam().model, config.grid = GetParam().grid, config.states = GetParam().states;
     config.n_blocks = seed % 2 == 0 ? 40 : 9;
     config.n_swap_slots = seed > 2 && seed % 2 == 1 ? 30 : 0;
     if (seed > 2) config.drafts = repeating_drafts();
@@ -258,7 +261,7 @@ std::shared_ptr<Collector> run_alone(EngineImpl& engine, Request request) {
 TEST_P(RanksEngine, BeamsAreThoseOfOneRank) {
   std::vector<std::vector<std::vector<TokenId>>> beams;
   for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
-    const auto engine = engine_of({.model = GetParam().model, .grid = grid});
+    const auto engine = engine_of({.model = GetParam().model, .grid = grid, .states = GetParam().states});
     Request request = request_of(ranks_prompt(21, engine->info().vocab_size), 20, 1);
     request.sampling.use_beam_search = true, request.sampling.beam_width = 4, request.sampling.n = 3;
     auto& texts = beams.emplace_back();
@@ -275,7 +278,7 @@ TEST_P(RanksEngine, PrefixesAndSessionsGoOnAsInOneRank) {
   const TempDir dir;
   std::vector<std::vector<TokenId>> texts;
   for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
-    const RanksEngineConfig config{.model = GetParam().model, .grid = grid};
+    const RanksEngineConfig config{.model = GetParam().model, .grid = grid, .states = GetParam().states};
     const std::string file = (dir.path() / fmt::format("{}", grid.size())).string();
     const auto engine = engine_of(config);
     const std::vector<TokenId> prompt = ranks_prompt(70, engine->info().vocab_size);
@@ -299,6 +302,17 @@ TEST_P(RanksEngine, PrefixesAndSessionsGoOnAsInOneRank) {
   }
   EXPECT_EQ(texts[2], texts[0]);
   EXPECT_EQ(texts[3], texts[1]);
+}
+
+TEST(Ranks, StatesInAnotherTypeAreNotRead) {
+  const TempDir dir;
+  const std::string file = (dir.path() / "session").string();
+  const auto f32 = engine_of({.model = "lfm2"});
+  const std::vector<TokenId> prompt = ranks_prompt(65, f32->info().vocab_size);
+  run_alone(*f32, request_of(prompt, 4, 1));
+  ASSERT_TRUE(f32->save_session(prompt, file, ""));
+  EXPECT_TRUE(engine_of({.model = "lfm2"})->load_session(file));
+  EXPECT_FALSE(engine_of({.model = "lfm2", .states = "bfloat16"})->load_session(file));
 }
 
 struct DrafterCase {
@@ -379,11 +393,13 @@ INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                                            RanksCase{"lfm2", {1, 2}}, RanksCase{"gemma3n", {1, 2}},
                                            RanksCase{"llama2", {2, 1}}, RanksCase{"lfm2", {2, 1}},
                                            RanksCase{"qwen3_next", {2, 1}}, RanksCase{"bamba", {1, 2}},
-                                           RanksCase{"llama2", {2, 2}}),
+                                           RanksCase{"llama2", {2, 2}}, RanksCase{"lfm2", {1, 2}, "bfloat16"},
+                                           RanksCase{"qwen3_next", {2, 1}, "bfloat16"}),
                          [](const auto& info) {
                            const RankGrid grid = info.param.grid;
-                           return fmt::format("{}_{}_stages_of_{}", info.param.model, grid.stages,
-                                              grid.tensor);
+                           const bool bf16 = std::string_view(info.param.states) == "bfloat16";
+                           return fmt::format("{}_{}_stages_of_{}{}", info.param.model, grid.stages,
+                                              grid.tensor, bf16 ? "_bf16" : "");
                          });
 
 }  // namespace

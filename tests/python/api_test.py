@@ -53,7 +53,7 @@ ARGUMENTS = dict(
     attention_config=None, kv_cache_memory_bytes=None, compilation_config=None, quantization_config=None,
     logits_processors=None, spec_method=None, spec_model=None, spec_tokens=None, max_model_len=256, max_num_seqs=8,
     max_num_batched_tokens=512, block_size=16, enable_prefix_caching=True, prefix_caching_hash_algo="sha256",
-    enable_chunked_prefill=True, kv_cache_dtype="auto", load_format="auto", download_dir=None, served_model_name="x",
+    enable_chunked_prefill=True, kv_cache_dtype="auto", mamba_cache_dtype="auto", mamba_ssm_cache_dtype="auto", load_format="auto", download_dir=None, served_model_name="x",
     speculative_config=None, enable_lora=False, max_logprobs=20, logprobs_mode="raw_logprobs", scheduling_policy="fcfs",
     kv_transfer_config=None, kv_offloading_size=None, distributed_executor_backend=None, data_parallel_size=1,
     pipeline_parallel_size=1, limit_mm_per_prompt=None, generation_config="auto", override_generation_config=None,
@@ -121,9 +121,16 @@ def test_every_argument_is_taken():
     assert args.config["memory_utilization"] == 0.5
 
 
+def test_states_have_the_type_that_is_named_last():
+    assert "mamba_ssm_cache_dtype" not in EngineArgs("some/model", mamba_cache_dtype="auto").config
+    assert EngineArgs("some/model", mamba_cache_dtype="bfloat16").config["mamba_ssm_cache_dtype"] == "bfloat16"
+    both = EngineArgs("some/model", mamba_ssm_cache_dtype="float32", mamba_cache_dtype="bfloat16")
+    assert both.config["mamba_ssm_cache_dtype"] == "float32"
+
+
 @pytest.mark.parametrize("arguments, words", [
     ({"lora_dtype": "float16"}, "auto"),
-    ({"dtype": "int4"}, "dtype"), ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
+    ({"dtype": "int4"}, "dtype"), ({"mamba_cache_dtype": "float16"}, "float32 or bfloat16"), ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
     ({"tokenizer": "other/tokenizer"}, "tokenizer"), ({"load_format": "tensorizer"}, "load_format"),
     ({"speculative_config": {"method": "eagle", "model": "x"}}, "eagle"),
     ({"speculative_config": {"method": "ngram", "colour": 1}}, "colour"), ({"max_model_len": 0}, "at least 1"),

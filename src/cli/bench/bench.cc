@@ -255,8 +255,11 @@ int BenchCommand::write() const {
 }
 
 void print_head(const std::string& name, const EngineInfo& info) {
-  fmt::print("{}, {}, {} threads, {} of weights\n", name, info.backend, info.n_threads,
+  fmt::print("{}, {}, {} threads, {} of weights", name, info.backend, info.n_threads,
              format_bytes(static_cast<double>(info.weight_bytes)));
+  if (info.state_bytes > 0)
+    fmt::print(", {} of states for each sequence", format_bytes(static_cast<double>(info.state_bytes)));
+  fmt::print("\n");
 }
 
 void print_row(const Row& row, const MachineLimits& limits) {
@@ -281,6 +284,7 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
                            {"threads", info.n_threads},
                            {"weight_bytes", info.weight_bytes},
                            {"offloaded_bytes", info.offloaded_bytes},
+                           {"state_bytes_per_sequence", info.state_bytes},
                            {"limits",
                             {{"read_bytes_per_second", limits.read_bytes_per_second},
                              {"flops_per_second", limits.floats.operations_per_second},

@@ -74,7 +74,7 @@ class RankWorker {
     if (!config.quantize.empty()) {
       ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
     }
-    ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+    ASSIGN_OR_RETURN(const CacheTypes types, cache_types(config));
     grid_ = grid_of(config);
     if (grid_.stages > 1) RETURN_IF_ERROR(ranks_.form_groups(grid_.tensor));
     ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, rank_ops(config, ranks_)));
@@ -87,7 +87,7 @@ class RankWorker {
     }
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
-    ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(dtype, config.block_size), n_blocks));
+    ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(types, config.block_size), n_blocks));
     if (grid_.stages > 1) {
       RETURN_IF_ERROR(tell_sizes(ranks_, sizes_of(*model, *cache)));
     } else {
