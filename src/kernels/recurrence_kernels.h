@@ -29,6 +29,8 @@ struct DeltaStrip {
 // nearest even, which the next one reads, behind every token.
 enum class StateFormat : uint8_t { kF32, kBF16 };
 inline constexpr int kStateFormats = 2;
+// Where a state in BF16 has a lane of a key: lanes i and i + 8 are the halves of a word, which two instructions take apart.
+constexpr int bf16_place(int lane) { return lane % (kDeltaLanes / 2) * 2 + lane / (kDeltaLanes / 2); }
 
 struct RecurrenceKernels {
   using Kernel = void (*)(const DeltaStrip& strip);

@@ -58,26 +58,23 @@ struct Simd {
     second = {_mm256_castsi256_ps(_mm256_and_si256(x, upper)),
               _mm256_castsi256_ps(_mm256_and_si256(y, upper))};
   }
-  static F load_bf16(const uint16_t* p) {
-    const auto upper = [&](int i) {
-      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i);
-      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  static __m256i upper_halves() { return _mm256_set1_epi32(static_cast<int>(0xffff0000u)); }
+  static F load_bf16_state(const uint16_t* p) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(words, upper_halves()))};
+  }
+  static F store_bf16_state(uint16_t* p, F x) {
+    const auto rounded = [](__m256 value) {  // in the upper halves
+      const __m256i bits = _mm256_castps_si256(value);
+      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+      return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
     };
-    return {upper(0), upper(1)};
-  }
-  static __m256 round_bf16(__m256 x) {
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    const __m256i half = _mm256_andnot_si256(nan, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_add_epi32(bits, half), upper));
-  }
-  static F round_bf16(F x) { return {round_bf16(x.lo), round_bf16(x.hi)}; }
-  static void store_bf16(uint16_t* p, F x) {
-    const __m256i halves = _mm256_packus_epi32(_mm256_srli_epi32(_mm256_castps_si256(x.lo), 16),
-                                               _mm256_srli_epi32(_mm256_castps_si256(x.hi), 16));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(halves, 0xd8));
+    const __m256i lo = rounded(x.lo), hi = rounded(x.hi);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_blend_epi16(_mm256_srli_epi32(lo, 16), hi, 0xaa));
+    return {_mm256_castsi256_ps(_mm256_and_si256(lo, upper_halves())),
+            _mm256_castsi256_ps(_mm256_and_si256(hi, upper_halves()))};
   }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
   static uint16_t to_bf16(float x) {

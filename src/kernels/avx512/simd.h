@@ -51,20 +51,20 @@ struct Simd {
     first = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
     second = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static F load_bf16(const uint16_t* p) {
-    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+  static F load_bf16_state(const uint16_t* p) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i upper = _mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+    const __m512i lower = _mm512_castsi256_si512(_mm256_slli_epi32(words, 16));
+    return _mm512_castsi512_ps(_mm512_inserti64x4(lower, upper, 1));
   }
-  static F round_bf16(F x) {
+  static F store_bf16_state(uint16_t* p, F x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-    const __m512i rounded = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, half);
-    return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
-  static void store_bf16(uint16_t* p, F x) {
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m256i lower = _mm256_srli_epi32(_mm512_castsi512_si256(rounded), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16)));
+                        _mm256_blend_epi16(lower, _mm512_extracti64x4_epi64(rounded, 1), 0xaa));
+    return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
   static uint16_t to_bf16(float x) {

@@ -43,12 +43,8 @@ struct F32State {
 };
 struct Bf16State {
   using Value = uint16_t;
-  static F load(const Value* at) { return Simd::load_bf16(at); }
-  static F store(Value* at, F s) {
-    const F rounded = Simd::round_bf16(s);
-    Simd::store_bf16(at, rounded);
-    return rounded;
-  }
+  static F load(const Value* at) { return Simd::load_bf16_state(at); }
+  static F store(Value* at, F s) { return Simd::store_bf16_state(at, s); }
 };
 
 // S^T k, added up as the pass over the token before would have done it; f gives S from what is kept for a key.

@@ -58,20 +58,26 @@ struct Simd {
     second =
         each([&](int i) { return vreinterpretq_f32_u32(vandq_u32(pairs(i), vdupq_n_u32(0xffff0000u))); });
   }
-  static F load_bf16(const uint16_t* p) {
-    return each(
-        [&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p + 4 * i)), 16)); });
-  }
-  static F round_bf16(F x) {
+  static F load_bf16_state(const uint16_t* p) {
     return each([&](int i) {
-      const uint32x4_t bits = vreinterpretq_u32_f32(x.v[i]);
-      const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-      const uint32x4_t half = vandq_u32(vceqq_f32(x.v[i], x.v[i]), vaddq_u32(odd, vdupq_n_u32(0x7fff)));
-      return vreinterpretq_f32_u32(vandq_u32(vaddq_u32(bits, half), vdupq_n_u32(0xffff0000u)));
+      const uint32x4_t words = vreinterpretq_u32_u16(vld1q_u16(p + 8 * (i % 2)));
+      return vreinterpretq_f32_u32(i < 2 ? vshlq_n_u32(words, 16)
+                                         : vandq_u32(words, vdupq_n_u32(0xffff0000u)));
     });
   }
-  static void store_bf16(uint16_t* p, F x) {
-    for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vshrn_n_u32(vreinterpretq_u32_f32(x.v[i]), 16));
+  static F store_bf16_state(uint16_t* p, F x) {
+    const F rounded = each([&](int i) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(x.v[i]);
+      const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+      const uint32x4_t up = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+      return vreinterpretq_f32_u32(vandq_u32(up, vdupq_n_u32(0xffff0000u)));
+    });
+    for (int i = 0; i < 2; ++i) {
+      const uint32x4_t words =
+          vsriq_n_u32(vreinterpretq_u32_f32(rounded.v[i + 2]), vreinterpretq_u32_f32(rounded.v[i]), 16);
+      vst1q_u16(p + 8 * i, vreinterpretq_u16_u32(words));
+    }
+    return rounded;
   }
   static uint16_t to_f16(float x) {
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);

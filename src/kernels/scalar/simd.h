@@ -51,14 +51,14 @@ struct Simd {
     first = map([&](int i) { return to_float(BFloat16{p[2 * i]}); });
     second = map([&](int i) { return to_float(BFloat16{p[2 * i + 1]}); });
   }
-  static F load_bf16(const uint16_t* p) {
-    return map([&](int i) { return to_float(BFloat16{p[i]}); });
+  // A state's lanes i and i + 8 are the halves of word i (bf16_place).
+  static F load_bf16_state(const uint16_t* p) {
+    return map([&](int i) { return to_float(BFloat16{p[i % 8 * 2 + i / 8]}); });
   }
-  static F round_bf16(F x) {  // to nearest even; what arithmetic gave and is no number stays none
-    return map([&](int i) { return to_float(to_bfloat16(x.v[i])); });
-  }
-  static void store_bf16(uint16_t* p, F x) {  // of what round_bf16 gave
-    for (int i = 0; i < 16; ++i) p[i] = to_bfloat16(x.v[i]).bits;
+  // Rounds to nearest even, and gives what is kept. x is what arithmetic gave: no NaN with all bits set.
+  static F store_bf16_state(uint16_t* p, F x) {
+    for (int i = 0; i < 16; ++i) p[i % 8 * 2 + i / 8] = to_bfloat16(x.v[i]).bits;
+    return load_bf16_state(p);
   }
   static uint16_t to_f16(float x) { return to_half(x).bits; }
   static uint16_t to_bf16(float x) { return to_bfloat16(x).bits; }

@@ -195,10 +195,11 @@ static_assert(static_cast<int>(StateDType::kBF16) == static_cast<int>(StateForma
 // A strip whose state is in BF16, of several tokens that a kernel of F32 takes: `wide` holds the state meanwhile.
 void scan_widened(DeltaStrip strip, RecurrenceKernels::Kernel kernel, int n_values, float* wide) {
   auto* const state = static_cast<BFloat16*>(strip.state);
-  for (int i = 0; i < n_values; ++i) wide[i] = to_float(state[i]);
+  const auto place = [](int i) { return i / kDeltaLanes * kDeltaLanes + bf16_place(i % kDeltaLanes); };
+  for (int i = 0; i < n_values; ++i) wide[i] = to_float(state[place(i)]);
   strip.state = wide;
   kernel(strip);
-  for (int i = 0; i < n_values; ++i) state[i] = to_bfloat16(wide[i]);
+  for (int i = 0; i < n_values; ++i) state[place(i)] = to_bfloat16(wide[i]);
 }
 
 // kernel(make(run, head, first feature)) for all strips of all sequences, each with its state.
