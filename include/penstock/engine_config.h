@@ -94,10 +94,7 @@ struct EngineConfig {
       "map a mixture's experts from a file, of which the system keeps in memory what is used: a model may be "
       "larger than memory; the file is packed_cache's, else a nameless one in the user's cache folder");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
-    v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype,
-      "of recurrent models: the type of the states, auto (float32), float32, or bfloat16: half the bytes, "
-      "rounded; "
-      "other models have none");
+    v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype, "of recurrent states: auto, float32 or bfloat16");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,
       "chat (32 sequences, 4096 tokens, 0.70 of memory), batch (256, 32768, 0.95), hybrid (128, 16384, "
