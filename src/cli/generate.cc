@@ -38,8 +38,8 @@ struct GenerateCommand {
     app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
     app.footer(
         "The built-in model writes with --temperature 1 and --min-p 0.1, unless one of the two is given, and "
-        "at "
-        "most 400 tokens;\nother models as their files say, and at most 256.\n" +
+        "at most "
+        "400 tokens;\nother models as their files say, and at most 256.\n" +
         app.get_footer());
   }
 

@@ -196,7 +196,7 @@ int PlanCommand::run() const {
     fmt::print("state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
                std::ranges::count_if(config.layers,
                                      [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
-               format_bytes(static_cast<double>(plan->state_bytes)), states);
+               format_bytes(static_cast<double>(plan->state_bytes)), states == "auto" ? "float32" : states);
   }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));

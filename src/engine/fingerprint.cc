@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "cache/block_allocator.h"
+#include "engine/open.h"
 
 namespace penstock {
 namespace {
@@ -24,8 +25,9 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
   }
   BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
                                          config.block_size, config.batch_invariant, shape));
-  if (config.mamba_ssm_cache_dtype == "bfloat16" || config.mamba_ssm_cache_dtype == "bf16")
-    hash = chain_hash(hash, std::array{TokenId{2}});
+  // Two numbers, so that it is nothing that the single ones below can say.
+  if (state_dtype(config.mamba_ssm_cache_dtype).value_or(StateDType::kF32) == StateDType::kBF16)
+    hash = chain_hash(hash, std::array{TokenId{0}, TokenId{2}});
   // A block is what all ranks have of it, one after the other.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <set>
 #include <thread>
 
 #include "engine/engine_fixture.h"
@@ -401,6 +402,21 @@ INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                            return fmt::format("{}_{}_stages_of_{}{}", info.param.model, grid.stages,
                                               grid.tensor, bf16 ? "_bf16" : "");
                          });
+
+// Sessions and kept prefixes are known by it.
+TEST(Fingerprint, TellsTypesOfStatesFromNumbersOfRanks) {
+  EngineConfig config;
+  config.model = tests_dir().string() + "/golden/models/mamba2";
+  const auto source = open_weights(config.model).value();
+  const auto of = [&](const char* states, int ranks) {
+    config.mamba_ssm_cache_dtype = states, config.tensor_parallel_size = ranks;
+    return fingerprint_of(*source, config, "cpu");
+  };
+  EXPECT_EQ(of("auto", 1), of("float32", 1));
+  EXPECT_EQ(of("bf16", 1), of("bfloat16", 1));
+  const std::set<uint64_t> all = {of("auto", 1), of("auto", 2), of("bf16", 1), of("bf16", 2)};
+  EXPECT_EQ(all.size(), 4U);
+}
 
 }  // namespace
 }  // namespace penstock

@@ -32,6 +32,15 @@ Expert experts_of(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
   return made;
 }
 
+MoeParams params_of(const Expert& gate, const Expert& up, const Expert& down) {
+  return {.gate = gate.weights,
+          .up = up.weights,
+          .down = down.weights,
+          .gate_bias = gate.biases,
+          .up_bias = up.biases,
+          .down_bias = down.biases};
+}
+
 // What one expert makes of x, by the products that linear() has.
 Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, const Expert& down, size_t e) {
   const int width = up.weights[e]->rows();
@@ -79,12 +88,7 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
       const bool with_bias = ++round % 2 == 0 && routing.score != RouterScore::kSparseMixer;
       const std::vector<float> logits = random_floats(kTokens * kExperts, 300 + static_cast<unsigned>(round));
       const Tensor x = tensor_of(ops, random_floats(kTokens * kDim, 11), kTokens, kDim);
-      MoeParams params{.gate = gate.weights,
-                       .up = up.weights,
-                       .down = down.weights,
-                       .gate_bias = gate.biases,
-                       .up_bias = up.biases,
-                       .down_bias = down.biases};
+      MoeParams params = params_of(gate, up, down);
       params.routing = routing, params.expert_scale = packed_scale.get();
       if (with_bias) params.selection_bias = packed_bias.get();
       const Tensor out = ops.new_tensor(kTokens, kDim);
@@ -128,12 +132,7 @@ TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
       ops.begin_step(nullptr);
       wide.cut({rows});
       const Tensor x = tensor_of(ops, random_floats(kMany * kSize, 11), kMany, kSize);
-      MoeParams params{.gate = gate.weights,
-                       .up = up.weights,
-                       .down = down.weights,
-                       .gate_bias = gate.biases,
-                       .up_bias = up.biases,
-                       .down_bias = down.biases};
+      MoeParams params = params_of(gate, up, down);
       params.routing = {.n_active = 3};
       const Tensor out = ops.new_tensor(kMany, kSize);
       ops.moe(x, tensor_of(ops, logits, kMany, kExperts), params, out);

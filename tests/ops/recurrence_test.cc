@@ -378,24 +378,26 @@ TEST_P(Recurrence, StatesInHalfTheBytesAreNearAndTheSameInAnySteps) {
   check_bf16(GetParam(), {2, 2, 128, 64, false, true});
 }
 
-TEST_P(Recurrence, StatesInHalfTheBytesAreCopied) {
-  const auto ops = GetParam().make();
+// What block 0 has is in 1 and 2 behind two copies.
+template <class Value>
+void expect_states_are_copied(Ops& ops, StateDType dtype) {
   CacheSpec spec;
   spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
   spec.state_values = {3, 6};
-  spec.state_dtype = StateDType::kBF16;
+  spec.state_dtype = dtype;
   const int n_blocks[] = {1, 3};
-  const auto cache = ops->make_cache(spec, n_blocks).value();
-  ASSERT_EQ(spec.block_bytes(1), 18);
-  ASSERT_EQ(cache->block_bytes(1), 18);
-  const std::vector<uint16_t> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto cache = ops.make_cache(spec, n_blocks).value();
+  const std::vector<Value> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(Value));
+  ASSERT_EQ(spec.block_bytes(1), bytes);
+  ASSERT_EQ(cache->block_bytes(1), bytes);
   cache->write_block(1, BlockId(0), std::as_bytes(std::span(values)));
   const int32_t from[] = {0, 2}, to[] = {2, 1};
-  ops->begin_step(nullptr);
-  ops->move_kv(*cache, 1, from, to);
-  ops->wait(ops->submit());
+  ops.begin_step(nullptr);
+  ops.move_kv(*cache, 1, from, to);
+  ops.wait(ops.submit());
   for (const int block : {1, 2}) {
-    std::vector<uint16_t> got(values.size());
+    std::vector<Value> got(values.size());
     cache->read_block(1, BlockId(block), std::as_writable_bytes(std::span(got)));
     EXPECT_EQ(got, values) << block;
   }
@@ -403,23 +405,8 @@ TEST_P(Recurrence, StatesInHalfTheBytesAreCopied) {
 
 TEST_P(Recurrence, StatesAreCopiedFromBlockToBlock) {
   const auto ops = GetParam().make();
-  CacheSpec spec;
-  spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
-  spec.state_values = {3, 6};
-  const int n_blocks[] = {1, 3};
-  const auto cache = ops->make_cache(spec, n_blocks).value();
-  ASSERT_EQ(cache->block_bytes(1), 36);
-  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-  cache->write_block(1, BlockId(0), std::as_bytes(std::span(values)));
-  const int32_t from[] = {0, 2}, to[] = {2, 1};
-  ops->begin_step(nullptr);
-  ops->move_kv(*cache, 1, from, to);
-  ops->wait(ops->submit());
-  for (const int block : {1, 2}) {
-    std::vector<float> got(values.size());
-    cache->read_block(1, BlockId(block), std::as_writable_bytes(std::span(got)));
-    EXPECT_EQ(got, values) << block;
-  }
+  expect_states_are_copied<float>(*ops, StateDType::kF32);
+  expect_states_are_copied<uint16_t>(*ops, StateDType::kBF16);
 }
 
 TEST_P(Recurrence, MultiplyIsByElement) {
