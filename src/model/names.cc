@@ -1,5 +1,8 @@
 // The names of weights in files, and which of them a source uses.
 #include "model/names.h"
+
+#include <charconv>
+
 #include "model/arch/archs.h"
 
 namespace penstock {
@@ -205,6 +208,33 @@ bool is_of_another_modality(std::string_view name) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return false;
+}
+
+std::string shown_shape(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::string_view name) {
+  const std::string_view begin = layer.substr(0, layer.find("{}"));
+  if (!name.starts_with(begin)) return false;
+  int index = -1;
+  const std::string_view rest = name.substr(begin.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), index);
+  return index >= config.n_layers && index < config.n_layers + config.n_next_token_layers;
+}
+
+Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view layer,
+                    const std::unordered_set<std::string_view>& used) {
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (used.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
+    if (is_of_later_layer(config, layer, tensor.name)) continue;
+    if (config.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
+    if (!config.output_head && is_of_a_head(tensor.name)) continue;
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
+                  source.path().string(), tensor.name, shown_shape(tensor.shape), config.arch);
+  }
+  return {};
 }
 
 }  // namespace penstock

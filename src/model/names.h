@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "model/config.h"
@@ -30,5 +31,13 @@ bool is_of_further_tokens(std::string_view name);
 bool is_of_another_modality(std::string_view name);
 // What makes predictions of states: of a checkpoint whose states are wanted alone.
 bool is_of_a_head(std::string_view name);
+// Of a layer behind the last one, which predicts a further token: checkpoints keep it under the same name. `layer`: what names
+// of layers' tensors begin with, {} for the index.
+bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::string_view name);
+// Errors: kUnsupported with the first tensor that is neither used nor one that every reader passes over; so nothing of a
+// model that is another than its configuration says goes unnoticed.
+Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view layer,
+                    const std::unordered_set<std::string_view>& used);
+std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
 
 }  // namespace penstock

@@ -20,8 +20,6 @@ struct FileMatrix {
   const TensorInfo* tensor = nullptr;
 };
 
-std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
-
 // Parts of things that are cut: of n features each, and of a vector.
 inline Shard::Range times(Shard::Range range, int n) { return {range.first * n, range.count * n}; }
 inline std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
@@ -272,7 +270,6 @@ class WeightLoader : protected FrameLoader {
   Status load_attention(int i, const std::string& at, LayerWeights& layer);
   Status load_ffn_norm(const std::string& name, LayerWeights& layer);
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
-  bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;
 };
 

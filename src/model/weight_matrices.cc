@@ -7,10 +7,6 @@
 
 namespace penstock {
 
-std::string shown_shape(std::span<const int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 namespace {
 
 bool is_integer_type(QuantType type) {

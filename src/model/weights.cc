@@ -180,25 +180,16 @@ Status WeightLoader::load_feed_forward(int i, const std::string& at, LayerWeight
   return load_experts(at, layer);
 }
 
-// Layers behind the last one predict further tokens; checkpoints keep them under the same name.
-bool WeightLoader::is_of_later_layer(std::string_view name) const {
-  const std::string begin = prefix_ + std::string(names_.layer.substr(0, names_.layer.find("{}")));
-  if (!name.starts_with(begin)) return false;
-  int layer = -1;
-  const std::string_view rest = name.substr(begin.size());
-  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  return layer >= config_.n_layers && layer < config_.n_layers + config_.n_next_token_layers;
-}
-
 Status WeightLoader::check_unused() const {
   if (restores()) return {};  // whoever packed them has checked
+  const std::string layer = prefix_ + std::string(names_.layer);
   const auto n_others = std::ranges::count_if(source_.tensors(), is_of_another_modality, &TensorInfo::name);
   if (n_others > 0) {
     log().warn("{}: the text part is read, {} tensors of other modalities are passed over",
                source_.path().string(), n_others);
   }
   const auto n_further = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
-    return is_of_further_tokens(tensor.name) || is_of_later_layer(tensor.name);
+    return is_of_further_tokens(tensor.name) || is_of_later_layer(config_, layer, tensor.name);
   });
   if (n_further > 0) {
     log().info(
@@ -206,16 +197,7 @@ Status WeightLoader::check_unused() const {
         "them)",
         source_.path().string(), n_further);
   }
-  for (const TensorInfo& tensor : source_.tensors()) {
-    if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
-    if (is_of_later_layer(tensor.name)) continue;
-    if (config_.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
-    if (!config_.output_head && is_of_a_head(tensor.name)) continue;
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
-                  source_.path().string(), tensor.name, shown_shape(tensor.shape), config_.arch);
-  }
-  return {};
+  return penstock::check_unused(source_, config_, layer, used_);
 }
 
 Status WeightLoader::open() {

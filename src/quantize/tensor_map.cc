@@ -38,6 +38,7 @@ class Mapper : ExpertMapper {
  public:
   using ExpertMapper::ExpertMapper;
   Result<TensorMap> map();
+  using TensorMapper::check_unused;
 
  private:
   void head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
@@ -567,7 +568,10 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
 }
 
 Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out) {
-  return Mapper(source, config, out).map();
+  Mapper mapper(source, config, out);
+  ASSIGN_OR_RETURN(TensorMap map, mapper.map());
+  RETURN_IF_ERROR(mapper.check_unused(map));
+  return map;
 }
 
 const MappedTensor* TensorMap::find_linear(int layer, std::string_view in) const {

@@ -1,5 +1,8 @@
 #include "quantize/tensor_mapper.h"
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "model/arch/archs.h"
 #include "model/sources/synthetic.h"
 
@@ -106,6 +109,32 @@ void TensorMapper::reorder(MappedTensor& tensor, int n_rows) const {
 void TensorMapper::layer_vector(std::vector<MappedTensor>& list, int layer, std::string_view in,
                                 std::string_view out, int size) {
   vector(list, layer, std::string(in), std::string(out), size);
+}
+
+Status TensorMapper::check_unused(const TensorMap& map) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
+  std::unordered_set<std::string_view> used;
+  std::unordered_set<std::string> stems;  // of which every tensor is used
+  const auto use = [&](const MappedTensor& tensor) {
+    if (const TensorInfo* found = source_.find(tensor.in)) used.insert(found->name);
+    if (prequantized != nullptr && tensor.in.ends_with(".weight"))
+      stems.insert(tensor.in.substr(0, tensor.in.size() - std::string_view("weight").size()));
+  };
+  std::ranges::for_each(map.outside, use);
+  for (int i = 0; i < config_.n_layers; ++i) {
+    std::ranges::for_each(map.layers[static_cast<size_t>(i)], use);
+    const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
+    if (kind.activation.kind == Activation::kXielu) stems.insert(in_name(in_.activation, i));
+    if (kind.kv_layer < 0) continue;
+    for (const std::string_view part : {in_.k, in_.v, in_.k_norm}) stems.insert(in_name(part, i) + ".");
+  }
+  for (const TensorInfo& tensor : source_.tensors()) {
+    for (size_t dot = tensor.name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = tensor.name.rfind('.', dot - 1)) {
+      if (stems.contains(tensor.name.substr(0, dot + 1))) used.insert(tensor.name);
+    }
+  }
+  return penstock::check_unused(source_, config_, in_prefix_ + std::string(in_.layer), used);
 }
 
 }  // namespace penstock

@@ -23,6 +23,8 @@ class TensorMapper {
     }
     return std::string(names.prefixes[0]);
   }
+  // Errors: kUnsupported where the source has a tensor that loading would refuse and that is not in the map.
+  Status check_unused(const TensorMap& map) const;
   bool has(const std::string& name) const { return source_.find(name) != nullptr; }
   // Also when another tool quantized it.
   bool has_linear(const std::string& stem) const {

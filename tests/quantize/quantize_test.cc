@@ -555,6 +555,26 @@ TEST(QuantizeErrors, NotFiniteWeightsAreNamed) {
   }
 }
 
+// A model with parts that its configuration does not say of is refused as it is by loading, not written without them.
+TEST(QuantizeErrors, TensorsOfAnotherArchitectureAreNamedAsByLoading) {
+  const TempDir dir;
+  const fs::path in = dir / "in";
+  fs::copy(golden("qwen3"), in, fs::copy_options::recursive);
+  write_config(in, {{"model_type", "llama"}, {"architectures", {"LlamaForCausalLM"}}});
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto source = open_weights(in).value();
+  const auto model = Model::load(*source, *ops);
+  ASSERT_FALSE(model);
+  for (const char* out : {"x.gguf", "x"}) {
+    const auto report = quantize(job_of(in, dir / out, "f16"));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(report.error().message, model.error().message);
+    EXPECT_THAT(report.error().message, ::testing::HasSubstr("k_norm.weight [12] is not part of"));
+    EXPECT_FALSE(fs::exists(dir / out));
+  }
+}
+
 TEST(QuantizeErrors, WrongRecipesSayWhatWouldBeRight) {
   const TempDir dir;
   const auto message = [&](const std::string& out, auto change) {
