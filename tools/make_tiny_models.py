@@ -333,7 +333,7 @@ def make(name):
     config, arch = (tiny_newer_models.MODELS if newer else MODELS)[name]()
     mode = getattr(config, "quantization_config", {}).get("quantization_mode")
     plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k != "quantization_config"})
-    plain._attn_implementation = "eager"
+    plain._attn_implementation = "sdpa" if getattr(config, "alibi", False) else "eager"  # which adds Falcon's biases twice
     kind = getattr(T, type(config).__name__.replace("Config", "ForCausalLM"), None) if name.startswith("mistral4") else None
     auto = T.AutoModelForImageTextToText if hasattr(config, "vision_config") else T.AutoModelForCausalLM
     model = (kind(plain) if kind else auto.from_config(plain)).float().eval()  # which lists it not

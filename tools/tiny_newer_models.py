@@ -86,6 +86,12 @@ MODELS = {
     "falcon_one_norm": lambda: (T.FalconConfig(**falcon(num_attention_heads=6, new_decoder_architecture=True, num_kv_heads=3,
                                                         num_ln_in_parallel_attn=1, bias=True, tie_word_embeddings=False)), False),
     "falcon_serial": lambda: (T.FalconConfig(**falcon(multi_query=False, bias=True, parallel_attn=False)), False),
+    # transformers rounds biases to BF16, which changes none of four heads.
+    "falcon_rw": lambda: (T.FalconConfig(**falcon(num_attention_heads=4, multi_query=False, bias=True, parallel_attn=False,
+                                                  alibi=True)), False),
+    "falcon_rw_parallel": lambda: (T.FalconConfig(**falcon(num_attention_heads=4, multi_query=True, alibi=True)), False),
+    "gpt2_by_layer": lambda: (T.GPT2Config(vocab_size=71, n_embd=32, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=1,
+                                           scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True), False),
     "stablelm": lambda: (T.StableLmConfig(**plain_heads(use_qkv_bias=True, rope_parameters=rope(partial_rotary_factor=0.25))), True),
     "stablelm_parallel": lambda: (T.StableLmConfig(**plain_heads(qk_layernorm=True, use_parallel_residual=True,
                                                                  rope_parameters=rope(partial_rotary_factor=0.5))), True),

@@ -72,6 +72,7 @@ struct LayerConfig {
   int kv_layer = -1;              // >= 0: attends to the keys and values of that earlier layer, and has none
   bool keys_as_values = false;    // values are the projected keys before norm and rotation
   ActivationFunction activation;  // the model's, or with parameters of its own
+  float score_factor = 1.0f;      // multiplies attention_scale
   float gate_cutoff = kNoCutoff;  // gates are what they exceed mean + this * deviation by (Ops::keep_above)
 };
 
@@ -180,6 +181,8 @@ struct ModelConfig {
   NormPlacement norms = NormPlacement::kPre;
   bool parallel = false;        // x += attention(norm(x)) + feed-forward(norm(x)), not one after the other
   bool parallel_norms = false;  // then the feed-forward has a norm of its own
+  bool adds_to_norm =
+      false;  // sub-layers add to the norm that they read, not to the stream: x = n + f(n), n = norm(x)
   bool embedding_norm = false;
   bool one_mixer = false;  // a layer is attention, a scan or a feed-forward, with one norm before it
   QkNorm qk_norm = QkNorm::kNone;
@@ -203,6 +206,7 @@ struct ModelConfig {
   bool first_norm = true;       // false: the first layer reads the stream as it is
   int n_token_types = 0;        // > 0: a vector, that of the token's type, is added to every embedding
   float alibi_max_bias = 0.0f;  // ALiBi's slopes go down to 2^-this; 0 = none
+  bool alibi_scaled = false;    // biases too are multiplied by attention_scale (Falcon)
   bool attention_sinks = false;
   bool attention_gate =
       false;  // what was attended to is multiplied by the sigmoid of a projection beside the query

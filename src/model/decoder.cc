@@ -101,8 +101,8 @@ void DecoderParts::attention_of_heads(int i, const NormedInput& h, Tensor x, con
   const Tensor attended = attended_.narrowed(config_.q_dim_of(i));
   ops_.attend(heads.q, cache_,
               {kind.kv_layer >= 0 ? kind.kv_layer : i, config_.n_heads,
-               config_.attention_scale * config_.multipliers.key, config_.attention_softcap,
-               layer.sinks.get(), weights_.alibi_slopes.get()},
+               config_.attention_scale * kind.score_factor * config_.multipliers.key,
+               config_.attention_softcap, layer.sinks.get(), weights_.alibi_slopes.get()},
               attended);
   if (config_.attention_gate) {
     const Tensor by_head = attended.reshaped(config_.head_dim);
@@ -374,6 +374,14 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
+  // Where a sub-layer adds to what it reads, that is the stream from there on.
+  const auto read = [&](const NormedInput& h) {
+    if (!config.adds_to_norm || !h.norm) return h;
+    const Tensor values = ops.materialize(h);
+    ops.copy(values, x);
+    return NormedInput{values, {}, values};
+  };
+
   begin_stream(config, weights, x, ops, options);
   NormedInput h = input(weights.layers[first_layer].attn_norm);
   ops.prepare(h);
@@ -384,10 +392,10 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
       if (options.taps[static_cast<size_t>(k)] == i)
         ops.copy(x, tapped.columns(k * config.model_dim, config.model_dim));
     const NormedInput between = input(weights.layers[i].ffn_norm);
-    decoder.attention(i, h, x, &between);
+    decoder.attention(i, read(h), x, &between);
     const bool last = i + 1 == end_layer;
     if (!last) h = input(weights.layers[i + 1].attn_norm);
-    decoder.feed_forward(i, between, x, last ? nullptr : &h);
+    decoder.feed_forward(i, read(between), x, last ? nullptr : &h);
   }
   if (options.stream != nullptr) return {};
   if (n_taps == 0) return output_head(config, weights, x, shape, ops, options);

@@ -75,7 +75,8 @@ Status FrameLoader::load_frame(ModelWeights& weights, int max_seq_len) {
   }
   RETURN_IF_ERROR(load_streams(weights));
   if (config_.alibi_max_bias > 0) {
-    const std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
+    std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
+    for (float& slope : slopes) slope *= config_.alibi_scaled ? config_.attention_scale : 1.0f;
     ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(range_of(slopes, cuts_.heads())));
   }
   if (!stage_.last()) return {};

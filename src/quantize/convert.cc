@@ -256,6 +256,13 @@ bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f;
 
 }  // namespace
 
+std::string_view unsaid_in_gguf(const ModelConfig& config) {
+  if (config.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
+  if (config.alibi_scaled) return "alibi: true";
+  const auto same = [](const LayerConfig& layer) { return layer.score_factor == 1.0f; };
+  return std::ranges::all_of(config.layers, same) ? "" : "scale_attn_by_inverse_layer_idx: true";
+}
+
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const struct {
     const char* name;
@@ -286,8 +293,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"multipliers", a.multipliers == b.multipliers},
       {"limits of time steps", a.min_time_step == b.min_time_step && a.max_time_step == b.max_time_step},
       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
-      {"biases of scores",
-       close(a.alibi_max_bias, b.alibi_max_bias) && a.attention_sinks == b.attention_sinks},
+      {"sums with norms", a.adds_to_norm == b.adds_to_norm},
+      {"biases of scores", close(a.alibi_max_bias, b.alibi_max_bias) && a.alibi_scaled == b.alibi_scaled &&
+                               a.attention_sinks == b.attention_sinks},
       {"gates of heads", a.head_gates == b.head_gates},
       {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
                               (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
@@ -313,6 +321,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
         a.layers[i].window != b.layers[i].window || a.layers[i].chunked != b.layers[i].chunked ||
         a.layers[i].moe != b.layers[i].moe || a.layers[i].rope != b.layers[i].rope ||
         a.layers[i].query_scale != b.layers[i].query_scale ||
+        !close(a.layers[i].score_factor, b.layers[i].score_factor) ||
         !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
         !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);

@@ -12,6 +12,9 @@ namespace penstock {
 // config.json (without quantization_config). Errors: kUnsupported for what it cannot say.
 Result<nlohmann::json> hf_config_of(const WeightSource& gguf, const ModelConfig& config);
 
+// What config.json says and no key of GGUF does ("alibi: true"), or "": known before hours of work.
+std::string_view unsaid_in_gguf(const ModelConfig& config);
+
 // Whether two configurations compute the same, given weights in the layout of each; "" or what differs.
 std::string config_difference(const ModelConfig& a, const ModelConfig& b);
 

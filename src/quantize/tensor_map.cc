@@ -5,6 +5,7 @@
 
 #include "model/arch/archs.h"
 #include "model/sources/synthetic.h"
+#include "quantize/convert.h"
 #include "quantize/tensor_mapper.h"
 
 namespace penstock {
@@ -568,6 +569,11 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
 }
 
 Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out) {
+  if (const std::string_view unsaid = unsaid_in_gguf(config); out == Naming::kGguf && !unsaid.empty()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: config.json: {}: no GGUF file of architecture {} can say it: write a directory",
+                  source.path().string(), unsaid, config.arch);
+  }
   Mapper mapper(source, config, out);
   ASSIGN_OR_RETURN(TensorMap map, mapper.map());
   RETURN_IF_ERROR(mapper.check_unused(map));

@@ -228,6 +228,23 @@ TEST(Quantize, AGgufFileCannotHoldBiasesOfConvolutions) {
   EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("conv_bias"));
 }
 
+// Before hours of work. A directory keeps it.
+TEST(Quantize, WhatNoKeyOfGgufSaysIsRefused) {
+  const TempDir dir;
+  const std::pair<const char*, const char*> kModels[] = {
+      {"bloom_adds_to_norm", "apply_residual_connection_post_layernorm"},
+      {"falcon_rw", "alibi"},
+      {"gpt2_by_layer", "scale_attn_by_inverse_layer_idx"}};
+  for (const auto& [name, key] : kModels) {
+    const auto there = quantize(job_of(golden(name), dir / "a.gguf", "f32"));
+    EXPECT_THAT(there ? "" : there.error().message,
+                ::testing::HasSubstr(fmt::format("config.json: {}: true", key)));
+    const auto directory = quantize(job_of(golden(name), dir / name, "f32"));
+    ASSERT_TRUE(directory) << directory.error().message;
+    EXPECT_EQ(logits_of(dir / name), logits_of(golden(name)));
+  }
+}
+
 TEST(Quantize, AGgufFileCannotHoldTwoMagnitudesOfYarn) {
   const TempDir dir;
   const auto there = quantize(job_of(golden("deepseek_v2_groups"), dir / "a.gguf", "f32"));

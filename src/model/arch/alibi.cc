@@ -5,15 +5,6 @@
 
 namespace penstock {
 
-namespace {
-
-void drop_ropes(ModelConfig& config) {
-  config.ropes.clear();
-  for (LayerConfig& layer : config.layers) layer.rope = -1;
-}
-
-}  // namespace
-
 void configure_mpt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   drop_ropes(config);
@@ -64,8 +55,7 @@ void configure_bloom(ConfigReader& reader, ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
   config.n_kv_heads = config.n_heads;
   config.alibi_max_bias = 8.0f;
-  if (reader.flag({"", "apply_residual_connection_post_layernorm"}, false))
-    reader.fail(ErrorCode::kUnsupported, "apply_residual_connection_post_layernorm is not supported");
+  config.adds_to_norm = reader.flag({"", "apply_residual_connection_post_layernorm"}, false);
 }
 
 void describe_bloom(ConfigWriter& writer, const ModelConfig& config) {

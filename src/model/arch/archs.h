@@ -51,6 +51,8 @@ const Architecture* find_architecture(std::string_view name);
 // Every layer gets the file's sliding window, except each `pattern`-th one (0 = no exception); a per-layer list in
 // the file wins. default_window 0 = no window unless the file has one.
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
+// Positions come otherwise than by rotation.
+void drop_ropes(ModelConfig& config);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
 // Rope 0 for layers that see everything, rope 1 for those with a window (Gemma 3).

@@ -1,9 +1,14 @@
-// What configurations of several architectures say alike: windows, layer norms.
+// What configurations of several architectures say alike: positions, windows, layer norms.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
 
 namespace penstock {
+
+void drop_ropes(ModelConfig& config) {
+  config.ropes.clear();
+  for (LayerConfig& layer : config.layers) layer.rope = -1;
+}
 
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window) {
   const int window =

@@ -7,12 +7,12 @@ void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.layer_norm = true;
   config.learned_positions = true;
   config.gated_ffn = false;
-  config.ropes.clear();
-  for (LayerConfig& layer : config.layers) layer.rope = -1;
+  drop_ropes(config);
   if (reader.gguf()) config.activation = Activation::kGeluTanh;
   if (!reader.flag({"", "scale_attn_weights"}, true)) config.attention_scale = 1.0f;
-  if (reader.flag({"", "scale_attn_by_inverse_layer_idx"}, false))
-    reader.fail(ErrorCode::kUnsupported, "scale_attn_by_inverse_layer_idx is not supported");
+  if (!reader.flag({"", "scale_attn_by_inverse_layer_idx"}, false)) return;
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    config.layers[i].score_factor = 1.0f / static_cast<float>(i + 1);
 }
 
 void gpt2_names(NameTable& names, const ModelConfig&) {

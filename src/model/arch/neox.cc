@@ -37,8 +37,11 @@ void configure_falcon(ConfigReader& reader, ModelConfig& config) {
     config.parallel_norms = reader.has_tensor("blk.0.attn_norm_2.weight");
     return;
   }
-  if (reader.flag({"", "alibi"}, false))
-    reader.fail(ErrorCode::kUnsupported, "alibi: Falcon is read with rope only");
+  if (reader.flag({"", "alibi"}, false)) {  // Falcon-RW; transformers rounds slopes and biases to BF16
+    drop_ropes(config);
+    config.alibi_max_bias = 8.0f;
+    config.alibi_scaled = true;
+  }
   const bool newer = reader.flag({"", "new_decoder_architecture"}, false);
   const bool one_head = reader.flag({"", "multi_query"}, true);
   const int stored = reader.integer({"", "num_kv_heads"}, 1, config.n_heads, config.n_heads);
