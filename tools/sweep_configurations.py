@@ -9,13 +9,20 @@ and switches; its config.json is as transformers writes it, or with the older ke
 compares them all. What transformers itself refuses is counted and left out. A refusal by Penstock is a finding only where real checkpoints
 may say such a thing. Run by hand when transformers changes.
 
-Usage: sweep_configurations.py OUT SEED COUNT [part of a class name...]: so many of each class. Needs what make_tiny_models.py needs.
+With --bf16 PENSTOCK weights are stored in BF16, of which transformers computes in F32 as without it, and the program PENSTOCK makes
+model.gguf of each in F16, which holds the same numbers (but those next to 0); what it refuses is printed. Products with AVX-512 BF16 round
+activations too, so compare with PENSTOCK_ISA=avx2, where they stay F32 and the tolerance is that of weights in F32.
+
+Usage: sweep_configurations.py [--bf16 PENSTOCK] OUT SEED COUNT [part of a class name...]: so many of each class. Needs what
+make_tiny_models.py needs.
 """
+import argparse
 import copy
 import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 
 import make_tiny_models as tiny
@@ -117,23 +124,35 @@ def restyled(path, cls, style):
         json.dump(written, open(file, "w"), indent=1)
 
 
-def make(path, cls, kw, rng):
+def make(path, cls, kw, rng, dtype):
     torch.manual_seed(1)
     kind = next(k for k in (getattr(T, cls.replace(old, new), None) for old in ("TextConfig", "Config") for new in ("ForCausalLM", "LMHeadModel"))
                 if k is not None and not k.__name__.endswith("Config"))
     model = kind(getattr(T, cls)(**copy.deepcopy(kw))).float().eval()
     tiny.randomize(model, "")
-    model.save_pretrained(path, **(dict(max_shard_size="20KB") if rng.random() < 0.15 else {}))
+    model.to(dtype).save_pretrained(path, **(dict(max_shard_size="20KB") if rng.random() < 0.15 else {}))
     restyled(path, cls, rng.choice(["as written", "older ropes", "without defaults"]))
-    model = kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    attention = "sdpa" if kw.get("alibi") else "eager"  # which adds Falcon's biases twice
+    model = kind.from_pretrained(path, dtype=torch.float32, attn_implementation=attention, experts_implementation="eager").eval()
     prompt, tokens, logits, _ = tiny.reference(model, tiny.N_PROMPT, 8, model.config.vocab_size)
     if not np.isfinite(logits).all():
         raise ValueError("logits that are not finite")
     tiny.write_golden(path + "/golden.bin", prompt, tokens, logits)
 
 
+def write_gguf(program, path):
+    run = subprocess.run([program, "quantize", path, path + "/model.gguf", "--type", "f16"], capture_output=True, text=True)
+    if run.returncode != 0:
+        print(f"{os.path.basename(path)}: {run.stderr.strip()[-300:]}", file=sys.stderr)
+
+
 def main():
-    out, seed, count, *parts = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bf16")
+    parser.add_argument("words", nargs="+")
+    arguments = parser.parse_args()
+    out, seed, count, *parts = arguments.words
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float32
     T.logging.set_verbosity_error()
     torch.set_num_threads(1)
     for cls, known in rows().items():
@@ -145,8 +164,10 @@ def main():
             path = os.path.join(out, f"{name}.{i}")
             shutil.rmtree(path, ignore_errors=True)
             try:
-                make(path, cls, changed(cls, copy.deepcopy(kw), rng), rng)
+                make(path, cls, changed(cls, copy.deepcopy(kw), rng), rng, dtype)
                 made += 1
+                if arguments.bf16:
+                    write_gguf(arguments.bf16, path)
             except Exception as error:  # of any kind: sizes that do not fit each other
                 shutil.rmtree(path, ignore_errors=True)
                 print(f"{name}.{i}: {type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}", file=sys.stderr)
