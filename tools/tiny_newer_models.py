@@ -321,6 +321,9 @@ MODELS = {
         text_config=plain_heads(tie_word_embeddings=True, rope_parameters=MROPE), tie_word_embeddings=True,
         vision_config=dict(depth=1, embed_dim=8, hidden_size=24, num_heads=1, patch_size=2, temporal_patch_size=1, mlp_ratio=1,
                            spatial_merge_size=1)), False),
+    "glm4v": lambda: (T.Glm4vConfig(
+        text_config=plain_heads(rope_parameters=rope(partial_rotary_factor=0.5, mrope_section=[1, 1, 0])), vision_config=eye(
+            intermediate_size=8, image_size=4)), True),
     "qwen3_vl": lambda: (T.Qwen3VLConfig(text_config=base(rope_parameters=MROPE), vision_config=eye(
         intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[0])), True),
     "qwen3_vl_moe": lambda: (T.Qwen3VLMoeConfig(
@@ -338,6 +341,16 @@ MODELS = {
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
+    "gpt_bigcode": lambda: (T.GPTBigCodeConfig(**bigcode()), True),
+    "gpt_bigcode_heads": lambda: (T.GPTBigCodeConfig(**bigcode(multi_query=False, n_inner=40, tie_word_embeddings=False)), False),
+    "gptj": lambda: (T.GPTJConfig(**bigcode(rotary_dim=4)), False),
+    "opt": lambda: (T.OPTConfig(**opt()), False),
+    "opt_no_biases": lambda: (T.OPTConfig(**opt(enable_bias=False, activation_function="gelu", tie_word_embeddings=False)), False),
+    "olmo": lambda: (T.OlmoConfig(**base(num_hidden_layers=3)), True),
+    "olmo_biases": lambda: (T.OlmoConfig(**base(num_key_value_heads=4, attention_bias=True, tie_word_embeddings=True,
+                                                rope_parameters=rope(rope_type="linear", factor=4.0))), False),
+    "bloom_adds_to_norm": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
+                                                 seq_length=128, apply_residual_connection_post_layernorm=True), False),
 }
 
 
@@ -716,6 +729,15 @@ def quantize_experts(model, state):
         parameters[key].data.copy_(values)
         state[key + "_blocks"], state[key + "_scales"] = blocks, scales
     return state
+
+
+def bigcode(**more):
+    return dict(vocab_size=71, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=1) | more
+
+
+def opt(**more):
+    return dict(vocab_size=71, hidden_size=32, ffn_dim=56, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+                bos_token_id=0, eos_token_id=1) | more
 
 
 def starcoder2(**more):

@@ -177,6 +177,7 @@ struct ModelConfig {
   float norm_eps = 1e-5f;
   bool layer_norm = false;   // subtract the mean; otherwise RMS norm
   bool norm_bias = true;     // layer norms add a bias
+  bool bare_norms = false;   // norms have no weights either (OLMo)
   float norm_offset = 0.0f;  // added to stored norm weights (gemma's 1 + w)
   NormPlacement norms = NormPlacement::kPre;
   bool parallel = false;        // x += attention(norm(x)) + feed-forward(norm(x)), not one after the other
@@ -198,7 +199,8 @@ struct ModelConfig {
       false;  // rows of q and k: adjacent pairs in GGUF files, halves in Hugging Face directories
   bool rope_interleaved = false;
   bool learned_positions = false;
-  int first_position = 0;  // row of the table for a sequence's first token (RoBERTa)
+  int skipped_positions = 0;  // rows that the table of positions begins with and nobody has (OPT); not loaded
+  int first_position = 0;     // row of the table for a sequence's first token (RoBERTa)
   TokenId no_position =
       -1;  // tokens that have the row before it and are not counted (RoBERTa's padding); -1 = none
   bool causal = true;           // otherwise a token sees all of its sequence, which must be one step

@@ -93,9 +93,9 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
     RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
   if (!stage_.first()) return {};
   if (config_.learned_positions) {
-    ASSIGN_OR_RETURN(
-        weights.positions,
-        weight(name(names_.positions), config_.first_position + config_.max_seq_len, dim, WeightUse::kTable));
+    const int skipped = config_.skipped_positions, rows = config_.first_position + config_.max_seq_len;
+    ASSIGN_OR_RETURN(weights.positions, weight_rows(name(names_.positions), skipped + rows, dim,
+                                                    {skipped, rows}, WeightUse::kTable));
   }
   if (config_.n_token_types > 0) {
     ASSIGN_OR_RETURN(weights.token_types,

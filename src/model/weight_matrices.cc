@@ -117,7 +117,10 @@ Status TensorLoader::norm(const std::string& name, int64_t size, NormWeights& ou
 }
 
 Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out) {
-  ASSIGN_OR_RETURN(std::vector<float> weight, vector(name + ".weight", size));
+  std::vector<float> weight(static_cast<size_t>(size), 1.0f);
+  if (!config_.bare_norms) {
+    ASSIGN_OR_RETURN(weight, vector(name + ".weight", size));
+  }
   for (float& value : weight) value += config_.norm_offset;
   ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
   if (!has_bias) return {};

@@ -182,6 +182,10 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
                   "{}: architecture {} cannot be written as a Hugging Face checkpoint", gguf.path().string(),
                   config.arch);
   }
+  if (config.arch == "glm4" && !config.rope_interleaved) {
+    return errorf(ErrorCode::kUnsupported, "{}: rope.dimension_sections: GLM-4V is written as GGUF only",
+                  gguf.path().string());
+  }
   json out = {{"architectures", {row->hf_types[1]}},
               {"model_type", row->hf_types[0]},
               {"vocab_size", config.vocab_size},
@@ -191,6 +195,7 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
   set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
   if (config.learned_positions) {
     out.update(gpt2_config(config));
+    describe_as(*row, gguf, config, out);
     return out;
   }
   ASSIGN_OR_RETURN(const json rope, rope_parameters(gguf, config));
@@ -283,8 +288,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                       a.experts_beside_dense == b.experts_beside_dense},
       {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
                     a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
-                    a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm &&
-                    a.value_norm == b.value_norm && a.output_scales == b.output_scales},
+                    a.bare_norms == b.bare_norms && a.embedding_norm == b.embedding_norm &&
+                    a.rope_before_norm == b.rope_before_norm && a.value_norm == b.value_norm &&
+                    a.output_scales == b.output_scales},
       {"convolutions", a.conv_taps == b.conv_taps},
       {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
                              a.delta.n_value_heads == b.delta.n_value_heads &&

@@ -517,7 +517,9 @@ Result<TensorMap> Mapper::map() {
   const int dim = config_.model_dim;
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
   if (config_.learned_positions)
-    matrix(map.outside, -1, {in_.positions, out_.positions, WeightRole::kRouter, config_.max_seq_len, dim});
+    matrix(map.outside, -1,
+           {in_.positions, out_.positions, WeightRole::kRouter,
+            config_.skipped_positions + config_.max_seq_len, dim});
   if (config_.embedding_norm) norm(map.outside, -1, in_.embedding_norm, out_.embedding_norm, dim);
   norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
   if (config_.per_layer_dim > 0) per_layer_frame(map.outside);

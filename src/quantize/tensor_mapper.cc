@@ -59,6 +59,7 @@ void TensorMapper::vector(std::vector<MappedTensor>& list, int layer, std::strin
 
 void TensorMapper::norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
                         int size, Part part) {
+  if (config_.bare_norms) return;
   vector(list, layer, std::string(in) + ".weight", std::string(out) + ".weight", size);
   list.back().part = part;
   if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)

@@ -87,16 +87,17 @@ INSTANTIATE_TEST_SUITE_P(
         "smollm3", "cohere", "cohere_qk_norm", "cohere2", "olmo3_plain", "exaone4_full", "ministral3",
         "seed_oss", "seed_oss_biases", "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial",
         "falcon", "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
-        "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full",
-        "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail",
-        "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
-        "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart",
-        "gemma3n_streams", "granitemoehybrid_attention", "mamba2", "mamba2_groups", "nemotron_h",
-        "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent", "nemotron_h_moe_groups", "falcon_h1",
-        "falcon_h1_norm", "falcon_h1_biases", "solar_open", "solar_open_groups", "dots1", "exaone_moe",
-        "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe", "olmoe_normed", "nemotron", "nemotron_biases",
-        "jais2", "jais2_plain", "helium", "helium_biases", "glm", "ministral", "hyperclovax",
-        "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"));
+        "mpt", "bloom", "gpt_bigcode", "gpt_bigcode_heads", "gptj", "opt", "olmo", "olmo_biases", "glm4_moe",
+        "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed",
+        "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
+        "qwen3_5_text_plain", "qwen3_5_moe", "gemma4", "gemma4_keys_are_values", "gemma4_experts",
+        "gemma4_full", "gemma3n", "gemma3n_apart", "gemma3n_streams", "granitemoehybrid_attention", "mamba2",
+        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent",
+        "nemotron_h_moe_groups", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases", "solar_open",
+        "solar_open_groups", "dots1", "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe",
+        "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases",
+        "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl",
+        "qwen2_vl", "qwen3_vl"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

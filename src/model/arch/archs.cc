@@ -53,6 +53,10 @@ void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
 void configure_kimi_linear(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
+void configure_starcoder(ConfigReader&, ModelConfig&);
+void configure_gptj(ConfigReader&, ModelConfig&);
+void configure_opt(ConfigReader&, ModelConfig&);
+void configure_olmo(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
@@ -80,12 +84,19 @@ void qwen35_gguf_names(NameTable&, const ModelConfig&);
 void kimi_linear_names(NameTable&, const ModelConfig&);
 void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
+void starcoder_names(NameTable&, const ModelConfig&);
+void gptj_names(NameTable&, const ModelConfig&);
+void opt_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
 void describe_apertus(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
 void describe_biases(ConfigWriter&, const ModelConfig&);
+void describe_starcoder(ConfigWriter&, const ModelConfig&);
+void describe_gptj(ConfigWriter&, const ModelConfig&);
+void describe_opt(ConfigWriter&, const ModelConfig&);
+void describe_olmo(ConfigWriter&, const ModelConfig&);
 void describe_hyperclovax(ConfigWriter&, const ModelConfig&);
 void describe_nemotron(ConfigWriter&, const ModelConfig&);
 void describe_jais2(ConfigWriter&, const ModelConfig&);
@@ -133,6 +144,7 @@ constexpr std::string_view kOlmo2[] = {"olmo2", "Olmo2ForCausalLM"};
 constexpr std::string_view kOlmo3[] = {"olmo3", "Olmo3ForCausalLM"};
 constexpr std::string_view kExaone4[] = {"exaone4", "Exaone4ForCausalLM"};
 constexpr std::string_view kGlm4[] = {"glm4", "Glm4ForCausalLM"};
+constexpr std::string_view kGlm4v[] = {"glm4v_text", "Glm4vForConditionalGeneration", "glm4v"};
 constexpr std::string_view kHunyuan[] = {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"};
 constexpr std::string_view kCohere[] = {"cohere", "CohereForCausalLM"};
 constexpr std::string_view kCohere2[] = {"cohere2", "Cohere2ForCausalLM"};
@@ -160,6 +172,10 @@ constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCau
                                            "Qwen3_5MoeForConditionalGeneration"};
 constexpr std::string_view kKimiLinear[] = {"kimi_linear", "KimiLinearForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
+constexpr std::string_view kStarcoder[] = {"gpt_bigcode", "GPTBigCodeForCausalLM"};
+constexpr std::string_view kGptJ[] = {"gptj", "GPTJForCausalLM"};
+constexpr std::string_view kOpt[] = {"opt", "OPTForCausalLM"};
+constexpr std::string_view kOlmo[] = {"olmo", "OlmoForCausalLM"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
@@ -358,6 +374,13 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGlm4Defaults,
      .describe = describe_glm4},
+    {.name = "glm4",
+     .hf_types = kGlm4v,
+     .configure = configure_glm4,
+     .hf_names = glm4_names,
+     .forward = decoder_forward,
+     .hf_defaults = kGlm4vDefaults,
+     .describe = describe_glm4},
     {.name = "hunyuan-dense",
      .hf_types = kHunyuan,
      .configure = configure_hunyuan,
@@ -509,6 +532,39 @@ constexpr Architecture kArchitectures[] = {
      .hf_defaults = kGpt2Defaults,
      .hf_aliases = kGpt2Aliases,
      .wide_ffn = true},
+    {.name = "starcoder",
+     .hf_types = kStarcoder,
+     .configure = configure_starcoder,
+     .hf_names = starcoder_names,
+     .forward = decoder_forward,
+     .hf_defaults = kStarcoderDefaults,
+     .hf_aliases = kGpt2Aliases,
+     .describe = describe_starcoder,
+     .wide_ffn = true,
+     .hf_qkv_by_group = true},
+    {.name = "gptj",
+     .hf_types = kGptJ,
+     .configure = configure_gptj,
+     .hf_names = gptj_names,
+     .forward = parallel_forward,
+     .hf_defaults = kGptJDefaults,
+     .hf_aliases = kGptJAliases,
+     .describe = describe_gptj,
+     .wide_ffn = true},
+    {.name = "opt",
+     .hf_types = kOpt,
+     .configure = configure_opt,
+     .hf_names = opt_names,
+     .forward = decoder_forward,
+     .hf_defaults = kOptDefaults,
+     .hf_aliases = kOptAliases,
+     .describe = describe_opt},
+    {.name = "olmo",
+     .hf_types = kOlmo,
+     .configure = configure_olmo,
+     .forward = decoder_forward,
+     .describe = describe_olmo,
+     .gguf_pairs = true},
     {.name = "bitnet-b1.58",
      .hf_types = kBitnet,
      .configure = configure_bitnet,

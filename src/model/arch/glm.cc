@@ -8,9 +8,10 @@ namespace penstock {
 
 void configure_glm(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
 
-void configure_glm4(ConfigReader&, ModelConfig& config) {
+// GGUF files of GLM-4V, which have positions in three dimensions, hold rotated rows as halves.
+void configure_glm4(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
-  config.rope_interleaved = true;
+  config.rope_interleaved = !reader.has({"rope.dimension_sections", ""});
 }
 
 void describe_glm4(ConfigWriter& writer, const ModelConfig&) {

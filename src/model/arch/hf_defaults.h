@@ -26,6 +26,11 @@ inline constexpr std::string_view kGemma4Defaults =
 inline constexpr std::string_view kMistralDefaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
 inline constexpr std::string_view kGpt2Defaults =
     R"({"tie_word_embeddings": true, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})";
+inline constexpr std::string_view kStarcoderDefaults =
+    R"({"tie_word_embeddings": true, "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5})";
+inline constexpr std::string_view kGptJDefaults = R"({"hidden_act": "gelu_new", "rotary_dim": 64})";
+inline constexpr std::string_view kOptDefaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "relu", "intermediate_size": 3072})";
 inline constexpr std::string_view kBitnetDefaults =
     R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
 inline constexpr std::string_view kMixtralDefaults =
@@ -52,6 +57,7 @@ inline constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "
 inline constexpr std::string_view kGlm4Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
     "partial_rotary_factor": 0.5})";
+inline constexpr std::string_view kGlm4vDefaults = R"({"num_key_value_heads": 2, "rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
     "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
 inline constexpr std::string_view kGraniteMoeDefaults =
@@ -189,6 +195,11 @@ inline constexpr std::string_view kNemotronAliases = R"({"norm_eps": "layer_norm
 inline constexpr std::string_view kFalconAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
+inline constexpr std::string_view kGptJAliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
+    "activation_function": "hidden_act"})";
+inline constexpr std::string_view kOptAliases =
+    R"({"ffn_dim": "intermediate_size", "activation_function": "hidden_act"})";
 inline constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "layer_norm_eps"})";
 inline constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";

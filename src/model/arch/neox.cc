@@ -1,5 +1,5 @@
 // Decoders with layer norms and plain feed-forwards, mostly with parallel layers: GPT-NeoX (Pythia), Falcon, StableLM,
-// StarCoder2, Phi-2.
+// StarCoder2, Phi-2, GPT-J.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -132,6 +132,29 @@ void phi2_names(NameTable& names, const ModelConfig&) {
   names.final_norm = "final_layernorm", names.o = "self_attn.dense";
   names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
   names.up = "mlp.fc1", names.down = "mlp.fc2";
+}
+
+void configure_gptj(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.n_kv_heads = config.n_heads;
+  config.gated_ffn = false;
+  config.parallel = true;
+  config.rope_interleaved = true;
+  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  if (!reader.gguf())
+    config.ropes[0].rotary_dim = reader.integer({"", "rotary_dim"}, 2, config.head_dim, config.head_dim);
+}
+
+void describe_gptj(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"", "rotary_dim"}, config.ropes[0].rotary_dim);
+}
+
+void gptj_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.", names.attn_norm = "ln_1";
+  names.q = "attn.q_proj", names.k = "attn.k_proj", names.v = "attn.v_proj", names.o = "attn.out_proj";
+  names.up = "mlp.fc_in", names.down = "mlp.fc_out";
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum unless the file says so. OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
+// OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum unless the file says so. OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
 // stretches the rope of layers without one only. In GGUF both are one architecture.
 #include <nlohmann/json.hpp>
 
@@ -26,6 +26,20 @@ RopeConfig unscaled(const RopeConfig& rope) {
 }
 
 }  // namespace
+
+void configure_olmo(ConfigReader& reader, ModelConfig& config) {
+  config.rope_by_format = true;
+  config.rope_interleaved = reader.gguf();
+  config.layer_norm = config.bare_norms = true;
+  config.norm_bias = false;
+  config.norm_eps =
+      reader.gguf() ? reader.number({"attention.layer_norm_epsilon", ""}, 0.0f, 1.0f, 1e-5f) : 1e-5f;
+}
+
+void describe_olmo(ConfigWriter& writer, const ModelConfig&) {
+  writer.erase({"", "rms_norm_eps"});
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
 
 void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kPost;

@@ -137,6 +137,7 @@ class WantedTensors {
     wanted_.push_back({at_ + name, QuantType::kF32, {size}});
   }
   void norm(std::string_view name, int64_t size) {
+    if (c_.bare_norms) return;
     floats(std::string(name) + ".weight", size);
     if (c_.layer_norm) floats(std::string(name) + ".bias", size);
   }
