@@ -1,5 +1,6 @@
 // RecurrenceKernels over Simd. Included after an instruction set's simd.h.
 #pragma once
+#include "kernels/generic/chunks.inl"
 #include "kernels/recurrence_kernels.h"
 
 namespace penstock {
@@ -147,6 +148,9 @@ constexpr RecurrenceKernels kRecurrenceKernels = {
     {delta_rule<F32State>, delta_rule<Bf16State>},
     {delta_rule_by_key<F32State>, delta_rule_by_key<Bf16State>},
     {state_space<F32State>, state_space<Bf16State>},
+    {chunk_keys<Rule::kDelta>, scan_chunk<Rule::kDelta>},
+    {chunk_keys<Rule::kDeltaByKey>, scan_chunk<Rule::kDeltaByKey>},
+    {chunk_keys<Rule::kStateSpace>, scan_chunk<Rule::kStateSpace>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -183,7 +184,7 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int 
   return strip;
 }
 
-// Of every sequence so many matrices [key_dim, value_dim].
+// Of every sequence so many matrices [key_dim, value_dim], each in strips of kDeltaLanes columns.
 struct StateShape {
   int n_heads, key_dim, value_dim, layer;
   int64_t offset;
@@ -192,52 +193,149 @@ struct StateShape {
 static_assert(static_cast<int>(StateDType::kF32) == static_cast<int>(StateFormat::kF32));
 static_assert(static_cast<int>(StateDType::kBF16) == static_cast<int>(StateFormat::kBF16));
 
+int place_of(int i) { return i / kDeltaLanes * kDeltaLanes + bf16_place(i % kDeltaLanes); }
+void widen(const BFloat16* state, int n_values, float* wide) {
+  for (int i = 0; i < n_values; ++i) wide[i] = to_float(state[place_of(i)]);
+}
+void narrow(const float* wide, int n_values, BFloat16* state) {
+  for (int i = 0; i < n_values; ++i) state[place_of(i)] = to_bfloat16(wide[i]);
+}
+
 // A strip whose state is in BF16, of several tokens that a kernel of F32 takes: `wide` holds the state meanwhile.
 void scan_widened(DeltaStrip strip, RecurrenceKernels::Kernel kernel, int n_values, float* wide) {
   auto* const state = static_cast<BFloat16*>(strip.state);
-  const auto place = [](int i) { return i / kDeltaLanes * kDeltaLanes + bf16_place(i % kDeltaLanes); };
-  for (int i = 0; i < n_values; ++i) wide[i] = to_float(state[place(i)]);
+  widen(state, n_values, wide);
   strip.state = wide;
   kernel(strip);
-  for (int i = 0; i < n_values; ++i) state[place(i)] = to_bfloat16(wide[i]);
+  narrow(wide, n_values, state);
 }
 
-// kernel(make(run, head, first feature)) for all strips of all sequences, each with its state.
+struct RuleKernels {
+  const RecurrenceKernels::Kernel (&by_token)[kStateFormats];
+  const RecurrenceKernels::Chunks& chunks;
+  bool by_key;  // then heads do not share what chunks.keys makes
+};
+
+// A step's recurrence: all states of its sequences, and make(run, head, first feature), the strip of a run's tokens.
 template <class Make>
-void for_each_strip(const RecurrenceContext& context, const StateShape& shape, Make&& make,
-                    const RecurrenceKernels::Kernel (&kernels)[kStateFormats]) {
-  const bool f32_states = context.cache.spec().state_dtype == StateDType::kF32;
-  const RecurrenceKernels::Kernel kernel =
-      kernels[static_cast<int>(f32_states ? StateFormat::kF32 : StateFormat::kBF16)];
-  const Batch& batch = context.batch;
-  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
-  const int per_head = (shape.value_dim + kDeltaLanes - 1) / kDeltaLanes;
-  const int per_sequence = shape.n_heads * per_head, strip_values = shape.key_dim * kDeltaLanes;
-  float* wide = nullptr;  // of each worker
-  if (!f32_states) {
+class StepScan {
+ public:
+  StepScan(const RecurrenceContext& context, const StateShape& shape, const RuleKernels& kernels, Make make)
+      : context_(context),
+        shape_(shape),
+        kernels_(kernels),
+        make_(make),
+        states_(context.batch.kv[static_cast<size_t>(context.cache.spec().state_group())]),
+        f32_(context.cache.spec().state_dtype == StateDType::kF32),
+        per_head_((shape.value_dim + kDeltaLanes - 1) / kDeltaLanes),
+        strip_values_(shape.key_dim * kDeltaLanes) {
     context.scratch.reset();
-    wide = context.scratch.allocate_array<float>(static_cast<size_t>(context.pool.size()) *
-                                                 static_cast<size_t>(strip_values));
   }
-  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int w) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int part = static_cast<int>(i % per_sequence);
-      const int64_t at = shape.offset + int64_t{part} * strip_values;
-      for_each_run(batch, states, static_cast<size_t>(i / per_sequence), false, [&](const StateRun& run) {
-        if (run.n == 0) return;
-        DeltaStrip strip = make(run, part / per_head, part % per_head * kDeltaLanes);
-        if (f32_states) {
-          strip.state = begin_state<float>(context.cache, shape.layer, run, at, strip_values);
-        } else {
-          strip.state = begin_state<BFloat16>(context.cache, shape.layer, run, at, strip_values);
-        }
-        if (f32_states || run.n == 1 || context.batch_invariant) return kernel(strip);
-        scan_widened(strip, kernels[static_cast<int>(StateFormat::kF32)], strip_values,
-                     wide + static_cast<ptrdiff_t>(w) * strip_values);
-      });
+
+  // Runs of a chunk and more in chunks, unless a token's bits must not depend on its step; then the others.
+  void run() {
+    const Batch& batch = context_.batch;
+    int32_t* const sequences = context_.scratch.allocate_array<int32_t>(static_cast<size_t>(batch.n_seqs()));
+    const auto in_chunks = [&](int32_t s) {
+      const auto i = static_cast<size_t>(s);
+      return !context_.batch_invariant && batch.seq_offsets[i + 1] - batch.seq_offsets[i] >= kScanChunk &&
+             states_.table_offsets[i + 1] - states_.table_offsets[i] == 1;
+    };
+    std::iota(sequences, sequences + batch.n_seqs(), 0);
+    int32_t* const others = std::partition(sequences, sequences + batch.n_seqs(), in_chunks);
+    scan_in_chunks(sequences, static_cast<int>(others - sequences));
+    scan_by_token(others, static_cast<int>(sequences + batch.n_seqs() - others));
+  }
+
+ private:
+  template <class Fn>
+  void each_run(int32_t sequence, Fn&& f) const {
+    for_each_run(context_.batch, states_, static_cast<size_t>(sequence), false, f);
+  }
+
+  // The state of strips [first, first + n) behind the run, as it is before the run.
+  void* state(const StateRun& run, int first, int n) const {
+    const int64_t at = shape_.offset + int64_t{first} * strip_values_, values = int64_t{n} * strip_values_;
+    if (f32_) return begin_state<float>(context_.cache, shape_.layer, run, at, values);
+    return begin_state<BFloat16>(context_.cache, shape_.layer, run, at, values);
+  }
+
+  void scan_by_token(const int32_t* sequences, int n) {
+    const RecurrenceKernels::Kernel kernel =
+        kernels_.by_token[static_cast<int>(f32_ ? StateFormat::kF32 : StateFormat::kBF16)];
+    const int per_sequence = shape_.n_heads * per_head_;
+    float* const wide = f32_ ? nullptr : scratch(strip_values_);
+    context_.pool.for_ranges(int64_t{n} * per_sequence, 4, [&](int64_t begin, int64_t end, int w) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int part = static_cast<int>(i % per_sequence);
+        each_run(sequences[i / per_sequence], [&](const StateRun& run) {
+          if (run.n == 0) return;
+          DeltaStrip strip = make_(run, part / per_head_, part % per_head_ * kDeltaLanes);
+          strip.state = state(run, part, 1);
+          if (f32_ || run.n == 1 || context_.batch_invariant) return kernel(strip);
+          scan_widened(strip, kernels_.by_token[static_cast<int>(StateFormat::kF32)], strip_values_,
+                       wide + static_cast<ptrdiff_t>(w) * strip_values_);
+        });
+      }
+    });
+  }
+
+  // A worker takes its heads chunk by chunk: a chunk's rows are read one after the other, and heads share its keys.
+  void scan_in_chunks(const int32_t* sequences, int n) {
+    if (n == 0) return;
+    const int head_values = per_head_ * strip_values_, n_workers = context_.pool.size();
+    const int most = std::min(shape_.n_heads, (n * shape_.n_heads + n_workers - 1) / n_workers);
+    const int wide_values = f32_ ? 0 : most * head_values;
+    const auto key_values = static_cast<int>(ChunkKeys::floats(shape_.key_dim));
+    float* const memory = scratch(wide_values + key_values);
+    context_.pool.for_ranges(int64_t{n} * shape_.n_heads, 1, [&](int64_t begin, int64_t end, int w) {
+      float* const keys = memory + int64_t{w} * (wide_values + key_values);
+      while (begin < end) {
+        const auto first = static_cast<int>(begin % shape_.n_heads);
+        const int last = static_cast<int>(std::min<int64_t>(shape_.n_heads, first + end - begin));
+        each_run(sequences[begin / shape_.n_heads],
+                 [&](const StateRun& run) { scan_heads(run, first, last - first, keys, keys + key_values); });
+        begin += last - first;
+      }
+    });
+  }
+
+  void scan_heads(const StateRun& run, int first, int n, float* keys, float* wide) const {
+    const int values = per_head_ * strip_values_;
+    void* const kept = state(run, first * per_head_, n * per_head_);
+    float* const states = f32_ ? static_cast<float*>(kept) : wide;
+    if (!f32_) widen(static_cast<const BFloat16*>(kept), n * values, wide);
+    const ChunkKeys of_keys(shape_.key_dim, keys);
+    for (int t = 0; t < run.n; t += kScanChunk) {
+      StateRun chunk = run;
+      chunk.first += t, chunk.n = std::min(kScanChunk, run.n - t);
+      const float* done = nullptr;  // the keys that are in of_keys
+      for (int head = first; head < first + n; ++head) {
+        DeltaStrip strip = make_(chunk, head, 0);
+        strip.n_features = shape_.value_dim;
+        strip.state = states + int64_t{head - first} * values;
+        if (strip.k != done || kernels_.by_key) kernels_.chunks.keys(strip, of_keys);
+        done = strip.k;
+        kernels_.chunks.scan(strip, of_keys);
+      }
     }
-  });
-}
+    if (!f32_) narrow(wide, n * values, static_cast<BFloat16*>(kept));
+  }
+
+  // So many floats of each worker's own.
+  float* scratch(int n) const {
+    return context_.scratch.allocate_array<float>(static_cast<size_t>(context_.pool.size()) *
+                                                  static_cast<size_t>(n));
+  }
+
+  const RecurrenceContext& context_;
+  const StateShape shape_;
+  const RuleKernels kernels_;
+  const Make make_;
+  const KvView& states_;
+  const bool f32_;
+  const int per_head_, strip_values_;  // strips of a head, numbers of a strip
+};
 
 }  // namespace
 
@@ -253,13 +351,16 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
     for (int64_t t = begin; t < end; ++t)
       prepare_token(*context.kernels.vector, tensors, params, static_cast<int>(t));
   });
-  for_each_strip(
-      context, {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
-      [&](const StateRun& run, int head, int feature) {
-        return strip_of(tensors, params, run.first, run.n, head, feature);
-      },
-      params.decay_by_key ? context.kernels.recurrence->delta_rule_by_key
-                          : context.kernels.recurrence->delta_rule);
+  const RecurrenceKernels& kernels = *context.kernels.recurrence;
+  const bool by_key = params.decay_by_key;
+  StepScan(context,
+           {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
+           {by_key ? kernels.delta_rule_by_key : kernels.delta_rule,
+            by_key ? kernels.delta_rule_by_key_chunks : kernels.delta_rule_chunks, by_key},
+           [&](const StateRun& run, int head, int feature) {
+             return strip_of(tensors, params, run.first, run.n, head, feature);
+           })
+      .run();
 }
 
 namespace {
@@ -305,12 +406,13 @@ void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tenso
   context.pool.for_ranges(context.batch.n_tokens(), 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) prepare_step(tensors, params, static_cast<int>(t));
   });
-  for_each_strip(
-      context, {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
-      [&](const StateRun& run, int head, int feature) {
-        return strip_of(tensors, params, run, head, feature);
-      },
-      context.kernels.recurrence->state_space);
+  const RecurrenceKernels& kernels = *context.kernels.recurrence;
+  StepScan(context, {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
+           {kernels.state_space, kernels.state_space_chunks, false},
+           [&](const StateRun& run, int head, int feature) {
+             return strip_of(tensors, params, run, head, feature);
+           })
+      .run();
 }
 
 }  // namespace penstock

@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// States in BF16 are widened before a step's tokens and rounded behind them. batch_invariant: they are rounded behind every
-// token, so that nothing depends on where steps end.
+// Long runs of tokens are computed in chunks, and states in BF16 are widened before a step's tokens and rounded behind them.
+// batch_invariant: token by token, and rounded behind each, so that nothing depends on where steps end.
 struct RecurrenceContext {
   ThreadPool& pool;
   const KernelTable& kernels;
