@@ -152,10 +152,13 @@ Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range pa
 // Row r of the result is row order[r] of the file's.
 Status TensorLoader::order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const {
   if (restores()) return {};  // they were packed in this order
-  if (out.grouped || out.view.size_bytes() > out.view.bytes.size()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: layer {}: rows that lie by KV head are read from plain tensors only",
-                  source_.path().string(), stem);
+  if (out.grouped) {
+    out.grouped = out.grouped->ordered(order, out.storage);
+    return {};
+  }
+  if (out.view.size_bytes() > out.view.bytes.size()) {
+    return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected {} bytes, got {}", source_.path().string(),
+                  stem, out.view.size_bytes(), out.view.bytes.size());
   }
   const size_t row_bytes = quant_bytes(out.view.type, out.view.cols);
   std::vector<std::byte> rows(row_bytes * order.size());
@@ -299,7 +302,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix
     const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
     return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
   }
-  read_ahead(matrix.grouped->lines_of_rows(first, count));
+  if (matrix.storage.empty()) read_ahead(matrix.grouped->lines_of_rows(first, count));
   auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
   if (!packed) {
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,

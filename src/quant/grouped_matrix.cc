@@ -254,6 +254,34 @@ void GroupedMatrix::copy_codes(int first, int count, GroupedMatrix& part,
   part.packed = storage;
 }
 
+GroupedMatrix GroupedMatrix::ordered(std::span<const int> order, std::vector<std::byte>& storage) const {
+  GroupedMatrix result = *this;
+  const auto per_word = static_cast<size_t>(32 / bits), width = static_cast<size_t>(cols);
+  const size_t n_words = (width + per_word - 1) / per_word, n = static_cast<size_t>(n_groups());
+  std::vector<uint8_t> line(width);
+  std::vector<uint32_t> words(n_words);
+  storage.resize(order.size() * n_words * sizeof(uint32_t));
+  result.rows = static_cast<int>(order.size());
+  result.scales.resize(order.size() * n);
+  result.zeros.resize(zeros.empty() ? 0 : order.size() * n);
+  for (size_t r = 0; r < order.size(); ++r) {
+    const auto from = static_cast<size_t>(order[r]);
+    row_codes(*this, order[r], line.data());
+    std::ranges::fill(words, 0u);
+    for (size_t j = 0; j < width; ++j)
+      words[j / per_word] |= uint32_t{line[j]} << (j % per_word * static_cast<size_t>(bits));
+    std::memcpy(storage.data() + r * n_words * sizeof(uint32_t), words.data(), n_words * sizeof(uint32_t));
+    std::copy_n(scales.begin() + static_cast<ptrdiff_t>(from * n), n,
+                result.scales.begin() + static_cast<ptrdiff_t>(r * n));
+    if (zeros.empty()) continue;
+    std::copy_n(zeros.begin() + static_cast<ptrdiff_t>(from * n), n,
+                result.zeros.begin() + static_cast<ptrdiff_t>(r * n));
+  }
+  result.layout = CodeLayout::kWordsByRow;
+  result.packed = storage;
+  return result;
+}
+
 void GroupedMatrix::simplify_zeros() {
   for (const int16_t zero : zeros) {
     if (zero != zeros.front()) return;

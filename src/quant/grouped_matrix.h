@@ -67,6 +67,8 @@ struct GroupedMatrix {
   // a unit of the layout. REQUIRES: no input_order; whole groups, or one group of all inputs.
   GroupedMatrix columns(int first, int count, std::vector<std::byte>& storage) const;
   void copy_codes(int first, int count, GroupedMatrix& part, std::vector<std::byte>& storage) const;
+  // Row r is row order[r] of this one; its codes, in kWordsByRow, are in `storage`.
+  GroupedMatrix ordered(std::span<const int> order, std::vector<std::byte>& storage) const;
   // Moves equal zeros into uniform_zero.
   void simplify_zeros();
 

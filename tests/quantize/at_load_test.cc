@@ -85,7 +85,7 @@ TEST(QuantizeAtLoad, GroupTypesAreTheFilesOfThatType) {
 
 // Where the group does not divide the inputs, a smaller one or the whole row.
 TEST(QuantizeAtLoad, AnySize) {
-  for (const char* name : {"llama3", "phi3", "gemma2", "qwen3_moe"}) {
+  for (const char* name : {"llama3", "phi3", "gemma2", "qwen3_moe", "gpt_neox", "bloom"}) {
     const Rows plain = logits_of(*open_weights(golden(name)).value());
     const double fine = relative(plain, at_load(golden(name), "int8")),
                  coarse = relative(plain, at_load(golden(name), "int4"));
