@@ -31,10 +31,10 @@ import tiny_newer_models as newer
 import torch
 import transformers as T
 
-# Of no effect on logits, sizes that others follow from, and what makes an encoder.
+# Of no effect on logits, sizes that others follow from, what makes an encoder, and what makes transformers scale weights that it loads.
 LEFT_ALONE = {"use_bidirectional_attention", "use_cache", "return_dict", "chunk_size_feed_forward", "is_encoder_decoder", "initializer_range", "pretraining_tp", "dtype",
               "max_position_embeddings", "mamba_chunk_size", "chunk_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
-              "num_key_value_heads", "hidden_size", "head_dim", "tie_encoder_decoder", "add_cross_attention"}
+              "num_key_value_heads", "hidden_size", "head_dim", "tie_encoder_decoder", "add_cross_attention", "rescale_prenorm_residual"}
 # By layer: they go where the number of layers changes.
 BY_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "moe_layers", "mlp_only_layers", "full_attn_idxs", "attn_layer_indices",
             "layer_rope_theta", "activation_sparsity_pattern", "moe_layer_end_index")

@@ -256,6 +256,14 @@ TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   EXPECT_EQ(read_config(older)->query_scale.beta, beta);
   EXPECT_GT(beta, 0.0f);
 
+  Changed share(kModels / "mistral4");
+  json& ropes = share.json_config()["rope_parameters"];
+  share.json_config()["partial_rotary_factor"] = ropes["partial_rotary_factor"];
+  EXPECT_EQ(error_of(share), "");
+  EXPECT_EQ(read_config(share)->ropes[0].rotary_dim, 8);
+  share.json_config()["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(error_of(share), HasSubstr("partial_rotary_factor"));
+
   Changed wide(kModels / "gemma4");  // with ten layers or more transformers writes "05"
   json& by_layer = wide.json_config()["per_layer_config"];
   for (const char* layer : {"0", "2", "5"}) {

@@ -37,7 +37,10 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
   }
   rope.rotary_dim = l.rope_dim;
   config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
-  if (reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f) != 1.0f)
+  // The share of a head's keys (Mistral 4), or of the rotated part (the others, whose heads are that large for transformers).
+  const int keys = reader.integer({"", "head_dim"}, 1, 2 * kMaxHead, l.rope_dim);
+  const float share = reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f);
+  if (share != 1.0f && std::lround(share * static_cast<float>(keys)) != l.rope_dim)
     reader.fail(ErrorCode::kUnsupported,
                 "partial_rotary_factor: expected 1, qk_rope_head_dim is rotated whole");
   // llama.cpp's converter writes a tenth of mscale_all_dim here, and mscale is the same.
