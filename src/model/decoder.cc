@@ -96,14 +96,21 @@ void DecoderParts::attention_of_heads(int i, const NormedInput& h, Tensor x, con
   const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   const LayerWeights& layer = weights_.layers[i];
   const Heads heads = project_heads(i, h);
-  store(i, heads);
-  if (kind.query_scale) ops_.scale_by_position(heads.q, config_.query_scale);
+  const RopeParams* const rope = prepare_heads(i, heads);
   const Tensor attended = attended_.narrowed(config_.q_dim_of(i));
-  ops_.attend(heads.q, cache_,
-              {kind.kv_layer >= 0 ? kind.kv_layer : i, config_.n_heads,
-               config_.attention_scale * kind.score_factor * config_.multipliers.key,
-               config_.attention_softcap, layer.sinks.get(), weights_.alibi_slopes.get()},
-              attended);
+  const AttentionParams params{kind.kv_layer >= 0 ? kind.kv_layer : i,
+                               config_.n_heads,
+                               config_.attention_scale * kind.score_factor * config_.multipliers.key,
+                               config_.attention_softcap,
+                               layer.sinks.get(),
+                               weights_.alibi_slopes.get()};
+  if (kind.query_scale) {
+    store(i, heads, rope);
+    ops_.scale_by_position(heads.q, config_.query_scale);
+    ops_.attend(heads.q, cache_, params, attended);
+  } else {
+    ops_.store_and_attend(heads.q, heads.k, heads.v, rope, cache_, params, attended);
+  }
   if (config_.attention_gate) {
     const Tensor by_head = attended.reshaped(config_.head_dim);
     ops_.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
@@ -143,8 +150,7 @@ DecoderParts::Heads DecoderParts::project_heads(int i, const NormedInput& h) {
 }
 
 // Rotates q, and k into the cache with v.
-void DecoderParts::store(int i, const Heads& heads) {
-  const RopeParams* rope = prepare_heads(i, heads);
+void DecoderParts::store(int i, const Heads& heads, const RopeParams* rope) {
   if (config_.layers[static_cast<size_t>(i)].kv_layer < 0)
     return ops_.rope_and_store(heads.q, heads.k, heads.v, rope, cache_, i);
   if (rope != nullptr) ops_.rotate(heads.q, heads.k, *rope, config_.head_dim_of(i));

@@ -40,7 +40,7 @@ class DecoderParts {
   Heads project_heads(int layer, const NormedInput& h);
   void norm_heads(int layer, const Heads& heads);
   const RopeParams* prepare_heads(int layer, const Heads& heads);
-  void store(int layer, const Heads& heads);
+  void store(int layer, const Heads& heads, const RopeParams* rope);
   Tensor dense_hidden(int layer, const NormedInput& h);
   void dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
              const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff = kNoCutoff);

@@ -450,6 +450,17 @@ class Ops {
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
   // q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
+  // rope_and_store() into the layer that is then attended to, and attend(), which a backend may do in one: q and k are scratch
+  // behind it. Where an earlier layer's keys and values are attended to, k and v are Tensor().
+  virtual void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                                const AttentionParams& params, Tensor out) {
+    if (k.cols > 0) {
+      rope_and_store(q, k, v, rope, cache, params.layer);
+    } else if (rope != nullptr) {
+      rotate(q, k, *rope, cache.spec().layers[static_cast<size_t>(params.layer)].head_dim);
+    }
+    attend(q, cache, params, out);
+  }
   // out[t] = bias + the sum over taps k of weight[k] * x[t - taps + 1 + k]: what came before the step's tokens is in the
   // sequence's state, which then holds the step's last ones. Before a sequence's first token there are zeros.
   virtual void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) = 0;

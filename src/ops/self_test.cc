@@ -146,10 +146,9 @@ class Trial {
     ops_.norm(x, norm, h);
     product(h, 1, bias_.get(), q), product(h, 2, nullptr, k), product(h, 3, nullptr, v);
     const RopeParams rope{frequencies_.get(), 1.0f, false};
-    ops_.rope_and_store(q, k, v, &rope, *cache_, 0);
     AttentionParams attention;
     attention.n_heads = kHeads, attention.scale = 0.25f;
-    ops_.attend(q, *cache_, attention, attended);
+    ops_.store_and_attend(q, k, v, &rope, *cache_, attention, attended);
     product(attended, 4, nullptr, delta);
     ops_.add_norm(x, delta, 1.0f, norm, h2);
     product(h2, 5, nullptr, routed);
@@ -162,11 +161,7 @@ class Trial {
     ops_.norm(last, norm, out);
     const Tensor logits = ops_.new_tensor(shape.outputs, kVocab, TensorRole::kLogits);
     product(out, 6, nullptr, logits);
-    named_ = {{"a norm", h},
-              {"rotated products", q},
-              {"attention", attended},
-              {"a sum's norm", h2},
-              {"what experts give", mixed}};
+    named_ = {{"a norm", h}, {"attention", attended}, {"a sum's norm", h2}, {"what experts give", mixed}};
     return {.logits = logits, .hidden = out};
   }
 

@@ -9,6 +9,7 @@
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/emulation/trouble.h"
 #include "support/plain_ops.h"
 #include "support/test_data.h"
 
@@ -105,13 +106,41 @@ TEST_P(CudaLayers, PartsInOneGiveTheBitsOfTheirOperations) {
   EXPECT_EQ(logits[0], logits[1]);
 }
 
+// Kernels of a step of one token for each layer of a Llama, whose sequence has no more than a piece: with all parts in one, with rotating
+// and storing by itself, and by the operations one by one.
+TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1, .eager = true});
+  if (!made) GTEST_SKIP() << made.error().message;
+  auto& ops = static_cast<cuda::CudaOps&>(**made);
+  if (!ops.device().emulated()) GTEST_SKIP() << "a GPU does not count launches";
+  const auto launches_of = [&](int n_layers) {
+    ModelConfig config = small_config("llama2");
+    config.n_layers = n_layers;
+    if (!config.layers.empty()) config.layers.resize(static_cast<size_t>(n_layers), config.layers[0]);
+    const auto source = make_synthetic_source(config, "q8_0").value();
+    const auto model = Model::load(*source, ops).value();
+    testing::Runner runner(*model, ops, 64, 16, KvDType::kF16);
+    const int prompt[] = {3, 1, 41, 5, 9, 2, 6}, next = 26;
+    runner.run(0, prompt);
+    cuda::fail_emulated_call(0, cuda::EmulatedCalls::kLaunches);
+    runner.run(0, {&next, 1});
+    return cuda::fail_emulated_call(0);
+  };
+  const auto launches_of_a_layer = [&] { return launches_of(2) - launches_of(1); };
+  EXPECT_EQ(launches_of_a_layer(), 5);
+  ops.fuse_stores(false);
+  EXPECT_EQ(launches_of_a_layer(), 6);
+  ops.fuse(false);
+  EXPECT_EQ(launches_of_a_layer(), 12);
+}
+
 // Caches of 16 bits, which kernels of their own attend: windows, softcaps and sinks, prompts behind a context and single tokens,
-// beside the CPU, which rounds keys and values alike and nothing else.
+// beside the CPU, which rounds keys and values alike and nothing else. Storing within attention changes no bit.
 TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1});
   if (!made) GTEST_SKIP() << made.error().message;
   const auto cpu = make_ops("cpu", {.n_threads = 1}).value();
-  for (const char* architecture : {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa"}) {
+  for (const char* architecture : {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa", "qwen3"}) {
     ModelConfig config =
         read_config(*open_weights(tests_dir() / "golden" / "models" / architecture).value()).value();
     config.head_dim = 16, config.name = "small";
@@ -130,7 +159,14 @@ TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
       return rows;
     };
     const Rows want = logits_on(*cpu, KvDType::kF16);
-    EXPECT_LT(testing::relative_error(logits_on(**made, KvDType::kF16), want), 1e-3) << architecture;
+    auto& ops = static_cast<cuda::CudaOps&>(**made);
+    Rows got[2];
+    for (const bool fuses : {false, true}) {
+      ops.fuse_stores(fuses);
+      got[fuses] = logits_on(ops, KvDType::kF16);
+    }
+    EXPECT_LT(testing::relative_error(got[1], want), 1e-3) << architecture;
+    EXPECT_EQ(got[0], got[1]) << architecture;
     // Rounding is what the two differ by: of the cache it shows.
     EXPECT_GT(testing::relative_error(logits_on(*cpu, KvDType::kF32), want), 1e-6) << architecture;
   }

@@ -27,6 +27,8 @@ class Visit(unittest.TestCase):
             self.assertLess(row["flash"]["difference"], 1e-3, row)
             for kernels in ("simple", "flash"):  # a difference of two times, which means something on a GPU only
                 self.assertTrue(math.isfinite(row[kernels]["us"]), row)
+            self.assertEqual("storing" in row, row["tokens"] <= 8, row)
+            self.assertTrue(row.get("storing", {}).get("same_bits", True), row)
         for row in measured("products")["products"] + measured("stream")["stream"] + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
         for row in measured("wide")["wide"]:

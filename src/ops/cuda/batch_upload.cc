@@ -25,12 +25,13 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
 // Tokens of sequences with few new ones, and those of trees (kernels/flash.h).
 void BatchUpload::sort_tokens(const Batch& batch) {
   is_few_.assign(sequences_.size(), false);
-  has_few_ = has_many_ = false;
+  has_few_ = has_many_ = false, all_few_ = true;
   for (size_t t = 0; t < sequences_.size() && !batch.seq_lens.empty(); ++t) {
     const auto s = static_cast<size_t>(sequences_[t]);
     const bool is_masked = !batch.tree_masks.empty() && batch.tree_masks[t] != 0;
     const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
-    is_few_[t] = is_masked || n_new <= BatchOnDevice::kFewTokens;
+    const bool among_few = n_new <= BatchOnDevice::kFewTokens;
+    is_few_[t] = is_masked || among_few, all_few_ = all_few_ && among_few;
     (is_few_[t] ? has_few_ : has_many_) = true;
   }
 }

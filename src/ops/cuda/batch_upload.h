@@ -26,10 +26,12 @@ class BatchUpload {
   // Tokens that attention takes one by one, and those that it takes together (kernels/flash.h).
   bool has_few() const { return has_few_; }
   bool has_many() const { return has_many_; }
+  // Whether no sequence has more than BatchOnDevice::kFewTokens new ones, and one has some.
+  bool all_few() const { return all_few_ && has_few_; }
   // What decides which kernels attention asks for.
   int attention_key() const {
-    return (16 * std::bit_width(unsigned(piece_room_)) + std::bit_width(unsigned(few_piece_room_))) * 4 +
-           2 * has_few_ + has_many_;
+    return (16 * std::bit_width(unsigned(piece_room_)) + std::bit_width(unsigned(few_piece_room_))) * 8 +
+           4 * all_few_ + 2 * has_few_ + has_many_;
   }
   // Off: none is.
   void take_apart(bool on) { takes_apart_ = on; }
@@ -53,7 +55,7 @@ class BatchUpload {
   std::vector<int32_t> piece_tokens_, first_pieces_;
   int piece_room_ = 0, few_piece_room_ = 0;
   bool takes_apart_ = true;
-  bool has_few_ = false, has_many_ = false;
+  bool has_few_ = false, has_many_ = false, all_few_ = false;
   bool measuring_ = false;
   size_t used_ = 0;
 };

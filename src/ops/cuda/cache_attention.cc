@@ -25,40 +25,47 @@ bool CacheAttention::flashes(const KvLayerOnDevice& layer) const {
          layer.head_dim <= 256;
 }
 
+// Of tokens that are for FlashPieces.
+template <class K>
+void CacheAttention::attend_pieces(K pieces) {
+  const int rows = pieces.q.rows, heads = pieces.layer.n_kv_heads * pieces.tiles();
+  const int n_pieces = upload_.few_piece_room();
+  if (n_pieces == 0) return device_.launch(pieces, Grid{rows, heads, pieces.shared_bytes()});
+  pieces.sums = sums_of_pieces(pieces, n_pieces);
+  device_.launch(pieces, Grid{n_pieces, heads, pieces.shared_bytes()});
+  const FlashJoin join{pieces, pieces.sums, n_pieces};
+  device_.launch(join, Grid{rows, pieces.layer.n_kv_heads * pieces.n_queries, join.shared_bytes()});
+}
+
 template <int kDim, KvCode kCode>
-void CacheAttention::attend_flash(const AttentionOnDevice& attention) {
+void CacheAttention::attend_flash(const AttentionOnDevice& attention, const NewTokens* own) {
+  if (own != nullptr) return attend_pieces(FlashPieces<kDim, kCode, true>{attention, nullptr, *own});
   const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
   if (upload_.has_many()) {
     const FlashTiles<kDim, kCode> tiles(attention);
     const int n = (rows + tiles.tokens - 1) / tiles.tokens;
     device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
   }
-  if (!upload_.has_few()) return;
-  FlashPieces<kDim, kCode> pieces{attention, nullptr};
-  const int heads = n_kv_heads * pieces.tiles(), n_pieces = upload_.few_piece_room();
-  if (n_pieces == 0) return device_.launch(pieces, Grid{rows, heads, pieces.shared_bytes()});
-  const int n_heads = n_kv_heads * attention.n_queries;
-  pieces.sums = sums_of_pieces(attention, n_pieces);
-  device_.launch(pieces, Grid{n_pieces, heads, pieces.shared_bytes()});
-  const FlashJoin join{attention, pieces.sums, n_pieces};
-  device_.launch(join, Grid{rows, n_heads, join.shared_bytes()});
+  if (upload_.has_few()) attend_pieces(FlashPieces<kDim, kCode>{attention, nullptr});
+}
+
+void CacheAttention::flash(const AttentionOnDevice& attention, const NewTokens* own) {
+  const int dim = attention.layer.head_dim;
+  const auto of_code = [&]<KvCode kCode>() {
+    if (dim <= 64) {
+      attend_flash<64, kCode>(attention, own);
+    } else if (dim <= 128) {
+      attend_flash<128, kCode>(attention, own);
+    } else {
+      attend_flash<256, kCode>(attention, own);
+    }
+  };
+  return attention.layer.code == KvCode::kF16 ? of_code.operator()<KvCode::kF16>()
+                                              : of_code.operator()<KvCode::kBF16>();
 }
 
 void CacheAttention::launch(const AttentionOnDevice& attention) {
-  if (flashes(attention.layer)) {
-    const int dim = attention.layer.head_dim;
-    const auto of_code = [&]<KvCode kCode>() {
-      if (dim <= 64) {
-        attend_flash<64, kCode>(attention);
-      } else if (dim <= 128) {
-        attend_flash<128, kCode>(attention);
-      } else {
-        attend_flash<256, kCode>(attention);
-      }
-    };
-    return attention.layer.code == KvCode::kF16 ? of_code.operator()<KvCode::kF16>()
-                                                : of_code.operator()<KvCode::kBF16>();
-  }
+  if (flashes(attention.layer)) return flash(attention, nullptr);
   const Attend whole{attention};
   const int n_kv_heads = attention.layer.n_kv_heads, heads = n_kv_heads * whole.tiles(),
             n_rows = attention.q.rows;
@@ -69,7 +76,8 @@ void CacheAttention::launch(const AttentionOnDevice& attention) {
   device_.launch(JoinPieces{attention, sums}, Grid{n_rows, heads});
 }
 
-void CacheAttention::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
+AttentionOnDevice CacheAttention::attention_of(Tensor q, const KvCache& cache, const AttentionParams& params,
+                                               Tensor out) const {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
   PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == params.n_heads * spec.value_dim());
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && q.rows == out.rows);
@@ -84,7 +92,25 @@ void CacheAttention::attend(Tensor q, const KvCache& cache, const AttentionParam
   kernel.batch = upload_.on_device();
   const auto block_size = static_cast<unsigned>(kernel.layer.block_size);
   kernel.block_shift = std::has_single_bit(block_size) ? std::countr_zero(block_size) : -1;
-  launch(kernel);
+  return kernel;
+}
+
+void CacheAttention::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
+  launch(attention_of(q, cache, params, out));
+}
+
+bool CacheAttention::store_and_attend(Tensor q, const NewTokens& own, KvCache& cache,
+                                      const AttentionParams& params, Tensor out) {
+  const AttentionOnDevice kernel = attention_of(q, cache, params, out);
+  const KvLayerOnDevice& layer = kernel.layer;
+  if (!fuses_stores_ || !flashes(layer) || !upload_.all_few()) return false;
+  if (own.k.cols == 0 && own.rotation.inv_freq == nullptr) return false;  // nothing to do before
+  const int kv_cols = own.k.cols > 0 ? layer.n_kv_heads * layer.head_dim : 0;
+  PENSTOCK_CHECK(own.k.cols == kv_cols && own.v.cols == kv_cols);
+  // Values are read four at a time.
+  if (reinterpret_cast<uintptr_t>(own.v.data) % 16 != 0 || own.v.stride % 4 != 0) return false;
+  flash(kernel, &own);
+  return true;
 }
 
 }  // namespace penstock::cuda

@@ -16,20 +16,31 @@ class CacheAttention {
 
   // Off: caches of 16 bits are attended as those of other types.
   void flash(bool on) { flash_ = on; }
+  // Off: rotating and storing is a kernel by itself, which gives the same bits.
+  void fuse_stores(bool on) { fuses_stores_ = on; }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out);
+  // Ops::store_and_attend(). False: not done, for it is not for one kernel.
+  bool store_and_attend(Tensor q, const NewTokens& own, KvCache& cache, const AttentionParams& params,
+                        Tensor out);
 
  private:
+  AttentionOnDevice attention_of(Tensor q, const KvCache& cache, const AttentionParams& params,
+                                 Tensor out) const;
   void launch(const AttentionOnDevice& attention);
+  // By the kernels for caches of 16 bits; own: null where all is rotated and stored.
+  void flash(const AttentionOnDevice& attention, const NewTokens* own);
   bool flashes(const KvLayerOnDevice& layer) const;
   template <int kDim, KvCode kCode>
-  void attend_flash(const AttentionOnDevice& attention);
+  void attend_flash(const AttentionOnDevice& attention, const NewTokens* own);
+  template <class K>
+  void attend_pieces(K pieces);
   // [pieces][query heads][value_dim + 2], until the next step. Null after a failure.
   float* sums_of_pieces(const AttentionOnDevice& attention, int n_pieces);
 
   Device& device_;
   StepMemory& memory_;
   const BatchUpload& upload_;
-  bool invariant_, flash_ = true;
+  bool invariant_, flash_ = true, fuses_stores_ = true;
 };
 
 }  // namespace penstock::cuda

@@ -33,8 +33,11 @@ void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rop
          Grid{k.rows, queries.cols / spec.head_dim + spec.n_kv_heads, kReduceBytes});
 }
 
-void CudaOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
-  attention_.attend(q, cache, params, out);
+void CudaOps::store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                               const AttentionParams& params, Tensor out) {
+  const NewTokens own{rows_of(k), rows_of(v), rope != nullptr ? rotation_of(*rope) : Rotation{}};
+  if (!attention_.store_and_attend(q, own, cache, params, out))
+    Ops::store_and_attend(q, k, v, rope, cache, params, out);
 }
 
 }  // namespace penstock::cuda

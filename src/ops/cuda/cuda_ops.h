@@ -41,8 +41,9 @@ class CudaOps final : public Ops {
   void take_apart(bool on) { upload_.take_apart(on); }
   // Off: attention is that of caches of other types and of --batch-invariant.
   void flash(bool on) { attention_.flash(on), graphs_.forget(); }
-  // Off: parts of a layer are a kernel for each operation, which gives the same bits.
-  void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
+  // Off: parts of a layer, or storing and attention alone, are a kernel for each operation, which gives the same bits.
+  void fuse(bool on) { layer_.enable(on), fuse_stores(on); }
+  void fuse_stores(bool on) { attention_.fuse_stores(on), graphs_.forget(); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
   // Products of many rows.
@@ -153,7 +154,11 @@ class CudaOps final : public Ops {
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override;
-  void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
+  void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override {
+    attention_.attend(q, cache, params, out);
+  }
+  void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                        const AttentionParams& params, Tensor out) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 

@@ -1,43 +1,17 @@
 #include "ops/cuda/kernels/attention.h"
 
+#include "ops/cuda/kernels/rotation.h"
 #include "ops/cuda/kernels/sight.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
 namespace {
 
-struct CosSin {
-  float c, s;
-};
-
-// Of any angle, to about an ulp of 1: quarters of a turn are taken off in doubles, the rest are polynomials (Cephes) on
-// [-pi/4, pi/4]. The library's functions keep a table of digits of pi in local memory for large angles.
-PENSTOCK_DEVICE CosSin cos_sin(float angle) {
-  const double quarters = static_cast<double>(angle) * 0.63661977236758134308, whole = rint(quarters);
-  const auto x = static_cast<float>((quarters - whole) * 1.57079632679489661923);
-  const float z = x * x;
-  const float s = x + x * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
-  const float c = 1.0f - 0.5f * z + z * z * (4.166664568e-2f + z * (-1.388731625e-3f + z * 2.443315712e-5f));
-  const auto quarter = static_cast<int>(static_cast<int64_t>(whole) & 3);
-  const CosSin at = quarter % 2 == 0 ? CosSin{c, s} : CosSin{-s, c};
-  return quarter < 2 ? at : CosSin{-at.c, -at.s};
-}
-
-// Rotates the pair i of a head.
-PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, float* head, int position, int i) {
-  const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
-  const float c = angle.c * rotation.scale, s = angle.s * rotation.scale;
-  float* const x = head + rotation.first;
-  float* const first = rotation.interleaved ? x + 2 * i : x + i;
-  float* const second = rotation.interleaved ? x + 2 * i + 1 : x + rotation.half + i;
-  const float a = *first, b = *second;
-  *first = a * c - b * s, *second = a * s + b * c;
-}
-
 // By all threads of a block of RotateHeads or StoreKv.
 PENSTOCK_DEVICE void rotate_head(const Thread& t, const Rotation& rotation, float* head, int position) {
   static_assert(RotateHeads::kThreads == StoreKv::kThreads);
-  for (int i = t.index; i < rotation.half; i += StoreKv::kThreads) rotate_pair(rotation, head, position, i);
+  for (int i = t.index; i < rotation.half; i += StoreKv::kThreads)
+    rotate_pair(rotation, head, head, position, i);
 }
 
 }  // namespace

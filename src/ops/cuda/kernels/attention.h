@@ -37,6 +37,12 @@ struct StoreKv {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// The step's own tokens, as the products gave them. k of no columns: keys and values are in the cache, as another layer stored them.
+struct NewTokens {
+  Rows k, v;
+  Rotation rotation;
+};
+
 // What attention is asked for.
 struct AttentionOnDevice {
   Rows q, out;

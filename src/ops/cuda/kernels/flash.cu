@@ -1,5 +1,6 @@
 #include "ops/cuda/kernels/flash.h"
 
+#include "ops/cuda/kernels/own_rows.h"
 #include "ops/cuda/kernels/sight.h"
 #include "ops/cuda/kernels/thread.h"
 
@@ -10,39 +11,6 @@ constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
 
 PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
 PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }
-
-struct alignas(16) Chunk {  // 8 numbers of 16 bits
-  uint32_t words[4];
-};
-
-struct alignas(16) Four {
-  float values[4];
-};
-
-// Numbers of 16 bits as a cache has them.
-template <KvCode kCode>
-struct Halves {
-  static_assert(kCode == KvCode::kF16 || kCode == KvCode::kBF16);
-  static constexpr bool kF16 = kCode == KvCode::kF16;
-  PENSTOCK_DEVICE static uint32_t pair(float low, float high) {
-    return kF16 ? half_pair(low, high) : bf16_pair(low, high);
-  }
-  // And what rounding left of both.
-  PENSTOCK_DEVICE static SplitPair split(float low, float high) {
-    if constexpr (!kF16) return split_pair(low, high);
-    const uint32_t hi = half_pair(low, high);
-    return {hi, half_pair(low - half_to_float(static_cast<uint16_t>(hi)),
-                          high - half_to_float(static_cast<uint16_t>(hi >> 16)))};
-  }
-  PENSTOCK_DEVICE static void mma(const Thread& t, float (&d)[4], const uint32_t (&a)[4],
-                                  const uint32_t (&b)[2]) {
-    if constexpr (kF16) {
-      t.mma_half(d, a, b);
-    } else {
-      t.mma(d, a, b);
-    }
-  }
-};
 
 // Lower, or upper, numbers of two words as one word.
 PENSTOCK_DEVICE uint32_t lower_two(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
@@ -405,17 +373,22 @@ struct SeenTokens {
   static constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
   static constexpr int kGroups = K::kTokens / 16;
   const Place& place;
+  const OwnRows<K, kDim>& own;
   int kv_head, dim, first, end, g, q4;
   Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
 
-  PENSTOCK_DEVICE SeenTokens(const Thread& t, const Place& of_sequence, int head, int from, int to)
+  PENSTOCK_DEVICE SeenTokens(const Thread& t, const Place& of_sequence, const OwnRows<K, kDim>& rows,
+                             int head, int from, int to)
       : place(of_sequence),
+        own(rows),
         kv_head(head),
         dim(of_sequence.layer.head_dim),
         first(from),
         end(to),
         g(t.lane() / 4),
         q4(t.lane() % 4) {}
+  // The row of one of the step's tokens may be written meanwhile.
+  PENSTOCK_DEVICE bool is_stored(int index) const { return !K::kStores || index < own.begin; }
   PENSTOCK_DEVICE void bring_keys(int begin) {
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
@@ -426,7 +399,7 @@ struct SeenTokens {
       for (int s = 0; s < kSpans; ++s) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const bool has = there && 32 * s + 8 * q4 < dim;
+          const bool has = there && is_stored(index + g + 8 * r) && 32 * s + 8 * q4 < dim;
           keys[m][s][r] = has ? *reinterpret_cast<const Chunk*>(unit + (g + 8 * r) * place.layer.row_bytes +
                                                                 (4 * s + q4) * 16)
                               : Chunk{};
@@ -446,10 +419,44 @@ struct SeenTokens {
         for (int r = 0; r < 4; ++r) {
           const int row = 2 * q4 + (r & 1) + 8 * (r >> 1);
           const int wide = part * (kWide / K::kParts) + s;
-          const bool has = there && index + row < end && 64 * wide + 8 * g < dim;
+          const bool has = there && index + row < end && is_stored(index + row) && 64 * wide + 8 * g < dim;
           values[m][s][r] =
               has ? *reinterpret_cast<const Chunk*>(unit + row * place.layer.row_bytes + (8 * wide + g) * 16)
                   : Chunk{};
+        }
+      }
+    }
+  }
+  // Those of the step itself, where bring_keys() and bring_values() left zeros.
+  PENSTOCK_DEVICE bool has_own(int begin) const { return K::kStores && begin + K::kTokens > own.begin; }
+  PENSTOCK_DEVICE void add_own_keys(int begin) {
+    if (!has_own(begin)) return;
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int index = begin + 16 * m + g + 8 * r;
+        if (index < own.begin || index >= end) continue;
+        const Chunk* const row = own.keys + (index - own.begin) * own.kChunks;
+#pragma unroll
+        for (int s = 0; s < kSpans; ++s)
+          if (32 * s + 8 * q4 < dim) keys[m][s][r] = row[4 * s + q4];
+      }
+    }
+  }
+  PENSTOCK_DEVICE void add_own_values(int begin, int part) {
+    if (!has_own(begin)) return;
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int index = begin + 16 * m + 2 * q4 + (r & 1) + 8 * (r >> 1);
+        if (index < own.begin || index >= end) continue;
+        const Chunk* const row = own.values + (index - own.begin) * own.kChunks;
+#pragma unroll
+        for (int s = 0; s < kWide / K::kParts; ++s) {
+          const int wide = part * (kWide / K::kParts) + s;
+          if (64 * wide + 8 * g < dim) values[m][s][r] = row[8 * wide + g];
         }
       }
     }
@@ -458,12 +465,12 @@ struct SeenTokens {
 
 // Queries of head g, as sums of two numbers, into shared memory; units: what products are multiplied with, of heads 2 q4 and + 1.
 template <class K, int kDim, KvCode kCode>
-PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring, int token,
-                                   int first_head, int n_heads, Chunk* queries, float (&units)[2]) {
+PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring, const float* heads,
+                                   int stride, int n_heads, Chunk* queries, float (&units)[2]) {
   using Numbers = Halves<kCode>;
   constexpr int kSpans = kDim / 32;
   const int dim = of.layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
-  const auto* const from = reinterpret_cast<const Four*>(of.q.row(token) + (first_head + g) * dim + 8 * q4);
+  const auto* const from = reinterpret_cast<const Four*>(heads + g * stride + 8 * q4);
   const auto four_of = [&](int s, int e) {  // of 32 s + 8 q4 + 4 e on
     return g < n_heads && 32 * s + 8 * q4 < dim ? from[8 * s + e] : Four{};
   };
@@ -509,7 +516,8 @@ struct WarpPiece {
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[n][i] = 0.0f;
   }
-  PENSTOCK_DEVICE void multiply_keys(const Chunk* queries) {
+  PENSTOCK_DEVICE void multiply_keys(int at, const Chunk* queries) {
+    seen.add_own_keys(at);
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
       float parts[2][2][4];  // four sums, so that they need not wait for each other
@@ -588,6 +596,7 @@ struct WarpPiece {
       for (int i = 0; i < 4; ++i) to[n][i] *= factor[i & 1];
   }
   PENSTOCK_DEVICE void add_values(int at) {
+    seen.add_own_values(at, 0);
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
       SplitPair weights[2];  // of tokens g and g + 8
@@ -602,7 +611,7 @@ struct WarpPiece {
       const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
 #pragma unroll
       for (int s = 0; s < kWide; ++s) {
-        if (K::kParts > 1 && s == kWide / K::kParts) seen.bring_values(at, 1);
+        if (K::kParts > 1 && s == kWide / K::kParts) seen.bring_values(at, 1), seen.add_own_values(at, 1);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           const Chunk(&v)[4] = seen.values[m][s % (kWide / K::kParts)];
@@ -700,8 +709,8 @@ struct PieceMemory {
 
 }  // namespace
 
-template <int kDim, KvCode kCode>
-PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
+template <int kDim, KvCode kCode, bool Stores>
+PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t) const {
   const int dim = layer.head_dim, lane = t.lane();
   const int tiles = (n_queries + kHeads - 1) / kHeads, kv_head = t.y / tiles;
   const int of_heads = t.y % tiles * kHeads, n_heads = least(kHeads, n_queries - of_heads);
@@ -716,11 +725,12 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
     return;
   }
   if (is_for_tiles(*batch, token)) return;
-  int first, end, sequence;  // what the token sees
+  int first, end, sequence, new_begin;  // what the token sees; where the step's tokens begin
   bool is_masked;
   {
     const Sight sight = sight_of(*this, token);
     first = sight.first, end = sight.end, sequence = sight.sequence, is_masked = sight.mask != 0;
+    new_begin = sight.tree_begin;
   }
   int piece = first / kPiece * kPiece, pieces_end = end;
   if (sums != nullptr) {
@@ -730,7 +740,9 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
   const Place place(*this, sequence);
   const Scoring scoring(*this);
 
-  SeenTokens<FlashPieces, kDim> seen(t, place, kv_head, first, end);
+  const bool has_own = kStores && own.k.cols > 0;
+  const OwnRows<FlashPieces, kDim> own_rows(t, has_own ? new_begin : end);
+  SeenTokens<FlashPieces, kDim> seen(t, place, own_rows, kv_head, first, end);
   // The warp's tokens of a piece that are seen: kTokens from `at` on, and so on.
   constexpr int kStep = kTokens * kWarps;
   int at = 0, seen_end = 0;
@@ -746,7 +758,19 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
   auto* const queries =
       t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kDim / 32][lane]: of 16 features hi, hi, lo, lo
   float units[2];
-  split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, token, first_head, n_heads, queries, units);
+  if constexpr (kStores) {
+    // Rows of those that the block sees, and of the token itself.
+    const int past = most(end - new_begin, token - batch->seq_offsets[sequence] + 1);
+    const int from = sums != nullptr ? most(0, piece - new_begin) : 0;
+    const int to = !has_own ? from : most(from, sums != nullptr ? least(past, pieces_end - new_begin) : past);
+    auto* const rotated = t.shared_as<float>();  // where sums will be
+    bring_own<FlashPieces, kDim, kCode>(t, *this, own_rows, token, kv_head, first_head, n_heads, from, to,
+                                        of_heads == 0, rotated, rotated + kHeads * kDim);
+    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, rotated, kDim, n_heads, queries, units);
+  } else {
+    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, q.row(token) + first_head * dim, dim, n_heads,
+                                            queries, units);
+  }
   float* const of_piece = sums != nullptr
                               ? sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head) * (dim + 2)
                               : nullptr;
@@ -760,7 +784,7 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
       const bool more = kAhead && at + kStep < seen_end;
       if (!kAhead) seen.bring_keys(at);
       t.sync_warp();  // or queries would be kept in registers
-      warp.multiply_keys(queries);
+      warp.multiply_keys(at, queries);
       if (more) seen.bring_keys(at + kStep);
       if (!kAhead) seen.bring_values(at, 0);
       warp.score(at, units, token, first_head, n_heads, is_masked);
@@ -793,6 +817,12 @@ PENSTOCK_KERNEL(FlashPieces<128, KvCode::kF16>)
 PENSTOCK_KERNEL(FlashPieces<128, KvCode::kBF16>)
 PENSTOCK_KERNEL(FlashPieces<256, KvCode::kF16>)
 PENSTOCK_KERNEL(FlashPieces<256, KvCode::kBF16>)
+PENSTOCK_KERNEL(FlashPieces<64, KvCode::kF16, true>)
+PENSTOCK_KERNEL(FlashPieces<64, KvCode::kBF16, true>)
+PENSTOCK_KERNEL(FlashPieces<128, KvCode::kF16, true>)
+PENSTOCK_KERNEL(FlashPieces<128, KvCode::kBF16, true>)
+PENSTOCK_KERNEL(FlashPieces<256, KvCode::kF16, true>)
+PENSTOCK_KERNEL(FlashPieces<256, KvCode::kBF16, true>)
 
 PENSTOCK_BODY void FlashJoin::operator()(const Thread& t) const {
   const int dim = layer.head_dim, n_heads = q.cols / dim, head = t.y;

@@ -33,18 +33,25 @@ struct FlashTiles : AttentionOnDevice {
 // one piece after the other. Its warps have parts of the piece, straight from the cache's memory to registers; keys are the rows
 // of the products, heads the columns. Queries and weights are sums of two numbers of 16 bits. Grid::x = pieces, or rows; Grid::y =
 // kv heads * tiles().
-template <int kDim, KvCode kCode>
+//
+// Stores: the same as StoreKv and then this. Blocks rotate the queries they have, rotate and round the keys and values of the sequence's new
+// tokens that they see, which they do not read from the cache, and one block of a token and kv head stores the token's own.
+// Nobody has more than BatchOnDevice::kFewTokens new ones.
+template <int kDim, KvCode kCode, bool Stores = false>
 struct FlashPieces : AttentionOnDevice {
   static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 8, kPiece = BatchOnDevice::kPieceTokens;
   static constexpr int kTokens = kDim > 64 ? 16 : 32;  // that a warp has at a time
   static constexpr int kParts =
       kDim < 256 ? 1 : 2;                     // of values, that it has at a time; of one group of 16 tokens
   static constexpr bool kAhead = kDim < 256;  // the next ones are on their way meanwhile
+  static constexpr bool kStores = Stores;
   float* sums;  // [piece][query head][value_dim + 2]: sums of values, their reference, the sum of weights
+  NewTokens own = {};  // of kStores
 
   int tiles() const { return (n_queries + kHeads - 1) / kHeads; }
   static constexpr int kQueriesAt = ((kWarps + 1) * kHeads * (kDim + 2) + 2 * kHeads) * 4;
-  static int shared_bytes() { return kQueriesAt + kDim / 16 * 32 * 16; }
+  static constexpr int kOwnAt = kQueriesAt + kDim / 16 * 32 * 16, kMostOwn = BatchOnDevice::kFewTokens;
+  static int shared_bytes() { return kOwnAt + (kStores ? 2 * kMostOwn * kDim * 2 : 0); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
