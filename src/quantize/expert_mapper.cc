@@ -24,9 +24,13 @@ void ExpertMapper::shared_experts(std::vector<MappedTensor>& list, int layer) {
   const std::string_view gate = fused ? in_.shared_gate_up : in_.shared_gate;
   const std::string_view up = fused ? in_.shared_gate_up : in_.shared_up;
   const int all = fused ? 2 * ffn : 0, second = fused ? ffn : 0;
-  if (config_.gated_ffn)
-    linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
-  linear(list, layer, {up, out_.shared_up, wide, ffn, dim, Site::kFeedForward, Part::kOther, second, all});
+  if (fused && !out_.shared_gate_up.empty()) {
+    linear(list, layer, {gate, out_.shared_gate_up, wide, 2 * ffn, dim, Site::kFeedForward});
+  } else {
+    if (config_.gated_ffn)
+      linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
+    linear(list, layer, {up, out_.shared_up, wide, ffn, dim, Site::kFeedForward, Part::kOther, second, all});
+  }
   linear(list, layer, {in_.shared_down, out_.shared_down, WeightRole::kDown, dim, ffn});
   if (!config_.shared_expert_gate) return;
   linear(list, layer,

@@ -481,9 +481,10 @@ Result<TensorMap> Mapper::map() {
                   "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
                   source_.path().string(), config_.arch);
   }
-  const bool fused_out = out_.experts_transposed || out_.experts_interleaved ||
-                         !out_.shared_gate_up.empty() ||
-                         (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
+  const bool fused_out =
+      out_.experts_transposed || out_.experts_interleaved ||
+      (!out_.shared_gate_up.empty() && (out_naming_ != Naming::kGguf || in_.shared_gate_up.empty())) ||
+      (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
   if (crossing_ && has_conv_bias()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",

@@ -156,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                                            "qwen3_next_mixed", "llama4", "granitemoehybrid",
                                            "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba",
                                            "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
-                                           "granitemoe_swa", "qwen3_vl_moe", "qwen3_vl_moe_saved"));
+                                           "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
+                                           "qwen3_vl_moe_saved"));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
