@@ -6,8 +6,6 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr int kReduceBytes = 64;  // scratch of block_max
-
 Rotation rotation_of(const RopeParams& rope) {
   return {device_data(rope.inv_freq), rope.inv_freq->size(), rope.scale, rope.interleaved, rope.first};
 }
@@ -23,14 +21,14 @@ void CudaOps::rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) {
 void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                              int layer) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(layer)];
-  const bool has_values = spec.values_in_keys == 0;
-  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * spec.head_dim && v.cols == (has_values ? k.cols : 0) &&
-                 q.cols % spec.head_dim == 0);
+  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * spec.head_dim && q.cols % spec.head_dim == 0 &&
+                 v.cols == (spec.values_in_keys == 0 ? k.cols : 0));
   const Rotation rotation = rope != nullptr ? rotation_of(*rope) : Rotation{};
   const Rows queries = rope != nullptr ? rows_of(q) : Rows{};
   const KvLayerOnDevice& place = static_cast<const CudaKvCache&>(cache).layer(layer);
-  launch(StoreKv{queries, rows_of(k), rows_of(v), rotation, place, spec.group, batch()},
-         Grid{k.rows, queries.cols / spec.head_dim + spec.n_kv_heads, kReduceBytes});
+  const int query_warps = StoreKv::warps_of_queries(queries.cols / spec.head_dim);
+  const StoreKv kernel{queries, rows_of(k), rows_of(v), rotation, place, spec.group, query_warps, batch()};
+  launch(kernel, Grid{k.rows, kernel.blocks()});
 }
 
 void CudaOps::store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,

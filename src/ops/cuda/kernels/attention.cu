@@ -5,23 +5,14 @@
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
-namespace {
-
-// By all threads of a block of RotateHeads or StoreKv.
-PENSTOCK_DEVICE void rotate_head(const Thread& t, const Rotation& rotation, float* head, int position) {
-  static_assert(RotateHeads::kThreads == StoreKv::kThreads);
-  for (int i = t.index; i < rotation.half; i += StoreKv::kThreads)
-    rotate_pair(rotation, head, head, position, i);
-}
-
-}  // namespace
 
 PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
   if (t.x >= batch->n_tokens) return;
   const int n_queries = q.cols / head_dim;
   float* const head =
       t.y < n_queries ? q.row(t.x) + t.y * head_dim : k.row(t.x) + (t.y - n_queries) * head_dim;
-  rotate_head(t, rotation, head, batch->positions[t.x]);
+  for (int i = t.index; i < rotation.half; i += kThreads)
+    rotate_pair(rotation, head, head, batch->positions[t.x], i);
 }
 PENSTOCK_KERNEL(RotateHeads)
 
@@ -35,25 +26,53 @@ PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
   if (code == KvCode::kBF16) reinterpret_cast<uint16_t*>(row)[i] = float_to_bf16(x);
 }
 
-// By all threads of a block of StoreKv.
+// By a warp.
 PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x, std::byte* row,
                                float* scale) {
-  constexpr int kThreads = StoreKv::kThreads;
   if (!layer.has_scales()) {
-    for (int i = t.index; i < layer.head_dim; i += kThreads) store_number(layer.code, row, i, x[i]);
+    constexpr int kAtOnce = 4;  // are read before one is written
+    for (int from = t.lane(); from < layer.head_dim; from += kAtOnce * kWarp) {
+      float numbers[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = from + j * kWarp;
+        numbers[j] = i < layer.head_dim ? x[i] : 0.0f;
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = from + j * kWarp;
+        if (i < layer.head_dim) store_number(layer.code, row, i, numbers[j]);
+      }
+    }
     return;
   }
   float most = 0.0f;
-  for (int i = t.index; i < layer.head_dim; i += kThreads) most = fmaxf(most, fabsf(x[i]));
-  most = block_max<kThreads>(t, most, t.shared_as<float>());
+  for (int i = t.lane(); i < layer.head_dim; i += kWarp) most = fmaxf(most, fabsf(x[i]));
+  most = warp_max(t, most);
   const bool floats = layer.code == KvCode::kF8;
   const float largest = floats ? 448.0f : 127.0f, up = most > 0.0f ? largest / most : 0.0f;
-  for (int i = t.index; i < layer.head_dim; i += kThreads) {
+  for (int i = t.lane(); i < layer.head_dim; i += kWarp) {
     const float code = x[i] * up;
     row[i] =
         floats ? std::byte{float_to_f8(code)} : static_cast<std::byte>(static_cast<int8_t>(roundf(code)));
   }
-  if (t.index == 0) *scale = most / largest;
+  if (t.lane() == 0) *scale = most / largest;
+}
+
+// kHeads of the n heads from `heads` on, of one token, by a warp: an angle is taken once, and all numbers are read before one is written.
+PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, float* heads, int n, int dim,
+                                  int position) {
+  constexpr int kHeads = StoreKv::kHeads;
+  for (int i = t.lane(); i < rotation.half; i += kWarp) {
+    const Turn turn(rotation, position, i);
+    float a[kHeads], b[kHeads];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      if (h < n) a[h] = heads[h * dim + turn.first], b[h] = heads[h * dim + turn.second];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      if (h < n) turn.apply(a[h], b[h], heads + h * dim);
+  }
 }
 
 }  // namespace
@@ -61,19 +80,23 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
 PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int dim = layer.head_dim, n_tokens = batch->n_tokens, n_queries = q.cols / dim;
   const bool is_token = t.x < n_tokens;
-  if (t.y < n_queries) {
-    if (is_token) rotate_head(t, rotation, q.row(t.x) + t.y * dim, batch->positions[t.x]);
-    return;
+  // The warp's heads: some of q, or one of k, or of v.
+  const int warp = t.y * kWarps + t.warp(), other = warp - query_warps;
+  const bool is_key = other >= 0 && other < layer.n_kv_heads, is_value = other >= layer.n_kv_heads;
+  const int head = is_value ? other - layer.n_kv_heads : other, first = warp * kHeads;
+  if (rotation.inv_freq != nullptr && is_token && !is_value) {
+    float* const heads = is_key ? k.row(t.x) + head * dim : q.row(t.x) + first * dim;
+    rotate_heads(t, rotation, heads, is_key ? 1 : n_queries - first, dim, batch->positions[t.x]);
   }
-  const int head = t.y - n_queries;
-  float* const key = k.row(t.x) + head * dim;
+  t.sync();
+  if (other < 0 || head >= layer.n_kv_heads || (is_value && !layer.has_values())) return;
   const int slot =
       is_token ? batch->kv[group].slots[t.x] : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
-  if (rotation.inv_freq != nullptr && is_token) rotate_head(t, rotation, key, batch->positions[t.x]);
-  t.sync();
-  store_row(t, layer, key, layer.key(slot, head), layer.key_scale(slot, head));
-  if (layer.has_values())
+  if (is_key) {
+    store_row(t, layer, k.row(t.x) + head * dim, layer.key(slot, head), layer.key_scale(slot, head));
+  } else {
     store_row(t, layer, v.row(t.x) + head * dim, layer.value(slot, head), layer.value_scale(slot, head));
+  }
 }
 PENSTOCK_KERNEL(StoreKv)
 

@@ -25,15 +25,20 @@ struct RotateHeads {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Rotates a head of q, or a head of k, which it stores with its v. Grid::x = rows, Grid::y = heads of q and kv heads.
+// A warp rotates kHeads heads of q, or rotates and stores one of k, or stores one of v. Grid::x = rows, Grid::y = blocks().
 struct StoreKv {
-  static constexpr int kThreads = 64;
+  static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 4, kBlocks = 8;
   Rows q;  // of no columns where nothing is rotated
   Rows k, v;
   Rotation rotation;
   KvLayerOnDevice layer;
-  int group;
+  int group, query_warps;  // query_warps: of a row, warps_of_queries()
   const BatchOnDevice* batch;
+
+  static int warps_of_queries(int n_heads) { return (n_heads + kHeads - 1) / kHeads; }
+  int blocks() const {
+    return (query_warps + (layer.values_at > 0 ? 2 : 1) * layer.n_kv_heads + kWarps - 1) / kWarps;
+  }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

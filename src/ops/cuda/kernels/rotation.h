@@ -22,15 +22,27 @@ PENSTOCK_DEVICE CosSin cos_sin(float angle) {
   return quarter < 2 ? at : CosSin{-at.c, -at.s};
 }
 
+// What becomes of the pair i of all heads of a token.
+struct Turn {
+  float c, s;
+  int first, second;  // features of a head
+
+  PENSTOCK_DEVICE Turn(const Rotation& rotation, int position, int i) {
+    const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
+    c = angle.c * rotation.scale, s = angle.s * rotation.scale;
+    first = rotation.first + (rotation.interleaved ? 2 * i : i);
+    second = first + (rotation.interleaved ? 1 : rotation.half);
+  }
+  PENSTOCK_DEVICE void apply(float a, float b, float* to) const {
+    to[first] = a * c - b * s, to[second] = a * s + b * c;
+  }
+};
+
 // Rotates the pair i of a head; `to` may be `from`.
 PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const float* from, float* to, int position,
                                  int i) {
-  const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
-  const float c = angle.c * rotation.scale, s = angle.s * rotation.scale;
-  const int first = rotation.first + (rotation.interleaved ? 2 * i : i);
-  const int second = first + (rotation.interleaved ? 1 : rotation.half);
-  const float a = from[first], b = from[second];
-  to[first] = a * c - b * s, to[second] = a * s + b * c;
+  const Turn turn(rotation, position, i);
+  turn.apply(from[turn.first], from[turn.second], to);
 }
 
 }  // namespace penstock::cuda
