@@ -25,12 +25,22 @@ bool request_tile_state() {
   return syscall(SYS_arch_prctl, kReqXcompPerm, kXfeatureXtiledata) == 0;
 }
 
+// AMD's processors from Zen 5 on, as CPUID's leaves 0 and 1 name them.
+bool zen5_or_later() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx || ecx != signature_AMD_ecx)
+    return false;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= 0x1a;  // the family
+}
+
 CpuFeatures detect() {
   using enum CpuidRegister;
   const auto leaf7_ebx = [](int bit) { return cpuid_bit(7, 0, kEbx, bit); };
   const auto leaf7_ecx = [](int bit) { return cpuid_bit(7, 0, kEcx, bit); };
   const auto leaf7_edx = [](int bit) { return cpuid_bit(7, 0, kEdx, bit); };
   CpuFeatures f;
+  f.one_stream = zen5_or_later();
   if (!cpuid_bit(1, 0, kEcx, 27)) return f;  // OSXSAVE
   const uint64_t state = enabled_state();
   const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;

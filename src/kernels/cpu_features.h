@@ -10,6 +10,8 @@ struct CpuFeatures {
   bool avx512 = false;  // F, BW, VL, DQ, VNNI, VBMI, VBMI2
   bool avx512_bf16 = false;
   bool amx = false;  // TILE, INT8, BF16, with the permission to use the tile state granted
+  // Memory is read fastest as one stream a thread: AMD from Zen 5 on; elsewhere as several far apart (docs/kernels.md).
+  bool one_stream = false;
 };
 
 // Detected once. Asks the kernel for the AMX tile state on first use; threads started later inherit the

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu_features.h"
 #include "kernels/panel_codes.h"
 
 namespace penstock {
@@ -33,6 +34,8 @@ struct PanelMatrix {
   int cols = 0;
   int padded_cols = 0;  // a multiple of the layout's unit; weights beyond cols are 0
   PanelType type = panel_type(QuantType::kF32);
+  bool one_stream =
+      cpu_features().one_stream;        // few rows read panels one after the other; the results are the same
   alignas(16) uint8_t levels[16] = {};  // level + 128 of each code, where the layout has levels of its own
 
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }

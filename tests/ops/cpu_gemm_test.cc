@@ -236,6 +236,8 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     const Matrix w = random_matrix(type(), 85, cols, 2);
     const PackedMatrix packed = pack(w);
     const PanelMatrix& panels = packed.panels();
+    PanelMatrix other_order = panels;  // as other processors read it
+    other_order.one_stream = !panels.one_stream;
     const auto x = random_floats(static_cast<size_t>(max_rows) * cols, 3);
     const auto int8 = table().gemm->int8[static_cast<int>(panels.type)];
     const auto f32 = table().gemm->f32[static_cast<int>(panels.type)];
@@ -248,10 +250,18 @@ TEST_P(GemmTest, MatchesTheSpecification) {
       const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
-      // Two calls, as two workers would make them.
-      for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
-        if (int8 != nullptr) int8(panels, q.view(), n_rows, begin, end, out);
-        if (f32 != nullptr) f32(panels, {x.data(), cols}, n_rows, begin, end, out);
+      const auto multiply = [&](const PanelMatrix& by, const GemmOutput& to) {
+        // Two calls, as two workers would make them.
+        for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
+          if (int8 != nullptr) int8(by, q.view(), n_rows, begin, end, to);
+          if (f32 != nullptr) f32(by, {x.data(), cols}, n_rows, begin, end, to);
+        }
+      };
+      multiply(panels, out);
+      if (n_rows <= 16) {
+        std::vector<float> same(y.size(), -77.0f);
+        multiply(other_order, {same.data(), stride, bias.data()});
+        ASSERT_EQ(y, same) << n_rows << " rows in another order";
       }
       for (int m = 0; m < n_rows; ++m) {
         for (int n = 0; n < stride; ++n) {

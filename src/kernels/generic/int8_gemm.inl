@@ -10,7 +10,7 @@
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
 //   add_products() of int8_blocks.inl, for int8_columns.inl. Where kFetchesNextStep, one and two rows fetch codes of 8 bits a
-//   step ahead, not two units.
+//   step ahead, not two units. Where kOneStreamAhead, matrices that want one stream are fetched so many bytes ahead.
 
 template <class S, class Q>
 struct Int8Blocks;
@@ -370,10 +370,17 @@ struct Int8Panel {
     return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
   }();
 
-  // One block of R rows, P panels at once.
+  // One block of R rows, P panels at once; or one after the other and fetched further ahead, where memory wants that.
   template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
+    if constexpr (requires { S::kOneStreamAhead; }) {
+      if (w.one_stream) {
+        constexpr int kAhead = kPrefetch<R> > S::kOneStreamAhead ? kPrefetch<R> : S::kOneStreamAhead;
+        for (int p = begin; p < end; ++p) block<Whole, R, 1, kAhead>(w, x, 0, n_rows, p, 0, p, out);
+        return;
+      }
+    }
     const int n = (end - begin + P - 1) / P;
     for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch<R>>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
