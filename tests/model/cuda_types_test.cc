@@ -139,7 +139,7 @@ TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
 TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1});
   if (!made) GTEST_SKIP() << made.error().message;
-  const auto cpu = make_ops("cpu", {.n_threads = 1}).value();
+  const auto cpu = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
   for (const char* architecture : {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa", "qwen3"}) {
     ModelConfig config =
         read_config(*open_weights(tests_dir() / "golden" / "models" / architecture).value()).value();

@@ -15,9 +15,11 @@ namespace {
 
 #include "kernels/amx/tiles.h"
 
+#include "kernels/avx512bf16/attention_flash.inl"
+
 #include "kernels/amx/attention_rows.inl"
 
-#include "kernels/amx/attention_flash.inl"
+#include "kernels/amx/attention_tiles.inl"
 
 constexpr int kMinRows =
     kMaxSharedRows + 1;  // with fewer, decoding is bound by memory and passes stream better
@@ -25,7 +27,7 @@ constexpr int kMinRows =
 template <KvFormat K>
 void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
   if (tile.has_slopes || tile.layout->values_in_keys) return attend<K>(tile, state);
-  if (!tile.exact_rows && tile.n_rows >= kMinRows) return attend_flash<K>(tile, state);
+  if (!tile.exact_rows && tile.n_rows >= kMinRows) return attend_flash<TileUnits, K>(tile, state);
   if constexpr (K == KvFormat::kBF16 || K == KvFormat::kI8) return attend_row_passes<K>(tile, state);
   return attend<K>(tile, state);
 }

@@ -1,6 +1,6 @@
 // Attention on matrix units as exact as that on vectors: for the few rows of decoding, where K and V stream
 // from memory, and for any number of rows in batch-invariant runs. Include inside an anonymous namespace,
-// after generic/attention.inl and tiles.h.
+// after avx512bf16/attention_flash.inl and tiles.h.
 //
 // A query is the sum of two halves of 8 bits of significance each, which are two rows of the A operand, and
 // so is a weight: BF16 and BF16 of what that leaves beside BF16 K and V, the bytes of 16 bits beside int8. Up
@@ -8,14 +8,6 @@
 
 constexpr float kRowLog2e = 1.44269504f, kRowLn2 = 0.69314718f;
 constexpr float kMostHalves = 32639.0f;  // 127 * 256 + 127
-
-// 2^x for x <= 0, relative error below 1.5e-7.
-inline __m512 exp2_exact(__m512 x) {
-  constexpr float kC[] = {9.999999251e-01f, 6.931530732e-01f, 2.401536171e-01f,
-                          5.582631799e-02f, 8.989340163e-03f, 1.877576645e-03f};
-  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
-  return _mm512_scalef_ps(polynomial(kC, f), x);
-}
 
 // Prefetches the units of a later chunk line by line, a few lines at every call: so that memory never waits
 // for arithmetic.

@@ -45,6 +45,12 @@ struct Simd {
     return _mm512_dpwssd_epi32(sum, a, _mm512_set1_epi32(b));
   }
   static F to_float(Ints a) { return _mm512_cvtepi32_ps(a); }
+  // Writes whole numbers of 0 to 32767 as dot_pairs() wants those of fours: 0 and 2, then 1 and 3, of a four's first two places.
+  static void store_pairs(float* p, F x) {
+    const __m512i whole = _mm512_cvtps_epi32(x);
+    const __m512i upper = _mm512_slli_epi32(_mm512_shuffle_epi32(whole, _MM_PERM_DCDC), 16);
+    _mm512_storeu_si512(p, _mm512_or_si512(whole, upper));
+  }
 
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const __m512i x = _mm512_loadu_si512(p);

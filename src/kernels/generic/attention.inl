@@ -119,10 +119,10 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
-// With S::Ints, int8 K is multiplied in whole numbers with queries of 16 bits.
+// With S::Ints, int8 K and V are multiplied in whole numbers with queries and weights of 16 bits.
 template <class S, KvFormat K>
-constexpr bool kWholeScores = K == KvFormat::kI8 && requires { typename S::Ints; };
-constexpr float kMostQuery = 32767.0f;  // times 127 and up to 512 features, the sums fit 32 bits
+constexpr bool kWhole = K == KvFormat::kI8 && requires { typename S::Ints; };
+constexpr float kMostHalf = 32767.0f;  // times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
 constexpr int kMostWholeDim = 512;
 
 // A pass' queries from floats to 16 bits, in their place: [padded_dim / 4][2][rows of the pass][2], the pairs
@@ -138,7 +138,7 @@ inline void round_queries(int dim, int n_rows, float* q) {
   const auto round = [](float x) { return static_cast<int32_t>(x + (x < 0.0f ? -0.5f : 0.5f)); };
   for (int d = 0; d < dim; d += 4) {
     for (int i = 0; i < n_rows; ++i) {
-      const float inverse = most[i] > 1e-30f ? kMostQuery / most[i] : 0.0f;
+      const float inverse = most[i] > 1e-30f ? kMostHalf / most[i] : 0.0f;
       uint32_t x[4];
       for (int j = 0; j < 4; ++j) x[j] = static_cast<uint32_t>(round(q[(d + j) * n_rows + i] * inverse));
       for (int j = 0; j < 2; ++j) {
@@ -147,7 +147,7 @@ inline void round_queries(int dim, int n_rows, float* q) {
       }
     }
   }
-  for (int i = 0; i < n_rows; ++i) q[dim / 2 * n_rows + i] = most[i] / kMostQuery;
+  for (int i = 0; i < n_rows; ++i) q[dim / 2 * n_rows + i] = most[i] / kMostHalf;
 }
 
 // score_units in whole numbers.
@@ -213,8 +213,8 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
     F weight = e[u];
     if constexpr (K == KvFormat::kI8) {
       if (lanes[u] != 0) {
-        weight = Simd::mul(
-            weight, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales)));
+        const auto* scales = reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales);
+        weight = Simd::keep(lanes[u], Simd::mul(weight, Simd::load(scales)), e[u]);
       }
     }
     Simd::store(p + u * kUnitTokens, weight);
@@ -283,10 +283,58 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
 }
 
+// A row's weights of a chunk from floats to 16 bits, in their place; returns their unit.
+template <class S>
+inline float round_weights(const Chunk& chunk, float* p) {
+  F most = S::zero();
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) most = S::max(most, S::load(p + u * kUnitTokens));
+  const float largest = S::reduce_max(most);
+  const F inverse = S::set1(largest > 1e-30f ? kMostHalf / largest : 0.0f);
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u)
+    S::store_pairs(p + u * kUnitTokens, S::mul(S::load(p + u * kUnitTokens), inverse));
+  return largest / kMostHalf;
+}
+
+// add_values in whole numbers; p: weights of round_weights(), units: theirs. Tokens that are not there weigh zero.
+template <class S, int NR, int NJ>
+inline void add_whole_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
+                             const float* factors, const float* units, float* out) {
+  const int dim = tile.layout->padded_value_dim;
+  typename S::Ints acc[NR][NJ];
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NJ; ++j) acc[i][j] = S::zero_ints();
+  }
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    const auto* v = reinterpret_cast<const int8_t*>(chunk.values[u]) + int64_t{4} * d;
+    const std::byte* ahead = chunk.next[u] + tile.layout->v_offset + int64_t{4} * d;
+    const float* weights = p + u * kUnitTokens;
+    for (int t = 0; t < kUnitTokens; t += 4, v += int64_t{4} * dim, ahead += int64_t{4} * dim) {
+      for (int j = 0; j < NJ; ++j) {
+        typename S::Ints a, b;
+        S::prefetch(ahead + 64 * j);
+        S::load_i8_fours(v + 64 * j, a, b);
+        for (int i = 0; i < NR; ++i) {
+          int32_t pairs[2];
+          __builtin_memcpy(pairs, weights + i * kChunkTokens + t, sizeof pairs);
+          acc[i][j] = S::dot_pairs(acc[i][j], a, pairs[0]);
+          acc[i][j] = S::dot_pairs(acc[i][j], b, pairs[1]);
+        }
+      }
+    }
+  }
+  for (int i = 0; i < NR; ++i) {
+    const F factor = S::set1(factors[i]), unit = S::set1(units[i]);
+    for (int j = 0; j < NJ; ++j) {
+      float* to = out + i * dim + d + 16 * j;
+      S::store(to, S::fma(S::to_float(acc[i][j]), unit, S::mul(S::load(to), factor)));
+    }
+  }
+}
+
 template <class S, KvFormat K, int NR, int Wide>
 inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, const float* q, float* p) {
   int u = chunk.unit_begin;
-  if constexpr (kWholeScores<S, K>) {
+  if constexpr (kWhole<S, K>) {
     if (tile.layout->padded_dim <= kMostWholeDim) {
       for (; u + Wide <= chunk.unit_end; u += Wide) whole_score_units<S, NR, Wide>(tile, chunk, r, u, q, p);
       for (; u < chunk.unit_end; ++u) whole_score_units<S, NR, 1>(tile, chunk, r, u, q, p);
@@ -295,6 +343,24 @@ inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, co
   }
   for (; u + Wide <= chunk.unit_end; u += Wide) score_units<K, NR, Wide>(tile, chunk, r, u, q, p);
   for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
+}
+
+// Adds a chunk's values to the sums of NR rows; p: their weights, which it may change.
+template <class S, KvFormat K, int NR, int Wide>
+inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, float* p, const float* factors,
+                             float* out) {
+  const int dim = tile.layout->padded_value_dim;
+  int d = 0;
+  if constexpr (kWhole<S, K>) {
+    float units[NR];
+    for (int i = 0; i < NR; ++i) units[i] = round_weights<S>(chunk, p + i * kChunkTokens);
+    for (; d + 16 * Wide <= dim; d += 16 * Wide)
+      add_whole_values<S, NR, Wide>(tile, chunk, d, p, factors, units, out);
+    for (; d < dim; d += 16) add_whole_values<S, NR, 1>(tile, chunk, d, p, factors, units, out);
+  } else {
+    for (; d + 16 * Wide <= dim; d += 16 * Wide) add_values<K, NR, Wide>(tile, chunk, d, p, factors, out);
+    for (; d < dim; d += 16) add_values<K, NR, 1>(tile, chunk, d, p, factors, out);
+  }
 }
 
 template <KvFormat K, int NR>
@@ -307,13 +373,8 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   for (int i = 0; i < NR; ++i) {
     factors[i] = r + i < tile.n_rows ? softmax_step<K>(tile, chunk, r + i, p, state) : 0.0f;
   }
-  const int dim = tile.layout->padded_value_dim;
-  const float* weights = p + static_cast<int64_t>(r) * kChunkTokens;
-  float* out = state.out + static_cast<int64_t>(r) * dim;
-  int d = 0;
-  for (; d + 16 * kWide <= dim; d += 16 * kWide)
-    add_values<K, NR, kWide>(tile, chunk, d, weights, factors, out);
-  for (; d < dim; d += 16) add_values<K, NR, 1>(tile, chunk, d, weights, factors, out);
+  add_chunk_values<Simd, K, NR, kWide>(tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors,
+                                       state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
 }
 
 // True when no row of [r, r + n) sees a token of the chunk.
@@ -359,7 +420,7 @@ void arrange_queries(const AttentionTile& tile, float scale, float* q) {
         to[d * n + i] = from != nullptr && d < head_dim ? from[d] * scale : 0.0f;
       }
     }
-    if (kWholeScores<Simd, K> && dim <= kMostWholeDim) round_queries(dim, n, to);
+    if (kWhole<Simd, K> && dim <= kMostWholeDim) round_queries(dim, n, to);
   }
 }
 

@@ -1,5 +1,11 @@
-// Attention of many rows on matrix units: 32 queries against up to 256 tokens at a time, BF16 operands, F32
-// sums. Include inside an anonymous namespace, after generic/attention.inl and tiles.h.
+// Attention of many rows: 32 queries against up to 256 tokens at a time, BF16 operands, F32 sums. Include inside an
+// anonymous namespace, after generic/attention.inl.
+//
+// What multiplies is a class:
+//   Scope          lives while a tile is computed
+//   score_steps()  products of 32 queries with the keys of steps of 32 tokens
+//   add_values()   products of weights with the values of steps
+// Those of avx512bf16 say what lies where.
 //
 // A row's weights are powers of two relative to a reference, not to its largest score: BF16 has the range of
 // F32, so any score near the largest one does as well, and no pass over the scores looks for the largest. The
@@ -11,6 +17,14 @@
 // are the exponent and 8 bits of a linear fraction of the weight, of which a table makes 7 bits of mantissa.
 // Beside the rounding to BF16 that costs at most 0.27 %. Below 2^-127 weights are exactly zero, as masked
 // ones.
+
+// 2^x for x <= 0, relative error below 1.5e-7.
+inline __m512 exp2_exact(__m512 x) {
+  constexpr float kC[] = {9.999999251e-01f, 6.931530732e-01f, 2.401536171e-01f,
+                          5.582631799e-02f, 8.989340163e-03f, 1.877576645e-03f};
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
+  return _mm512_scalef_ps(polynomial(kC, f), x);
+}
 
 constexpr int kSpan = 256;  // tokens
 constexpr int kSpanUnits = kSpan / kUnitTokens;
@@ -160,75 +174,12 @@ void load_span(const AttentionTile& tile, const Scratch& scratch, Span& span) {
   }
 }
 
-// Scores of a step, added to `offsets` ([32][16]). Head size 64: queries stay in tiles 4 to 7.
-void score_step_64(const float* offsets, const std::byte* k0, const std::byte* k1, float* to) {
-  tile_load<2>(k0, 64);
-  tile_load<3>(k0 + kTileBytes, 64);
-  tile_load<0>(offsets, 64);
-  tile_dot_bf16<0, 4, 2>();
-  tile_dot_bf16<0, 5, 3>();
-  tile_store<0>(to, 64);
-  tile_load<1>(offsets + kTileFloats, 64);
-  tile_dot_bf16<1, 6, 2>();
-  tile_dot_bf16<1, 7, 3>();
-  tile_store<1>(to + 2 * kTileFloats, 64);
-  tile_load<2>(k1, 64);
-  tile_load<3>(k1 + kTileBytes, 64);
-  tile_load<0>(offsets, 64);
-  tile_dot_bf16<0, 4, 2>();
-  tile_dot_bf16<0, 5, 3>();
-  tile_store<0>(to + kTileFloats, 64);
-  tile_load<1>(offsets + kTileFloats, 64);
-  tile_dot_bf16<1, 6, 2>();
-  tile_dot_bf16<1, 7, 3>();
-  tile_store<1>(to + 3 * kTileFloats, 64);
-}
-
-void score_step(const uint16_t* q, int dim, int n_row_tiles, const float* offsets, const std::byte* k0,
-                const std::byte* k1, float* to) {
-  const ptrdiff_t q_stride = dim * 2;
-  tile_load<0>(offsets, 64);
-  tile_load<1>(offsets, 64);
-  tile_load<2>(offsets + kTileFloats, 64);
-  tile_load<3>(offsets + kTileFloats, 64);
-  for (int d = 0; d < dim; d += 32, k0 += kTileBytes, k1 += kTileBytes) {
-    tile_load<4>(q + d, q_stride);
-    tile_load<6>(k0, 64);
-    tile_dot_bf16<0, 4, 6>();
-    tile_load<7>(k1, 64);
-    tile_dot_bf16<1, 4, 7>();
-    if (n_row_tiles == 1) continue;
-    tile_load<5>(q + 16 * dim + d, q_stride);
-    tile_dot_bf16<2, 5, 6>();
-    tile_dot_bf16<3, 5, 7>();
-  }
-  tile_store<0>(to, 64);
-  tile_store<1>(to + kTileFloats, 64);
-  if (n_row_tiles == 1) return;
-  tile_store<2>(to + 2 * kTileFloats, 64);
-  tile_store<3>(to + 3 * kTileFloats, 64);
-}
-
 // Scores of n steps from `step` on.
+template <class Units>
 inline void score_steps(const Scratch& scratch, const Span& span, const Sub& sub, int step, int n,
                         const float* offsets) {
   const uint16_t* q = scratch.q + static_cast<int64_t>(sub.row) * scratch.dim;
-  const bool stay = scratch.dim == 64 && sub.n_row_tiles == 2;
-  if (stay) {
-    tile_load<4>(q, 128);
-    tile_load<5>(q + 32, 128);
-    tile_load<6>(q + 16 * 64, 128);
-    tile_load<7>(q + 16 * 64 + 32, 128);
-  }
-  for (int i = 0; i < n; ++i) {
-    const std::byte *k0 = span.k[2 * (step + i)], *k1 = span.k[2 * (step + i) + 1];
-    float* to = scratch.scores + i * kStepFloats;
-    if (stay) {
-      score_step_64(offsets, k0, k1, to);
-    } else {
-      score_step(q, scratch.dim, sub.n_row_tiles, offsets, k0, k1, to);
-    }
-  }
+  Units::score_steps(q, scratch.dim, sub.n_row_tiles, span.k + 2 * step, n, offsets, scratch.scores);
 }
 
 // Where row i's scores of a step's first unit are; those of the second are kTileFloats on.
@@ -305,6 +256,7 @@ void weigh_steps(const float* scores, int n_row_tiles, bool overwrite, std::byte
 }
 
 // Weights of the steps [step, end) of a span, and their sums in scratch.added.
+template <class Units>
 void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub, int step,
                 int end) {
   const float* offsets = scratch.offsets + sub.row * 16;
@@ -312,7 +264,7 @@ void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& s
   bool overwrite = true;
   for (int n = 0; step < end; step += n) {
     n = end - step < 2 ? 1 : 2;
-    score_steps(scratch, span, sub, step, n, initial);
+    score_steps<Units>(scratch, span, sub, step, n, initial);
     for (int i = 0; i < n; ++i) {
       const int begin = span.begin + (step + i) * 32;
       if (!is_whole(tile, sub, begin)) mask_step(tile, sub, begin, offsets, scratch.scores + i * kStepFloats);
@@ -340,6 +292,7 @@ inline void set_reference(const Scratch& scratch, const AttentionState& state, i
 }
 
 // Finds the references of rows that have none: at the first of the steps [step, end) that they see.
+template <class Units>
 void find_references(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
                      int step, int end, const AttentionState& state) {
   const float* max = state.max + sub.row;
@@ -349,7 +302,7 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
   };
   for (int i = 0; i < sub.n_rows && step < end; ++i) {
     for (; lacks(i) && step < end; ++step) {  // for all rows at once
-      score_steps(scratch, span, sub, step, 1, scratch.zeros);
+      score_steps<Units>(scratch, span, sub, step, 1, scratch.zeros);
       mask_step(tile, sub, span.begin + step * 32, scratch.zeros, scratch.scores);
       for (int j = i; j < sub.n_rows; ++j) {
         if (max[j] != kLowest) continue;
@@ -361,12 +314,13 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
 }
 
 // Makes the highest score that a row has seen its reference.
+template <class Units>
 void raise_references(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
                       int step, int end, const AttentionState& state) {
   float highest[kSubRows];
   std::copy_n(state.max + sub.row, sub.n_rows, highest);
   for (; step < end; ++step) {
-    score_steps(scratch, span, sub, step, 1, scratch.zeros);
+    score_steps<Units>(scratch, span, sub, step, 1, scratch.zeros);
     mask_step(tile, sub, span.begin + step * 32, scratch.zeros, scratch.scores);
     for (int i = 0; i < sub.n_rows; ++i) highest[i] = std::max(highest[i], highest_of_row(scratch.scores, i));
   }
@@ -390,42 +344,6 @@ inline bool too_large(const Scratch& scratch, const Sub& sub) {
   for (int i = 0; i < sub.n_row_tiles * 16; ++i)
     most = _mm512_max_epu32(most, _mm512_load_si512(scratch.added + i * 16));
   return _mm512_cmpgt_epu32_mask(most, _mm512_set1_epi32(kLimit)) != 0;
-}
-
-// out[32][padded_dim] += P V, steps [step, end)
-void add_span_values(const Scratch& scratch, int step, int end, int dim, float* out, int n_row_tiles) {
-  const ptrdiff_t stride = dim * 4;
-  const int64_t step_bytes = static_cast<int64_t>(dim / 16) * kTileBytes;
-  float* low = out + static_cast<int64_t>(16) * dim;
-  for (int d = 0; d < dim; d += 32) {
-    const bool both = d + 16 < dim;  // two column tiles
-    const std::byte *v = scratch.v + step * step_bytes + d / 16 * kTileBytes,
-                    *p = scratch.p + step * 2 * kTileBytes;
-    tile_load<0>(out + d, stride);
-    if (both) tile_load<1>(out + d + 16, stride);
-    if (n_row_tiles == 2) {
-      tile_load<2>(low + d, stride);
-      if (both) tile_load<3>(low + d + 16, stride);
-    }
-    for (int i = step; i < end; ++i, v += step_bytes, p += 2 * kTileBytes) {
-      tile_load<4>(p, 64);
-      tile_load<6>(v, 64);
-      tile_dot_bf16<0, 4, 6>();
-      if (both) {
-        tile_load<7>(v + kTileBytes, 64);
-        tile_dot_bf16<1, 4, 7>();
-      }
-      if (n_row_tiles == 1) continue;
-      tile_load<5>(p + kTileBytes, 64);
-      tile_dot_bf16<2, 5, 6>();
-      if (both) tile_dot_bf16<3, 5, 7>();
-    }
-    tile_store<0>(out + d, stride);
-    if (both) tile_store<1>(out + d + 16, stride);
-    if (n_row_tiles == 1) continue;
-    tile_store<2>(low + d, stride);
-    if (both) tile_store<3>(low + d + 16, stride);
-  }
 }
 
 // Fetches rows of memory, a part at every step: so that the loads of the next tile's queries and the stores
@@ -465,16 +383,17 @@ inline void fetch_units(const Span& span, int u, int end, int64_t bytes) {
   }
 }
 
+template <class Units>
 void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
                  const AttentionState& state) {
   const int first = std::max(sub.first, span.begin), last = std::min(sub.end, span.end);
   if (first >= last) return;
   const int step = (first - span.begin) / 32, end = (last - span.begin + 31) / 32;
-  find_references(tile, scratch, span, sub, step, end, state);
-  weigh_span(tile, scratch, span, sub, step, end);
+  find_references<Units>(tile, scratch, span, sub, step, end, state);
+  weigh_span<Units>(tile, scratch, span, sub, step, end);
   if (too_large(scratch, sub)) {
-    raise_references(tile, scratch, span, sub, step, end, state);
-    weigh_span(tile, scratch, span, sub, step, end);
+    raise_references<Units>(tile, scratch, span, sub, step, end, state);
+    weigh_span<Units>(tile, scratch, span, sub, step, end);
   }
   float* sums = scratch.sums + sub.row * 16;
   for (int i = 0; i < sub.n_row_tiles * 16; ++i) {
@@ -482,7 +401,8 @@ void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& 
     _mm512_store_ps(sums + i * 16, _mm512_add_ps(_mm512_load_ps(sums + i * 16), added));
   }
   const int dim = tile.layout->padded_dim;
-  add_span_values(scratch, step, end, dim, state.out + static_cast<int64_t>(sub.row) * dim, sub.n_row_tiles);
+  Units::add_values(scratch.p + step * 2 * kTileBytes, scratch.v + int64_t{step} * (dim / 16) * kTileBytes,
+                    end - step, dim, sub.n_row_tiles, state.out + static_cast<int64_t>(sub.row) * dim);
 }
 
 // Queries to BF16, scaled; sums to zero.
@@ -523,12 +443,10 @@ Sub make_sub(const AttentionTile& tile, int row) {
   return sub;
 }
 
-template <KvFormat K>
+template <class Units, KvFormat K>
 void attend_flash(const AttentionTile& tile, const AttentionState& state) {
   const Scratch scratch(tile);
-  TileConfig config;
-  for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
-  const TileScope scope(config);
+  [[maybe_unused]] const typename Units::Scope scope;
   begin_rows(tile, scratch, state);
   Sub subs[kMaxTileRows / kSubRows];
   int n_subs = 0, first = tile.end, end = tile.begin;
@@ -554,7 +472,7 @@ void attend_flash(const AttentionTile& tile, const AttentionState& state) {
       results.step<true>();
       fetch_units(span, 2 * span.n_steps * i / n_subs, 2 * span.n_steps * (i + 1) / n_subs,
                   tile.layout->bytes);
-      attend_span(tile, scratch, span, subs[i], state);
+      attend_span<Units>(tile, scratch, span, subs[i], state);
     }
   }
   for (int r = 0; r < tile.n_rows; ++r) {

@@ -1,0 +1,131 @@
+// Attention of many rows by `vdpbf16ps`: K and V of any format as BF16, products of two of them at once. Few rows, those
+// of batch-invariant runs and F32 caches take the vector passes of the generic kernel.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/attention_kernels.h"
+#include "kernels/avx512bf16/tables.h"
+
+#include "kernels/avx512/simd.h"
+
+#include "kernels/generic/attention.inl"
+
+namespace penstock {
+namespace {
+
+#include "kernels/avx512bf16/attention_flash.inl"
+
+// A pair of BF16 in all lanes.
+inline __m512bh pair_of(const void* p) {
+  int32_t pair;
+  std::memcpy(&pair, p, sizeof pair);
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+}
+inline __m512bh pairs_at(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+
+// Products in blocks of NR rows by NJ vectors, whose sums are in registers: an operand of either side is loaded once for all of
+// the other.
+struct PairUnits {
+  struct Scope {};
+
+  // Scores [step][row tile][unit][16 rows][16 tokens] of the queries q ([16 * n_row_tiles][dim] BF16) with the units k (two of
+  // a step, each [dim / 2][16 tokens][2] BF16), added to offsets ([32][16]).
+  static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k, int n_steps,
+                          const float* offsets, float* to) {
+    for (; n_steps >= 2; n_steps -= 2, k += 4, to += 2 * kStepFloats) {
+      for (int r = 0; r < 16 * n_row_tiles; r += 4) score_block<4, 4>(q, dim, k, r, offsets, to);
+    }
+    if (n_steps == 0) return;
+    for (int r = 0; r < 16 * n_row_tiles; r += 8) score_block<8, 2>(q, dim, k, r, offsets, to);
+  }
+
+  // out ([16 * n_row_tiles][dim]) += weights ([step][2 row tiles][16 rows][16 pairs of tokens] BF16) times values
+  // ([step][dim / 16][16 pairs of tokens][16 features] BF16).
+  static void add_values(const std::byte* weights, const std::byte* values, int n_steps, int dim,
+                         int n_row_tiles, float* out) {
+    for (int d = 0; d < dim;) {
+      const int n = dim - d >= 32 ? 2 : 1;
+      for (int r = 0; r < 16 * n_row_tiles; r += 8) {
+        if (n == 2) {
+          value_block<8, 2>(weights, values, n_steps, dim, r, d, out);
+        } else {
+          value_block<8, 1>(weights, values, n_steps, dim, r, d, out);
+        }
+      }
+      d += 16 * n;
+    }
+  }
+
+ private:
+  // The rows r .. r + NR - 1, which are of one row tile, with NU units.
+  template <int NR, int NU>
+  static void score_block(const uint16_t* q, int dim, const std::byte* const* k, int r, const float* offsets,
+                          float* to) {
+    __m512 acc[NR][NU];
+    for (int i = 0; i < NR; ++i) {
+      for (int u = 0; u < NU; ++u) acc[i][u] = _mm512_load_ps(offsets + (r + i) * 16);
+    }
+    q += static_cast<int64_t>(r) * dim;
+    for (int d = 0; d < dim; d += 2) {
+      __m512bh keys[NU];
+      for (int u = 0; u < NU; ++u) keys[u] = pairs_at(k[u] + d * 32);
+      for (int i = 0; i < NR; ++i) {
+        const __m512bh query = pair_of(q + i * dim + d);
+        for (int u = 0; u < NU; ++u) acc[i][u] = _mm512_dpbf16_ps(acc[i][u], keys[u], query);
+      }
+    }
+    for (int u = 0; u < NU; ++u) {
+      float* at = row_scores(to + u / 2 * kStepFloats, r) + u % 2 * kTileFloats;
+      for (int i = 0; i < NR; ++i) _mm512_store_ps(at + i * 16, acc[i][u]);
+    }
+  }
+
+  // The rows r .. r + NR - 1, which are of one row tile, with NJ vectors of features from d on.
+  template <int NR, int NJ>
+  static void value_block(const std::byte* weights, const std::byte* values, int n_steps, int dim, int r,
+                          int d, float* out) {
+    __m512 acc[NR][NJ];
+    out += static_cast<int64_t>(r) * dim + d;
+    for (int i = 0; i < NR; ++i) {
+      for (int j = 0; j < NJ; ++j) acc[i][j] = _mm512_load_ps(out + i * dim + 16 * j);
+    }
+    weights += r * 64;
+    values += d / 16 * kTileBytes;
+    for (int step = 0; step < n_steps; ++step) {
+      for (int pair = 0; pair < 16; ++pair) {
+        __m512bh v[NJ];
+        for (int j = 0; j < NJ; ++j) v[j] = pairs_at(values + j * kTileBytes + pair * 64);
+        for (int i = 0; i < NR; ++i) {
+          const __m512bh weight = pair_of(weights + i * 64 + pair * 4);
+          for (int j = 0; j < NJ; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[j], weight);
+        }
+      }
+      weights += 2 * kTileBytes;
+      values += static_cast<int64_t>(dim / 16) * kTileBytes;
+    }
+    for (int i = 0; i < NR; ++i) {
+      for (int j = 0; j < NJ; ++j) _mm512_store_ps(out + i * dim + 16 * j, acc[i][j]);
+    }
+  }
+};
+
+constexpr int kMinRows = kMaxSharedRows + 1;  // with fewer, decoding is bound by memory
+
+template <KvFormat K>
+void attend_pairs(const AttentionTile& tile, const AttentionState& state) {
+  if (tile.has_slopes || tile.layout->values_in_keys || tile.exact_rows || tile.n_rows < kMinRows)
+    return attend<K>(tile, state);
+  attend_flash<PairUnits, K>(tile, state);
+}
+
+}  // namespace
+
+constinit const AttentionKernels kAvx512Bf16AttentionKernels = {
+    {attend<KvFormat::kF32>, attend_pairs<KvFormat::kF16>, attend_pairs<KvFormat::kBF16>,
+     attend_pairs<KvFormat::kI8>},
+    merge_states,
+    scale_row,
+    {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,
+     store_token<KvFormat::kI8>}};
+
+}  // namespace penstock
