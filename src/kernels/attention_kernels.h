@@ -85,6 +85,7 @@ struct AttentionTile {
   float scale, softcap;
   bool has_slopes;     // of any row; only the generic kernels have them
   bool exact_rows;     // what is computed for a row must not depend on the other rows
+  int n_new;           // of the sequence's tokens, those of the step
   float* scratch;      // tile_scratch_floats()
   SoonNeeded queries;  // of the next tile
   SoonNeeded results;  // of this tile: to be written

@@ -1,5 +1,5 @@
-// Attention of many rows by `vdpbf16ps`: K and V of any format as BF16, products of two of them at once. Few rows, those
-// of batch-invariant runs and F32 caches take the vector passes of the generic kernel.
+// Attention of prompts by `vdpbf16ps`: K and V of any format as BF16, products of two of them at once. Few tokens, batch-invariant
+// runs and F32 caches take the vector passes of the generic kernel.
 #include <algorithm>
 #include <cstring>
 
@@ -109,11 +109,13 @@ struct PairUnits {
   }
 };
 
-constexpr int kMinRows = kMaxSharedRows + 1;  // with fewer, decoding is bound by memory
+// Of so many new tokens on rounding pays. Fewer, drafts and short prompts among them, get what they get one by one.
+constexpr int kMinTokens = 64;
 
 template <KvFormat K>
 void attend_pairs(const AttentionTile& tile, const AttentionState& state) {
-  if (tile.has_slopes || tile.layout->values_in_keys || tile.exact_rows || tile.n_rows < kMinRows)
+  const bool many = tile.n_new >= kMinTokens && tile.n_heads == 1;
+  if (!many || tile.has_slopes || tile.layout->values_in_keys || tile.exact_rows)
     return attend<K>(tile, state);
   attend_flash<PairUnits, K>(tile, state);
 }

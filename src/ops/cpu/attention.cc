@@ -311,6 +311,7 @@ class Attention {
     job.softcap = params_.softcap;
     job.has_slopes = slopes_ != nullptr;
     job.exact_rows = context_.batch_invariant;
+    job.n_new = batch_.seq_offsets[tile.seq + 1] - batch_.seq_offsets[tile.seq];
     job.scratch = scratch;
     if (following != nullptr) job.queries = needed(*following, q_, layout_->head_dim);
     if (split + 1 == tile.n_splits) job.results = needed(tile, out_, layout_->value_dim);
