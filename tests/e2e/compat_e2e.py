@@ -315,7 +315,11 @@ class KeepAlive(unittest.TestCase):
         reply = whole(story, "/api/generate", {"keep_alive": 0})
         self.assertEqual((reply["done"], reply["done_reason"]), (True, "unload"))
         self.wait(False)
-        self.assertEqual(story.get("/v1/models")["data"][0]["state"], "unloaded")
+        state = lambda: story.get("/v1/models")["data"][0]["state"]
+        deadline = time.monotonic() + 30
+        while state() == "unloading" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(state(), "unloaded")
         reply = whole(story, "/api/generate", {"prompt": PROMPT, "options": GREEDY, "keep_alive": "300ms"})
         self.assertEqual(reply["eval_count"], 12)
         for _ in range(3):  # who looks does not use it
