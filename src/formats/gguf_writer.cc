@@ -39,9 +39,10 @@ bool is_integer(GgufValueType type) {
          type == GgufValueType::kUint64;
 }
 
-// One type for all elements: integers of several widths or signs go to the one that holds both.
+// One type for all elements: integers of several widths or signs go to the one that holds both. An array of nothing is one of
+// strings, as a vocabulary's without merges.
 Result<GgufValueType> element_type(const json& array) {
-  GgufValueType common = GgufValueType::kUint32;
+  GgufValueType common = array.empty() ? GgufValueType::kString : GgufValueType::kUint32;
   bool first = true;
   for (const json& value : array) {
     ASSIGN_OR_RETURN(const GgufValueType type, value_type(value));

@@ -412,7 +412,11 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   if (!moe || config_.experts_beside_dense) {
     const bool gated = config_.gated_ffn;
     const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
-    if (gated && !separate) {
+    if (gated && !separate && out_.gate_up.empty()) {
+      const std::string_view both = in_.gate_up;
+      linear(list, layer, {both, out_.gate, wide, ffn, dim, Site::kFeedForward, Part::kGate, 0, 2 * ffn});
+      linear(list, layer, {both, out_.up, wide, ffn, dim, Site::kFeedForward, Part::kUp, ffn, 2 * ffn});
+    } else if (gated && !separate) {
       linear(list, layer, {in_.gate_up, out_.gate_up, wide, 2 * ffn, dim, Site::kFeedForward, Part::kGateUp});
     } else {
       if (gated) linear(list, layer, {in_.gate, out_.gate, wide, ffn, dim, Site::kFeedForward, Part::kGate});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/log.h"
 #include "model/arch/archs.h"
 #include "model/sources/synthetic.h"
 
@@ -135,7 +136,17 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
       if (stems.contains(tensor.name.substr(0, dot + 1))) used.insert(tensor.name);
     }
   }
-  return penstock::check_unused(source_, config_, in_prefix_ + std::string(in_.layer), used);
+  const std::string layer = in_prefix_ + std::string(in_.layer);
+  const auto further = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
+    return is_of_further_tokens(tensor.name) || is_of_later_layer(config_, layer, tensor.name);
+  });
+  if (further > 0) {
+    log().warn(
+        "{}: {} tensors of layers that predict further tokens are left out: --spec mtp needs the checkpoint "
+        "itself",
+        source_.path().string(), further);
+  }
+  return penstock::check_unused(source_, config_, layer, used);
 }
 
 }  // namespace penstock

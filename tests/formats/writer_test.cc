@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -159,6 +160,19 @@ TEST(GgufWriter, TypedValuesKeepTheirValue) {
   EXPECT_EQ(config.at("yes"), true);
   EXPECT_EQ(config.at("text"), "caf\xc3\xa9");
   EXPECT_EQ(config.at("floats"), json({1.5, -2.0}));
+}
+
+// llama.cpp refuses a vocabulary whose list of merges is one of numbers, however empty it is.
+TEST(GgufWriter, AnEmptyArrayIsOneOfStrings) {
+  TempDir dir;
+  GgufWriter writer;
+  ASSERT_TRUE(writer.set_json("none", json::array()));
+  ASSERT_TRUE(writer.create(dir / "m.gguf")->finish());
+  std::ifstream file(dir / "m.gguf", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = bytes.find("none");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(bytes.substr(at + 4, 8), std::string("\x09\0\0\0\x08\0\0\0", 8));  // array, string
 }
 
 TEST(GgufWriter, RefusesWhatTheFormatCannotHold) {

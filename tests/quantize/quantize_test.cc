@@ -10,6 +10,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <fmt/format.h>
+
 #include "formats/prequantized.h"
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
@@ -63,6 +65,33 @@ void write_config(const fs::path& dir, const json& settings) {
   std::ofstream(dir / "config.json") << config;
 }
 
+// Names, shapes and the key of the norms' epsilon are those of the file that llama.cpp's converter made of the same checkpoint, where
+// there is one. It keeps layers of further tokens, and llama.cpp takes experts' gates and ups apart as well as together.
+void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path& written) {
+  if (!fs::exists(checkpoint / "model.gguf")) return;
+  const auto theirs = open_weights(checkpoint / "model.gguf").value(), ours = open_weights(written).value();
+  const auto without_leading_ones = [](std::vector<int64_t> shape) {
+    while (shape.size() > 1 && shape.front() == 1) shape.erase(shape.begin());
+    return shape;
+  };
+  const std::string arch = ours->config().at("general.architecture");
+  const std::string further = fmt::format("blk.{}.", ours->config().at(arch + ".block_count").get<int>());
+  const auto of_both = [&](std::string_view name) {
+    return !name.starts_with(further) && name.find("_exps.") == std::string_view::npos;
+  };
+  for (const TensorInfo& tensor : theirs->tensors()) {
+    if (!of_both(tensor.name)) continue;
+    const TensorInfo* own = ours->find(tensor.name);
+    ASSERT_NE(own, nullptr) << tensor.name;
+    EXPECT_EQ(without_leading_ones(own->shape), without_leading_ones(tensor.shape)) << tensor.name;
+  }
+  for (const TensorInfo& tensor : ours->tensors())
+    EXPECT_TRUE(!of_both(tensor.name) || theirs->find(tensor.name) != nullptr) << tensor.name;
+  for (const auto& [key, value] : ours->config().items()) {
+    if (key.ends_with("epsilon")) EXPECT_TRUE(theirs->config().contains(key)) << key;
+  }
+}
+
 class Conversion : public ::testing::TestWithParam<const char*> {};
 
 // Directory -> GGUF -> directory, all in F32: names, orders of heads, offsets of norms and the configuration
@@ -74,6 +103,7 @@ TEST_P(Conversion, KeepsTheLogits) {
   ASSERT_TRUE(there) << there.error().message;
   const Rows original = logits_of(in);
   EXPECT_LT(max_difference(original, logits_of(dir / "a.gguf")), 2e-4);
+  expect_laid_out_as_by_llama_cpp(in, dir / "a.gguf");
   const auto back = quantize(job_of(dir / "a.gguf", dir / "b", "f32"));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_LT(max_difference(original, logits_of(dir / "b")), 2e-4);
@@ -143,6 +173,7 @@ TEST_P(IntoGguf, KeepsTheLogits) {
   const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
   ASSERT_TRUE(there) << there.error().message;
   EXPECT_LT(max_difference(logits_of(in), logits_of(dir / "a.gguf")), 2e-4);
+  expect_laid_out_as_by_llama_cpp(in, dir / "a.gguf");
   const auto again = quantize(job_of(dir / "a.gguf", dir / "b.gguf", "f32"));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(dir / "b.gguf"));

@@ -62,6 +62,7 @@ void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
 void gemma3n_names(NameTable&, const ModelConfig&);
 void gemma3n_gguf_names(NameTable&, const ModelConfig&);
+void granite_gguf_names(NameTable&, const ModelConfig&);
 void gemma4_names(NameTable&, const ModelConfig&);
 void gemma4_gguf_names(NameTable&, const ModelConfig&);
 void glm4_names(NameTable&, const ModelConfig&);
@@ -210,6 +211,7 @@ constexpr Architecture kArchitectures[] = {
      .configure = configure_granite,
      .forward = decoder_forward,
      .describe = describe_granite,
+     .gguf_names = granite_gguf_names,
      .gguf_pairs = true},
     {.name = "hyperclovax",
      .hf_types = kHyperClovaX,

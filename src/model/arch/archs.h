@@ -1,5 +1,6 @@
 // One row per architecture: which files it is, how it behaves, what its tensors are called, how it computes.
 #pragma once
+#include <array>
 #include <span>
 #include <string_view>
 
@@ -61,6 +62,9 @@ void read_local_rope(ConfigReader& reader, ModelConfig& config);
 void share_last_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
 void describe_qwen_vl(ConfigWriter&, const ModelConfig&);
+// published: how many of a head's rotated pairs are of time, height and width where all are rotated as published.
+void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
+                             std::array<unsigned, 3> published);
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers scan, attend or (with one_mixer) feed forward, and the sizes of Mamba 2's scans; what is written of both.
 void read_hybrid_layers(ConfigReader& reader, ModelConfig& config);

@@ -55,6 +55,9 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.logit_scale);
 }
 
+// As llama.cpp has them: never joined, as dense hybrids are published.
+void granite_gguf_names(NameTable& names, const ModelConfig&) { names.gate_up = ""; }
+
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
   config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
   const nlohmann::json* rope = reader.find({"", "rope_parameters"});

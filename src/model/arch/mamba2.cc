@@ -93,6 +93,8 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"feed_forward_length", ""}, widths);
   writer.set({"", "layer_types"}, kinds);
   writer.set({"", "mlp_hidden_act"}, "relu2");
+  writer.set({"attention.layer_norm_epsilon", ""}, config.norm_eps);  // llama.cpp's key for it
+  writer.erase({"attention.layer_norm_rms_epsilon", ""});
   if (config.n_experts == 0) return;
   describe_sigmoid_routing(writer, config);
   writer.erase({"", "num_experts"});

@@ -69,10 +69,19 @@ void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
   names.experts_transposed = true;
 }
 
-// llama.cpp wants the key, whose numbers are about images.
+// llama.cpp wants the key. Which of the rotated pairs are of time, height and width is about images, a text's positions are all the
+// same; but a pair of none of them would have position 0.
+void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
+                             std::array<unsigned, 3> published) {
+  const auto pairs = static_cast<unsigned>(config.ropes[0].rotary_dim) / 2;
+  if (published[0] + published[1] + published[2] != pairs)
+    published = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3};
+  writer.set({"rope.dimension_sections", ""}, nlohmann::json{published[0], published[1], published[2], 0U});
+}
+
 void describe_qwen_vl(ConfigWriter& writer, const ModelConfig& config) {
-  const nlohmann::json two{16U, 24U, 24U, 0U}, three{24U, 20U, 20U, 0U};
-  writer.set({"rope.dimension_sections", ""}, config.arch == "qwen2vl" ? two : three);
+  const bool second = config.arch == "qwen2vl";
+  describe_image_sections(writer, config, second ? std::array{16U, 24U, 24U} : std::array{24U, 20U, 20U});
 }
 
 void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {

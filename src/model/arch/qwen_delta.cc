@@ -183,8 +183,7 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"ssm.state_size", "linear_key_head_dim"}, delta.key_dim);
   writer.set({"ssm.inner_size", ""}, delta.values());
   writer.set({"", "linear_value_head_dim"}, delta.value_dim);
-  // llama.cpp wants the key, whose numbers are about images.
-  if (config.arch != "qwen3next") writer.set({"rope.dimension_sections", ""}, json{11U, 11U, 10U, 0U});
+  if (config.arch != "qwen3next") describe_image_sections(writer, config, {11, 11, 10});
   if (config.n_experts == 0) return;
   writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.shared_ffn_dim);
   if (!config.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);

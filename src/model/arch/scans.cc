@@ -10,6 +10,7 @@ void configure_bamba(ConfigReader&, ModelConfig&);
 void configure_mamba2(ConfigReader&, ModelConfig&);
 void configure_nemotron_h(ConfigReader&, ModelConfig&);
 void configure_falcon_h1(ConfigReader&, ModelConfig&);
+void granite_gguf_names(NameTable&, const ModelConfig&);
 void granite_hybrid_names(NameTable&, const ModelConfig&);
 void bamba_names(NameTable&, const ModelConfig&);
 void mamba2_names(NameTable&, const ModelConfig&);
@@ -35,6 +36,7 @@ constexpr Architecture kScans[] = {
      .hf_names = granite_hybrid_names,
      .forward = decoder_forward,
      .describe = describe_granite_hybrid,
+     .gguf_names = granite_gguf_names,
      .gguf_pairs = true},
     {.name = "bamba",
      .hf_types = kBamba,

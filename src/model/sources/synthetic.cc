@@ -133,9 +133,10 @@ class WantedTensors {
     wanted_.push_back({at_ + std::string(name) + ".weight", choose_type(ftype_, mixed_, role, layer_, cols),
                        std::move(shape)});
   }
-  void floats(const std::string& name, int64_t size) {
-    wanted_.push_back({at_ + name, QuantType::kF32, {size}});
+  void floats(const std::string& name, std::vector<int64_t> shape) {
+    wanted_.push_back({at_ + name, QuantType::kF32, std::move(shape)});
   }
+  void floats(const std::string& name, int64_t size) { floats(name, std::vector{size}); }
   void norm(std::string_view name, int64_t size) {
     if (c_.bare_norms) return;
     floats(std::string(name) + ".weight", size);
@@ -222,9 +223,10 @@ void WantedTensors::state_space() {
   matrix(n_.ssm_in, WeightRole::kQkv, {values + c_.delta.channels() + heads, dim});
   matrix(n_.ssm_conv, WeightRole::kRouter, {c_.delta.channels(), c_.conv_taps});
   floats(std::string(n_.ssm_conv) + ".bias", c_.delta.channels());
-  for (const std::string_view name : {n_.ssm_rate, n_.ssm_skip, n_.ssm_bias})
-    floats(std::string(name), heads);
-  if (c_.scan_norm) floats(std::string(n_.ssm_norm) + ".weight", values);
+  for (const std::string_view name : {n_.ssm_rate, n_.ssm_skip}) floats(std::string(name), {heads, 1});
+  floats(std::string(n_.ssm_bias), heads);
+  const int64_t groups = c_.delta.n_key_heads;
+  if (c_.scan_norm) floats(std::string(n_.ssm_norm) + ".weight", {groups, values / groups});
   matrix(n_.ssm_out, WeightRole::kLatent, {dim, values});
 }
 
@@ -242,7 +244,7 @@ void WantedTensors::delta_by_key() {
   for (const char letter : {'q', 'k', 'v'})
     matrix(with_letter(n_.delta_conv, letter), WeightRole::kRouter,
            {letter == 'v' ? values : keys, 1, c_.conv_taps});
-  floats(std::string(n_.delta_rate), c_.delta.n_value_heads);
+  floats(std::string(n_.delta_rate), {c_.delta.n_value_heads, 1});
   floats(std::string(n_.delta_bias), c_.delta.decays());
   norm(n_.delta_norm, c_.delta.value_dim);
   matrix(n_.delta_out, WeightRole::kLatent, {dim, values});
