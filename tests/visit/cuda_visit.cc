@@ -143,7 +143,7 @@ Result<Json> measure_products(Visit& visit) {
 
 // Products of few rows, recorded, with weights that lie in no cache: through shared memory and not. Expected: a start of 2 us, and the
 // bytes at 4.1 TB/s, which is what reading reaches.
-Result<Json> measure_stream(Visit& visit) {
+Result<Json> measure_stream(Visit& visit, std::string_view only, std::string_view only_shape) {
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   const std::vector<Shape> shapes =
       visit.emulated ? std::vector<Shape>{{80, 256}}
@@ -151,10 +151,13 @@ Result<Json> measure_stream(Visit& visit) {
                                           {14336, 4096}, {4096, 14336}, {128'256, 4096}};
   constexpr int64_t kCold = int64_t{160} << 20;
   using enum QuantType;
+  ops.wide().enable(false);  // which takes eight rows of codes
   Json all = Json::array();
   for (const QuantType type : {kBF16, kQ8_0, kQ4_0, kQ4_K, kQ6_K}) {
+    if (!only.empty() && only != quant_info(type).name) continue;
     for (const Shape& shape : shapes) {
       const bool head = shape.out > 100'000;
+      if (!only_shape.empty() && only_shape != fmt::format("{}x{}", shape.out, shape.in)) continue;
       if (head && type != kBF16 && type != kQ6_K) continue;
       ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kCold));
       std::vector<float> of_one;  // the first row's, by itself
@@ -203,16 +206,18 @@ Result<Json> measure_stream(Visit& visit) {
       }
     }
   }
+  ops.wide().enable(true);
   return all;
 }
 
-// Products of many rows, by every size of block; and how far results are from those of the kernel for few rows.
-Result<Json> measure_wide(Visit& visit) {
+// Products of many rows, by every size of block; and how far results are from those of the kernel for few rows, which streams weights up to
+// eight of them.
+Result<Json> measure_wide(Visit& visit, std::string_view only) {
   using Rows = std::vector<int>;
   const std::vector<Shape> shapes = visit.emulated
                                         ? std::vector<Shape>{{160, 256}}
                                         : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
-  const Rows tokens = visit.emulated ? Rows{16, 70} : Rows{16, 64, 128, 256, 1024, 2048};
+  const Rows tokens = visit.emulated ? Rows{5, 16, 70} : Rows{8, 16, 64, 128, 256, 1024, 2048};
   const Rows compared = visit.emulated ? Rows{16, 70} : Rows{50, 300};
   constexpr int64_t kLeastBytes = int64_t{72}
                                   << 20;  // of weights that are taken by turns: more than a cache has
@@ -224,6 +229,7 @@ Result<Json> measure_wide(Visit& visit) {
   Json all = Json::array();
   for (const QuantType type : {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0, QuantType::kQ4_K,
                                QuantType::kQ4_0, QuantType::kF8E4M3}) {
+    if (!only.empty() && only != quant_info(type).name) continue;
     for (const Shape& shape : shapes) {
       ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kLeastBytes));
       struct Way {
@@ -231,7 +237,7 @@ Result<Json> measure_wide(Visit& visit) {
         bool wide;
         cuda::WideProducts::Cut cut = {};
       };
-      const std::vector<Way> ways = {{"MmaProduct", false}, {"as chosen", true}};
+      const std::vector<Way> ways = {{"not wide", false}, {"as chosen", true}};
       const std::vector<Way> of_few = {{"16", true, {16}},
                                        {"32", true, {32}},
                                        {"64", true, {64}},
@@ -640,14 +646,16 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "device") return Json(visit.ops->name());
   if (what == "limits") return measure_limits(visit);
   if (what == "products") return measure_products(visit);
-  if (what == "wide") return measure_wide(visit);
-  if (what == "stream") return measure_stream(visit);
+  const auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
+  if (what == "wide") return measure_wide(visit, word(1));
+  if (what == "stream") return measure_stream(visit, word(1), word(2));
   if (what == "attention") return measure_attention(visit);
   if (what == "draws") return measure_draws(visit);
   if (what == "model" && (words.size() == 3 || words.size() == 4))
-    return measure_model(visit, words[1], words[2], words.size() == 4 ? words[3] : "");
+    return measure_model(visit, words[1], words[2], word(3));
   return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, wide, stream, attention, draws or model SHAPE TYPE "
+                "expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], attention, draws or "
+                "model SHAPE TYPE "
                 "[SEQUENCESxDEPTH], got {}",
                 what);
 }
@@ -671,11 +679,11 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
-    std::fprintf(
-        stderr,
-        "usage: %s cuda|cuda_emulated device|limits|products|wide|stream|attention|draws|model SHAPE TYPE "
-        "[SEQUENCESxDEPTH]\n",
-        argv[0]);
+    std::fprintf(stderr,
+                 "usage: %s cuda|cuda_emulated device|limits|products|wide [TYPE]|stream [TYPE "
+                 "[OUTxIN]]|attention|draws|model "
+                 "SHAPE TYPE [SEQUENCESxDEPTH]\n",
+                 argv[0]);
     return 2;
   }
   return penstock::run(argv[1], {argv + 2, argv + argc});
