@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/tensors.h"
+#include "ops/cuda/wide_products.h"
 
 namespace penstock::cuda {
 namespace {
@@ -105,6 +106,7 @@ bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const
            const auto& weight = static_cast<const CudaWeight&>(*target.weight);
            const WeightForm form = weight.on_device().form;
            const bool by_mma = form == WeightForm::kCodes || form == WeightForm::kBF16;
+           if (!any_rows_ && x.rows >= WideProducts::least_rows(form)) return false;
            return by_mma && !weight.rounding().to_int8 && (target.adapters == nullptr || !adapted_);
          });
 }

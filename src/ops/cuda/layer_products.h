@@ -13,7 +13,8 @@ namespace penstock::cuda {
 
 class LayerProducts {
  public:
-  // any_rows: products by themselves of however many, so that none depends on how many others there are; otherwise of 8 at most.
+  // any_rows: products by themselves of however many, so that none depends on how many others there are; otherwise of 8 at most, and of 4 with codes,
+  // of which WideProducts is faster with more.
   LayerProducts(Device& device, bool any_rows) : device_(device), any_rows_(any_rows) {}
 
   void enable(bool on) { enabled_ = on; }

@@ -172,7 +172,8 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
 bool WideProducts::multiply(const Product& product) {
   const WeightOnDevice& w = product.w;
   // Sums of whole numbers are exact elsewhere.
-  if (!enabled_ || !suits(w) || product.x.rows < kLeastRows || product.token_scales != nullptr) return false;
+  if (!enabled_ || !suits(w) || product.x.rows < least_rows(w.form) || product.token_scales != nullptr)
+    return false;
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
   const Cut cut = cut_for(product);
   const int most_tokens = parts == 2 ? 64 : 256;  // of a block

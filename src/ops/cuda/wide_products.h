@@ -9,9 +9,12 @@ namespace penstock::cuda {
 
 class WideProducts {
  public:
-  // From so many rows on they are made here; and inputs, and what codes stand for, rounded to BF16. So what a row gives depends on how many there
-  // are.
-  static constexpr int kLeastRows = 9, kLeastRounded = 65;
+  // From so many rows on they are made here (of codes, of floats); and inputs, and what codes stand for, rounded to BF16. So what a row gives
+  // depends on how many there are.
+  static constexpr int kLeastOfCodes = 5, kLeastOfFloats = 9, kLeastRounded = 65;
+  static constexpr int least_rows(WeightForm form) {
+    return form == WeightForm::kCodes ? kLeastOfCodes : kLeastOfFloats;
+  }
 
   // enabled: false where a row's bits must be the same whatever the others are.
   WideProducts(Device& device, bool enabled) : device_(device), enabled_(enabled) {}
