@@ -16,15 +16,14 @@ struct UnitCodes : LaneCodes<C> {
       : LaneCodes<C>(unit, of_lane), less(of_levels) {}
 
   PENSTOCK_DEVICE uint32_t pair(int s, int i) const {
-    const Words<4>&low = this->low, &high = this->high;
-    uint32_t codes = low.words[s] >> 4 * i & 0x000f000fu;
+    const Words<4>& high = this->high;
+    uint32_t codes[4];
+    this->fragment(0, s, codes);
     if constexpr (C::kBits == 8) {
-      const uint32_t upper = (high.words[s] >> 4 * i & 0x000f000fu) | 0x45004500u;
-      return add_bf16_pairs(codes | 0x43004300u, add_bf16_pairs(upper, less));
+      const uint32_t upper = and_or(high.words[s] >> 4 * i, 0x000f000fu, 0x45004500u);
+      return add_bf16_pairs(codes[i], add_bf16_pairs(upper, less));
     }
-    if constexpr (C::kBits == 5) codes |= (high.words[0] >> (4 * s + i) & 0x00010001u) << 4;
-    if constexpr (C::kBits == 6) codes |= (high.words[s / 2] >> (8 * (s % 2) + 2 * i) & 0x00030003u) << 4;
-    return add_bf16_pairs(codes | 0x43004300u, less);
+    return add_bf16_pairs(codes[i], less);
   }
 };
 

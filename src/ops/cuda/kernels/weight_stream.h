@@ -32,6 +32,17 @@ PENSTOCK_DEVICE int anew(int value) {
   return value;
 }
 
+// (word & mask) | bits, by one instruction: of two constants the compiler makes two.
+PENSTOCK_DEVICE uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
+#if defined(__CUDACC__)
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (word & mask) | bits;
+#endif
+}
+
 // --- Weights.
 
 // A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8 bits, so that the last bits are the
@@ -61,9 +72,10 @@ struct LaneCodes {
         a[i] = load<uint32_t>(slot + tile_piece(row, 2 * s + (i >> 1)), lane % 4);
       } else {
         const uint32_t word = plane == 0 ? low.words[s] : high.words[s];
-        a[i] = (word >> 4 * i & 0x000f000fu) | 0x43004300u;
-        if constexpr (C::kBits == 5) a[i] |= to_bit_4(high.words[0], 4 * s + i) & 0x00100010u;
-        if constexpr (C::kBits == 6) a[i] |= to_bit_4(high.words[s / 2], 8 * (s % 2) + 2 * i) & 0x00300030u;
+        a[i] = and_or(word >> 4 * i, 0x000f000fu, 0x43004300u);
+        if constexpr (C::kBits == 5) a[i] = and_or(to_bit_4(high.words[0], 4 * s + i), 0x00100010u, a[i]);
+        if constexpr (C::kBits == 6)
+          a[i] = and_or(to_bit_4(high.words[s / 2], 8 * (s % 2) + 2 * i), 0x00300030u, a[i]);
       }
     }
   }
