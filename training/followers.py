@@ -1,4 +1,4 @@
-"""The models that follow a target of stacked.py: a draft, a model with a sliding window, Medusa heads."""
+"""The models that follow a target of stacked.py: a draft, a model with a sliding window, Medusa heads (eagle.py has the EAGLE-3 layer)."""
 
 import time
 
@@ -11,7 +11,7 @@ import medusa
 import stacked
 
 CUTS = (4, 8, 12, 16, 20, 24, 28, 32, 38, 45, 60)
-MIX = {"tinystories": 0.40, "written": 0.50, "modelwritten": 0.04, "african": 0.03, "fairytales": 0.03}
+MIX = {"tinystories": 0.20, "written": 0.72, "modelwritten": 0.05, "african": 0.03}
 HARD, DECAY = 0.15, 0.4  # the share of the plain loss; of the time at a falling rate
 
 
@@ -66,6 +66,12 @@ def own_text(target, cfg, corpus, names, count, length, dtype):
         ids = [t for t in corpus.items[item].tolist() if t != generate.EOS]
         prompts.append(ids[:min(int(random.choice(CUTS)), length - 1 - medusa.HEADS - 4)])
     return generate.generate(target, cfg, prompts, length, 0.0, dtype=dtype), [len(p) for p in prompts]
+
+
+def own_texts(target, cfg, corpus, count, dtype, length=160):
+    """(ids (2 count, length), their begins) after `count` beginnings of TinyStories and as many of the written ones."""
+    parts = [own_text(target, cfg, corpus, [name], count, length, dtype) for name in ("tinystories", "written")]
+    return torch.cat([p[0] for p in parts]), parts[0][1] + parts[1][1]
 
 
 @torch.no_grad()
@@ -126,11 +132,9 @@ def train_heads(target, states, wanted, seconds, dtype, batch, log):
     return heads
 
 
-def medusa_heads(target, cfg, corpus, seconds, log, dtype, count, length, batch):
-    """Heads trained on what the target writes after `count` beginnings of TinyStories and as many of the written ones."""
-    begin, parts = time.time(), []
-    for names in (("tinystories",), ("written",)):
-        parts.append(places(target, cfg, *own_text(target, cfg, corpus, names, count, length, dtype), dtype))
-    states, wanted = (torch.cat(x) for x in zip(*parts))
+def medusa_heads(target, cfg, ids, starts, seconds, log, dtype, batch):
+    """Heads trained on what the target wrote."""
+    begin = time.time()
+    states, wanted = places(target, cfg, ids, starts, dtype)
     order = torch.randperm(len(states), device=states.device)
     return train_heads(target, states[order], wanted[order], max(1, seconds - (time.time() - begin)), dtype, batch, log)

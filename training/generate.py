@@ -1,4 +1,4 @@
-"""What stacked members write: token by token, all rows together, by the mean of the members' distributions."""
+"""What stacked members write: token by token, all rows together, by the mean of the members' distributions or each for itself."""
 
 import torch
 
@@ -13,8 +13,11 @@ def turn(x, cos, sin):
 
 
 @torch.no_grad()
-def generate(weights, cfg, prompts, length, temperature=1.0, min_p=0.0, generator=None, dtype=torch.bfloat16):
-    """prompts: a list of lists of ids. Returns ids (R, length): the prompts and what follows them; nothing stops at </s>."""
+def generate(weights, cfg, prompts, length, temperature=1.0, min_p=0.0, generator=None, dtype=torch.bfloat16, apart=False):
+    """prompts: a list of lists of ids. Returns ids (R, length): the prompts and what follows them; nothing stops at </s>.
+
+    apart: every member writes its own R / K of the rows, instead of all of them together.
+    """
     device, members, rows = weights["norm.weight"].device, len(weights["norm.weight"]), len(prompts)
     heads, kv, hd = cfg["heads"], cfg["kv_heads"], cfg["dim"] // cfg["heads"]
     given = torch.full((rows, length), -1, dtype=torch.long)
@@ -25,22 +28,25 @@ def generate(weights, cfg, prompts, length, temperature=1.0, min_p=0.0, generato
     cos, sin = rope_tables(cfg, device)
     emb = weights["embedding.weight"].to(dtype)
     blocks = [block_weights(weights, i, dtype) for i in range(cfg["layers"])]
-    cache = [torch.zeros(2, members, rows, kv, length, hd, dtype=dtype, device=device) for _ in blocks]
+    own = rows // members if apart else rows
+    cache = [torch.zeros(2, members, own, kv, length, hd, dtype=dtype, device=device) for _ in blocks]
     k = torch.arange(members, device=device)[:, None]
     for t in range(length - 1):
-        x = emb[k, result[:, t].expand(members, -1)]
+        x = emb[k, result[:, t].view(-1, own).expand(members, -1)]
         for (qkv, o, gate_up, down, norm1, norm2), kept in zip(blocks, cache):
-            y = torch.bmm(norm(x, norm1), qkv.mT).view(members, rows, heads + 2 * kv, hd)
+            y = torch.bmm(norm(x, norm1), qkv.mT).view(members, own, heads + 2 * kv, hd)
             q, key, v = y.split((heads, kv, kv), 2)
             kept[0, :, :, :, t], kept[1, :, :, :, t] = turn(key, cos[t], sin[t]), v
-            q = turn(q, cos[t], sin[t]).view(members, rows, kv, heads // kv, hd)
-            score = (q @ kept[0, :, :, :, :t + 1].mT).float() * hd**-0.5
-            y = (score.softmax(-1).to(dtype) @ kept[1, :, :, :, :t + 1]).reshape(members, rows, -1)
+            # The heads of a group are the queries of one, so that keys and values are read once for all of them.
+            q = turn(q, cos[t], sin[t]).view(members * own, kv, heads // kv, hd)
+            past = (z.flatten(0, 1)[:, :, :t + 1] for z in kept)
+            y = torch.nn.functional.scaled_dot_product_attention(q, *past).reshape(members, own, -1)
             x = x + torch.bmm(y, o.mT)
             gate, up = torch.bmm(norm(x, norm2), gate_up.mT).chunk(2, -1)
             x = x + torch.bmm(torch.nn.functional.silu(gate) * up, down.mT)
         z = torch.bmm(norm(x, weights["norm.weight"]), emb.mT).float()
-        p = (z / (temperature or 1.0)).softmax(-1).mean(0)
+        p = (z / (temperature or 1.0)).softmax(-1)
+        p = p.flatten(0, 1) if apart else p.mean(0)
         if temperature:
             p = torch.where(p >= min_p * p.amax(-1, keepdim=True), p, 0.0)
             new = torch.multinomial(p, 1, generator=generator)[:, 0]

@@ -25,7 +25,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-import check_export
 import data
 import evaluate
 import tokenizer
@@ -288,6 +287,8 @@ def load_target(args):
     """(target, batches, rows to measure accuracy on: not trained on)"""
     if args.own:
         if args.target.endswith(".gguf"):
+            import check_export  # needs the gguf package
+
             target = Family(check_export.load_gguf(args.target).requires_grad_(False).to(args.device))
         else:
             target = HuggingFace(args.target, args.device)

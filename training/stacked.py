@@ -1,8 +1,8 @@
 """Several models of one shape trained at once: every weight has a leading dimension of members.
 
 The arithmetic is model.py's and optim.py's (test_recipe.py compares them); the matrices of the members are multiplied in
-batches, each member has its own learning rate, decay, dropout and text, and a step is captured as one CUDA graph. A row of a
-batch holds several stories, each of which sees itself only.
+batches, each member has its own learning rate, decay, dropout, share of hidden tokens and text, and a step is captured as one CUDA
+graph. A row of a batch holds several stories, each of which sees itself only.
 
 Shapes: K members, B rows of T tokens (N = B T), D width, V vocabulary.
 """
@@ -90,12 +90,15 @@ def block(x, qkv, o, gate_up, down, norm1, norm2, cos, sin, bias, p, heads, kv_h
 def head_loss(states, emb, target, soft_ids, soft_p, hard):
     """Sums over the rows of a member (K,): the plain cross entropy, and that mixed with the teachers' distribution.
 
-    target (K, N), -1: does not count; soft_ids, soft_p (K, N, S): the teachers' likeliest tokens; hard: the share of the plain loss.
+    target (K, N), -1: does not count; soft_ids, soft_p (K, N, S): the teachers' likeliest tokens, all others being one more
+    whose probability is what theirs lack of 1; hard: the share of the plain loss.
     """
     logq = torch.bmm(states, emb.mT).float().log_softmax(-1)
     counts = target >= 0
     plain = -logq.gather(-1, target.clamp(min=0)[..., None])[..., 0] * counts
-    soft = -(soft_p.float() * logq.gather(-1, soft_ids.long())).sum(-1) * counts
+    likely, soft_p = logq.gather(-1, soft_ids.long()), soft_p.float()
+    others = torch.log1p(-likely.exp().sum(-1).clamp(max=1 - 1e-5))
+    soft = -((soft_p * likely).sum(-1) + (1 - soft_p.sum(-1)).clamp(min=0) * others) * counts
     return plain.sum(-1), (hard * plain + (1 - hard) * soft).sum(-1)
 
 
@@ -212,11 +215,12 @@ def rope_tables(cfg, device):
     return angle.cos(), angle.sin()
 
 
-def states(weights, cfg, ids, position, seen, p=None, dtype=torch.float32, block=block, copies=1):
+def states(weights, cfg, ids, position, seen, p=None, dtype=torch.float32, block=block, copies=1, hidden=None, streams=None):
     """ids, position (K, N); seen (rows, 1, T, T). Returns the normed states (K, N, D) after all layers and at the exit (or
     None), and the embedding (K, V, D), which is the output matrix.
 
-    copies: of one member, to look like as many (one compiled block serves both).
+    copies: of one member, to look like as many (one compiled block serves both). hidden: the chance that a token is read as
+    nothing, (K, 1, 1) as p. streams: a dictionary that gets the residual streams before the layers that are its keys.
     """
     cos, sin = rope_tables(cfg, ids.device)
     rows, t = seen.shape[0], seen.shape[-1]
@@ -227,9 +231,13 @@ def states(weights, cfg, ids, position, seen, p=None, dtype=torch.float32, block
     k, vocab, d = emb.shape
     offset = torch.arange(k, device=ids.device)[:, None] * vocab
     x, at_exit = dropped(F.embedding(ids + offset, emb.view(k * vocab, d)), p), None
+    if hidden is not None:
+        x = x * (torch.rand(*ids.shape, 1, device=x.device) >= hidden).to(x.dtype)
     final_gain = wide(weights["norm.weight"])
     for i in range(cfg["layers"]):
         w = [wide(v) for v in block_weights(weights, i, dtype)]
+        if streams is not None and i in streams:
+            streams[i] = x
         x = block(x, *w, cos, sin, bias, p, cfg["heads"], cfg["kv_heads"])
         if i + 1 == cfg.get("exit_layer", 0):
             at_exit = norm(x, final_gain)
@@ -400,18 +408,28 @@ class Validation:
             z = lambda s: torch.bmm(s[:, keep], emb.mT).float()
             yield z(final), targets.flatten()[keep], None if at_exit is None else z(at_exit)
 
-    def __call__(self, weights):
-        total = 0
-        for z, targets, _ in self.logits(weights):
-            total = total + -z.log_softmax(-1).gather(-1, targets.expand(len(z), -1)[..., None]).double().sum((1, 2))
-        return (total / math.log(2) / self.bytes).tolist()
+    def log_chances(self, weights):
+        """The logarithm of the chance that each member gives to each token (K, n)."""
+        return torch.cat([z.log_softmax(-1).gather(-1, targets.expand(len(z), -1)[..., None])[..., 0]
+                          for z, targets, _ in self.logits(weights)], 1).double()
 
-    def of_mean(self, weights):
-        """Of the mean of the members' distributions."""
-        total = 0
-        for z, targets, _ in self.logits(weights):
-            total = total - z.softmax(-1).mean(0).gather(-1, targets[:, None]).log().double().sum()
-        return float(total / math.log(2) / self.bytes)
+    def bits(self, log_chances):
+        return (-log_chances.sum(-1) / math.log(2) / self.bytes).tolist()
+
+    def __call__(self, weights):
+        return self.bits(self.log_chances(weights))
+
+    def of_mixture(self, weights, least=0.03, rounds=100):
+        """(the shares of the members by which the mean of their distributions is best, none below `least`; bits per byte of it, and of
+        the plain mean)."""
+        logs = self.log_chances(weights)
+        shares = torch.full_like(logs[:, :1], 1 / len(logs))
+        plain = self.bits((logs + shares.log()).logsumexp(0))
+        for i in range(2 * rounds):  # expectation, maximization
+            if i == rounds:
+                shares = torch.where(shares < least, 0.0, shares)
+            shares = (logs + shares.log()).softmax(0).mean(1, keepdim=True)
+        return shares[:, 0].tolist(), self.bits((logs + shares.log()).logsumexp(0)), plain
 
     def of_exit(self, weights):
         """(bits per byte of the exit, its acceptance) per member."""

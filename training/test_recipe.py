@@ -17,6 +17,7 @@ import torch
 
 import check_export
 import data
+import eagle
 import embed
 import evaluate
 import export
@@ -104,8 +105,9 @@ def check_family(folder):
     for name, model in (("target", CONFIG["model"]), ("draft", {**CONFIG["model"], "exit_layer": 0, "dim": 32}),
                         ("sliding", {**CONFIG["model"], "exit_layer": 0, "window": 64})):
         (folder / "configs" / f"{name}.json").write_text(json.dumps({**CONFIG, "model": model}))
-    args = argparse.Namespace(data=folder / "data", out=folder / "family", seconds=30, followers=8, rows=1, written=4,
-                              configs=folder / "configs", device="cpu")
+    args = argparse.Namespace(data=folder / "data", out=folder / "family", seconds=36, followers=12, rows=1, written=6,
+                              rounds=1, own=8, items=None, configs=folder / "configs", device="cpu")
+    family.TEACHERS = family.TEACHERS[:3]
     family.Family(args).run()
     records = [json.loads(line) for line in (folder / "family" / "log.jsonl").read_text().splitlines()]
     best = {n: min(r["valid"][0] for r in records if r.get("stage") == n) for n in ("student", "draft", "sliding")}
@@ -116,6 +118,26 @@ def check_family(folder):
     check(difference < 1e-4, f"a target and its followers are the best of their stages (difference {difference:.1e})")
     right = medusa.accuracy(models["target"], medusa.load(folder / "family" / "medusa", 64), sp, texts)
     check(len(right) == 1 + medusa.HEADS, "and Medusa heads are written")
+    check((folder / "family" / "eagle" / "model.safetensors").exists(), "and an EAGLE-3 layer")
+    check(not any("failed" in r for r in records), "no stage failed")
+
+
+def check_eagle():
+    """Guesses as they are trained against guesses one after the other."""
+    torch.manual_seed(4)
+    cfg, t = {"dim": 64, "layers": 6, "vocab": 512}, 9
+    w = eagle.fresh({"norm.weight": torch.ones(1, 64), "embedding.weight": torch.randn(1, 512, 64)}, cfg, torch.arange(100))
+    w = {n: x + 0.1 * torch.randn_like(x) for n, x in w.items()}
+    streams, embedded, difference = torch.randn(2, t, 2 * 64), torch.randn(2, t, 64), 0.0
+    trained = eagle.unrolled(w, streams, embedded)
+    for begin in range(t):
+        states = streams[:, :begin + 1] @ w["fc.weight"].T
+        for m in range(min(eagle.STEPS, t - begin)):
+            q, k, v = eagle.heads_of(w, embedded[:, :begin + 1 + m], states)
+            x = eagle.layer(w, states, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))[:, -1]
+            difference = max(difference, (x - trained[m][:, begin + m]).abs().max().item())
+            states = torch.cat([states, x[:, None]], 1)
+    check(difference < 1e-4, f"an EAGLE-3 layer is trained on the guesses that it will make (difference {difference:.1e})")
 
 
 def check_export_agrees(folder):
@@ -162,6 +184,7 @@ def main(stories_file):
         check_split(folder, stories)
         check_training(folder)
         check_stacked(folder)
+        check_eagle()
         check_family(folder)
         check_export_agrees(folder)
         check_embedding(folder)
