@@ -5,6 +5,7 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int kStreams = 2;
+  static constexpr bool kReadsOneStream = true;
   static constexpr bool kFetchesNextStep = true;  // measured: docs/kernels.md
   using Bytes = __m256i;
   using Ints = __m256i;

@@ -4,7 +4,7 @@ struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxRows = 16;
   static constexpr int kStreams = 4;
-  static constexpr int kOneStreamAhead = 4736;
+  static constexpr bool kReadsOneStream = true;
   using Bytes = __m512i;
   using Ints = __m512i;
   using Floats = __m512;

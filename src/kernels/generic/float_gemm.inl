@@ -227,9 +227,10 @@ struct FloatPanel {
   static void gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr int kPrefetch = 1152;
-    if constexpr (requires { S::kOneStreamAhead; }) {  // two panels: one alone would wait for its sums
-      if (w.one_stream && n_rows == 1) return sweep<1, 2, S::kOneStreamAhead>(w, x, 0, begin, end, out);
-      if (w.one_stream && n_rows == 2) return sweep<2, 2, S::kOneStreamAhead>(w, x, 0, begin, end, out);
+    if constexpr (requires { S::kReadsOneStream; }) {  // two panels: one alone would wait for its sums
+      constexpr int kOneStream = 4736;
+      if (w.one_stream && n_rows == 1) return sweep<1, 2, kOneStream>(w, x, 0, begin, end, out);
+      if (w.one_stream && n_rows == 2) return sweep<2, 2, kOneStream>(w, x, 0, begin, end, out);
     }
     if constexpr (S::kStreams > 1) {
       if (n_rows == 1) return sweep<1, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);

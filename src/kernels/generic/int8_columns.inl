@@ -36,15 +36,15 @@ struct Int8Columns {
 
   // As Panel::add_step(), of all rows of the panel: every four activations that are loaded meet one column of codes at a time,
   // which leaves the sums of four rows in 16 registers. A single row reads memory slower this way.
-  template <int M, int PrefetchBytes>
+  template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
                                               Floats (&acc)[kPanelRows / S::kLanes][M]) {
     constexpr int kParts = kPanelRows / S::kLanes, kGroups = Q::kGroupSize == 16 ? 2 : 1, kN = 8 / kGroups;
-    if constexpr (PrefetchBytes > 0) {
+    if constexpr (F.ahead > 0) {
       constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
       for (int l = 0; l < kLines; ++l)
-        __builtin_prefetch(unit + PrefetchBytes + (step * kLines + l) * 64, 0, 2);
+        __builtin_prefetch(unit + F.ahead + (step * kLines + l) * 64, 0, F.cache);
     }
     const uint8_t* line = unit + step * L::kStepBytes;
     const auto add_group = [&]<int G>() __attribute__((always_inline)) {

@@ -10,7 +10,13 @@
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
 //   add_products() of int8_blocks.inl, for int8_columns.inl. Where kFetchesNextStep, one and two rows fetch codes of 8 bits a
-//   step ahead, not two units. Where kOneStreamAhead, matrices that want one stream are fetched so many bytes ahead.
+//   step ahead, not two units. Where kReadsOneStream, matrices that want it are read as one stream by few rows.
+
+// How many bytes ahead of what is multiplied a product fetches, none where 0, and into which cache: 2 is the second, 3 the first.
+struct Fetch {
+  int ahead, cache;
+  constexpr Fetch(int ahead, int cache = 2) : ahead(ahead), cache(cache) {}
+};
 
 template <class S, class Q>
 struct Int8Blocks;
@@ -224,15 +230,15 @@ struct Int8Panel {
 
   // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
   // step.
-  template <int M, int PrefetchBytes>
+  template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
                                               Floats (&acc)[M]) {
     constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
     const UnitScales u = unit_scales(unit, lane);
-    if constexpr (PrefetchBytes > 0) {
+    if constexpr (F.ahead > 0) {
       for (int l = 0; l < kLines; ++l) {
-        __builtin_prefetch(unit + PrefetchBytes + (step * kLines + l) * 64, 0, 2);
+        __builtin_prefetch(unit + F.ahead + (step * kLines + l) * 64, 0, F.cache);
       }
     }
     Bytes w[8];
@@ -277,13 +283,13 @@ struct Int8Panel {
   static constexpr bool kColumnsFirst = requires { S::kColumnsFirst; };
 
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
-  template <int M, int PrefetchBytes>
+  template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
                                               Ints (&acc)[M]) {
-    if constexpr (PrefetchBytes > 0) {
+    if constexpr (F.ahead > 0) {
       for (int l = 0; l < Q::kBits; ++l)
-        __builtin_prefetch(unit + PrefetchBytes + step * L::kStepBytes + l * 64, 0, 2);
+        __builtin_prefetch(unit + F.ahead + step * L::kStepBytes + l * 64, 0, F.cache);
     }
     Bytes w[8];
     load_codes(unit, step, lane, table, w);
@@ -307,7 +313,7 @@ struct Int8Panel {
   // M rows of activations from `row` on (a part of one of x's blocks) times P panels `panel_step` apart (the last one in
   // place of those beyond it) that advance together: several streams keep more of the memory's latency in
   // flight than one. Whole: nothing has scales inside a row, sums are whole numbers.
-  template <bool Whole, int M, int P, int PrefetchBytes>
+  template <bool Whole, int M, int P, Fetch F>
   static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step,
                     int last, const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
@@ -325,8 +331,7 @@ struct Int8Panel {
     }
     // Whoever prefetches has whole blocks, but for 12 of 16 rows and for 3 or 4 of more. Parts of blocks of all sizes have the
     // same code.
-    const int rows =
-        PrefetchBytes > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
+    const int rows = F.ahead > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
@@ -336,10 +341,9 @@ struct Int8Panel {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           if constexpr (!Whole && !L::kGrid && M >= 2 && M <= 4 && kColumnsFirst) {
-            Int8Columns<S, Q>::template add_step<M, PrefetchBytes>(unit[i], step, codebook, values, groups,
-                                                                   acc[i]);
+            Int8Columns<S, Q>::template add_step<M, F>(unit[i], step, codebook, values, groups, acc[i]);
           } else {
-            add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
+            add_step<M, F>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
 #pragma GCC unroll 4
             for (int part = 1; part < kParts; ++part)
               add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, acc[i][part]);
@@ -363,21 +367,21 @@ struct Int8Panel {
     }
   }
 
-  // How far ahead of what is multiplied M rows fetch.
+  // How far ahead M rows fetch, of several streams and of one.
   template <int M>
   static constexpr int kPrefetch = [] {
     if constexpr (Q::kBits == 8 && M <= 2 && requires { S::kFetchesNextStep; }) return L::kStepBytes;
     return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
   }();
+  static constexpr Fetch kOneStream = {Q::kBits == 8 ? 6784 : 9216, 3};  // measured: docs/kernels.md
 
   // One block of R rows, P panels at once; or one after the other and fetched further ahead, where memory wants that.
   template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
-    if constexpr (requires { S::kOneStreamAhead; }) {
+    if constexpr (requires { S::kReadsOneStream; }) {
       if (w.one_stream) {
-        constexpr int kAhead = kPrefetch<R> > S::kOneStreamAhead ? kPrefetch<R> : S::kOneStreamAhead;
-        for (int p = begin; p < end; ++p) block<Whole, R, 1, kAhead>(w, x, 0, n_rows, p, 0, p, out);
+        for (int p = begin; p < end; ++p) block<Whole, R, 1, kOneStream>(w, x, 0, n_rows, p, 0, p, out);
         return;
       }
     }
