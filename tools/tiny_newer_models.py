@@ -246,7 +246,7 @@ MODELS = {
         tie_word_embeddings=False)), True),
     "gemma4_full": lambda: (T.Gemma4TextConfig(**gemma4(
         num_hidden_layers=5, layer_types=[*SLIDING, "full_attention", "full_attention"], num_kv_shared_layers=2, num_key_value_heads=1, rope_parameters={
-            "sliding_attention": rope(partial_rotary_factor=1.0), "full_attention": rope(
+            "sliding_attention": rope(partial_rotary_factor=0.5), "full_attention": rope(
                 1e5, rope_type="proportional", partial_rotary_factor=0.6, factor=2.0)})), False),
     "gemma3n": lambda: (T.Gemma3nTextConfig(**gemma3n(num_kv_shared_layers=2)), True),
     "gemma3n_apart": lambda: (T.Gemma3nTextConfig(**gemma3n(
@@ -314,7 +314,7 @@ MODELS = {
     "lfm3_plain": lambda: (T.Lfm3Config(**lfm3(
         num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "conv"], use_sandwich_norm=False,
         use_attention_gate=False, conv_L_cache=3, conv_bias=True, attention_bias=True, tie_word_embeddings=True,
-        rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e5)})), False),
+        rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e5, partial_rotary_factor=0.5)})), False),
     "qwen2_5_vl": lambda: (T.Qwen2_5_VLConfig(
         text_config=plain_heads(rope_parameters=MROPE), vision_config=eye(intermediate_size=8, fullatt_block_indexes=[0])), True),
     "qwen2_vl": lambda: (T.Qwen2VLConfig(

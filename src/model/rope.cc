@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "model/arch/archs.h"
+
 namespace penstock {
 
 using nlohmann::json;
@@ -65,6 +67,24 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   return rope;
 }
 
+// As many as transformers turns. Of types without partial rope it ignores the share where rope_type is `default`, and fails where
+// another type scales the frequencies of a part.
+int read_rotary_dim(ConfigReader& top, ConfigReader& reader, const std::string& type,
+                    const ModelConfig& config) {
+  const Key key{"", "partial_rotary_factor"};
+  float share = top.number(key, 0.0f, 1.0f, 1.0f);
+  share = reader.number(key, 0.0f, 1.0f, share);
+  const auto rotary_dim = static_cast<int>(static_cast<double>(share) * config.head_dim);
+  const Architecture* row = find_architecture(config.arch);
+  if (type == "proportional" || (row != nullptr && row->partial_rope)) return rotary_dim;
+  if (type != "default" && type != "mrope" && rotary_dim != config.head_dim) {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("partial_rotary_factor: expected 1 for rope_type {} of architecture {}, got {}",
+                            type, config.arch, share));
+  }
+  return config.head_dim;
+}
+
 }  // namespace
 
 RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelConfig& config,
@@ -73,10 +93,8 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
   RopeConfig rope;
   rope.theta = top.number({"", "rope_theta"}, 1.0f, kMaxTheta, default_theta);
   rope.theta = reader.number({"", "rope_theta"}, 1.0f, kMaxTheta, rope.theta);
-  float share = top.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f);
-  share = reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, share);
-  rope.rotary_dim = static_cast<int>(static_cast<double>(share) * config.head_dim);
   const std::string type = reader.text({"", "rope_type"}, reader.text({"", "type"}, "default"));
+  rope.rotary_dim = read_rotary_dim(top, reader, type, config);
   const bool has_factor = reader.has({"", "factor"});
   rope.factor = reader.number({"", "factor"}, 1e-3f, kMaxFactor, 1.0f);
   rope.original_max_seq_len =

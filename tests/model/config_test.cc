@@ -276,6 +276,21 @@ TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   EXPECT_THAT(error_of(wide), HasSubstr("per_layer_config: expected a layer in 0..5, got '6'"));
 }
 
+TEST(Config, AShareOfRopeIsHeededWhereTransformersDoes) {
+  const auto rotary_dim = [](const std::string& model, const char* type) {
+    Changed source(kModels / model);
+    source.json_config()["rope_parameters"] = {
+        {"rope_type", type}, {"rope_theta", 1e4}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}};
+    const auto config = read_config(source);
+    return config ? std::to_string(config->ropes[0].rotary_dim) : config.error().message;
+  };
+  EXPECT_EQ(rotary_dim("llama2", "default"), "8");
+  EXPECT_EQ(rotary_dim("stablelm", "default"), "4");
+  EXPECT_EQ(rotary_dim("stablelm", "linear"), "4");
+  EXPECT_THAT(rotary_dim("llama2", "linear"),
+              HasSubstr("partial_rotary_factor: expected 1 for rope_type linear of architecture llama, got 0.5"));
+}
+
 TEST(Config, WindowsThatAreNotListedAreTransformersOwn) {
   const auto windows = [](const char* model, const json& settings) {
     Changed source(kModels / model);

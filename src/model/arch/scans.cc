@@ -45,6 +45,7 @@ constexpr Architecture kScans[] = {
      .forward = decoder_forward,
      .hf_defaults = kBambaDefaults,
      .describe = describe_granite_hybrid,
+     .partial_rope = true,
      .gguf_pairs = true},
     {.name = "mamba2",
      .hf_types = kMamba2,
