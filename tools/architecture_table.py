@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README's table of architectures, from THE lists (src/model/arch/archs.cc, mixtures.cc, scans.cc, encoders.cc). Usage: architecture_table.py [--check]."""
+"""README's table of architectures, from THE lists (src/model/arch/archs.cc, classics.cc, mixtures.cc, scans.cc, encoders.cc). Usage: architecture_table.py [--check]."""
 import re
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ def table(source):
 
 
 def main():
-    source = "".join((ROOT / "src/model/arch" / name).read_text() for name in ("archs.cc", "mixtures.cc", "scans.cc", "encoders.cc"))
+    source = "".join((ROOT / "src/model/arch" / name).read_text() for name in ("archs.cc", "classics.cc", "mixtures.cc", "scans.cc", "encoders.cc"))
     path = ROOT / "README.md"
     text = path.read_text()
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)

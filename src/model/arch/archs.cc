@@ -38,13 +38,6 @@ void configure_jais2(ConfigReader&, ModelConfig&);
 void configure_glm(ConfigReader&, ModelConfig&);
 void configure_cohere(ConfigReader&, ModelConfig&);
 void configure_cohere2(ConfigReader&, ModelConfig&);
-void configure_gpt_neox(ConfigReader&, ModelConfig&);
-void configure_falcon(ConfigReader&, ModelConfig&);
-void configure_stablelm(ConfigReader&, ModelConfig&);
-void configure_starcoder2(ConfigReader&, ModelConfig&);
-void configure_phi2(ConfigReader&, ModelConfig&);
-void configure_mpt(ConfigReader&, ModelConfig&);
-void configure_bloom(ConfigReader&, ModelConfig&);
 void configure_lfm2(ConfigReader&, ModelConfig&);
 void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_lfm3(ConfigReader&, ModelConfig&);
@@ -52,11 +45,6 @@ void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
 void configure_kimi_linear(ConfigReader&, ModelConfig&);
-void configure_gpt2(ConfigReader&, ModelConfig&);
-void configure_starcoder(ConfigReader&, ModelConfig&);
-void configure_gptj(ConfigReader&, ModelConfig&);
-void configure_opt(ConfigReader&, ModelConfig&);
-void configure_olmo(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
@@ -67,13 +55,6 @@ void gemma4_names(NameTable&, const ModelConfig&);
 void gemma4_gguf_names(NameTable&, const ModelConfig&);
 void glm4_names(NameTable&, const ModelConfig&);
 void hunyuan_names(NameTable&, const ModelConfig&);
-void gpt_neox_names(NameTable&, const ModelConfig&);
-void falcon_names(NameTable&, const ModelConfig&);
-void stablelm_names(NameTable&, const ModelConfig&);
-void starcoder2_names(NameTable&, const ModelConfig&);
-void phi2_names(NameTable&, const ModelConfig&);
-void mpt_names(NameTable&, const ModelConfig&);
-void bloom_names(NameTable&, const ModelConfig&);
 void lfm2_names(NameTable&, const ModelConfig&);
 void lfm3_names(NameTable&, const ModelConfig&);
 void hyperclovax_names(NameTable&, const ModelConfig&);
@@ -84,20 +65,11 @@ void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
 void qwen35_gguf_names(NameTable&, const ModelConfig&);
 void kimi_linear_names(NameTable&, const ModelConfig&);
 void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
-void gpt2_names(NameTable&, const ModelConfig&);
-void starcoder_names(NameTable&, const ModelConfig&);
-void gptj_names(NameTable&, const ModelConfig&);
-void opt_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
-void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
 void describe_apertus(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
 void describe_biases(ConfigWriter&, const ModelConfig&);
-void describe_starcoder(ConfigWriter&, const ModelConfig&);
-void describe_gptj(ConfigWriter&, const ModelConfig&);
-void describe_opt(ConfigWriter&, const ModelConfig&);
-void describe_olmo(ConfigWriter&, const ModelConfig&);
 void describe_hyperclovax(ConfigWriter&, const ModelConfig&);
 void describe_nemotron(ConfigWriter&, const ModelConfig&);
 void describe_jais2(ConfigWriter&, const ModelConfig&);
@@ -106,12 +78,6 @@ void describe_exaone4(ConfigWriter&, const ModelConfig&);
 void describe_glm4(ConfigWriter&, const ModelConfig&);
 void describe_hunyuan(ConfigWriter&, const ModelConfig&);
 void describe_cohere(ConfigWriter&, const ModelConfig&);
-void describe_gpt_neox(ConfigWriter&, const ModelConfig&);
-void describe_falcon(ConfigWriter&, const ModelConfig&);
-void describe_stablelm(ConfigWriter&, const ModelConfig&);
-void describe_starcoder2(ConfigWriter&, const ModelConfig&);
-void describe_phi2(ConfigWriter&, const ModelConfig&);
-void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm3(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
@@ -119,7 +85,6 @@ void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
 void describe_kimi_linear(ConfigWriter&, const ModelConfig&);
 void describe_gemma3n(ConfigWriter&, const ModelConfig&);
 void describe_gemma4(ConfigWriter&, const ModelConfig&);
-void describe_bloom(ConfigWriter&, const ModelConfig&);
 
 namespace {
 
@@ -149,13 +114,6 @@ constexpr std::string_view kGlm4v[] = {"glm4v_text", "Glm4vForConditionalGenerat
 constexpr std::string_view kHunyuan[] = {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"};
 constexpr std::string_view kCohere[] = {"cohere", "CohereForCausalLM"};
 constexpr std::string_view kCohere2[] = {"cohere2", "Cohere2ForCausalLM"};
-constexpr std::string_view kGptNeoX[] = {"gpt_neox", "GPTNeoXForCausalLM"};
-constexpr std::string_view kFalcon[] = {"falcon", "FalconForCausalLM", "RefinedWeb", "RefinedWebModel"};
-constexpr std::string_view kStableLm[] = {"stablelm", "StableLmForCausalLM"};
-constexpr std::string_view kStarcoder2[] = {"starcoder2", "Starcoder2ForCausalLM"};
-constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
-constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
-constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
 constexpr std::string_view kLfm2[] = {"lfm2", "Lfm2ForCausalLM", "LFM2ForCausalLM"};
 constexpr std::string_view kLfm3[] = {"lfm3", "Lfm3ForCausalLM"};
 constexpr std::string_view kHelium[] = {"helium", "HeliumForCausalLM"};
@@ -172,11 +130,6 @@ constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "q
 constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
                                            "Qwen3_5MoeForConditionalGeneration"};
 constexpr std::string_view kKimiLinear[] = {"kimi_linear", "KimiLinearForCausalLM"};
-constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
-constexpr std::string_view kStarcoder[] = {"gpt_bigcode", "GPTBigCodeForCausalLM"};
-constexpr std::string_view kGptJ[] = {"gptj", "GPTJForCausalLM"};
-constexpr std::string_view kOpt[] = {"opt", "OPTForCausalLM"};
-constexpr std::string_view kOlmo[] = {"olmo", "OlmoForCausalLM"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
@@ -407,70 +360,6 @@ constexpr Architecture kArchitectures[] = {
      .forward = parallel_forward,
      .hf_defaults = kCohere2Defaults,
      .describe = describe_cohere},
-    {.name = "gptneox",
-     .hf_types = kGptNeoX,
-     .configure = configure_gpt_neox,
-     .hf_names = gpt_neox_names,
-     .forward = parallel_forward,
-     .hf_defaults = kGptNeoXDefaults,
-     .hf_aliases = kGptNeoXAliases,
-     .describe = describe_gpt_neox,
-     .partial_rope = true,
-     .hf_qkv_by_group = true},
-    {.name = "falcon",
-     .hf_types = kFalcon,
-     .configure = configure_falcon,
-     .hf_names = falcon_names,
-     .forward = parallel_forward,
-     .hf_defaults = kFalconDefaults,
-     .hf_aliases = kFalconAliases,
-     .describe = describe_falcon,
-     .gguf_names = falcon_gguf_names,
-     .wide_ffn = true,
-     .hf_qkv_by_group = true},
-    {.name = "stablelm",
-     .hf_types = kStableLm,
-     .configure = configure_stablelm,
-     .hf_names = stablelm_names,
-     .forward = parallel_forward,
-     .hf_defaults = kStableLmDefaults,
-     .describe = describe_stablelm,
-     .partial_rope = true},
-    {.name = "starcoder2",
-     .hf_types = kStarcoder2,
-     .configure = configure_starcoder2,
-     .hf_names = starcoder2_names,
-     .forward = decoder_forward,
-     .hf_defaults = kStarcoder2Defaults,
-     .hf_aliases = kStarcoder2Aliases,
-     .describe = describe_starcoder2},
-    {.name = "phi2",
-     .hf_types = kPhi2,
-     .configure = configure_phi2,
-     .hf_names = phi2_names,
-     .forward = parallel_forward,
-     .hf_defaults = kPhi2Defaults,
-     .describe = describe_phi2,
-     .partial_rope = true},
-    {.name = "mpt",
-     .hf_types = kMpt,
-     .configure = configure_mpt,
-     .hf_names = mpt_names,
-     .forward = decoder_forward,
-     .hf_defaults = kTiedDefaults,
-     .hf_aliases = kMptAliases,
-     .describe = describe_mpt,
-     .wide_ffn = true},
-    {.name = "bloom",
-     .hf_types = kBloom,
-     .configure = configure_bloom,
-     .hf_names = bloom_names,
-     .forward = decoder_forward,
-     .hf_defaults = kTiedDefaults,
-     .hf_aliases = kBloomAliases,
-     .describe = describe_bloom,
-     .wide_ffn = true,
-     .hf_qkv_by_group = true},
     {.name = "lfm2",
      .hf_types = kLfm2,
      .configure = configure_lfm2,
@@ -537,47 +426,6 @@ constexpr Architecture kArchitectures[] = {
      .hf_aliases = kKimiLinearAliases,
      .describe = describe_kimi_linear,
      .gguf_names = kimi_linear_gguf_names},
-    {.name = "gpt2",
-     .hf_types = kGpt2,
-     .configure = configure_gpt2,
-     .hf_names = gpt2_names,
-     .forward = decoder_forward,
-     .hf_defaults = kGpt2Defaults,
-     .hf_aliases = kGpt2Aliases,
-     .wide_ffn = true},
-    {.name = "starcoder",
-     .hf_types = kStarcoder,
-     .configure = configure_starcoder,
-     .hf_names = starcoder_names,
-     .forward = decoder_forward,
-     .hf_defaults = kStarcoderDefaults,
-     .hf_aliases = kGpt2Aliases,
-     .describe = describe_starcoder,
-     .wide_ffn = true,
-     .hf_qkv_by_group = true},
-    {.name = "gptj",
-     .hf_types = kGptJ,
-     .configure = configure_gptj,
-     .hf_names = gptj_names,
-     .forward = parallel_forward,
-     .hf_defaults = kGptJDefaults,
-     .hf_aliases = kGptJAliases,
-     .describe = describe_gptj,
-     .wide_ffn = true},
-    {.name = "opt",
-     .hf_types = kOpt,
-     .configure = configure_opt,
-     .hf_names = opt_names,
-     .forward = decoder_forward,
-     .hf_defaults = kOptDefaults,
-     .hf_aliases = kOptAliases,
-     .describe = describe_opt},
-    {.name = "olmo",
-     .hf_types = kOlmo,
-     .configure = configure_olmo,
-     .forward = decoder_forward,
-     .describe = describe_olmo,
-     .gguf_pairs = true},
     {.name = "bitnet-b1.58",
      .hf_types = kBitnet,
      .configure = configure_bitnet,
@@ -591,7 +439,8 @@ constexpr Architecture kArchitectures[] = {
 std::span<const Architecture> architectures() {
   static const std::vector<Architecture> all = [] {
     std::vector<Architecture> lists(std::begin(kArchitectures), std::end(kArchitectures));
-    for (const auto more : {mixture_architectures(), scan_architectures(), encoder_architectures()})
+    for (const auto more : {classic_architectures(), mixture_architectures(), scan_architectures(),
+                            encoder_architectures()})
       lists.insert(lists.end(), more.begin(), more.end());
     return lists;
   }();

@@ -41,8 +41,9 @@ struct Architecture {
       false;  // GGUF files have embedding_scale, logit_scale and multipliers in the weights
 };
 
-// THE list of decoders, and behind it those of decoders with experts, of decoders that scan and of encoders.
+// THE list of decoders, and behind it those of decoders with layer norms, with experts, of decoders that scan and of encoders.
 std::span<const Architecture> architectures();
+std::span<const Architecture> classic_architectures();
 std::span<const Architecture> mixture_architectures();
 std::span<const Architecture> scan_architectures();
 std::span<const Architecture> encoder_architectures();
