@@ -13,8 +13,9 @@ enum class Activation : uint8_t {
   kXielu,        // p x^2 + b x for x > 0, else n (expm1(min(x, e)) - x) + b x, of parameters {p, n, b, e}
   kClampedSilu,  // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
   kSigmoid,
+  kClamp,  // max(-m, min(x, m)), of {m}
 };
-inline constexpr int kNumActivations = 8;
+inline constexpr int kNumActivations = 9;
 
 // An activation with the parameters that some have.
 struct ActivationFunction {

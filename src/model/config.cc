@@ -151,8 +151,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) != config.head_dim)
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
-  if (!reader.has(eps)) eps = {"attention.layer_norm_epsilon", "layer_norm_epsilon"};
-  if (!reader.has(eps)) eps = {"attention.layer_norm_rms_epsilon", "layer_norm_eps"};
+  if (reader.gguf() && !reader.has(eps)) eps = {"attention.layer_norm_epsilon", ""};
   config.norm_eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 

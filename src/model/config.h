@@ -188,6 +188,7 @@ struct ModelConfig {
   bool one_mixer = false;  // a layer is attention, a scan or a feed-forward, with one norm before it
   QkNorm qk_norm = QkNorm::kNone;
   bool value_norm = false;        // values of every head are divided by their root mean square
+  float clip_qkv = 0.0f;          // what is rotated or cached of q, k and v is clamped to +- this; 0 = not
   bool rope_before_norm = false;  // q and k are rotated before their norms
   bool qkv_by_group = false;  // a fused projection lies by KV head in this file: its queries, key and value
   bool sub_norms = false;     // BitNet: norms before the output and down projections

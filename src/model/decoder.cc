@@ -174,11 +174,16 @@ void DecoderParts::norm_heads(int i, const Heads& heads) {
     if (x.cols > 0) ops_.norm(rows, params, rows);
   };
   if (config_.value_norm) norm(heads.v, {nullptr, nullptr, config_.norm_eps}, false);
-  if (config_.qk_norm == QkNorm::kNone) return;
-  if (config_.qk_norm == QkNorm::kPlain && config_.layers[static_cast<size_t>(i)].rope < 0) return;
-  const bool row = config_.qk_norm == QkNorm::kRow;
-  norm(heads.q, norm_params(config_, layer.q_norm), row);
-  norm(heads.k, norm_params(config_, layer.k_norm), row);
+  const bool plain_there = config_.layers[static_cast<size_t>(i)].rope >= 0;
+  if (config_.qk_norm != QkNorm::kNone && (config_.qk_norm != QkNorm::kPlain || plain_there)) {
+    const bool row = config_.qk_norm == QkNorm::kRow;
+    norm(heads.q, norm_params(config_, layer.q_norm), row);
+    norm(heads.k, norm_params(config_, layer.k_norm), row);
+  }
+  if (config_.clip_qkv == 0.0f) return;
+  ActivationFunction clamp(Activation::kClamp);
+  clamp.parameters[0] = config_.clip_qkv;
+  for (const Tensor& x : {heads.q, heads.k, heads.v}) ops_.activate(x, clamp);
 }
 
 void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {

@@ -26,6 +26,7 @@ const char* activation_name(Activation activation) {
     case Activation::kXielu: return "xielu";
     case Activation::kClampedSilu: return "silu";
     case Activation::kSigmoid: return "sigmoid";
+    case Activation::kClamp: return "clamp";
   }
   return "silu";
 }
@@ -333,7 +334,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {
-    if (!same_rope(a, b, i)) return "rope";
+    const auto uses = [&](const LayerConfig& layer) { return layer.rope == static_cast<int>(i); };
+    if (std::ranges::any_of(a.layers, uses) && !same_rope(a, b, i)) return "rope";
   }
   return "";
 }

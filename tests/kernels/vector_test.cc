@@ -55,6 +55,7 @@ ActivationFunction function_of(Activation kind) {
   const float xielu[] = {0.8f, 1.1f, 0.5f, -1e-6f}, clamped[] = {1.702f, 3.0f};
   if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
   if (kind == Activation::kClampedSilu) std::copy(std::begin(clamped), std::end(clamped), f.parameters);
+  if (kind == Activation::kClamp) f.parameters[0] = 1.5f;
   return f;
 }
 
@@ -65,6 +66,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kClampedSilu: return std::min(x, n) / (1 + std::exp(-p * std::min(x, n)));
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::kClamp: return std::max(-p, std::min(x, p));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

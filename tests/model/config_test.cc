@@ -276,6 +276,22 @@ TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   EXPECT_THAT(error_of(wide), HasSubstr("per_layer_config: expected a layer in 0..5, got '6'"));
 }
 
+// As transformers reads it: models with root mean squares know one name of the epsilon.
+TEST(Config, EpsilonsOfOtherNormsAreNotTaken) {
+  const auto eps = [](const std::string& model, const char* key) {
+    Changed source(kModels / model);
+    for (const char* name : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"})
+      source.json_config().erase(name);
+    source.json_config()[key] = 0.25;
+    return read_config(source).value().norm_eps;
+  };
+  EXPECT_EQ(eps("granitemoeshared", "layer_norm_eps"), 1e-6f);
+  EXPECT_EQ(eps("granitemoeshared", "rms_norm_eps"), 0.25f);
+  EXPECT_EQ(eps("mamba2", "layer_norm_epsilon"), 0.25f);
+  EXPECT_EQ(eps("gpt2", "layer_norm_epsilon"), 0.25f);
+  EXPECT_EQ(eps("opt", "layer_norm_eps"), 0.25f);
+}
+
 TEST(Config, AShareOfRopeIsHeededWhereTransformersDoes) {
   const auto rotary_dim = [](const std::string& model, const char* type) {
     Changed source(kModels / model);

@@ -15,8 +15,7 @@ void configure_mpt(ConfigReader& reader, ModelConfig& config) {
   config.alibi_max_bias = reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
   if (config.alibi_max_bias == 0.0f)
     reader.fail(ErrorCode::kUnsupported, "attention.max_alibi_bias: MPT is read with ALiBi only");
-  if (reader.number({"attention.clamp_kqv", ""}, 0.0f, 1e6f, 0.0f) != 0.0f)
-    reader.fail(ErrorCode::kUnsupported, "attention.clamp_kqv is not supported");
+  read_clip_qkv(reader, config);
   const nlohmann::json* attention = reader.find({"", "attn_config"});
   if (attention == nullptr) return;
   ConfigReader inner(*attention, Naming::kHuggingFace, "", reader.where() + ": attn_config");
@@ -28,7 +27,7 @@ void configure_mpt(ConfigReader& reader, ModelConfig& config) {
     if (inner.flag({"", key}, false))
       inner.fail(ErrorCode::kUnsupported, fmt::format("{} is not supported", key));
   }
-  if (inner.has({"", "clip_qkv"})) inner.fail(ErrorCode::kUnsupported, "clip_qkv is not supported");
+  read_clip_qkv(inner, config);
   if (inner.text({"", "attn_type"}, "multihead_attention") != "multihead_attention")
     inner.fail(ErrorCode::kUnsupported, "attn_type: expected multihead_attention");
   reader.merge(inner);
@@ -37,7 +36,10 @@ void configure_mpt(ConfigReader& reader, ModelConfig& config) {
 void describe_mpt(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   writer.set({"attention.max_alibi_bias", ""}, config.alibi_max_bias);
-  writer.set({"", "attn_config"}, {{"alibi", true}, {"alibi_bias_max", config.alibi_max_bias}});
+  nlohmann::json attention = {{"alibi", true}, {"alibi_bias_max", config.alibi_max_bias}};
+  if (config.clip_qkv > 0) attention["clip_qkv"] = config.clip_qkv;
+  if (config.clip_qkv > 0) writer.set({"attention.clamp_kqv", ""}, config.clip_qkv);
+  writer.set({"", "attn_config"}, attention);
 }
 
 void mpt_names(NameTable& names, const ModelConfig&) {

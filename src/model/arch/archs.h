@@ -96,6 +96,10 @@ void read_shared_experts(ConfigReader& reader, ModelConfig& config);
 void read_layer_norm(ConfigReader& reader, ModelConfig& config);
 void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);
 
+// Queries, keys and values are clamped (OLMo, MPT).
+void read_clip_qkv(ConfigReader& reader, ModelConfig& config);
+void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config);
+
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
 // --- Forwards ---

@@ -17,7 +17,7 @@ void configure_encoder(ConfigReader& reader, ModelConfig& config) {
   config.causal = false;
   config.output_head = false;
   config.tied_embeddings = true;
-  config.layer_norm = true;
+  read_layer_norm(reader, config);
   config.embedding_norm = true;
   if (reader.flag({"", "is_decoder"}, false))
     reader.fail(ErrorCode::kUnsupported, "is_decoder: only encoders are known of this architecture");

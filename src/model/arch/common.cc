@@ -55,4 +55,13 @@ void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
   writer.erase({"attention.layer_norm_rms_epsilon", "rms_norm_eps"});
 }
 
+void read_clip_qkv(ConfigReader& reader, ModelConfig& config) {
+  const Key key{"attention.clamp_kqv", "clip_qkv"};
+  if (reader.has(key)) config.clip_qkv = reader.number(key, reader.gguf() ? 0.0f : 1e-6f, 1e6f);
+}
+
+void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config) {
+  if (config.clip_qkv > 0) writer.set({"attention.clamp_kqv", "clip_qkv"}, config.clip_qkv);
+}
+
 }  // namespace penstock

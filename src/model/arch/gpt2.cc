@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 void read_common(ConfigReader& reader, ModelConfig& config) {
-  config.layer_norm = true;
+  read_layer_norm(reader, config);
   config.learned_positions = true;
   config.gated_ffn = false;
   drop_ropes(config);

@@ -121,10 +121,10 @@ inline constexpr std::string_view kNomicBertDefaults =
 inline constexpr std::string_view kModernBertDefaults =
     R"({"layer_norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})";
 inline constexpr std::string_view kMamba2Defaults = R"({"num_attention_heads": 1, "intermediate_size": 1,
-    "max_position_embeddings": 1048576, "layer_norm_epsilon": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
+    "max_position_embeddings": 1048576, "rms_norm_eps": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
     "mamba_n_groups": 8, "mamba_d_state": 128})";
 inline constexpr std::string_view kNemotronHDefaults = R"({"head_dim": 128, "num_key_value_heads": 8,
-    "layer_norm_epsilon": 1e-5, "hidden_act": "relu2", "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 8,
+    "rms_norm_eps": 1e-5, "hidden_act": "relu2", "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 8,
     "mamba_d_state": 128, "max_position_embeddings": 4096, "intermediate_size": 21504, "n_routed_experts": 8,
     "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688})";
 inline constexpr std::string_view kFalconH1Defaults =
@@ -171,11 +171,11 @@ inline constexpr std::string_view kLfm3Defaults =
 // Names that config.json files of some types have for the usual keys.
 inline constexpr std::string_view kMamba2Aliases =
     R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
-    "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand"})";
+    "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand", "layer_norm_epsilon": "rms_norm_eps"})";
 inline constexpr std::string_view kNemotronHAliases =
     R"({"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
     "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act",
-    "attention_head_dim": "head_dim"})";
+    "attention_head_dim": "head_dim", "layer_norm_epsilon": "rms_norm_eps"})";
 inline constexpr std::string_view kNomicBertAliases =
     R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
@@ -204,6 +204,11 @@ inline constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "laye
 inline constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
 inline constexpr std::string_view kMptAliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
+inline constexpr std::string_view kInternLm3Aliases = R"({"qkv_bias": "attention_bias", "bias": "mlp_bias"})";
+inline constexpr std::string_view kExaoneAliases = R"({"num_layers": "num_hidden_layers",
+    "layer_norm_epsilon": "rms_norm_eps", "activation_function": "hidden_act"})";
+inline constexpr std::string_view kGptNeoAliases = R"({"num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads", "activation_function": "hidden_act"})";
     "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})";
 inline constexpr std::string_view kBloomAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",

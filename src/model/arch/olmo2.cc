@@ -1,5 +1,7 @@
-// OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum unless the file says so. OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
-// stretches the rope of layers without one only. In GGUF both are one architecture.
+// OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum
+// unless the file says so. Both may clamp queries, keys and values. OLMo 2 and 3: norms after attention and feed-forward only, and
+// over whole rows of q and k. OLMo 3 has windows, and stretches the rope of layers without one only. In GGUF both are one
+// architecture.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -34,9 +36,11 @@ void configure_olmo(ConfigReader& reader, ModelConfig& config) {
   config.norm_bias = false;
   config.norm_eps =
       reader.gguf() ? reader.number({"attention.layer_norm_epsilon", ""}, 0.0f, 1.0f, 1e-5f) : 1e-5f;
+  read_clip_qkv(reader, config);
 }
 
-void describe_olmo(ConfigWriter& writer, const ModelConfig&) {
+void describe_olmo(ConfigWriter& writer, const ModelConfig& config) {
+  describe_clip_qkv(writer, config);
   writer.erase({"", "rms_norm_eps"});
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
@@ -55,10 +59,12 @@ void configure_olmoe(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = QkNorm::kRow;
   read_experts(reader, config);
   config.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
+  read_clip_qkv(reader, config);
 }
 
 void describe_olmoe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_weights_norm", "norm_topk_prob"}, config.routing.normalize);
+  describe_clip_qkv(writer, config);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

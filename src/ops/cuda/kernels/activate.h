@@ -23,6 +23,7 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
       return v * sigmoid(p[0] * v);
     }
     case Activation::kSigmoid: return sigmoid(x);
+    case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
   }
   return x;
 }
