@@ -191,6 +191,31 @@ bool is_ignorable_tensor(std::string_view name) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name) || is_of_another_modality(name);
+NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart) {
+  if (naming == Naming::kGguf) {
+    const std::string n = at + "nextn.";
+    return {at,
+            n + "eh_proj",
+            n + "enorm",
+            n + "hnorm",
+            n + "shared_head_norm",
+            n + "embed_tokens",
+            n + "shared_head_head"};
+  }
+  if (const std::string n(apart); !n.empty()) {
+    return {
+        n + "layers.0.",    n + "fc",     n + "pre_fc_norm_embedding", n + "pre_fc_norm_hidden", n + "norm",
+        n + "embed_tokens", n + "lm_head"};
+  }
+  return {at,
+          at + "eh_proj",
+          at + "enorm",
+          at + "hnorm",
+          at + "shared_head.norm",
+          at + "embed_tokens",
+          at + "shared_head.head"};
+}
+
 }
 
 bool is_of_a_head(std::string_view name) {

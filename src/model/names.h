@@ -38,6 +38,15 @@ bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::s
 // model that is another than its configuration says goes unnoticed.
 Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view layer,
                     const std::unordered_set<std::string_view>& used);
+// Whole names without ".weight" of what a layer that predicts a token further has, and what its own names begin with.
+struct NextTokenStems {
+  std::string layer, projection, embedding_norm, state_norm, final_norm, embedding, head;
+};
+// `at`: what names of the file's layer of that index begin with; `apart`: what its names begin with where directories have it apart
+// from the others (NameTable::next_token), or "".
+NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart);
+// Where directories may have it apart; the source decides.
+inline constexpr std::string_view kNextTokenApart[] = {"mtp.", "model.mtp."};
 std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
 
 }  // namespace penstock

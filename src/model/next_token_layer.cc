@@ -7,9 +7,7 @@
 #include "model/weight_loader.h"
 
 namespace penstock {
-namespace {
 
-// A decoder of one layer, like the last of the target's that attend; with experts if the target has any.
 Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where) {
   const auto attends = [](const LayerConfig& layer) {
     return layer.attention && layer.recurrence == Recurrence::kNone && layer.kv_layer < 0;
@@ -31,39 +29,6 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
   return config;
 }
 
-}  // namespace
-
-NextTokenStems WeightLoader::next_token_stems(int layer) const {
-  if (source_.naming() == Naming::kGguf) {
-    const std::string at = with_index(names_.layer, layer), n = at + "nextn.";
-    return {at,
-            n + "eh_proj",
-            n + "enorm",
-            n + "hnorm",
-            n + "shared_head_norm",
-            n + "embed_tokens",
-            n + "shared_head_head"};
-  }
-  const std::string at = prefix_ + with_index(names_.layer, layer);
-  for (const std::string mtp : {"mtp.", "model.mtp."}) {
-    if (!has_matrix(mtp + "fc.weight")) continue;
-    return {mtp + "layers.0.",
-            mtp + "fc",
-            mtp + "pre_fc_norm_embedding",
-            mtp + "pre_fc_norm_hidden",
-            mtp + "norm",
-            mtp + "embed_tokens",
-            mtp + "lm_head"};
-  }
-  return {at,
-          at + "eh_proj",
-          at + "enorm",
-          at + "hnorm",
-          at + "shared_head.norm",
-          at + "embed_tokens",
-          at + "shared_head.head"};
-}
-
 // Null where the file has none for this layer, or a copy of the target's.
 Result<std::unique_ptr<Weight>> WeightLoader::own_table(const std::string& stem, const std::string& targets,
                                                         WeightUse use) {
@@ -76,7 +41,11 @@ Result<std::unique_ptr<Weight>> WeightLoader::own_table(const std::string& stem,
 }
 
 Status WeightLoader::load_next_token(int layer, int max_seq_len, NextTokenWeights& out) {
-  const NextTokenStems stems = next_token_stems(layer);
+  const auto is_there = [&](std::string_view apart) { return has_matrix(std::string(apart) + "fc.weight"); };
+  const auto* const apart = std::ranges::find_if(kNextTokenApart, is_there);
+  const NextTokenStems stems =
+      next_token_stems(source_.naming(), prefix_ + with_index(names_.layer, layer),
+                       apart != std::end(kNextTokenApart) ? *apart : std::string_view());
   if (!has_matrix(stems.projection + ".weight")) {
     return errorf(
         ErrorCode::kUnsupported,

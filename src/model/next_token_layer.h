@@ -13,6 +13,10 @@ namespace penstock {
 
 struct NextTokenWeights;
 
+// Of such a layer: a decoder of one layer, like the last of the target's that attend; with experts if the target has any.
+// Errors: kUnsupported for an architecture whose layers are others.
+Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where);
+
 class NextTokenLayer : public GuessLayer {
  public:
   // `target` outlives it, and so does `source` where a backend keeps views; the first of several such layers is used.

@@ -208,11 +208,6 @@ class RecurrenceLoader : protected ExpertLoader {
   Status load_delta_projections(const std::string& at, DeltaNetWeights& out);
 };
 
-// Whole names without ".weight" of what a layer that predicts a token further has, and what its own names begin with.
-struct NextTokenStems {
-  std::string layer, projection, embedding_norm, state_norm, final_norm, embedding, head;
-};
-
 // What is outside of the layers; in frame_weights.cc.
 class FrameLoader : protected RecurrenceLoader {
  protected:
@@ -252,7 +247,6 @@ class WeightLoader : protected FrameLoader {
 
  private:
   Status load_layer_at(int i, const std::string& at, LayerWeights& layer);
-  NextTokenStems next_token_stems(int layer) const;
   Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
                                             WeightUse use);
   Range query_rows(int layer) const;

@@ -234,6 +234,8 @@ struct NameTable {
   std::string_view per_layer_gate, per_layer_projection, per_layer_post_norm, output_scale;
   // Several streams: those of frames have {} for the stream, or none when all are one tensor; altup_scale is a whole name.
   std::string_view altup_router, altup_router_norm, altup_predict, altup_correct, altup_scale;
+  // What names of the layer that predicts a token further begin with, where it is not simply behind the last.
+  std::string_view next_token;
   std::string_view laurel_in, laurel_out, laurel_norm, streams_in, streams_out;
   // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.
   std::string_view selection_bias, sinks, activation;

@@ -316,16 +316,23 @@ Status Run::layer_part(int layer) {
 
 namespace {
 
-// Layers that predict further tokens are not written: the file counts them no more, and lists by layer end before them.
-void leave_out_further_layers(const ModelConfig& config, json& metadata) {
-  if (config.n_next_token_layers == 0) return;
+// Of layers that predict further tokens the first is written, if any: the file counts it, and so do lists by layer (but those of
+// windows, which llama.cpp's converter ends before). Of it they say what they say of the last layer that attends. `counted`: layers
+// of the metadata, of all kinds.
+void count_further_layers(const ModelConfig& config, size_t counted, bool kept, json& metadata) {
   const std::string arch = metadata.value("general.architecture", "") + ".";
-  const auto counted = static_cast<size_t>(config.n_layers + config.n_next_token_layers);
+  const auto n = static_cast<size_t>(config.n_layers), written = n + (kept ? 1 : 0);
   metadata.erase(arch + "nextn_predict_layers");
-  metadata[arch + "block_count"] = static_cast<unsigned>(config.n_layers);
+  if (kept) metadata[arch + "nextn_predict_layers"] = 1u;
+  metadata[arch + "block_count"] = static_cast<unsigned>(written);
+  size_t attends = n - 1;
+  while (attends > 0 && !config.layers[attends].attention) --attends;
   for (auto& [key, value] : metadata.items()) {
-    if (!key.starts_with(arch) || key.ends_with("dimension_sections") || !value.is_array()) continue;
-    if (value.size() == counted) value.erase(value.begin() + config.n_layers, value.end());
+    if (!key.starts_with(arch) || key.ends_with("dimension_sections") || key.ends_with("window_pattern") ||
+        !value.is_array() || value.size() != counted)
+      continue;
+    while (value.size() > written) value.erase(value.size() - 1);
+    if (value.size() < written) value.push_back(json(value[attends]));
   }
 }
 
@@ -338,9 +345,13 @@ Status Run::finish_gguf() {
     for (const auto& [key, value] : config.items()) {
       if (!describes_file(key)) metadata[key] = value;
     }
-    leave_out_further_layers(config_, metadata);
+    const auto counted = static_cast<size_t>(config_.n_layers + config_.n_next_token_layers);
+    if (config_.n_next_token_layers > 0)
+      count_further_layers(config_, counted, map_.has_next_token, metadata);
   } else {
     metadata = gguf_metadata(config_in(config_, Naming::kGguf));
+    if (map_.has_next_token)
+      count_further_layers(config_, static_cast<size_t>(config_.n_layers), true, metadata);
     if (job_.gguf_tokenizer) {
       ASSIGN_OR_RETURN(const json tokenizer, job_.gguf_tokenizer(*source_));
       metadata.update(tokenizer);
@@ -388,6 +399,7 @@ Status Run::finish_directory() {
   } else {
     ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
     if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
+    if (map_.has_next_token) config.update({{"num_nextn_predict_layers", 1}, {"mtp_num_hidden_layers", 1}});
     if (job_.tokenizer_files) {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));

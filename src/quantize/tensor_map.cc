@@ -1,9 +1,9 @@
 #include "quantize/tensor_map.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "model/arch/archs.h"
+#include "model/next_token_layer.h"
 #include "model/sources/synthetic.h"
 #include "quantize/convert.h"
 #include "quantize/tensor_mapper.h"
@@ -23,22 +23,12 @@ std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
   return rows;
 }
 
-// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row result[r] of those that lie
-// group by group.
-std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
-  std::vector<int> rows(static_cast<size_t>(before));
-  std::iota(rows.begin(), rows.end(), 0);
-  for (int h = 0; h < n_heads; ++h) {
-    const int from = h % groups * (n_heads / groups) + h / groups;
-    for (int r = 0; r < each; ++r) rows.push_back(before + from * each + r);
-  }
-  return rows;
-}
-
-class Mapper : ExpertMapper {
+class Mapper : RecurrenceMapper {
  public:
-  using ExpertMapper::ExpertMapper;
+  using RecurrenceMapper::RecurrenceMapper;
   Result<TensorMap> map();
+  // Adds the layer that predicts a token further, if the file has one and it is known.
+  void map_next_token(TensorMap& map);
   using TensorMapper::check_unused;
 
  private:
@@ -53,21 +43,12 @@ class Mapper : ExpertMapper {
   void streams(std::vector<MappedTensor>& list, std::string_view in, std::string_view out);
   void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
   void latent(std::vector<MappedTensor>& list, int layer);
-  void short_conv(std::vector<MappedTensor>& list, int layer);
-  bool has_conv_bias() const;
-  bool has_delta_in_one() const;
-  std::vector<int> value_heads(int before, int each) const;
-  void delta_projections(std::vector<MappedTensor>& list, int layer);
-  void delta_by_head(std::vector<MappedTensor>& list, int layer);
-  void delta_by_key(std::vector<MappedTensor>& list, int layer);
-  void delta_net(std::vector<MappedTensor>& list, int layer);
-  void state_space(std::vector<MappedTensor>& list, int layer);
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
   void multiply(TensorMap& map) const;
-
-  int n_values_ = 0;  // projections of values so far
+  void own_table(TensorMap& map, const std::string& in, const std::string& out, const std::string& models,
+                 WeightRole role);
 };
 
 void Mapper::output_bias(TensorMap& map) {
@@ -154,157 +135,6 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
   heads(list, layer,
         {separate ? in_.latent_values : in_.latent_b, out_.latent_values, role, l.value_dim, l.kv_rank},
         separate ? -1 : l.plain_dim);
-}
-
-// Layers of attention lie between: any may be the first of a convolution.
-bool Mapper::has_conv_bias() const {
-  for (int i = 0; config_.has_states() && i < config_.n_layers; ++i) {
-    if (has(in_name(in_.conv_in, i) + ".bias") || has(in_name(in_.conv, i) + ".bias")) return true;
-  }
-  return false;
-}
-
-void Mapper::short_conv(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim;
-  linear(list, layer, {in_.conv_in, out_.conv_in, WeightRole::kQ, 3 * dim, dim, Site::kAttention});
-  matrix(list, layer, {in_.conv, out_.conv, WeightRole::kRouter, dim, config_.conv_taps}).out_deep =
-      out_naming_ == Naming::kHuggingFace;
-  if (has(in_name(in_.conv, layer) + ".bias"))
-    vector(list, layer, std::string(in_.conv) + ".bias", std::string(out_.conv) + ".bias", dim);
-  linear(list, layer, {in_.conv_out, out_.conv_out, WeightRole::kO, dim, dim, Site::kAttentionOut});
-}
-
-bool Mapper::has_delta_in_one() const {
-  for (int i = 0; !in_.delta_qkvz.empty() && i < config_.n_layers; ++i) {
-    if (has_linear(in_name(in_.delta_qkvz, i))) return true;
-  }
-  return false;
-}
-
-// Where value heads lie otherwise in the output: its rows' order.
-std::vector<int> Mapper::value_heads(int before, int each) const {
-  if (in_.key_heads_in_turn == out_.key_heads_in_turn) return {};
-  const DeltaConfig& delta = config_.delta;
-  std::vector<int> rows = in_turn(before, delta.n_value_heads, each, delta.n_key_heads);
-  return out_.key_heads_in_turn ? rows : inverse_order(rows);
-}
-
-void Mapper::delta_projections(std::vector<MappedTensor>& list, int layer) {
-  const DeltaConfig& delta = config_.delta;
-  const int dim = config_.model_dim, channels = delta.channels(), values = delta.values();
-  const int heads = delta.n_value_heads;
-  const auto add = [&](std::string_view in, std::string_view out, WeightRole role, int rows,
-                       std::vector<int> order) {
-    linear(list, layer, {in, out, role, rows, dim, Site::kAttention});
-    list.back().rows_from = std::move(order);
-  };
-  const bool fused = !in_.delta_qkvz.empty() && has_linear(in_name(in_.delta_qkvz, layer));
-  const bool apart = crossing_ && !out_.delta_qkv.empty();
-  if (fused && !apart) {
-    add(in_.delta_qkvz, out_.delta_qkvz, WeightRole::kQkv, channels + values, {});
-  } else {
-    const std::string_view z = fused ? in_.delta_qkvz : in_.delta_z;
-    add(fused ? in_.delta_qkvz : in_.delta_qkv, out_.delta_qkv, WeightRole::kQkv, channels,
-        value_heads(2 * delta.keys(), delta.value_dim));
-    add(z, out_.delta_z, WeightRole::kLatent, values, value_heads(0, delta.value_dim));
-  }
-  if (fused && apart) {
-    const std::vector<int> rows = qkvz_rows(delta);
-    list[list.size() - 2].picked.assign(rows.begin(), rows.begin() + channels);
-    list.back().picked.assign(rows.begin() + channels, rows.end());
-    list[list.size() - 2].in_rows = list.back().in_rows = channels + values;
-  }
-  if (!in_.delta_ba.empty()) return add(in_.delta_ba, out_.delta_ba, WeightRole::kLatent, 2 * heads, {});
-  add(in_.delta_a, out_.delta_a, WeightRole::kLatent, heads, value_heads(0, 1));
-  add(in_.delta_b, out_.delta_b, WeightRole::kLatent, heads, value_heads(0, 1));
-}
-
-// Projections, convolutions and rates of Kimi Delta Attention. GGUF files have the rates in a column.
-void Mapper::delta_by_key(std::vector<MappedTensor>& list, int layer) {
-  const DeltaConfig& delta = config_.delta;
-  const int dim = config_.model_dim, keys = delta.keys(), values = delta.values(), inner = delta.key_dim;
-  const auto add = [&](std::string_view in, std::string_view out, WeightRole role, int rows) {
-    linear(list, layer, {in, out, role, rows, dim, Site::kAttention});
-  };
-  add(in_.q, out_.q, WeightRole::kQ, keys);
-  add(in_.k, out_.k, WeightRole::kK, keys);
-  add(in_.v, out_.v, WeightRole::kV, values);
-  list.back().nth = n_values_++;
-  add(in_.delta_a_in, out_.delta_a_in, WeightRole::kLatent, inner);
-  add(in_.delta_z_in, out_.delta_z_in, WeightRole::kLatent, inner);
-  add(in_.delta_b, out_.delta_b, WeightRole::kLatent, delta.n_value_heads);
-  linear(list, layer, {in_.delta_a, out_.delta_a, WeightRole::kLatent, delta.decays(), inner});
-  linear(list, layer, {in_.delta_z, out_.delta_z, WeightRole::kLatent, values, inner});
-  for (const char letter : {'q', 'k', 'v'}) {
-    const std::string in = with_letter(in_.delta_conv, letter), out = with_letter(out_.delta_conv, letter);
-    const int rows = letter == 'v' ? values : keys;
-    matrix(list, layer, {in, out, WeightRole::kRouter, rows, config_.conv_taps}).out_deep = true;
-  }
-  MappedTensor& rate =
-      matrix(list, layer, {in_.delta_rate, out_.delta_rate, WeightRole::kRouter, delta.n_value_heads, 1});
-  rate.in = in_name(in_.delta_rate, layer), rate.out = out_name(out_.delta_rate, layer);
-}
-
-void Mapper::delta_by_head(std::vector<MappedTensor>& list, int layer) {
-  const DeltaConfig& delta = config_.delta;
-  delta_projections(list, layer);
-  MappedTensor& conv =
-      matrix(list, layer,
-             {in_.delta_conv, out_.delta_conv, WeightRole::kRouter, delta.channels(), config_.conv_taps});
-  conv.out_deep = out_naming_ != Naming::kGguf;
-  conv.rows_from = value_heads(2 * delta.keys(), delta.value_dim);
-  layer_vector(list, layer, in_.delta_rate, out_.delta_rate, delta.n_value_heads);
-  list.back().rows_from = value_heads(0, 1);
-}
-
-void Mapper::delta_net(std::vector<MappedTensor>& list, int layer) {
-  using Function = MappedTensor::Function;
-  const DeltaConfig& delta = config_.delta;
-  if (delta.decay_by_key) {
-    delta_by_key(list, layer);
-  } else {
-    delta_by_head(list, layer);
-  }
-  if (crossing_)
-    list.back().function = out_naming_ == Naming::kGguf ? Function::kMinusExp : Function::kLogOfMinus;
-  layer_vector(list, layer, in_.delta_bias, out_.delta_bias, delta.decays());
-  if (!delta.decay_by_key) list.back().rows_from = value_heads(0, 1);
-  layer_vector(list, layer, std::string(in_.delta_norm) + ".weight", std::string(out_.delta_norm) + ".weight",
-               delta.value_dim);
-  linear(list, layer,
-         {in_.delta_out, out_.delta_out, WeightRole::kLatent, config_.model_dim, delta.values(),
-          Site::kAttentionOut});
-  list.back().cols_from = value_heads(0, delta.value_dim);
-}
-
-// GGUF files have columns of what is one number for each head, and of the norm a row for each group.
-void Mapper::state_space(std::vector<MappedTensor>& list, int layer) {
-  using Function = MappedTensor::Function;
-  const DeltaConfig& ssm = config_.delta;
-  const int dim = config_.model_dim, heads = ssm.n_value_heads, values = ssm.values();
-  const bool into_gguf = out_naming_ == Naming::kGguf;
-  linear(list, layer,
-         {in_.ssm_in, out_.ssm_in, WeightRole::kQkv, values + ssm.channels() + heads, dim, Site::kAttention,
-          Part::kScanIn});
-  matrix(list, layer, {in_.ssm_conv, out_.ssm_conv, WeightRole::kRouter, ssm.channels(), config_.conv_taps})
-      .out_deep = !into_gguf;
-  if (has(in_name(in_.ssm_conv, layer) + ".bias"))
-    vector(list, layer, std::string(in_.ssm_conv) + ".bias", std::string(out_.ssm_conv) + ".bias",
-           ssm.channels());
-  const auto numbers = [&](std::string_view in, std::string_view out, int rows, int cols) {
-    if (!into_gguf) return layer_vector(list, layer, in, out, rows * cols);
-    MappedTensor& tensor = matrix(list, layer, {in, out, WeightRole::kRouter, rows, cols});
-    tensor.in = in_name(in, layer), tensor.out = out_name(out, layer);
-  };
-  numbers(in_.ssm_rate, out_.ssm_rate, heads, 1);
-  if (crossing_) list.back().function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
-  numbers(in_.ssm_skip, out_.ssm_skip, heads, 1);
-  layer_vector(list, layer, in_.ssm_bias, out_.ssm_bias, heads);
-  if (config_.scan_norm)
-    numbers(std::string(in_.ssm_norm) + ".weight", std::string(out_.ssm_norm) + ".weight", ssm.n_key_heads,
-            values / ssm.n_key_heads);
-  linear(list, layer,
-         {in_.ssm_out, out_.ssm_out, WeightRole::kLatent, dim, values, Site::kAttentionOut, Part::kScanOut});
 }
 
 // Its norms, and attention or what is in its place.
@@ -550,6 +380,61 @@ Result<TensorMap> Mapper::map() {
   return map;
 }
 
+// Of the layer that predicts a token further, unless it is the model's own.
+void Mapper::own_table(TensorMap& map, const std::string& in, const std::string& out,
+                       const std::string& models, WeightRole role) {
+  const TensorInfo *own = source_.find(in + ".weight"), *other = source_.find(models + ".weight");
+  if (own == nullptr) return;
+  const bool same = other != nullptr && own->type == other->type && own->shape == other->shape &&
+                    std::ranges::equal(own->bytes, other->bytes);
+  if (same) return map.copies.push_back(in + ".weight");
+  MappedTensor& table = matrix(map.outside, -1, {in, out, role, config_.vocab_size, config_.model_dim});
+  table.in = in + ".weight", table.out = out + ".weight";
+}
+
+void Mapper::map_next_token(TensorMap& map) {
+  const auto layer_config = next_token_config(config_, source_.path().string());
+  if (!layer_config) return;
+  const auto stems = [&](Naming naming, const std::string& prefix, const NameTable& names,
+                         std::string_view apart) {
+    return next_token_stems(naming, prefix + with_index(names.layer, config_.n_layers), apart);
+  };
+  NextTokenStems in = stems(source_.naming(), in_prefix_, in_, "");
+  for (const std::string_view apart : kNextTokenApart) {
+    const NextTokenStems there = stems(source_.naming(), in_prefix_, in_, apart);
+    if (has_linear(there.projection)) in = there;
+  }
+  if (!has_linear(in.projection)) return;
+  const NextTokenStems out = crossing_ ? stems(out_naming_, out_prefix_, out_, out_.next_token) : in;
+  const std::string embedding = in_name(in_.embedding, -1), final_norm = in_name(in_.final_norm, -1);
+  const std::string head = config_.tied_embeddings ? embedding : std::string(in_.lm_head);
+
+  Mapper one(source_, *layer_config, out_naming_);
+  one.begin_names_with(in.layer, out.layer);
+  const size_t first = map.outside.size();
+  const int dim = config_.model_dim;
+  one.linear(map.outside, -1, {in.projection, out.projection, WeightRole::kOther, dim, 2 * dim});
+  one.norm(map.outside, -1, in.embedding_norm, out.embedding_norm, dim);
+  one.norm(map.outside, -1, in.state_norm, out.state_norm, dim);
+  // Files may leave the norm out where it is the model's.
+  one.norm(map.outside, -1, has(in.final_norm + ".weight") ? in.final_norm : final_norm, out.final_norm, dim);
+  one.own_table(map, in.embedding, out.embedding, embedding, WeightRole::kEmbedding);
+  one.own_table(map, in.head, out.head, head, WeightRole::kOutput);
+  one.mixer(map.outside, 0);
+  one.feed_forward(map.outside, 0);
+  const auto own = std::span(map.outside).subspan(first);
+  map.has_next_token = std::ranges::all_of(own, [&](const MappedTensor& tensor) {
+    const size_t stem = tensor.in.size() - std::string_view(".weight").size();
+    return has(tensor.in) || (tensor.in.ends_with(".weight") && has_linear(tensor.in.substr(0, stem)));
+  });
+  if (!map.has_next_token) return map.outside.resize(first);  // a layer of another kind
+  // Types are those of the last layer.
+  for (MappedTensor& tensor : own) {
+    if (tensor.layer == 0) tensor.layer = config_.n_layers - 1;
+    if (tensor.nth == 0) tensor.nth = std::max(n_values_ - 1, 0);
+  }
+}
+
 }  // namespace
 
 ModelConfig config_in(const ModelConfig& config, Naming naming) {
@@ -583,6 +468,7 @@ Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& con
   }
   Mapper mapper(source, config, out);
   ASSIGN_OR_RETURN(TensorMap map, mapper.map());
+  mapper.map_next_token(map);
   RETURN_IF_ERROR(mapper.check_unused(map));
   return map;
 }

@@ -69,6 +69,9 @@ struct TensorMap {
   std::vector<MappedTensor> outside;              // embedding, positions, final norm, head
   std::vector<std::vector<MappedTensor>> layers;  // [n_layers]
   MixedModel model;
+  // The layer that predicts a token further is among those outside: no method changes it.
+  bool has_next_token = false;
+  std::vector<std::string> copies;  // tensors of it that are copies of the model's own, and are not written
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;
 };

@@ -42,6 +42,13 @@ TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config
   crossing_ = out != source.naming();
 }
 
+void TensorMapper::begin_names_with(std::string_view in, std::string_view out) {
+  in_ = tensor_names(config_, source_.naming());
+  in_.layer = in, out_.layer = out;
+  in_prefix_ = out_prefix_ = "";
+  choose_names(in_, source_, "", 1);
+}
+
 MappedTensor TensorMapper::base(std::string_view in, std::string_view out, int layer) const {
   MappedTensor tensor;
   tensor.in = in_name(in, layer);
@@ -138,13 +145,14 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
   }
   const std::string layer = in_prefix_ + std::string(in_.layer);
   const auto further = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
-    return is_of_further_tokens(tensor.name) || is_of_later_layer(config_, layer, tensor.name);
+    return (is_of_further_tokens(tensor.name) || is_of_later_layer(config_, layer, tensor.name)) &&
+           !used.contains(tensor.name);
   });
-  if (further > 0) {
-    log().warn(
-        "{}: {} tensors of layers that predict further tokens are left out: --spec mtp needs the checkpoint "
-        "itself",
-        source_.path().string(), further);
+  const auto left_out = further - static_cast<std::ptrdiff_t>(map.copies.size());
+  if (left_out > 0) {
+    log().warn("{}: {} tensors of layers that predict further tokens are left out: {}",
+               source_.path().string(), left_out,
+               map.has_next_token ? "--spec mtp uses the first such layer" : "--spec mtp does not know them");
   }
   return penstock::check_unused(source_, config_, layer, used);
 }

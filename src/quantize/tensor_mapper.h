@@ -40,6 +40,8 @@ class TensorMapper {
     return out_prefix_ + (layer < 0 ? "" : with_index(out_.layer, layer)) + std::string(part);
   }
 
+  // Of the one layer of the configuration, whatever its index: whole names from here on.
+  void begin_names_with(std::string_view in, std::string_view out);
   MappedTensor base(std::string_view in, std::string_view out, int layer) const;
   void vector(std::vector<MappedTensor>& list, int layer, std::string in, std::string out, int size);
   void norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out, int size,
@@ -88,6 +90,25 @@ class ExpertMapper : protected TensorMapper {
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
   static void turn(std::span<MappedTensor> experts);
   static void join_gate_and_up(std::span<MappedTensor> experts);
+};
+
+// Entries for what carries a state from token to token; in recurrence_mapper.cc.
+class RecurrenceMapper : protected ExpertMapper {
+ protected:
+  using ExpertMapper::ExpertMapper;
+  void short_conv(std::vector<MappedTensor>& list, int layer);
+  void delta_net(std::vector<MappedTensor>& list, int layer);
+  void state_space(std::vector<MappedTensor>& list, int layer);
+  bool has_conv_bias() const;
+  bool has_delta_in_one() const;
+
+  int n_values_ = 0;  // projections of values so far
+
+ private:
+  std::vector<int> value_heads(int before, int each) const;
+  void delta_projections(std::vector<MappedTensor>& list, int layer);
+  void delta_by_head(std::vector<MappedTensor>& list, int layer);
+  void delta_by_key(std::vector<MappedTensor>& list, int layer);
 };
 
 }  // namespace penstock

@@ -15,6 +15,7 @@
 #include "formats/prequantized.h"
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
+#include "model/next_token_layer.h"
 #include "model/runner.h"
 #include "model/sources/synthetic.h"
 #include "quantize/evaluate.h"
@@ -49,6 +50,26 @@ Rows logits_of(const fs::path& path) {
   return Runner(**model, *ops).run(0, some_tokens());
 }
 
+// What the layer that predicts a token further says of made-up states.
+Rows further_logits_of(const fs::path& path) {
+  const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
+  const auto source = open_weights(path).value();
+  const auto model = Model::load(*source, *ops).value();
+  const auto layer = NextTokenLayer::load(*source, *model, *ops);
+  EXPECT_TRUE(layer) << layer.error().message;
+  if (!layer) return {};
+  const std::vector<int> tokens = some_tokens();
+  const CacheSpec spec = (*layer)->cache_spec(KvDType::kF32, 16);
+  const auto cache = ops->make_cache(spec, std::vector<int>(static_cast<size_t>(spec.n_groups()), 4)).value();
+  const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), 16);
+  BatchBuilder builder(spec);
+  builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
+  std::vector<float> states(tokens.size() * static_cast<size_t>(model->config().model_dim));
+  for (size_t i = 0; i < states.size(); ++i) states[i] = std::sin(0.37f * static_cast<float>(i));
+  const StepOutputs result = (*layer)->forward(builder.build(), states, false, *cache, *ops);
+  return Runner::rows_of(*ops, result.logits, static_cast<int>(tokens.size()));
+}
+
 QuantizeJob job_of(const fs::path& in, const fs::path& out, const std::string& type) {
   QuantizeJob job;
   job.in = in;
@@ -66,7 +87,7 @@ void write_config(const fs::path& dir, const json& settings) {
 }
 
 // Names, shapes and the key of the norms' epsilon are those of the file that llama.cpp's converter made of the same checkpoint, where
-// there is one. It keeps layers of further tokens, and llama.cpp takes experts' gates and ups apart as well as together.
+// there is one. It keeps a layer's copies of the model's tables, and llama.cpp takes experts' gates and ups apart as well as together.
 void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path& written) {
   if (!fs::exists(checkpoint / "model.gguf")) return;
   const auto theirs = open_weights(checkpoint / "model.gguf").value(), ours = open_weights(written).value();
@@ -77,7 +98,9 @@ void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path&
   const std::string arch = ours->config().at("general.architecture");
   const std::string further = fmt::format("blk.{}.", ours->config().at(arch + ".block_count").get<int>());
   const auto of_both = [&](std::string_view name) {
-    return !name.starts_with(further) && name.find("_exps.") == std::string_view::npos;
+    const bool copy =
+        name.ends_with("nextn.embed_tokens.weight") || name.ends_with("nextn.shared_head_head.weight");
+    return !copy && !name.starts_with(further) && name.find("_exps.") == std::string_view::npos;
   };
   for (const TensorInfo& tensor : theirs->tensors()) {
     if (!of_both(tensor.name)) continue;
@@ -198,15 +221,41 @@ TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
   EXPECT_FALSE(fs::exists(dir / "a.gguf"));
 }
 
-TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
+// The layer that predicts a token further goes with the others: it proposes the same from every file.
+class NextTokenConversion : public ::testing::TestWithParam<const char*> {};
+TEST_P(NextTokenConversion, KeepsWhatIsProposed) {
+  const TempDir dir;
+  const fs::path in = golden(GetParam());
+  const Rows original = further_logits_of(in);
+  const auto expect_same = [&](const fs::path& from, const fs::path& to) {
+    const auto written = quantize(job_of(from, to, "f32"));
+    ASSERT_TRUE(written) << written.error().message;
+    EXPECT_LT(max_difference(original, further_logits_of(to)), 2e-4) << to;
+    EXPECT_LT(max_difference(logits_of(in), logits_of(to)), 2e-4) << to;
+  };
+  const bool latent = std::string_view(GetParam()).starts_with("deepseek");  // written as GGUF only
+  expect_same(in, dir / "a.gguf");
+  if (!latent) expect_laid_out_as_by_llama_cpp(in, dir / "a.gguf");  // which leaves the layer out
+  expect_same(dir / "a.gguf", dir / "b.gguf");
+  const bool fused = std::string_view(GetParam()) == "qwen3_next_mtp";
+  if (!latent && !fused) expect_same(dir / "a.gguf", dir / "b");
+  if (!latent) expect_same(in, dir / "c");
+  ASSERT_TRUE(quantize(job_of(in, dir / "d.gguf", "q8_0")));
+  EXPECT_LT(relative(original, further_logits_of(dir / "d.gguf")), 0.03);
+}
+INSTANTIATE_TEST_SUITE_P(Models, NextTokenConversion,
+                         ::testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_5_text_mtp",
+                                           "qwen3_next_mtp"));
+
+TEST(Quantize, TheLayerOfAFurtherTokenIsCounted) {
   const TempDir dir;
   const auto file = golden("qwen3_5_moe") / "model.gguf";
   const auto again = quantize(job_of(file, dir / "a.gguf", "f32"));
   ASSERT_TRUE(again) << again.error().message;
   const auto source = open_weights(dir / "a.gguf").value();
-  EXPECT_EQ(source->config().at("qwen35moe.block_count"), 3);
-  EXPECT_EQ(source->config().at("qwen35moe.attention.recurrent_layers").size(), 3);
-  EXPECT_EQ(source->config().count("qwen35moe.nextn_predict_layers"), 0);
+  EXPECT_EQ(source->config().at("qwen35moe.block_count"), 4);
+  EXPECT_EQ(source->config().at("qwen35moe.attention.recurrent_layers").size(), 4);
+  EXPECT_EQ(source->config().at("qwen35moe.nextn_predict_layers"), 1);
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
 }
 

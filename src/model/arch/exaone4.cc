@@ -52,6 +52,7 @@ void configure_exaone_moe(ConfigReader& reader, ModelConfig& config) {
 
 void exaone_moe_names(NameTable& names, const ModelConfig&) {
   names.selection_bias = "mlp.e_score_correction_bias";
+  names.next_token = "mtp.";
 }
 
 void describe_exaone_moe(ConfigWriter& writer, const ModelConfig& config) {

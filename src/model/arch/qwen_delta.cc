@@ -129,6 +129,7 @@ void qwen3_next_names(NameTable& names, const ModelConfig&) {
   names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
   names.expert_gate_up = "mlp.experts.gate_up_proj", names.fused_expert_down = "mlp.experts.down_proj";
   names.delta_qkv = names.delta_z = names.delta_a = names.delta_b = "";
+  names.next_token = "mtp.";
 }
 
 void qwen35_names(NameTable& names, const ModelConfig& config) {
