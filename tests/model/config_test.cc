@@ -276,7 +276,19 @@ TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   EXPECT_THAT(error_of(wide), HasSubstr("per_layer_config: expected a layer in 0..5, got '6'"));
 }
 
-// As transformers reads it: models with root mean squares know one name of the epsilon.
+TEST(Config, RopesOfLfm3ThatAreNotListedAreTransformersOwn) {
+  Changed source(kModels / "lfm3");
+  source.json_config().erase("rope_parameters");
+  const auto config = read_config(source);
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_EQ(config->ropes.size(), 2u);
+  EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kProportional);
+  EXPECT_EQ(config->ropes[0].n_turning, config->head_dim / 4);
+  EXPECT_EQ(config->ropes[0].theta, 1e6f);
+  EXPECT_EQ(config->ropes[1].rotary_dim, config->head_dim);
+}
+
+// As transformers reads it: models with root mean squares know one name of the epsilon, and BioGPT's never changes.
 TEST(Config, EpsilonsOfOtherNormsAreNotTaken) {
   const auto eps = [](const std::string& model, const char* key) {
     Changed source(kModels / model);

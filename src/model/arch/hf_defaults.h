@@ -9,7 +9,8 @@ inline constexpr std::string_view kGemmaDefaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"})";
 inline constexpr std::string_view kGemma2Defaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
-        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256})";
+        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
+        "num_attention_heads": 8, "num_key_value_heads": 4})";
 inline constexpr std::string_view kGemma3Defaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
@@ -166,7 +167,9 @@ inline constexpr std::string_view kCwmDefaults =
     R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
     "rope_theta": 1e6, "sliding_window": 8192})";
 inline constexpr std::string_view kLfm3Defaults =
-    R"({"head_dim": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5})";
+    R"({"head_dim": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5,
+    "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5}}})";
 
 // Names that config.json files of some types have for the usual keys.
 inline constexpr std::string_view kMamba2Aliases =
