@@ -346,6 +346,15 @@ MODELS = {
     "gpt_bigcode": lambda: (T.GPTBigCodeConfig(**bigcode()), True),
     "gpt_bigcode_heads": lambda: (T.GPTBigCodeConfig(**bigcode(multi_query=False, n_inner=40, tie_word_embeddings=False)), False),
     "gptj": lambda: (T.GPTJConfig(**bigcode(rotary_dim=4)), False),
+    "codegen": lambda: (T.CodeGenConfig(**bigcode(vocab_size=53, n_embd=24, n_head=2, rotary_dim=8)), False),
+    "gpt_neo": lambda: (T.GPTNeoConfig(vocab_size=53, hidden_size=24, num_layers=3, num_heads=3, max_position_embeddings=64, window_size=9,
+                                       attention_types=[[["global", "local"], 1], [["local"], 1]], bos_token_id=0, eos_token_id=1), False),
+    "persimmon": lambda: (T.PersimmonConfig(**plain_heads()), False),
+    "biogpt": lambda: (T.BioGptConfig(**opt(vocab_size=53, hidden_size=24, intermediate_size=40, num_attention_heads=3)), False),
+    "exaone": lambda: (T.ExaoneConfig(**plain_heads(rope_parameters=rope(5e5, rope_type="linear", factor=4.0))), True),
+    "internlm3": lambda: (T.InternLM3Config(**base(attention_bias=True, mlp_bias=True)), False),
+    "vaultgemma": lambda: (T.VaultGemmaConfig(**base(head_dim=12, num_hidden_layers=3, sliding_window=9, tie_word_embeddings=True,
+                                                     query_pre_attn_scalar=10, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)), False),
     "opt": lambda: (T.OPTConfig(**opt()), False),
     "opt_no_biases": lambda: (T.OPTConfig(**opt(enable_bias=False, activation_function="gelu", tie_word_embeddings=False)), False),
     "olmo": lambda: (T.OlmoConfig(**base(num_hidden_layers=3, clip_qkv=0.8)), True),
@@ -788,6 +797,7 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "glm": lambda c: dict(seq_length=c["max_position_embeddings"], layernorm_epsilon=c["rms_norm_eps"]),
              "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
                  c["rope_parameters"].get("original_max_position_embeddings", 128)),
+             "exaone": lambda c: dict(architectures=["ExaoneForCausalLM"], activation_function=c["hidden_act"], layer_norm_eps=DROP),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
 
 

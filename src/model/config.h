@@ -191,6 +191,7 @@ struct ModelConfig {
   float clip_qkv = 0.0f;          // what is rotated or cached of q, k and v is clamped to +- this; 0 = not
   bool rope_before_norm = false;  // q and k are rotated before their norms
   bool qkv_by_group = false;  // a fused projection lies by KV head in this file: its queries, key and value
+  int qkv_shards = 0;         // > 0: or in so many shards, of each the queries, the values and the keys
   bool sub_norms = false;     // BitNet: norms before the output and down projections
   bool int8_activations = false;     // BitNet: every linear rounds its input to 8 bits per token
   bool ternary_weights = false;      // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load

@@ -108,6 +108,13 @@ std::string with_letter(std::string_view pattern, char letter) {
 std::vector<int> rows_by_group(const ModelConfig& config) {
   const int group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
   std::vector<int> rows;
+  if (config.qkv_shards > 0) {
+    const int all = config.n_heads * dim, each = all / config.qkv_shards;
+    for (const int place : {0, 2, 1}) {
+      for (int r = 0; r < all; ++r) rows.push_back((r / each * 3 + place) * each + r % each);
+    }
+    return rows;
+  }
   const auto add_head = [&](int kv_head, int place) {
     for (int d = 0; d < dim; ++d) rows.push_back((kv_head * (group + 2) + place) * dim + d);
   };
@@ -184,13 +191,6 @@ bool is_of_further_tokens(std::string_view name) {
   return name.starts_with("mtp.") || name.starts_with("model.mtp.");
 }
 
-bool is_ignorable_tensor(std::string_view name) {
-  for (const std::string_view part :
-       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias",
-        "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
-    if (name.find(part) != std::string_view::npos) return true;
-  }
-  return is_of_further_tokens(name) || is_of_another_modality(name);
 NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart) {
   if (naming == Naming::kGguf) {
     const std::string n = at + "nextn.";
@@ -216,6 +216,13 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
           at + "shared_head.head"};
 }
 
+bool is_ignorable_tensor(std::string_view name) {
+  for (const std::string_view part :
+       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.causal_mask", "attention.bias",
+        "attention.masked_bias", "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
+    if (name.find(part) != std::string_view::npos) return true;
+  }
+  return is_of_further_tokens(name) || is_of_another_modality(name);
 }
 
 bool is_of_a_head(std::string_view name) {

@@ -14,7 +14,7 @@ NameTable tensor_names(const ModelConfig& config, Naming naming);
 // The name with the index, or the letter, in the place of {}.
 std::string with_index(std::string_view pattern, int index);
 std::string with_letter(std::string_view pattern, char letter);
-// For qkv_by_group: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
+// For qkv_by_group and qkv_shards: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
 std::vector<int> rows_by_group(const ModelConfig& config);
 // Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
 // and a likewise.

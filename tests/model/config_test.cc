@@ -302,6 +302,20 @@ TEST(Config, EpsilonsOfOtherNormsAreNotTaken) {
   EXPECT_EQ(eps("mamba2", "layer_norm_epsilon"), 0.25f);
   EXPECT_EQ(eps("gpt2", "layer_norm_epsilon"), 0.25f);
   EXPECT_EQ(eps("opt", "layer_norm_eps"), 0.25f);
+  EXPECT_EQ(eps("biogpt", "layer_norm_eps"), 1e-5f);
+}
+
+TEST(Config, LayersOfGptNeoAreThoseOfItsList) {
+  const auto error = [](const char* types) {
+    Changed source(kModels / "gpt_neo");
+    source.json_config()["attention_types"] = json::parse(types);
+    return error_of(source);
+  };
+  EXPECT_EQ(error(R"([[["local"], 2], [["global"], 1]])"), "");
+  for (const char* bad : {R"([[["local"], 4]])", R"([[["local"], 2]])", R"([[["far"], 3]])", R"("local")",
+                          R"([[["local"], -3]])", R"([[[], 3]])", R"([[3, ["local"]]])"})
+    EXPECT_THAT(error(bad),
+                HasSubstr("attention_types: expected [[[global or local, ...], times], ...] of 3"));
 }
 
 TEST(Config, AShareOfRopeIsHeededWhereTransformersDoes) {
@@ -315,8 +329,9 @@ TEST(Config, AShareOfRopeIsHeededWhereTransformersDoes) {
   EXPECT_EQ(rotary_dim("llama2", "default"), "8");
   EXPECT_EQ(rotary_dim("stablelm", "default"), "4");
   EXPECT_EQ(rotary_dim("stablelm", "linear"), "4");
-  EXPECT_THAT(rotary_dim("llama2", "linear"),
-              HasSubstr("partial_rotary_factor: expected 1 for rope_type linear of architecture llama, got 0.5"));
+  EXPECT_THAT(
+      rotary_dim("llama2", "linear"),
+      HasSubstr("partial_rotary_factor: expected 1 for rope_type linear of architecture llama, got 0.5"));
 }
 
 TEST(Config, WindowsThatAreNotListedAreTransformersOwn) {

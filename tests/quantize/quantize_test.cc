@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
         "solar_open_groups", "dots1", "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe",
         "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases",
         "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl",
-        "qwen2_vl", "qwen3_vl"));
+        "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo", "persimmon", "biogpt", "exaone",
+        "internlm3", "vaultgemma"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

@@ -20,12 +20,14 @@ void configure_qwen2(ConfigReader&, ModelConfig&);
 void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
+void configure_vaultgemma(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
 void configure_gemma3n(ConfigReader&, ModelConfig&);
 void configure_gemma4(ConfigReader&, ModelConfig&);
 void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
 void configure_olmo3(ConfigReader&, ModelConfig&);
+void configure_exaone(ConfigReader&, ModelConfig&);
 void configure_exaone4(ConfigReader&, ModelConfig&);
 void configure_glm4(ConfigReader&, ModelConfig&);
 void configure_hunyuan(ConfigReader&, ModelConfig&);
@@ -47,6 +49,8 @@ void configure_qwen35_moe(ConfigReader&, ModelConfig&);
 void configure_kimi_linear(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
+void vaultgemma_names(NameTable&, const ModelConfig&);
+void exaone_names(NameTable&, const ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
 void gemma3n_names(NameTable&, const ModelConfig&);
 void gemma3n_gguf_names(NameTable&, const ModelConfig&);
@@ -89,6 +93,10 @@ void describe_gemma4(ConfigWriter&, const ModelConfig&);
 namespace {
 
 constexpr std::string_view kLlama[] = {"llama", "LlamaForCausalLM"};
+constexpr std::string_view kInternLm3[] = {"internlm3", "InternLM3ForCausalLM"};
+constexpr std::string_view kIQuestCoder[] = {"iquestcoder", "IQuestCoderForCausalLM"};
+constexpr std::string_view kExaone[] = {"exaone", "ExaoneForCausalLM"};
+constexpr std::string_view kVaultGemma[] = {"vaultgemma", "VaultGemmaForCausalLM"};
 constexpr std::string_view kMistral[] = {"mistral", "MistralForCausalLM"};
 constexpr std::string_view kMinistral3[] = {"ministral3", "Ministral3ForCausalLM"};
 constexpr std::string_view kGranite[] = {"granite", "GraniteForCausalLM"};
@@ -159,6 +167,27 @@ constexpr Architecture kArchitectures[] = {
      .hf_defaults = kMinistral3Defaults,
      .describe = describe_query_scale,
      .gguf_pairs = true},
+    {.name = "internlm3",
+     .hf_types = kInternLm3,
+     .configure = configure_llama,
+     .forward = decoder_forward,
+     .hf_defaults = kInternLm3Defaults,
+     .hf_aliases = kInternLm3Aliases,
+     .gguf_pairs = true},
+    {.name = "iquestcoder",
+     .hf_types = kIQuestCoder,
+     .configure = configure_llama,
+     .forward = decoder_forward,
+     .hf_defaults = kIQuestCoderDefaults,
+     .gguf_pairs = true},
+    {.name = "exaone",
+     .hf_types = kExaone,
+     .configure = configure_exaone,
+     .hf_names = exaone_names,
+     .forward = decoder_forward,
+     .hf_defaults = kExaoneDefaults,
+     .hf_aliases = kExaoneAliases,
+     .describe = describe_biases},
     {.name = "granite",
      .hf_types = kGranite,
      .configure = configure_granite,
@@ -272,6 +301,13 @@ constexpr Architecture kArchitectures[] = {
     {.name = "gemma2",
      .hf_types = kGemma2,
      .configure = configure_gemma2,
+     .forward = decoder_forward,
+     .hf_defaults = kGemma2Defaults,
+     .hf_norms_less_one = true},
+    {.name = "gemma-vault",
+     .hf_types = kVaultGemma,
+     .configure = configure_vaultgemma,
+     .hf_names = vaultgemma_names,
      .forward = decoder_forward,
      .hf_defaults = kGemma2Defaults,
      .hf_norms_less_one = true},
@@ -439,8 +475,8 @@ constexpr Architecture kArchitectures[] = {
 std::span<const Architecture> architectures() {
   static const std::vector<Architecture> all = [] {
     std::vector<Architecture> lists(std::begin(kArchitectures), std::end(kArchitectures));
-    for (const auto more : {classic_architectures(), mixture_architectures(), scan_architectures(),
-                            encoder_architectures()})
+    for (const auto more :
+         {classic_architectures(), mixture_architectures(), scan_architectures(), encoder_architectures()})
       lists.insert(lists.end(), more.begin(), more.end());
     return lists;
   }();

@@ -8,34 +8,45 @@ namespace penstock {
 void configure_bloom(ConfigReader&, ModelConfig&);
 void configure_falcon(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
+void configure_biogpt(ConfigReader&, ModelConfig&);
+void configure_codegen(ConfigReader&, ModelConfig&);
+void configure_gpt_neo(ConfigReader&, ModelConfig&);
 void configure_gpt_neox(ConfigReader&, ModelConfig&);
 void configure_gptj(ConfigReader&, ModelConfig&);
 void configure_mpt(ConfigReader&, ModelConfig&);
 void configure_olmo(ConfigReader&, ModelConfig&);
 void configure_opt(ConfigReader&, ModelConfig&);
+void configure_persimmon(ConfigReader&, ModelConfig&);
 void configure_phi2(ConfigReader&, ModelConfig&);
 void configure_stablelm(ConfigReader&, ModelConfig&);
 void configure_starcoder(ConfigReader&, ModelConfig&);
 void configure_starcoder2(ConfigReader&, ModelConfig&);
+void biogpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
+void codegen_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void falcon_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
+void gpt_neo_names(NameTable&, const ModelConfig&);
 void gpt_neox_names(NameTable&, const ModelConfig&);
 void gptj_names(NameTable&, const ModelConfig&);
 void mpt_names(NameTable&, const ModelConfig&);
 void opt_names(NameTable&, const ModelConfig&);
+void persimmon_names(NameTable&, const ModelConfig&);
 void phi2_names(NameTable&, const ModelConfig&);
 void stablelm_names(NameTable&, const ModelConfig&);
 void starcoder2_names(NameTable&, const ModelConfig&);
 void starcoder_names(NameTable&, const ModelConfig&);
+void describe_biogpt(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 void describe_falcon(ConfigWriter&, const ModelConfig&);
+void describe_gpt_neo(ConfigWriter&, const ModelConfig&);
 void describe_gpt_neox(ConfigWriter&, const ModelConfig&);
 void describe_gptj(ConfigWriter&, const ModelConfig&);
 void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_olmo(ConfigWriter&, const ModelConfig&);
 void describe_opt(ConfigWriter&, const ModelConfig&);
+void describe_persimmon(ConfigWriter&, const ModelConfig&);
 void describe_phi2(ConfigWriter&, const ModelConfig&);
 void describe_stablelm(ConfigWriter&, const ModelConfig&);
 void describe_starcoder(ConfigWriter&, const ModelConfig&);
@@ -44,13 +55,17 @@ void describe_starcoder2(ConfigWriter&, const ModelConfig&);
 namespace {
 
 constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
+constexpr std::string_view kBioGpt[] = {"biogpt", "BioGptForCausalLM"};
+constexpr std::string_view kCodeGen[] = {"codegen", "CodeGenForCausalLM"};
 constexpr std::string_view kFalcon[] = {"falcon", "FalconForCausalLM", "RefinedWeb", "RefinedWebModel"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kGptJ[] = {"gptj", "GPTJForCausalLM"};
+constexpr std::string_view kGptNeo[] = {"gpt_neo", "GPTNeoForCausalLM"};
 constexpr std::string_view kGptNeoX[] = {"gpt_neox", "GPTNeoXForCausalLM"};
 constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
 constexpr std::string_view kOlmo[] = {"olmo", "OlmoForCausalLM"};
 constexpr std::string_view kOpt[] = {"opt", "OPTForCausalLM"};
+constexpr std::string_view kPersimmon[] = {"persimmon", "PersimmonForCausalLM"};
 constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
 constexpr std::string_view kStableLm[] = {"stablelm", "StableLmForCausalLM"};
 constexpr std::string_view kStarcoder[] = {"gpt_bigcode", "GPTBigCodeForCausalLM"};
@@ -148,6 +163,41 @@ constexpr Architecture kClassics[] = {
      .hf_aliases = kGptJAliases,
      .describe = describe_gptj,
      .wide_ffn = true},
+    {.name = "codegen",
+     .hf_types = kCodeGen,
+     .configure = configure_codegen,
+     .hf_names = codegen_names,
+     .forward = parallel_forward,
+     .hf_defaults = kGptJDefaults,
+     .hf_aliases = kGptJAliases,
+     .describe = describe_gptj,
+     .wide_ffn = true,
+     .hf_qkv_by_group = true},
+    {.name = "gptneo",
+     .hf_types = kGptNeo,
+     .configure = configure_gpt_neo,
+     .hf_names = gpt_neo_names,
+     .forward = decoder_forward,
+     .hf_defaults = kGptNeoDefaults,
+     .hf_aliases = kGptNeoAliases,
+     .describe = describe_gpt_neo,
+     .wide_ffn = true},
+    {.name = "persimmon",
+     .hf_types = kPersimmon,
+     .configure = configure_persimmon,
+     .hf_names = persimmon_names,
+     .forward = decoder_forward,
+     .hf_defaults = kPersimmonDefaults,
+     .describe = describe_persimmon,
+     .partial_rope = true,
+     .hf_qkv_by_group = true},
+    {.name = "biogpt",
+     .hf_types = kBioGpt,
+     .configure = configure_biogpt,
+     .hf_names = biogpt_names,
+     .forward = decoder_forward,
+     .hf_defaults = kBioGptDefaults,
+     .describe = describe_biogpt},
     {.name = "opt",
      .hf_types = kOpt,
      .configure = configure_opt,

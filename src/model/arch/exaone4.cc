@@ -69,4 +69,15 @@ void describe_exaone4(ConfigWriter& writer, const ModelConfig& config) {
   if (!windows) writer.set({"", "sliding_window"}, nullptr);
 }
 
+void configure_exaone(ConfigReader&, ModelConfig&) {}
+
+void exaone_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.";
+  names.attn_norm = "ln_1", names.ffn_norm = "ln_2";
+  names.q = "attn.attention.q_proj", names.k = "attn.attention.k_proj", names.v = "attn.attention.v_proj";
+  names.o = "attn.attention.out_proj";
+  names.gate = "mlp.c_fc_0", names.up = "mlp.c_fc_1", names.down = "mlp.c_proj";
+}
+
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Gemma 1, 2 and 3 (text). Hugging Face stores norm weights less one, GGUF as they are applied.
+// Gemma 1, 2 and 3 (text), VaultGemma. Hugging Face stores norm weights less one, GGUF as they are applied.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +40,14 @@ void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   read_attention_scale(reader, config, 46);
   read_windows(reader, config, 2, 4096);
 }
+
+// Gemma 2 without norms behind sub-layers.
+void configure_vaultgemma(ConfigReader& reader, ModelConfig& config) {
+  configure_gemma2(reader, config);
+  config.norms = NormPlacement::kPre;
+}
+
+void vaultgemma_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "pre_feedforward_layernorm"; }
 
 void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   using nlohmann::json;

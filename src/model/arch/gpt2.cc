@@ -1,5 +1,7 @@
 // Learned positions, layer norms with biases, one fused projection, a plain feed-forward: GPT-2, and GPT-BigCode (StarCoder), which
-// mostly has one head of keys and values; OPT, whose table of positions begins with two rows that nobody has.
+// mostly has one head of keys and values; OPT and BioGPT, whose table of positions begins with two rows that nobody has; GPT-Neo,
+// with windows in every second layer and scores that are not scaled.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -92,6 +94,96 @@ void opt_names(NameTable& names, const ModelConfig&) {
   names.positions = "embed_positions", names.final_norm = "final_layer_norm";
   names.attn_norm = "self_attn_layer_norm", names.o = "self_attn.out_proj";
   names.ffn_norm = "final_layer_norm", names.up = "fc1", names.down = "fc2";
+}
+
+void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  if (!reader.gguf()) config.norm_eps = 1e-5f;  // whatever layer_norm_eps says
+  drop_ropes(config);
+  config.learned_positions = true;
+  config.gated_ffn = false;
+  config.n_kv_heads = config.n_heads;
+  if (reader.gguf()) config.activation = Activation::kGelu;
+  config.skipped_positions = 2;
+  const float root = std::sqrt(static_cast<float>(config.model_dim));
+  const bool scaled =
+      reader.gguf() ? reader.has({"embedding_scale", ""}) : reader.flag({"", "scale_embedding"}, true);
+  config.embedding_scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+}
+
+void describe_biogpt(ConfigWriter& writer, const ModelConfig& config) {
+  describe_opt(writer, config);
+  writer.set({"", "intermediate_size"}, config.ffn_dim);
+  writer.set({"", "scale_embedding"}, config.embedding_scale != 1.0f);
+  if (config.embedding_scale != 1.0f) writer.set({"embedding_scale", ""}, config.embedding_scale);
+}
+
+void biogpt_names(NameTable& names, const ModelConfig& config) {
+  opt_names(names, config);
+  names.prefixes = {"biogpt.", ""};
+  names.final_norm = "layer_norm", names.lm_head = "output_projection";
+}
+
+namespace {
+
+// [[kinds, how often they follow each other], ...]
+void read_attention_types(ConfigReader& reader, ModelConfig& config, int window) {
+  const nlohmann::json* types = reader.find({"", "attention_types"});
+  static const nlohmann::json kUsual = nlohmann::json::parse(R"([[["global", "local"], 12]])");
+  const nlohmann::json& list = types == nullptr ? kUsual : *types;
+  size_t i = 0;
+  const auto bad = [&] {
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("attention_types: expected [[[global or local, ...], times], ...] of {} layers, got {}",
+                    config.layers.size(),
+                    list.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 100)));
+  };
+  if (!list.is_array()) return bad();
+  for (const nlohmann::json& item : list) {
+    if (!item.is_array() || item.size() != 2 || !item[0].is_array() || !item[1].is_number_unsigned())
+      return bad();
+    for (size_t n = item[1].get<size_t>(); n > 0 && !item[0].empty(); --n) {
+      for (const nlohmann::json& kind : item[0]) {
+        if (i == config.layers.size() || (kind != "global" && kind != "local")) return bad();
+        config.layers[i++].window = kind == "local" ? window : 0;
+      }
+    }
+  }
+  if (i != config.layers.size()) bad();
+}
+
+}  // namespace
+
+void configure_gpt_neo(ConfigReader& reader, ModelConfig& config) {
+  read_common(reader, config);
+  config.n_kv_heads = config.n_heads;
+  config.attention_scale = 1.0f;
+  if (reader.gguf()) return read_windows(reader, config, 0);
+  read_attention_types(reader, config, reader.integer({"", "window_size"}, 1, 1 << 30, 256));
+}
+
+void describe_gpt_neo(ConfigWriter& writer, const ModelConfig& config) {
+  nlohmann::json types = nlohmann::json::array();
+  int window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    types.push_back({{layer.window > 0 ? "local" : "global"}, 1});
+    window = std::max(window, layer.window);
+  }
+  describe_layer_norm(writer, config);
+  writer.set({"", "attention_types"}, types);
+  if (window > 0) writer.set({"", "window_size"}, window);
+  writer.set({"", "hidden_size"}, config.model_dim);
+  writer.set({"", "intermediate_size"}, config.ffn_dim);
+  writer.set({"", "num_hidden_layers"}, config.n_layers);
+  writer.set({"", "num_attention_heads"}, config.n_heads);
+  writer.set({"", "max_position_embeddings"}, config.max_seq_len);
+}
+
+void gpt_neo_names(NameTable& names, const ModelConfig& config) {
+  starcoder_names(names, config);
+  names.q = "attn.attention.q_proj", names.k = "attn.attention.k_proj", names.v = "attn.attention.v_proj";
+  names.qkv = "", names.o = "attn.attention.out_proj";
 }
 
 }  // namespace penstock

@@ -34,6 +34,18 @@ inline constexpr std::string_view kOptDefaults =
     R"({"tie_word_embeddings": true, "hidden_act": "relu", "intermediate_size": 3072})";
 inline constexpr std::string_view kBitnetDefaults =
     R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
+inline constexpr std::string_view kInternLm3Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kIQuestCoderDefaults =
+    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kExaoneDefaults =
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
+inline constexpr std::string_view kGptNeoDefaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "gelu_new", "layer_norm_epsilon": 1e-5})";
+inline constexpr std::string_view kPersimmonDefaults =
+    R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})";
+inline constexpr std::string_view kBioGptDefaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})";
 inline constexpr std::string_view kMixtralDefaults =
     R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2})";
 inline constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
@@ -195,6 +207,11 @@ inline constexpr std::string_view kExaoneMoeAliases = R"({"num_shared_experts": 
 inline constexpr std::string_view kHyV3Aliases =
     R"({"num_shared_experts": "n_shared_experts", "router_scaling_factor": "routed_scaling_factor"})";
 inline constexpr std::string_view kNemotronAliases = R"({"norm_eps": "layer_norm_eps"})";
+inline constexpr std::string_view kInternLm3Aliases = R"({"qkv_bias": "attention_bias", "bias": "mlp_bias"})";
+inline constexpr std::string_view kExaoneAliases = R"({"num_layers": "num_hidden_layers",
+    "layer_norm_epsilon": "rms_norm_eps", "activation_function": "hidden_act"})";
+inline constexpr std::string_view kGptNeoAliases = R"({"num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads", "activation_function": "hidden_act"})";
 inline constexpr std::string_view kFalconAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
@@ -207,11 +224,6 @@ inline constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "laye
 inline constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
 inline constexpr std::string_view kMptAliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
-inline constexpr std::string_view kInternLm3Aliases = R"({"qkv_bias": "attention_bias", "bias": "mlp_bias"})";
-inline constexpr std::string_view kExaoneAliases = R"({"num_layers": "num_hidden_layers",
-    "layer_norm_epsilon": "rms_norm_eps", "activation_function": "hidden_act"})";
-inline constexpr std::string_view kGptNeoAliases = R"({"num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads", "activation_function": "hidden_act"})";
     "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})";
 inline constexpr std::string_view kBloomAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",

@@ -1,5 +1,5 @@
 // Decoders with layer norms and plain feed-forwards, mostly with parallel layers: GPT-NeoX (Pythia), Falcon, StableLM,
-// StarCoder2, Phi-2, GPT-J.
+// StarCoder2, Phi-2, GPT-J and CodeGen, Persimmon.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -155,6 +155,41 @@ void gptj_names(NameTable& names, const ModelConfig&) {
   names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.", names.attn_norm = "ln_1";
   names.q = "attn.q_proj", names.k = "attn.k_proj", names.v = "attn.v_proj", names.o = "attn.out_proj";
   names.up = "mlp.fc_in", names.down = "mlp.fc_out";
+}
+
+// GPT-J with a fused projection, which lies as four processors trained it.
+void configure_codegen(ConfigReader& reader, ModelConfig& config) {
+  configure_gptj(reader, config);
+  config.qkv_shards = 4;
+  if (config.n_heads * config.head_dim % config.qkv_shards != 0) {
+    reader.fail(ErrorCode::kCorruptFile, fmt::format("n_embd: expected a multiple of {}, got {}",
+                                                     config.qkv_shards, config.n_heads * config.head_dim));
+    config.qkv_shards = 0;
+  }
+}
+
+void codegen_names(NameTable& names, const ModelConfig& config) {
+  gptj_names(names, config);
+  names.qkv = "attn.qkv_proj";
+}
+
+void configure_persimmon(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.n_kv_heads = config.n_heads;
+  config.gated_ffn = false;
+  if (reader.gguf()) config.activation = Activation::kRelu2;
+  const bool norms =
+      reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "qk_layernorm"}, true);
+  if (norms) config.qk_norm = QkNorm::kHead;
+}
+
+void describe_persimmon(ConfigWriter& writer, const ModelConfig& config) { describe_phi2(writer, config); }
+
+void persimmon_names(NameTable& names, const ModelConfig&) {
+  names.final_norm = "final_layernorm";
+  names.qkv = "self_attn.query_key_value", names.o = "self_attn.dense";
+  names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
+  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
 }
 
 }  // namespace penstock

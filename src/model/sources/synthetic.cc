@@ -51,7 +51,8 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 }  // namespace
 
 std::string gguf_arch(const ModelConfig& c) {
-  if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
+  if (c.arch == "mistral" || c.arch == "mixtral" || c.arch == "internlm3" || c.arch == "iquestcoder")
+    return "llama";
   if (c.arch == "olmo3") return "olmo2";
   if (c.arch == "bamba") return "granitehybrid";
   if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
