@@ -100,18 +100,19 @@ PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_h
   return {token, first_head + head, sight.first, sight.end, sight.position};
 }
 
-// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end); the others become zeros.
+// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end); the others, and features that a head does not
+// have, become zeros, so that all are multiplied: a branch for each 16 features kept the compiler from reading ahead of the products.
 template <class K>
 PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const Place& place, int kv_head, int begin,
                                 int from, int end, std::byte* to) {
   constexpr int kChunks = K::kRowBytes / 16, kPerPass = K::kThreads / kChunks;
   const int chunk = t.index % kChunks, row_bytes = k.layer.row_bytes;
-  if (chunk * 16 >= row_bytes) return;
+  const bool has = chunk * 16 < row_bytes;
 #pragma unroll
   for (int pass = 0; pass < K::kTokens / kPerPass; ++pass) {
     const int row = pass * kPerPass + t.index / kChunks, index = begin + row, unit = index / 16 * 16;
     std::byte* const key = to + row * K::kRowBytes + (chunk ^ row % 8) * 16;
-    if (unit + 16 > from && index < end) {
+    if (has && unit + 16 > from && index < end) {
       const std::byte* const at = place.unit(unit, kv_head) + row % 16 * row_bytes + chunk * 16;
       t.copy_ahead(key, at);
       t.copy_ahead(key + K::kPartBytes, at + k.layer.values_at);
@@ -197,24 +198,22 @@ struct WarpRows {
       for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      if (16 * s < dim) {
-        uint32_t a[4];
-        if constexpr (K::kSharedQueries) {
-          const Chunk words = shared_queries[s * 32];
+      uint32_t a[4];
+      if constexpr (K::kSharedQueries) {
+        const Chunk words = shared_queries[s * 32];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) a[i] = words.words[i];
-        } else {
+        for (int i = 0; i < 4; ++i) a[i] = words.words[i];
+      } else {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) a[i] = queries[s][i];
-        }
+        for (int i = 0; i < 4; ++i) a[i] = queries[s][i];
+      }
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) {
-          uint32_t b[4];
-          t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * K::kRowBytes);
-          const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-          Numbers::mma(t, scores[2 * n], a, low);
-          Numbers::mma(t, scores[2 * n + 1], a, high);
-        }
+      for (int n = 0; n < kPairs; ++n) {
+        uint32_t b[4];
+        t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * K::kRowBytes);
+        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+        Numbers::mma(t, scores[2 * n], a, low);
+        Numbers::mma(t, scores[2 * n + 1], a, high);
       }
     }
   }
@@ -267,13 +266,11 @@ struct WarpRows {
                              Numbers::pair(scores[2 * k + 1][2], scores[2 * k + 1][3])};
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        if (16 * s < dim) {
-          uint32_t b[4];
-          t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
-          const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-          Numbers::mma(t, sums[2 * s], a, low);
-          Numbers::mma(t, sums[2 * s + 1], a, high);
-        }
+        uint32_t b[4];
+        t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
+        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+        Numbers::mma(t, sums[2 * s], a, low);
+        Numbers::mma(t, sums[2 * s + 1], a, high);
       }
     }
   }
