@@ -352,6 +352,9 @@ MODELS = {
     "persimmon": lambda: (T.PersimmonConfig(**plain_heads()), False),
     "biogpt": lambda: (T.BioGptConfig(**opt(vocab_size=53, hidden_size=24, intermediate_size=40, num_attention_heads=3)), False),
     "exaone": lambda: (T.ExaoneConfig(**plain_heads(rope_parameters=rope(5e5, rope_type="linear", factor=4.0))), True),
+    "youtu": lambda: (T.YoutuConfig(**youtu(tie_word_embeddings=True)), True),
+    "youtu_halves": lambda: (T.YoutuConfig(**youtu(q_lora_rank=None, num_attention_heads=3, rope_interleave=False, attention_bias=True,
+                                                   rope_parameters=YARN | dict(mscale=1.1, mscale_all_dim=1.1))), False),
     "internlm3": lambda: (T.InternLM3Config(**base(attention_bias=True, mlp_bias=True)), False),
     "vaultgemma": lambda: (T.VaultGemmaConfig(**base(head_dim=12, num_hidden_layers=3, sliding_window=9, tie_word_embeddings=True,
                                                      query_pre_attn_scalar=10, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)), False),
@@ -649,6 +652,10 @@ def latent(**more):
                   moe_intermediate_size=16, first_k_dense_replace=1) | more
     del config["head_dim"]
     return config
+
+
+def youtu(**more):
+    return {key: value for key, value in latent(**more).items() if "expert" not in key and not key.startswith(("moe_", "first_k"))}
 
 
 def kimi_linear(**more):

@@ -27,6 +27,7 @@ void configure_gemma4(ConfigReader&, ModelConfig&);
 void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
 void configure_olmo3(ConfigReader&, ModelConfig&);
+void configure_youtu(ConfigReader&, ModelConfig&);
 void configure_exaone(ConfigReader&, ModelConfig&);
 void configure_exaone4(ConfigReader&, ModelConfig&);
 void configure_glm4(ConfigReader&, ModelConfig&);
@@ -70,6 +71,7 @@ void qwen35_gguf_names(NameTable&, const ModelConfig&);
 void kimi_linear_names(NameTable&, const ModelConfig&);
 void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
+void describe_youtu(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
 void describe_apertus(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
@@ -95,6 +97,7 @@ namespace {
 constexpr std::string_view kLlama[] = {"llama", "LlamaForCausalLM"};
 constexpr std::string_view kInternLm3[] = {"internlm3", "InternLM3ForCausalLM"};
 constexpr std::string_view kIQuestCoder[] = {"iquestcoder", "IQuestCoderForCausalLM"};
+constexpr std::string_view kYoutu[] = {"youtu", "YoutuForCausalLM"};
 constexpr std::string_view kExaone[] = {"exaone", "ExaoneForCausalLM"};
 constexpr std::string_view kVaultGemma[] = {"vaultgemma", "VaultGemmaForCausalLM"};
 constexpr std::string_view kMistral[] = {"mistral", "MistralForCausalLM"};
@@ -180,6 +183,13 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kIQuestCoderDefaults,
      .gguf_pairs = true},
+    {.name = "youtu",
+     .hf_types = kYoutu,
+     .configure = configure_youtu,
+     .forward = decoder_forward,
+     .hf_defaults = kYoutuDefaults,
+     .describe = describe_youtu,
+     .partial_rope = true},
     {.name = "exaone",
      .hf_types = kExaone,
      .configure = configure_exaone,

@@ -1,5 +1,5 @@
-// DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4: attention over latents, experts chosen by groups behind some dense layers. In GGUF all but
-// Mistral 4 are `deepseek2`, which says how experts are scored.
+// DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4: attention over latents, experts chosen by groups behind some dense layers; Youtu-LLM, which
+// has no experts. In GGUF all but Mistral 4 are `deepseek2`, which says how experts are scored.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -125,7 +125,18 @@ void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
 }
 
+void configure_youtu(ConfigReader& reader, ModelConfig& config) { read_latent(reader, config); }
+
+void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
+  describe_latent(writer, config);
+  writer.set({"leading_dense_block_count", ""}, config.n_layers);
+  writer.set({"expert_feed_forward_length", ""}, config.ffn_dim);  // llama.cpp wants these two
+  writer.set({"expert_shared_count", ""}, 0);
+}
+
 void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
+  if (reader.gguf() && reader.integer({"expert_count", ""}, 0, 4096, 0) == 0)
+    return configure_youtu(reader, config);
   if (reader.gguf() && scores_by_sigmoid(reader, config)) return configure_deepseek3(reader, config);
   read_latent(reader, config);
   read_experts(reader, config);

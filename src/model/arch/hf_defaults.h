@@ -38,6 +38,8 @@ inline constexpr std::string_view kInternLm3Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kIQuestCoderDefaults =
     R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kYoutuDefaults = R"({"tie_word_embeddings": true, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128})";
 inline constexpr std::string_view kExaoneDefaults =
     R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
 inline constexpr std::string_view kGptNeoDefaults =

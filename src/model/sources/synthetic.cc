@@ -56,7 +56,7 @@ std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "olmo3") return "olmo2";
   if (c.arch == "bamba") return "granitehybrid";
   if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
-  if (c.arch == "deepseek3" || c.arch == "glm4moelite") return "deepseek2";
+  if (c.arch == "deepseek3" || c.arch == "glm4moelite" || c.arch == "youtu") return "deepseek2";
   if (c.arch == "solaropen") return "glm4moe";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
