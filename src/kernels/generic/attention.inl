@@ -182,53 +182,100 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
   }
 }
 
-// One step of a row's online softmax: p turns from scores to weights. Returns the factor of the old sums.
-template <KvFormat K>
-inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, float* p,
-                          const AttentionState& state) {
-  const AttentionRow& row = tile.rows[r];
+// The scores of a chunk's tokens in a row, complete, in place of those in p; returns the largest of them and of those before.
+// Plain: the chunk is whole, the row sees all of it, and scores are as they are. The same below.
+template <KvFormat K, bool Plain>
+[[gnu::always_inline]] inline F finish_scores(const AttentionTile& tile, const Chunk& chunk,
+                                              const AttentionRow& row, float before, float* p) {
   const F lowest = Simd::set1(kLowest), cap = Simd::set1(tile.softcap);
-  F s[kChunkUnits], highest = Simd::set1(state.max[r]);
-  uint32_t lanes[kChunkUnits] = {};
-  p += static_cast<int64_t>(r) * kChunkTokens;
-  for (int u = 0; u < kChunkUnits; ++u) s[u] = Simd::zero();
-  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
-    lanes[u] = visible_lanes(row, chunk.begin + u * kUnitTokens);
-    s[u] = Simd::load(p + u * kUnitTokens);
+  F highest = Simd::set1(before);
+#pragma GCC unroll 4
+  for (int u = Plain ? 0 : chunk.unit_begin; u < (Plain ? kChunkUnits : chunk.unit_end); ++u) {
+    F s = Simd::load(p + u * kUnitTokens);
     if constexpr (K == KvFormat::kI8) {
-      s[u] =
-          Simd::mul(s[u], Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
+      s = Simd::mul(s, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
     }
-    if (tile.softcap > 0.0f) s[u] = Simd::mul(tanh(s[u]), cap);
-    if (tile.has_slopes) s[u] = Simd::add(s[u], sloped(row, chunk.begin + u * kUnitTokens));
-    if (lanes[u] != 0xffffu) s[u] = Simd::keep(lanes[u], s[u], lowest);
-    highest = Simd::max(highest, s[u]);
+    if constexpr (!Plain) {
+      const uint32_t lanes = visible_lanes(row, chunk.begin + u * kUnitTokens);
+      if (tile.softcap > 0.0f) s = Simd::mul(tanh(s), cap);
+      if (tile.has_slopes) s = Simd::add(s, sloped(row, chunk.begin + u * kUnitTokens));
+      if (lanes != 0xffffu) s = Simd::keep(lanes, s, lowest);
+    }
+    highest = Simd::max(highest, s);
+    Simd::store(p + u * kUnitTokens, s);
   }
-  const float old_max = state.max[r], max = Simd::reduce_max(highest);
+  return highest;
+}
+
+// A row's scores in p become weights; returns what is to be added up.
+template <KvFormat K, bool Plain>
+[[gnu::always_inline]] inline F weigh_scores(const AttentionTile& tile, const Chunk& chunk,
+                                             const AttentionRow& row, float max, float* p) {
   const F m = Simd::set1(max);
   F e[kChunkUnits];
+#pragma GCC unroll 4
   for (int u = 0; u < kChunkUnits; ++u) {
     e[u] = Simd::zero();
-    if (lanes[u] != 0) e[u] = Simd::keep(lanes[u], exp(Simd::sub(s[u], m)), e[u]);
     F weight = e[u];
-    if constexpr (K == KvFormat::kI8) {
-      if (lanes[u] != 0) {
+    const bool is_there = Plain || (u >= chunk.unit_begin && u < chunk.unit_end);
+    const uint32_t lanes = Plain ? 0xffffu : is_there ? visible_lanes(row, chunk.begin + u * kUnitTokens) : 0;
+    if (lanes != 0) {
+      e[u] = exp(Simd::sub(Simd::load(p + u * kUnitTokens), m));
+      if constexpr (!Plain) e[u] = Simd::keep(lanes, e[u], Simd::zero());
+      weight = e[u];
+      if constexpr (K == KvFormat::kI8) {
         const auto* scales = reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales);
-        weight = Simd::keep(lanes[u], Simd::mul(weight, Simd::load(scales)), e[u]);
+        weight = Simd::mul(weight, Simd::load(scales));
+        if constexpr (!Plain) weight = Simd::keep(lanes, weight, e[u]);
       }
     }
     Simd::store(p + u * kUnitTokens, weight);
   }
-  float factor = 1.0f;
-  if (max != old_max) {
-    alignas(64) float f[16];
-    Simd::store(f, exp(Simd::set1(old_max - max)));
-    factor = f[0];
+  return Simd::add(Simd::add(e[0], e[1]), Simd::add(e[2], e[3]));
+}
+
+// One step of the online softmax of the n rows from `rows` on: p turns from scores to weights. Makes the factors of the old
+// sums. Rows go through each part side by side, for it is latency that a row alone would wait for.
+template <KvFormat K, int NR, bool Plain>
+inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r, int n, float* p,
+                         const AttentionState& state, float (&factors)[NR]) {
+  const AttentionRow* rows = tile.rows + r;
+  F highest[NR], sums[NR];
+  float max[NR];
+  alignas(64) float old[16] = {};
+  bool changed = false;
+  for (int i = 0; i < n; ++i)
+    highest[i] = finish_scores<K, Plain>(tile, chunk, rows[i], state.max[r + i], p + i * kChunkTokens);
+  for (int i = 0; i < n; ++i) max[i] = Simd::reduce_max(highest[i]);
+  for (int i = 0; i < n; ++i)
+    sums[i] = weigh_scores<K, Plain>(tile, chunk, rows[i], max[i], p + i * kChunkTokens);
+  for (int i = 0; i < n; ++i) {
+    old[i] = state.max[r + i] - max[i];
+    changed = changed || max[i] != state.max[r + i];
+    state.max[r + i] = max[i];
   }
-  state.max[r] = max;
-  const float sum = Simd::reduce_add(Simd::add(Simd::add(e[0], e[1]), Simd::add(e[2], e[3])));
-  state.sum[r] = state.sum[r] * factor + sum;
-  return factor;
+  if (changed) Simd::store(old, exp(Simd::load(old)));
+  for (int i = 0; i < NR; ++i) factors[i] = i >= n ? 0.0f : changed ? old[i] : 1.0f;
+  for (int i = 0; i < n; ++i) state.sum[r + i] = state.sum[r + i] * factors[i] + Simd::reduce_add(sums[i]);
+}
+
+template <KvFormat K, int NR>
+inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, float* p,
+                         const AttentionState& state, float (&factors)[NR]) {
+  const int n = tile.n_rows - r < NR ? tile.n_rows - r : NR, end = chunk.begin + kChunkTokens;
+  p += static_cast<int64_t>(r) * kChunkTokens;
+  bool plain =
+      chunk.unit_begin == 0 && chunk.unit_end == kChunkUnits && tile.softcap <= 0.0f && !tile.has_slopes;
+  for (int i = r; i < r + n; ++i) {
+    const AttentionRow& row = tile.rows[i];
+    plain =
+        plain && row.first <= chunk.begin && row.end >= end && (row.tree_mask == 0 || row.tree_begin >= end);
+  }
+  if (plain) {
+    softmax_rows<K, NR, true>(tile, chunk, r, n, p, state, factors);
+  } else {
+    softmax_rows<K, NR, false>(tile, chunk, r, n, p, state, factors);
+  }
 }
 
 // acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
@@ -370,9 +417,7 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   constexpr int kWide = kPerRow >= 4 ? 4 : kPerRow >= 2 ? 2 : 1;
   score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, p);
   float factors[NR];
-  for (int i = 0; i < NR; ++i) {
-    factors[i] = r + i < tile.n_rows ? softmax_step<K>(tile, chunk, r + i, p, state) : 0.0f;
-  }
+  softmax_step<K>(tile, chunk, r, p, state, factors);
   add_chunk_values<Simd, K, NR, kWide>(tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors,
                                        state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
 }
