@@ -12,7 +12,7 @@ import pathlib
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import optim
 import stacked
@@ -20,7 +20,7 @@ from tokenizer import EOS
 
 TAPS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCAB = (3, 5), 4, 2, 64, 256, 1536
 STEPS, DISCOUNT = 4, 0.8
-EPSILON, THETA = 1e-5, 10000.0
+EPSILON, THETA, GROUP = 1e-5, 10000.0, 64  # columns of a matrix that share a scale
 AT = "midlayer."
 
 
@@ -179,17 +179,50 @@ def train(target, cfg, ids, starts, left, dtype, log, size=64):
 
 
 def save(weights, cfg, kept, folder):
-    """A directory as the reference implementation writes it."""
+    """A directory as the reference implementation writes it, matrices in 8 bits (compressed-tensors, int-quantized)."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = kept.cpu()
-    tensors = {n: x.detach().cpu().bfloat16().contiguous() for n, x in weights.items()}
+    kept, tensors = kept.cpu(), {}
+    for name, x in weights.items():
+        x = x.detach().cpu().float()
+        if x.dim() == 1:
+            tensors[name] = x.bfloat16()
+            continue
+        groups = x.unflatten(1, (-1, GROUP))
+        scales = (groups.abs().amax(-1) / 127).clamp(min=1e-8).bfloat16()
+        tensors[name] = (groups / scales.float()[..., None]).round().clamp(-127, 127).to(torch.int8).flatten(1).contiguous()
+        tensors[name + "_scale"] = scales
     tensors["d2t"] = kept - torch.arange(len(kept))
     tensors["t2d"] = torch.zeros(cfg["vocab"], dtype=torch.bool).index_fill(0, kept, True)
     save_file(tensors, str(folder / "model.safetensors"), {"format": "pt"})
+    eight = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1, "hidden_size": cfg["dim"],
         "intermediate_size": HIDDEN, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
         "hidden_act": "silu", "rms_norm_eps": EPSILON, "rope_theta": THETA, "max_position_embeddings": cfg.get("context", 512),
         "vocab_size": cfg["vocab"], "draft_vocab_size": len(kept), "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": taps_of(cfg)}}, indent=2) + "\n")
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": taps_of(cfg)},
+        "quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized",
+                                "config_groups": {"group_0": {"targets": ["Linear"], "weights": eight}}}}, indent=2) + "\n")
+
+
+def load(folder):
+    """(weights in F32, the target's tokens that the output has) of a directory."""
+    tensors = load_file(str(pathlib.Path(folder) / "model.safetensors"))
+    weights = {n: x.float() for n, x in tensors.items() if n not in ("d2t", "t2d") and not n.endswith("_scale")}
+    for name, scales in tensors.items():
+        if name.endswith("_scale"):
+            x = weights[name.removesuffix("_scale")]
+            x.copy_((x.unflatten(1, (scales.shape[1], -1)) * scales.float()[..., None]).flatten(1))
+    return weights, tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+
+
+def measure(target, cfg, folder, rows, starts=None):
+    """How often each guess is the row's token, the guesses before it being so; target: state of model.Model, rows of ids without </s>."""
+    ids = torch.full((len(rows), max(map(len, rows))), EOS)
+    for row, x in zip(ids, rows):
+        row[:len(x)] = torch.tensor(x)
+    text = Text({n: x[None] for n, x in target.items()}, cfg, ids, starts or [0] * len(rows), torch.float32)
+    text.counts &= ids[:, 2:] != EOS
+    weights, text.kept = load(folder)
+    return text.accuracy(weights, torch.arange(len(rows)), 16)

@@ -14,6 +14,7 @@ import torch
 
 import check_export
 import data
+import eagle
 import embed
 import evaluate
 import medusa
@@ -21,7 +22,7 @@ import tokenizer
 
 CARDS = pathlib.Path(__file__).parent / "cards"
 TARGET, DRAFT = "penstock-stories-15m-q8_0.gguf", "penstock-stories-1m-q8_0.gguf"
-MEDUSA = "penstock-stories-15m-medusa"
+MEDUSA, EAGLE = "penstock-stories-15m-medusa", "penstock-stories-15m-eagle3"
 SAMPLES = 5
 
 
@@ -52,6 +53,12 @@ def measure_medusa(models, stories):
     target, sp = check_export.load_gguf(str(models / TARGET)), check_export.sentencepiece_of(str(models / TARGET))
     heads = medusa.load(models / MEDUSA, target.cfg.dim)
     return {"card": f"{MEDUSA}.md", "top1_accuracy": medusa.accuracy(target, heads, sp, stories)}
+
+
+def measure_eagle(models, stories):
+    target, sp = check_export.load_gguf(str(models / TARGET)), check_export.sentencepiece_of(str(models / TARGET))
+    right = eagle.measure(target.state_dict(), vars(target.cfg), models / EAGLE, evaluate.encode_stories(sp, stories, target.cfg.context)[0])
+    return {"card": f"{EAGLE}.md", "top1_accuracy": {f"next+{k}": x for k, x in enumerate(right, 1)}}
 
 
 def rounded(x):
@@ -89,10 +96,11 @@ def main():
     eval_path = models / "eval.json"
     result = json.loads(eval_path.read_text()) if eval_path.exists() else {}
     files, baselines = result.get("files", {}), result.get("baselines", {})
-    present = sorted(f.name for f in models.glob("*.gguf")) + ([MEDUSA] if (models / MEDUSA).exists() else [])
+    present = sorted(f.name for f in models.glob("*.gguf")) + [n for n in (MEDUSA, EAGLE) if (models / n).exists()]
+    measures = {MEDUSA: measure_medusa, EAGLE: measure_eagle}
     for name in present:
         if not args.only or name in args.only:
-            files[name] = rounded(measure_medusa(models, stories) if name == MEDUSA else measure_file(models, name, stories))
+            files[name] = rounded(measures[name](models, stories) if name in measures else measure_file(models, name, stories))
             print(name, {k: v for k, v in files[name].items() if k != "samples"}, flush=True)
     if args.baseline:
         sp = check_export.sentencepiece_of(args.baseline)

@@ -118,7 +118,9 @@ def check_family(folder):
     check(difference < 1e-4, f"a target and its followers are the best of their stages (difference {difference:.1e})")
     right = medusa.accuracy(models["target"], medusa.load(folder / "family" / "medusa", 64), sp, texts)
     check(len(right) == 1 + medusa.HEADS, "and Medusa heads are written")
-    check((folder / "family" / "eagle" / "model.safetensors").exists(), "and an EAGLE-3 layer")
+    rows, _ = evaluate.encode_stories(sp, texts, 512)
+    right = eagle.measure(models["target"].state_dict(), CONFIG["model"], folder / "family" / "eagle", rows)
+    check(len(right) == eagle.STEPS, "and an EAGLE-3 layer")
     check(not any("failed" in r for r in records), "no stage failed")
 
 
