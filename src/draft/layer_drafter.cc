@@ -16,7 +16,8 @@ namespace {
 // Its K and V lie in a cache of its own: entry k of a sequence is of the target's state at its (first + k)-th token and of the
 // token after it. `first` is not 0 where the target found a prefix in its cache, of whose states nothing is known; only how
 // far tokens lie apart counts for the layer. States wait on the host until a draft is wanted or many have come; entries of
-// guesses are written over.
+// guesses are written over. Of a sequence for which none was wanted for long nothing is computed: what waited is forgotten, and a
+// draft begins with the states since then.
 class LayerDrafter final : public Drafter {
  public:
   LayerDrafter(const char* name, std::unique_ptr<GuessLayer> layer, const DraftTarget& target,
@@ -50,21 +51,25 @@ class LayerDrafter final : public Drafter {
     drafting_.clear();
     batch_.clear(), inputs_.clear();
     n_passes_ = 0;
+    int long_gap = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       const DraftRequest& request = requests[i];
       const auto found = states_.find(request.id);
       if (found == states_.end()) continue;
       State& state = found->second;
       state.guesses.clear();
+      state.n_alone = 0;
       take_tokens(state, request.tokens);
       const int n_ready = state.n_ready();
       if (state.end() + 1 != static_cast<int>(request.tokens.size()) || n_ready == 0 ||
           n_ready > max_batch_ - batch_.n_tokens() || !make_room(state, request.max_nodes))
         continue;
+      long_gap = std::max(long_gap, n_ready);
       add_waiting(state, n_ready, BatchPart::Rows::kLast);
       drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     for (bool own = false; batch_.n_tokens() > 0; own = true) guess_next(own);
+    if (long_gap > kUsualGap) n_passes_ = 0;
   }
   int n_passes() const override { return n_passes_; }
 
@@ -74,6 +79,7 @@ class LayerDrafter final : public Drafter {
     for (const std::span<const float> row : seen.rows)
       state.waiting.insert(state.waiting.end(), row.begin(), row.end());
     state.n_known += static_cast<int>(seen.rows.size());
+    state.n_alone = seen.rows.size() == 1 ? state.n_alone + 1 : 0;
     take_tokens(state, seen.tokens);
   }
 
@@ -83,7 +89,13 @@ class LayerDrafter final : public Drafter {
       if (found != states_.end()) found->second.guesses.learn(confidence_, outcome.n_accepted);
     }
     for (auto& [id, state] : states_) {
-      while (state.n_ready() >= kMostWaiting) compute_waiting(state);
+      while (state.n_ready() >= kMostWaiting) {
+        if (state.n_alone >= kMostWaiting) {
+          begin(state, state.end());
+        } else {
+          compute_waiting(state);
+        }
+      }
     }
   }
 
@@ -97,10 +109,12 @@ class LayerDrafter final : public Drafter {
  private:
   static constexpr int kMaxNodes = 16;
   static constexpr int kMostWaiting = 64;  // states of a sequence that wait until a draft is wanted
+  static constexpr int kUsualGap = 8;      // that a sequence gains in a round, where a pass costs as usual
 
   struct State {
     int first = 0, n_known = 0;   // states of tokens [first, first + n_known) have been seen
     int n_computed = 0;           // of those, the first have entries in the cache
+    int n_alone = 0;              // the last have come one by one, since a draft was wanted
     std::vector<float> waiting;   // [n_known - n_computed, dim_] the others
     std::vector<TokenId> tokens;  // [n_ready] the tokens after theirs, as far as they are known
     GroupBlocks kv;

@@ -147,6 +147,45 @@ TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
   }
 }
 
+// Where none is wanted for long nothing is computed for a draft, and the next one begins with what came since. How long a pass takes is not
+// learned from one that takes in many states.
+TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
+  LayerTarget target(of_, false);
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 200;
+  const auto spec = SamplingSpec::make(greedy, {}, 1, target.model->config().vocab_size);
+  const Example example = read_examples(of_.golden).at(0);
+  std::vector<TokenId> tokens;
+  for (size_t i = 0; i < 152; ++i) tokens.push_back(example.prompt[i % example.prompt.size()]);
+  const auto states = target.states(tokens);
+  const auto observe = [&](int id, int first, int end) {
+    const std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
+    target.drafter->observe({SeqId(static_cast<uint64_t>(id)),
+                             std::span(tokens).first(static_cast<size_t>(end) + 1), first, rows});
+    target.drafter->accepted({});
+  };
+  const auto propose = [&](int id, int end) {
+    const auto known = std::span<const TokenId>(tokens).first(static_cast<size_t>(end) + 1);
+    SamplerState state(spec, 0, known, 200);
+    const DraftRequest request{.id = SeqId(static_cast<uint64_t>(id)),
+                               .tokens = known,
+                               .n_prompt = static_cast<int>(known.size()),
+                               .max_nodes = 3,
+                               .state = &state};
+    DraftTree tree;
+    target.drafter->propose({&request, 1}, {&tree, 1});
+    return tree.tokens;
+  };
+  for (int i = 0; i < 150; ++i) observe(1, i, i + 1);
+  observe(2, 128, 150);
+  EXPECT_EQ(propose(1, 150), propose(2, 150));
+  EXPECT_EQ(target.drafter->n_passes(), 0);
+  observe(1, 150, 151), observe(2, 150, 151);
+  EXPECT_EQ(propose(1, 151), propose(2, 151));
+  EXPECT_EQ(target.drafter->n_passes(), 3);
+}
+
 std::vector<std::vector<TokenId>> drafted_texts(const LayerCase& of, bool drafts, bool seeded,
                                                 double& n_drafted) {
   EngineConfig config;
