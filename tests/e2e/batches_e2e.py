@@ -241,7 +241,7 @@ class Ends(Case):
 
 class Killed(Case):
     def test_no_line_is_lost_or_doubled(self):
-        draw, n = random.Random(5), 1000
+        draw, n = random.Random(5), 2500
         lines = [line(i, prompt=f"Once upon a time {i}", max_tokens=1 + i % 9, temperature=0) for i in range(n)]
         with self.serve() as server:
             batch = self.create(server, lines)["id"]

@@ -15,7 +15,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
 from lora_model import write_adapter  # noqa: E402
-from ranks_e2e import ENDS_WITHIN, PROMPTS, children, is_alive, listens, run  # noqa: E402
+from ranks_e2e import CLEAR, ENDS_WITHIN, PROMPTS, children, is_alive, listens, run  # noqa: E402
 
 LONG = "Once upon a time there was a little girl who loved to play with her dog in the big green park. " * 6
 SLIDING = SOURCE / "models" / "penstock-stories-sliding-4m-q8_0.gguf"
@@ -123,7 +123,7 @@ class SameBits(unittest.TestCase):
 
     # Two stages, each of two ranks that share its layers.
     def test_with_tensor_parallelism(self):
-        args = ("generate", "-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0], "--kv-cache-dtype", "f32",
+        args = ("generate", "-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", CLEAR, "--kv-cache-dtype", "f32",
                 "--threads", 1)
         self.assertEqual(run(*args, *stages(2, 2)).stdout, run(*args).stdout)
         with Server(*EXACT, "--tensor-parallel-size", 2, model=LARGER_MODEL) as two:

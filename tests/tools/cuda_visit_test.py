@@ -43,16 +43,20 @@ class Visit(unittest.TestCase):
             self.assertTrue(row["same_tokens"] and row["drawn"], row)
 
     def test_a_plot(self):
-        results = sorted((SOURCE / "bench" / "results").glob("cuda-*.json"))
-        self.assertTrue(results)
+        results = {file: json.loads(file.read_text()) for file in sorted((SOURCE / "bench" / "results").glob("cuda-*.json"))}
+        beside = [file for file in results if "peers" in results[file]]
+        self.assertTrue(beside)
         with tempfile.TemporaryDirectory() as folder:
             image = pathlib.Path(folder) / "plot.svg"
-            subprocess.run([SOURCE / "scripts" / "visit_cuda", "plot", results[-1], image], check=True)
-            peers = json.loads(results[-1].read_text())["peers"]
+            plot = lambda file: subprocess.run([SOURCE / "scripts" / "visit_cuda", "plot", file, image], capture_output=True, text=True)
+            for file in set(results) - set(beside):  # a visit without llama.cpp
+                self.assertIn("expected speeds beside llama.cpp's", plot(file).stderr)
+            self.assertEqual(plot(beside[-1]).returncode, 0)
+            peers = results[beside[-1]]["peers"]
             self.assertEqual(image.read_text().count('fill="#2b6cb0"'), sum(len(row["penstock"]) for row in peers.values()))
 
     def test_what_cannot_be(self):
-        self.assertIn("expected device, limits, products, wide, stream, attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))
+        self.assertIn("expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))
         self.assertIn("no-such-shape", measured("model", "no-such-shape", "q8_0", code=1))
 
 
