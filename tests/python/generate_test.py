@@ -121,7 +121,7 @@ def test_structured_outputs(stories):
     held = SamplingParams(max_tokens=60, seed=1, structured_outputs=StructuredOutputsParams(
         json=schema, complete_within_max_tokens=True, disable_any_whitespace=True))
     value = json.loads(text_of(stories.generate("JSON:", held))[0])
-    assert isinstance(value["a"], int) and value["b"] in ("x", "y")
+    assert value["a"] == int(value["a"]) and value["b"] in ("x", "y")  # 13.0 is an integer of JSON Schema
     choice = SamplingParams(max_tokens=20, structured_outputs=StructuredOutputsParams(choice=["Positive", "Negative"]))
     assert text_of(stories.generate("It was good.", choice))[0] in ("Positive", "Negative")
     digits = SamplingParams(max_tokens=20, structured_outputs=StructuredOutputsParams(regex="[0-9]{4}"))
