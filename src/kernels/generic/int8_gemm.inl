@@ -519,8 +519,7 @@ void quantize_activations(const float* x, int cols, int padded_cols, const Activ
                           int block_rows, int8_t* values, ActivationGroup* groups) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
-  constexpr int kAhead =
-      256;  // floats that are fetched while others are rounded, which a row's end may be before
+  constexpr int kAhead = 256;  // floats from here to those that are fetched meanwhile
   const auto load = [&](int k, Floats(&v)[kVectors]) {
     for (int i = 0; i < 2 && k < cols; ++i) __builtin_prefetch(x + k + kAhead + 16 * i);
     for (int i = 0; i < kVectors; ++i) {
