@@ -10,11 +10,11 @@ BEGIN, END = "<!-- architectures: tools/architecture_table.py -->", "<!-- end of
 NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mistral": "Mistral", "cohere": "Command-R",
          "cohere2": "Cohere 2 (Command-R7B)", "gpt_neox": "GPT-NeoX, Pythia", "qwen2": "Qwen 2, 2.5", "glm4_moe": "GLM-4.5, 4.6",
          "gemma3_text": "Gemma 3", "gemma3n_text": "Gemma 3n (text, also of `gemma3n`)", "gemma4_text": "Gemma 4", "bert": "BERT (encoder)", "roberta": "RoBERTa, XLM-R, CamemBERT (encoders)", "nomic_bert": "Nomic-BERT (encoder)",
-         "modernbert": "ModernBERT (encoder)", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
+         "modernbert": "ModernBERT (encoder)", "distilbert": "DistilBERT (encoder)", "electra": "ELECTRA (encoder)", "jina_embeddings_v3": "Jina Embeddings v3 (encoder)", "gte": "GTE (encoder)", "eurobert": "EuroBERT (encoder)", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "glm4v_text": "GLM-4V (text, also of `glm4v`)", "exaone4": "EXAONE 4",
          "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
-         "gpt_bigcode": "StarCoder, SantaCoder (GPT-BigCode)", "gptj": "GPT-J", "gpt_neo": "GPT-Neo", "biogpt": "BioGPT", "exaone": "EXAONE 3, 3.5", "youtu": "Youtu-LLM", "internlm3": "InternLM 3", "iquestcoder": "IQuest-Coder", "opt": "OPT", "olmo": "OLMo", "mamba2": "Mamba 2", "falcon_h1": "Falcon-H1", "nemotron_h": "Nemotron-H", "granitemoehybrid": "Granite 4", "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
+         "gpt_bigcode": "StarCoder, SantaCoder (GPT-BigCode)", "gptj": "GPT-J", "gpt_neo": "GPT-Neo", "biogpt": "BioGPT", "exaone": "EXAONE 3, 3.5", "youtu": "Youtu-LLM", "minicpm3": "MiniCPM3", "nanochat": "nanochat", "xglm": "XGLM", "afmoe": "AFMoE (Trinity)", "flex_olmo": "FlexOlmo", "internlm3": "InternLM 3", "iquestcoder": "IQuest-Coder", "opt": "OPT", "olmo": "OLMo", "mamba2": "Mamba 2", "falcon_h1": "Falcon-H1", "nemotron_h": "Nemotron-H", "granitemoehybrid": "Granite 4", "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
          "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next", "mistral4": "Mistral 4", "solar_open": "Solar Open", "dots1": "dots.llm1",
          "exaone_moe": "K-EXAONE", "hunyuan_v1_moe": "Hunyuan (experts)", "hy_v3": "Hy3", "olmoe": "OLMoE", "granite_swa": "Granite with windows (also `granitemoe_swa`)",
          "nemotron": "Nemotron 4, Minitron", "jais2": "Jais 2", "glm": "GLM-4 (9B, first)", "cwm": "CWM", "hyperclovax": "HyperCLOVA X SEED", "lfm3": "LFM3", "kimi_linear": "Kimi Linear",
@@ -24,7 +24,7 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
 # Two rows of one type.
 BY_GGUF_NAME = {"gemma-embedding": "EmbeddingGemma (encoder)", "nemotron_h_moe": "Nemotron-H with experts, Nemotron 3"}
 # In GGUF these go by another architecture's name.
-GGUF_NAMES = {"bamba": "granitehybrid", "roberta": "bert", "mistral": "llama", "mixtral": "llama", "internlm3": "llama", "iquestcoder": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "youtu": "deepseek2", "solaropen": "glm4moe", "glm4moelite": "deepseek2"}
+GGUF_NAMES = {"bamba": "granitehybrid", "roberta": "bert", "distilbert": "bert", "mistral": "llama", "mixtral": "llama", "internlm3": "llama", "iquestcoder": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "youtu": "deepseek2", "solaropen": "glm4moe", "glm4moelite": "deepseek2"}
 
 
 def rows(source):

@@ -358,6 +358,18 @@ MODELS = {
     "internlm3": lambda: (T.InternLM3Config(**base(attention_bias=True, mlp_bias=True)), False),
     "vaultgemma": lambda: (T.VaultGemmaConfig(**base(head_dim=12, num_hidden_layers=3, sliding_window=9, tie_word_embeddings=True,
                                                      query_pre_attn_scalar=10, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)), False),
+    "flex_olmo": lambda: (T.FlexOlmoConfig(**plain_heads(intermediate_size=16, num_experts=5, num_experts_per_tok=2)), False),
+    "afmoe": lambda: (T.AfmoeConfig(**afmoe()), True),
+    "afmoe_plain": lambda: (T.AfmoeConfig(**afmoe(
+        layer_types=["full_attention", *SLIDING], num_dense_layers=0, num_key_value_heads=4, num_shared_experts=2, mup_enabled=False,
+        tie_word_embeddings=True, attention_bias=True)), False),
+    "nanochat": lambda: (T.NanoChatConfig(**plain_heads(final_logit_softcapping=3.0)), False),
+    "minicpm3": lambda: (T.MiniCPM3Config(**minicpm3()), True),
+    "minicpm3_scales": lambda: (T.MiniCPM3Config(**minicpm3(
+        q_lora_rank=None, scale_emb=1.7, scale_depth=0.9, dim_model_base=40, v_head_dim=10, attention_bias=True, tie_word_embeddings=False,
+        rope_parameters=rope(rope_type="longrope", short_factor=[1.0, 1.3, 1.7, 2.0], long_factor=[1.0, 1.3, 1.7, 2.0],
+                             original_max_position_embeddings=64))), False),
+    "xglm": lambda: (T.XGLMConfig(vocab_size=53, d_model=24, ffn_dim=40, num_layers=2, attention_heads=3, max_position_embeddings=64), False),
     "opt": lambda: (T.OPTConfig(**opt()), False),
     "opt_no_biases": lambda: (T.OPTConfig(**opt(enable_bias=False, activation_function="gelu", tie_word_embeddings=False)), False),
     "olmo": lambda: (T.OlmoConfig(**base(num_hidden_layers=3, clip_qkv=0.8)), True),
@@ -658,6 +670,16 @@ def youtu(**more):
     return {key: value for key, value in latent(**more).items() if "expert" not in key and not key.startswith(("moe_", "first_k"))}
 
 
+def minicpm3(**more):
+    config = youtu() | dict(v_head_dim=None, tie_word_embeddings=True) | more
+    return config | dict(rms_norm_eps=1e-6)  # whatever it says, latents have it
+
+
+def afmoe(**more):
+    return base(num_hidden_layers=4, sliding_window=9, num_experts=6, num_experts_per_tok=2,
+                moe_intermediate_size=16, num_shared_experts=1, num_dense_layers=1, route_scale=1.7, mup_enabled=True) | more
+
+
 def kimi_linear(**more):
     """Delta attention with a decay for each key, latent attention that is not rotated."""
     config = latent(num_attention_heads=4, q_lora_rank=None, linear_num_heads=4, linear_head_dim=12, linear_conv_kernel_dim=4,
@@ -805,6 +827,7 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
                  c["rope_parameters"].get("original_max_position_embeddings", 128)),
              "exaone": lambda c: dict(architectures=["ExaoneForCausalLM"], activation_function=c["hidden_act"], layer_norm_eps=DROP),
+             "afmoe": lambda c: dict(route_norm=True),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
 
 

@@ -1,4 +1,7 @@
 // The checkpoint's own layer that predicts a token further guesses a chain.
+#include <spdlog/spdlog.h>
+
+#include "base/log.h"
 #include "draft/layer_drafter.h"
 #include "model/next_token_layer.h"
 
@@ -9,6 +12,13 @@ Result<std::unique_ptr<Drafter>> make_mtp_drafter(DrafterConfig config, const Dr
     return errorf(ErrorCode::kUnsupported, "spec mtp: expected the model's own file, which is not at hand");
   ASSIGN_OR_RETURN(auto layer, NextTokenLayer::load(*target.source, *target.model, *target.ops,
                                                     config.engine.max_model_len));
+  const int n_layers = target.model->config().n_next_token_layers;
+  if (n_layers > 1) {
+    log().warn(
+        "{}: spec mtp: the first of {} layers that predict further tokens makes all guesses; the others are "
+        "passed over",
+        target.source->path().string(), n_layers);
+  }
   return make_layer_drafter("mtp", std::move(layer), target, config);
 }
 

@@ -501,7 +501,7 @@ int64_t attention_parameters(const ModelConfig& c, int i) {
   const int64_t norms = c.qk_norm == QkNorm::kHead ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
                         : c.qk_norm == QkNorm::kNone || c.qk_norm == QkNorm::kPlain ? 0
                                                                                     : q + kv;
-  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv + (c.head_gates ? c.n_heads : 0)) + norms +
+  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv + c.n_gates_of(i)) + norms +
          (c.sub_norms ? q : 0);
 }
 
@@ -557,7 +557,7 @@ int64_t count_parameters(const ModelConfig& c, bool active) {
   for (int i = 0; i < c.n_layers; ++i)
     total += norms + (c.one_mixer && c.has_feed_forward(i) ? 0 : mixer_parameters(c, i)) +
              (c.has_feed_forward(i) ? feed_forward_parameters(c, i, active) : 0);
-  if (c.learned_positions && !active) total += dim * c.max_seq_len;
+  if (c.learned_positions && !c.computed_positions && !active) total += dim * c.max_seq_len;
   return total;
 }
 

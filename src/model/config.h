@@ -29,6 +29,7 @@ struct RopeConfig {
   float attention_factor = 0.0f;                   // multiplies cos and sin; 0 = by the scaling's own rule
   float mscale = 0.0f, mscale_all_dim = 0.0f;      // yarn: both set = their own attention factor
   std::vector<float> short_factors, long_factors;  // longrope: [rotary_dim / 2]; GGUF has them as tensors
+  bool backwards = false;                          // turned the other way round
   int n_turning = 0;           // proportional: of the pairs of rotary_dim the first, which alone turn
   bool tensor_factors = true;  // factors that a GGUF file has as a tensor are for this one
 };
@@ -202,7 +203,8 @@ struct ModelConfig {
   bool rope_interleaved = false;
   bool learned_positions = false;
   int skipped_positions = 0;  // rows that the table of positions begins with and nobody has (OPT); not loaded
-  int first_position = 0;     // row of the table for a sequence's first token (RoBERTa)
+  bool computed_positions = false;  // the table is not in the file: sines and cosines (XGLM)
+  int first_position = 0;           // row of the table for a sequence's first token (RoBERTa)
   TokenId no_position =
       -1;  // tokens that have the row before it and are not counted (RoBERTa's padding); -1 = none
   bool causal = true;           // otherwise a token sees all of its sequence, which must be one step
@@ -215,6 +217,7 @@ struct ModelConfig {
   bool attention_gate =
       false;  // what was attended to is multiplied by the sigmoid of a projection beside the query
   bool head_gates = false;    // the same with a number for each head, by a projection of its own
+  bool value_gates = false;   // or with a number for each value of each head
   PositionScale query_scale;  // in layers that say so
   bool gated_ffn = true;      // down(act(gate) * up); otherwise down(act(up))
   bool tied_embeddings = false;
@@ -231,6 +234,8 @@ struct ModelConfig {
   int per_layer_rows() const { return per_layer_vocab > 0 ? per_layer_vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
+  // Gates by a projection of their own; 0 = none.
+  int n_gates_of(int layer) const { return value_gates ? q_dim_of(layer) : head_gates ? n_heads : 0; }
   // The largest of any layer.
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }

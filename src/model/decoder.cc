@@ -26,7 +26,8 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   attended_ = ops.new_tensor(
       n, config.latent.kv_rank > 0 ? config.n_heads * config.cache_value_dim() : config.q_dim());
   if (config.attention_gate) gated_q_ = ops.new_tensor(n, 2 * config.q_dim());
-  if (config.head_gates) head_gates_ = ops.new_tensor(n, config.n_heads);
+  if (config.head_gates) gates_ = ops.new_tensor(n, config.n_heads);
+  if (config.value_gates) gates_ = ops.new_tensor(n, config.q_dim());
   make_recurrent_tensors(n);
   out_ = ops.new_tensor(n, config.model_dim);
   if (weights.padding > 0) {
@@ -115,7 +116,9 @@ void DecoderParts::attention_of_heads(int i, const NormedInput& h, Tensor x, con
     const Tensor by_head = attended.reshaped(config_.head_dim);
     ops_.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
-  if (config_.head_gates) ops_.gate_rows(attended.reshaped(config_.head_dim), head_gates_.reshaped(1));
+  if (config_.head_gates) ops_.gate_rows(attended.reshaped(config_.head_dim), gates_.reshaped(1));
+  if (config_.value_gates)
+    ops_.activate_mul(gates_.narrowed(attended.cols), attended, Activation::kSigmoid, attended);
   if (layer.attn_sub_norm) ops_.norm(attended, norm_params(config_, layer.attn_sub_norm), attended);
   if (config_.int8_activations) ops_.round_int8(attended);
   add_product(attended, layer.o, x, layer.attn_post_norm, next, config_.multipliers.attention_out);
@@ -142,7 +145,8 @@ DecoderParts::Heads DecoderParts::project_heads(int i, const NormedInput& h) {
   LinearTarget targets[4] = {layer.q.into(gated ? gated_q_ : heads.q), layer.k.into(heads.k)};
   size_t n_targets = 2;
   if (!kind.keys_as_values) targets[n_targets++] = layer.v.into(heads.v);
-  if (config_.head_gates) targets[n_targets++] = layer.head_gate.into(head_gates_);
+  if (const int n_gates = config_.n_gates_of(i); n_gates > 0)
+    targets[n_targets++] = layer.gates.into(gates_.narrowed(n_gates));
   ops_.norm_linear(rounded(h), std::span(targets).first(n_targets));
   if (gated) ops_.copy(half_heads(gated_q_, 0), heads.q.reshaped(config_.head_dim));
   if (kind.keys_as_values) ops_.copy(heads.k, heads.v);

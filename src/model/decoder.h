@@ -60,7 +60,7 @@ class DecoderParts {
   Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
   Tensor values_;                   // [n, n_heads * latent.value_dim]
   Tensor gated_q_;                  // [n, 2 * q_dim]: of every head its query and its gate
-  Tensor head_gates_;               // [n, n_heads]
+  Tensor gates_;                    // [n, n_heads] or [n, q_dim]
   Tensor conv_in_;                  // [n, 3 * model_dim]; of delta networks [n, channels]
   Tensor convolved_;                // [n, model_dim]; likewise
   Tensor delta_z_, delta_out_;      // [n, delta.values()]

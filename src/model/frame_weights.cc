@@ -1,5 +1,6 @@
 // Weights outside of the layers, and who passes over what other stages of a pipeline have.
 #include <algorithm>
+#include <cmath>
 
 #include "model/names.h"
 #include "model/rope.h"
@@ -92,7 +93,9 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
   if (others >= 0 && stage_.last())
     RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
   if (!stage_.first()) return {};
-  if (config_.learned_positions) {
+  if (config_.computed_positions) {
+    ASSIGN_OR_RETURN(weights.positions, wave_table());
+  } else if (config_.learned_positions) {
     const int skipped = config_.skipped_positions, rows = config_.first_position + config_.max_seq_len;
     ASSIGN_OR_RETURN(weights.positions, weight_rows(name(names_.positions), skipped + rows, dim,
                                                     {skipped, rows}, WeightUse::kTable));
@@ -105,6 +108,25 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
   if (others < 0) return {};
   return many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in);
+}
+
+// Of position p sines and then cosines of (p + 2) w, for w from 1 down to 1/10000; zeros behind where the width is odd.
+Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
+  const int rows = config_.max_seq_len, dim = config_.model_dim, half = dim / 2;
+  const std::string name = "computed_positions.weight";
+  FileMatrix table;
+  std::vector<float> values(restores() ? 0 : static_cast<size_t>(rows) * static_cast<size_t>(dim));
+  const float step = std::log(10000.0f) / static_cast<float>(std::max(half - 1, 1));
+  for (int p = 0; p < rows && !values.empty(); ++p) {
+    float* const row = values.data() + static_cast<size_t>(p) * static_cast<size_t>(dim);
+    for (int i = 0; i < half; ++i) {
+      const float angle =
+          static_cast<float>(p + config_.skipped_positions) * std::exp(static_cast<float>(i) * -step);
+      row[i] = std::sin(angle), row[half + i] = std::cos(angle);
+    }
+  }
+  table.view = {QuantType::kF32, rows, dim, std::as_bytes(std::span(values))};
+  return pack_rows(table, 0, rows, name);
 }
 
 Status FrameLoader::load_head(ModelWeights& weights) {

@@ -15,7 +15,7 @@ NameTable gguf_names() {
   n.final_norm = "output_norm", n.lm_head = "output";
   n.layer = "blk.{}.";
   n.attn_norm = "attn_norm", n.q = "attn_q", n.k = "attn_k", n.v = "attn_v", n.qkv = "attn_qkv",
-  n.o = "attn_output", n.head_gate = "attn_gate";
+  n.o = "attn_output", n.gates = "attn_gate";
   n.q_norm = "attn_q_norm", n.k_norm = "attn_k_norm", n.attn_sub_norm = "attn_sub_norm";
   n.attn_post_norm = "post_attention_norm", n.ffn_norm = "ffn_norm", n.ffn_post_norm = "post_ffw_norm";
   n.gate = "ffn_gate", n.up = "ffn_up", n.gate_up = "ffn_up", n.down = "ffn_down",
@@ -50,7 +50,7 @@ NameTable hf_names(const ModelConfig& config) {
   n.embedding = "embed_tokens", n.final_norm = "norm", n.lm_head = "lm_head", n.layer = "layers.{}.";
   n.attn_norm = "input_layernorm";
   n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
-  n.o = "self_attn.o_proj", n.head_gate = "self_attn.g_proj", n.q_norm = "self_attn.q_norm",
+  n.o = "self_attn.o_proj", n.gates = "self_attn.g_proj", n.q_norm = "self_attn.q_norm",
   n.k_norm = "self_attn.k_norm";
   n.attn_sub_norm = "self_attn.attn_sub_norm", n.ffn_sub_norm = "mlp.ffn_sub_norm";
   n.query_a = "self_attn.q_a_proj", n.query_a_norm = "self_attn.q_a_layernorm",
@@ -219,15 +219,18 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
        {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.causal_mask", "attention.bias",
-        "attention.masked_bias", "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
+        "attention.masked_bias", "embed_positions.weights", "rope_freqs.weight", "rope_factors_",
+        "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name) || is_of_another_modality(name);
 }
 
 bool is_of_a_head(std::string_view name) {
-  for (const std::string_view part : {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.",
-                                      "score.", "qa_outputs.", "output.weight", "dense_2.", "dense_3."}) {
+  for (const std::string_view part :
+       {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.", "score.", "qa_outputs.",
+        "output.weight", "dense_2.", "dense_3.", "pre_classifier.", "vocab_transform.", "vocab_layer_norm.",
+        "vocab_projector.", "generator_", "discriminator_"}) {
     if (name.starts_with(part) || name.find("." + std::string(part)) == name.find('.')) return true;
   }
   return false;

@@ -206,6 +206,7 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
       break;
     }
   }
+  for (float& frequency : frequencies) frequency *= rope.backwards ? -1.0f : 1.0f;
   return frequencies;
 }
 

@@ -222,6 +222,7 @@ class FrameLoader : protected RecurrenceLoader {
 
  private:
   Status load_streams(ModelWeights& weights);
+  Result<std::unique_ptr<Weight>> wave_table();
   Status load_per_layer_frame(PerLayerFrame& out);
   Status load_head(ModelWeights& weights);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);

@@ -91,9 +91,10 @@ Status WeightLoader::load_attention(int i, const std::string& at, LayerWeights& 
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   RETURN_IF_ERROR(config_.latent.kv_rank > 0 ? load_latent(at, layer) : load_qkv(i, at, layer));
   RETURN_IF_ERROR(load_qk_norms(i, at, layer));
-  if (config_.head_gates)
-    RETURN_IF_ERROR(linear_rows(name(names_.head_gate), config_.n_heads, config_.model_dim, cuts_.heads(),
-                                layer.head_gate));
+  if (const int n_gates = config_.n_gates_of(i); n_gates > 0) {
+    const Range own = times(cuts_.heads(), n_gates / config_.n_heads);
+    RETURN_IF_ERROR(linear_rows(name(names_.gates), n_gates, config_.model_dim, own, layer.gates));
+  }
   if (config_.attention_sinks) {
     ASSIGN_OR_RETURN(const std::vector<float> sinks, vector(name(names_.sinks), config_.n_heads));
     ASSIGN_OR_RETURN(layer.sinks, ops_.pack_vector(part_of(sinks, cuts_.heads())));

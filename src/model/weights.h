@@ -118,7 +118,7 @@ struct LayerWeights {
   ShortConvWeights conv;
   DeltaNetWeights delta;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
-  LinearWeights head_gate;        // [n_heads, model_dim] or empty
+  LinearWeights gates;            // [n_gates_of(), model_dim] or empty
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
   ActivationFunction activation;
@@ -198,7 +198,7 @@ struct EagleWeights : NextTokenWeights {};
 // tensor, and those of norms by head have {} for the head, or none.
 struct NameTable {
   std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head, layer;
-  std::string_view attn_norm, q, k, v, qkv, o, head_gate, q_norm, k_norm, attn_sub_norm, attn_post_norm;
+  std::string_view attn_norm, q, k, v, qkv, o, gates, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   // Attention over latents: latent_a gives the latent and the rotated part, latent_b keys and values of all heads; or
   // tensors [n_heads, kv_rank, plain_dim] and [n_heads, value_dim, kv_rank].
   std::string_view query_a, query_a_norm, query_b, latent_a, latent_a_norm, latent_b, latent_keys,

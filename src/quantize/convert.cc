@@ -303,7 +303,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"sums with norms", a.adds_to_norm == b.adds_to_norm},
       {"biases of scores", close(a.alibi_max_bias, b.alibi_max_bias) && a.alibi_scaled == b.alibi_scaled &&
                                a.attention_sinks == b.attention_sinks},
-      {"gates of heads", a.head_gates == b.head_gates},
+      {"gates of heads", a.head_gates == b.head_gates && a.value_gates == b.value_gates},
       {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
                               (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
       {"activation", a.activation.kind == b.activation.kind && a.gated_ffn == b.gated_ffn &&
@@ -311,7 +311,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                          (a.activation.kind != Activation::kClampedSilu ||
                           (close(a.activation.parameters[0], b.activation.parameters[0]) &&
                            close(a.activation.parameters[1], b.activation.parameters[1])))},
-      {"positions", a.learned_positions == b.learned_positions && a.ropes.size() == b.ropes.size()},
+      {"positions", a.learned_positions == b.learned_positions &&
+                        a.computed_positions == b.computed_positions && a.ropes.size() == b.ropes.size()},
       {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
       {"embedding scale", close(a.embedding_scale, b.embedding_scale)},
       {"residual scale", close(a.residual_scale, b.residual_scale)},

@@ -122,12 +122,17 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
           queries, through ? l.query_rank : dim, through ? Site::kNone : Site::kAttention});
   const size_t latent = list.size();
   linear(list, layer, {in_.latent_a, out_.latent_a, role, l.kv_rank + l.rope_dim, dim, Site::kAttention});
-  if (crossing_ && !config_.rope_interleaved) {
+  const bool together = in_.latent_keys.empty() && out_.latent_keys.empty();
+  if (crossing_ && !config_.rope_interleaved && !together) {
     for (size_t i = query; i < list.size(); ++i)
       list[i].rows_from = i < latent ? pair_tails(config_.n_heads, l.plain_dim, l.rope_dim)
                                      : pair_tails(1, l.kv_rank, l.rope_dim);
   }
   norm(list, layer, in_.latent_a_norm, out_.latent_a_norm, l.kv_rank);
+  if (together) {
+    const int rows = config_.n_heads * (l.plain_dim + l.value_dim);
+    return linear(list, layer, {in_.latent_b, out_.latent_b, role, rows, l.kv_rank});
+  }
   const bool separate = !in_.latent_keys.empty();
   heads(list, layer,
         {separate ? in_.latent_keys : in_.latent_b, out_.latent_keys, role, l.kv_rank, l.plain_dim},
@@ -165,9 +170,10 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
     if (kind.kv_layer < 0 && !kind.keys_as_values) values(list, layer, kv);
   }
   qk_norms(list, layer);
-  if (config_.head_gates)
-    linear(list, layer,
-           {in_.head_gate, out_.head_gate, WeightRole::kRouter, config_.n_heads, dim, Site::kAttention});
+  if (const int n_gates = config_.n_gates_of(layer); n_gates > 0) {
+    const WeightRole role = config_.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
+    linear(list, layer, {in_.gates, out_.gates, role, n_gates, dim, Site::kAttention});
+  }
   if (config_.attention_sinks) layer_vector(list, layer, in_.sinks, out_.sinks, config_.n_heads);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer,
@@ -318,7 +324,7 @@ Result<TensorMap> Mapper::map() {
   const bool fused_out =
       out_.experts_transposed || out_.experts_interleaved ||
       (!out_.shared_gate_up.empty() && (out_naming_ != Naming::kGguf || in_.shared_gate_up.empty())) ||
-      (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
+      (config_.latent.kv_rank > 0 && out_.latent_keys.empty() && !in_.latent_keys.empty());
   if (crossing_ && has_conv_bias()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
@@ -351,7 +357,7 @@ Result<TensorMap> Mapper::map() {
   map.model = MixedModel::of(written);
   const int dim = config_.model_dim;
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
-  if (config_.learned_positions)
+  if (config_.learned_positions && !config_.computed_positions)
     matrix(map.outside, -1,
            {in_.positions, out_.positions, WeightRole::kRouter,
             config_.skipped_positions + config_.max_seq_len, dim});

@@ -151,7 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
         "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases",
         "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl",
         "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo", "persimmon", "biogpt", "exaone",
-        "internlm3", "vaultgemma"));
+        "internlm3", "vaultgemma", "flex_olmo", "afmoe", "afmoe_plain", "nanochat", "minicpm3",
+        "minicpm3_scales", "xglm"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

@@ -28,6 +28,8 @@ void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
 void configure_olmo3(ConfigReader&, ModelConfig&);
 void configure_youtu(ConfigReader&, ModelConfig&);
+void configure_minicpm3(ConfigReader&, ModelConfig&);
+void configure_nanochat(ConfigReader&, ModelConfig&);
 void configure_exaone(ConfigReader&, ModelConfig&);
 void configure_exaone4(ConfigReader&, ModelConfig&);
 void configure_glm4(ConfigReader&, ModelConfig&);
@@ -51,6 +53,8 @@ void configure_kimi_linear(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void vaultgemma_names(NameTable&, const ModelConfig&);
+void nanochat_names(NameTable&, const ModelConfig&);
+void minicpm3_gguf_names(NameTable&, const ModelConfig&);
 void exaone_names(NameTable&, const ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
 void gemma3n_names(NameTable&, const ModelConfig&);
@@ -72,6 +76,8 @@ void kimi_linear_names(NameTable&, const ModelConfig&);
 void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void describe_youtu(ConfigWriter&, const ModelConfig&);
+void describe_minicpm3(ConfigWriter&, const ModelConfig&);
+void describe_nanochat(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
 void describe_apertus(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
@@ -98,6 +104,8 @@ constexpr std::string_view kLlama[] = {"llama", "LlamaForCausalLM"};
 constexpr std::string_view kInternLm3[] = {"internlm3", "InternLM3ForCausalLM"};
 constexpr std::string_view kIQuestCoder[] = {"iquestcoder", "IQuestCoderForCausalLM"};
 constexpr std::string_view kYoutu[] = {"youtu", "YoutuForCausalLM"};
+constexpr std::string_view kMiniCpm3[] = {"minicpm3", "MiniCPM3ForCausalLM"};
+constexpr std::string_view kNanoChat[] = {"nanochat", "NanoChatForCausalLM"};
 constexpr std::string_view kExaone[] = {"exaone", "ExaoneForCausalLM"};
 constexpr std::string_view kVaultGemma[] = {"vaultgemma", "VaultGemmaForCausalLM"};
 constexpr std::string_view kMistral[] = {"mistral", "MistralForCausalLM"};
@@ -190,6 +198,21 @@ constexpr Architecture kArchitectures[] = {
      .hf_defaults = kYoutuDefaults,
      .describe = describe_youtu,
      .partial_rope = true},
+    {.name = "minicpm3",
+     .hf_types = kMiniCpm3,
+     .configure = configure_minicpm3,
+     .forward = decoder_forward,
+     .hf_defaults = kMiniCpm3Defaults,
+     .hf_aliases = kMiniCpm3Aliases,
+     .describe = describe_minicpm3,
+     .gguf_names = minicpm3_gguf_names},
+    {.name = "nanochat",
+     .hf_types = kNanoChat,
+     .configure = configure_nanochat,
+     .hf_names = nanochat_names,
+     .forward = decoder_forward,
+     .hf_defaults = kNanoChatDefaults,
+     .describe = describe_nanochat},
     {.name = "exaone",
      .hf_types = kExaone,
      .configure = configure_exaone,

@@ -83,8 +83,9 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless the groups are equal and have enough experts to choose from.
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config);
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
-// Attention over latents, its rope that of the first of the model's; in deepseek.cc, like the two that follow.
-void read_latent(ConfigReader& reader, ModelConfig& config);
+// Attention over latents, its rope that of the first of the model's; in deepseek.cc, like the two that follow. value_dim: of a
+// head where the file does not say it.
+void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> value_dim = {});
 void describe_latent(ConfigWriter& writer, const ModelConfig& config);
 // Queries grow with the logarithm of how many original contexts lie before them (Ministral 3, Mistral 4); in llama.cc.
 void read_query_scale(ConfigReader& reader, ModelConfig& config);

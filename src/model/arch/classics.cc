@@ -20,6 +20,7 @@ void configure_persimmon(ConfigReader&, ModelConfig&);
 void configure_phi2(ConfigReader&, ModelConfig&);
 void configure_stablelm(ConfigReader&, ModelConfig&);
 void configure_starcoder(ConfigReader&, ModelConfig&);
+void configure_xglm(ConfigReader&, ModelConfig&);
 void configure_starcoder2(ConfigReader&, ModelConfig&);
 void biogpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
@@ -35,6 +36,7 @@ void opt_names(NameTable&, const ModelConfig&);
 void persimmon_names(NameTable&, const ModelConfig&);
 void phi2_names(NameTable&, const ModelConfig&);
 void stablelm_names(NameTable&, const ModelConfig&);
+void xglm_names(NameTable&, const ModelConfig&);
 void starcoder2_names(NameTable&, const ModelConfig&);
 void starcoder_names(NameTable&, const ModelConfig&);
 void describe_biogpt(ConfigWriter&, const ModelConfig&);
@@ -70,6 +72,8 @@ constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
 constexpr std::string_view kStableLm[] = {"stablelm", "StableLmForCausalLM"};
 constexpr std::string_view kStarcoder[] = {"gpt_bigcode", "GPTBigCodeForCausalLM"};
 constexpr std::string_view kStarcoder2[] = {"starcoder2", "Starcoder2ForCausalLM"};
+
+constexpr std::string_view kXglm[] = {"xglm", "XGLMForCausalLM"};
 
 constexpr Architecture kClassics[] = {
     {.name = "gptneox",
@@ -197,6 +201,14 @@ constexpr Architecture kClassics[] = {
      .hf_names = biogpt_names,
      .forward = decoder_forward,
      .hf_defaults = kBioGptDefaults,
+     .describe = describe_biogpt},
+    {.name = "xglm",
+     .hf_types = kXglm,
+     .configure = configure_xglm,
+     .hf_names = xglm_names,
+     .forward = decoder_forward,
+     .hf_defaults = kXglmDefaults,
+     .hf_aliases = kXglmAliases,
      .describe = describe_biogpt},
     {.name = "opt",
      .hf_types = kOpt,

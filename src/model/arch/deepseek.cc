@@ -1,4 +1,4 @@
-// DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4: attention over latents, experts chosen by groups behind some dense layers; Youtu-LLM, which
+// DeepSeek V2 and V3, GLM-4.7-Flash, MiniCPM3, Mistral 4: attention over latents, experts chosen by groups behind some dense layers; Youtu-LLM, which
 // has no experts. In GGUF all but Mistral 4 are `deepseek2`, which says how experts are scored.
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ constexpr int kMaxRank = 8192, kMaxHead = 4096;
 
 // GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose sizes are key_length and
 // value_length; later ones have one, of the cache's size, and the heads' sizes beside it.
-void read_latent(ConfigReader& reader, ModelConfig& config) {
+void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> value_dim) {
   LatentConfig& l = config.latent;
   const bool expanded = reader.gguf() && !reader.has({"attention.key_length_mla", ""});
   const Key key_size{expanded ? "attention.key_length" : "attention.key_length_mla", ""};
@@ -25,13 +25,14 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
   l.kv_rank = reader.integer({"attention.kv_lora_rank", "kv_lora_rank"}, 1, kMaxRank);
   l.query_rank = reader.integer({"attention.q_lora_rank", "q_lora_rank"}, 0, kMaxRank, 0);
   l.rope_dim = reader.integer({"rope.dimension_count", "qk_rope_head_dim"}, 2, kMaxHead);
-  l.value_dim = reader.integer(value_size, 1, kMaxHead);
+  l.value_dim = reader.integer(value_size, 1, kMaxHead, value_dim);
   l.plain_dim = reader.gguf() ? reader.integer(key_size, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
                               : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
   config.n_kv_heads = 1;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
-  if (rope.scaling == RopeScaling::kLongRope || rope.scaling == RopeScaling::kProportional) {
+  const bool of_other_heads = rope.scaling == RopeScaling::kLongRope && rope.rotary_dim != l.rope_dim;
+  if (of_other_heads || rope.scaling == RopeScaling::kProportional) {
     return reader.fail(ErrorCode::kUnsupported,
                        "rope scaling: longrope and proportional are not known beside latents");
   }
@@ -132,6 +133,44 @@ void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"leading_dense_block_count", ""}, config.n_layers);
   writer.set({"expert_feed_forward_length", ""}, config.ffn_dim);  // llama.cpp wants these two
   writer.set({"expert_shared_count", ""}, 0);
+}
+
+// Embeddings, what is added and logits are multiplied; llama.cpp knows only the published model's factors.
+void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
+  read_latent(reader, config, std::clamp(config.model_dim / config.n_heads, 1, kMaxHead));
+  config.rope_interleaved = false;
+  const float layers = static_cast<float>(config.n_layers), dim = static_cast<float>(config.model_dim);
+  config.embedding_scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
+  config.residual_scale = reader.gguf()
+                              ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
+                              : reader.number({"", "scale_depth"}, -1e6f, 1e6f, 1.4f) / std::sqrt(layers);
+  config.logit_scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
+                                     : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, 256.0f) / dim;
+}
+
+void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
+  const LatentConfig& l = config.latent;
+  writer.set({"attention.kv_lora_rank", "kv_lora_rank"}, l.kv_rank);
+  if (l.query_rank > 0) writer.set({"attention.q_lora_rank", ""}, l.query_rank);
+  writer.set({"", "q_lora_rank"}, l.query_rank > 0 ? nlohmann::json(l.query_rank) : nlohmann::json());
+  writer.set({"", "qk_rope_head_dim"}, l.rope_dim);
+  writer.set({"", "qk_nope_head_dim"}, l.plain_dim);
+  writer.set({"attention.head_count_kv", "num_key_value_heads"}, config.n_heads);
+  writer.set({"attention.key_length", ""}, l.plain_dim + l.rope_dim);
+  writer.set({"attention.value_length", "v_head_dim"}, l.value_dim);
+  writer.set({"", "head_dim"}, l.rope_dim);
+  writer.erase({"", "partial_rotary_factor"});
+  writer.set({"embedding_scale", "scale_emb"}, config.embedding_scale);
+  writer.set({"residual_scale", ""}, config.residual_scale);
+  writer.set({"logit_scale", ""}, 1.0f / config.logit_scale);
+  writer.set({"", "scale_depth"}, config.residual_scale * std::sqrt(static_cast<float>(config.n_layers)));
+  writer.set({"", "dim_model_base"}, std::lround(config.logit_scale * static_cast<float>(config.model_dim)));
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
+}
+
+// Keys and values are projected by one matrix there too.
+void minicpm3_gguf_names(NameTable& names, const ModelConfig&) {
+  names.latent_keys = names.latent_values = "";
 }
 
 void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {

@@ -1,6 +1,6 @@
 // Learned positions, layer norms with biases, one fused projection, a plain feed-forward: GPT-2, and GPT-BigCode (StarCoder), which
-// mostly has one head of keys and values; OPT and BioGPT, whose table of positions begins with two rows that nobody has; GPT-Neo,
-// with windows in every second layer and scores that are not scaled.
+// mostly has one head of keys and values; OPT and BioGPT, whose table of positions begins with two rows that nobody has; XGLM, whose
+// positions are computed; GPT-Neo, with windows in every second layer and scores that are not scaled.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -109,6 +109,27 @@ void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
   const bool scaled =
       reader.gguf() ? reader.has({"embedding_scale", ""}) : reader.flag({"", "scale_embedding"}, true);
   config.embedding_scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+}
+
+constexpr int kMostComputed = 1 << 16;
+
+// The same with positions that are computed, of which the padding's would be zeros.
+void configure_xglm(ConfigReader& reader, ModelConfig& config) {
+  configure_biogpt(reader, config);
+  config.computed_positions = true;
+  if (config.max_seq_len > kMostComputed)
+    reader.fail(ErrorCode::kUnsupported, fmt::format("max_position_embeddings: expected at most {}, got {}",
+                                                     kMostComputed, config.max_seq_len));
+  const int padding = reader.integer({"", "pad_token_id"}, -1, 1 << 24, 1);
+  if (padding >= config.skipped_positions)
+    reader.fail(ErrorCode::kUnsupported, fmt::format("pad_token_id: expected 0 or 1, got {}", padding));
+}
+
+void xglm_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"model.", ""};
+  names.final_norm = "layer_norm";
+  names.attn_norm = "self_attn_layer_norm", names.o = "self_attn.out_proj";
+  names.ffn_norm = "final_layer_norm", names.up = "fc1", names.down = "fc2";
 }
 
 void describe_biogpt(ConfigWriter& writer, const ModelConfig& config) {

@@ -117,7 +117,8 @@ inline constexpr std::string_view kStarcoder2Defaults =
 inline constexpr std::string_view kPhi2Defaults =
     R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
 inline constexpr std::string_view kLfm2Defaults =
-    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
+    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8,
+    "block_ffn_dim_multiplier": 1.0})";
 inline constexpr std::string_view kLlama4Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
     "rope_theta": 500000.0, "intermediate_size": 8192, "num_local_experts": 16, "num_experts_per_tok": 1})";
@@ -131,6 +132,16 @@ inline constexpr std::string_view kQwen35MoeDefaults = R"({"head_dim": 256, "num
     "shared_expert_intermediate_size": 512})";
 inline constexpr std::string_view kBertDefaults =
     R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12, "intermediate_size": 3072, "max_position_embeddings": 512})";
+inline constexpr std::string_view kDistilBertDefaults =
+    R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "type_vocab_size": 0})";
+inline constexpr std::string_view kElectraDefaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12,
+    "intermediate_size": 1024, "max_position_embeddings": 512})";
+inline constexpr std::string_view kJinaV3Defaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-5,
+    "intermediate_size": 4096, "max_position_embeddings": 8194, "type_vocab_size": 1, "rope_theta": 2e4})";
+inline constexpr std::string_view kGteDefaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12,
+    "intermediate_size": 3072, "max_position_embeddings": 8192, "type_vocab_size": 1, "rope_theta": 1.6e5})";
+inline constexpr std::string_view kEuroBertDefaults =
+    R"({"rms_norm_eps": 1e-5, "intermediate_size": 3072, "max_position_embeddings": 8192})";
 inline constexpr std::string_view kNomicBertDefaults =
     R"({"layer_norm_eps": 1e-12, "rope_theta": 1000.0, "intermediate_size": 3072, "max_position_embeddings": 2048})";
 inline constexpr std::string_view kModernBertDefaults =
@@ -168,6 +179,17 @@ inline constexpr std::string_view kHyV3Defaults = R"({"head_dim": 128, "num_key_
     "moe_intermediate_size": 1536, "routed_scaling_factor": 2.826})";
 inline constexpr std::string_view kOlmoeDefaults =
     R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})";
+inline constexpr std::string_view kFlexOlmoDefaults =
+    R"({"rope_theta": 5e5, "num_experts": 7, "num_experts_per_tok": 5})";
+inline constexpr std::string_view kAfmoeDefaults = R"({"head_dim": 128, "rms_norm_eps": 1e-5,
+    "moe_intermediate_size": 1408, "num_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2,
+    "first_k_dense_replace": 1, "sliding_window": 1024})";
+inline constexpr std::string_view kNanoChatDefaults =
+    R"({"hidden_act": "relu2", "final_logit_softcapping": 15.0})";
+inline constexpr std::string_view kMiniCpm3Defaults = R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5,
+    "q_lora_rank": 768, "kv_lora_rank": 256, "qk_rope_head_dim": 32, "head_dim": 32, "qk_nope_head_dim": 64})";
+inline constexpr std::string_view kXglmDefaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})";
 inline constexpr std::string_view kGraniteSwaDefaults =
     R"({"rms_norm_eps": 1e-5, "tie_word_embeddings": true, "num_key_value_heads": 4})";
 inline constexpr std::string_view kNemotronDefaults =
@@ -193,6 +215,9 @@ inline constexpr std::string_view kNemotronHAliases =
     R"({"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
     "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act",
     "attention_head_dim": "head_dim", "layer_norm_epsilon": "rms_norm_eps"})";
+inline constexpr std::string_view kDistilBertAliases =
+    R"({"dim": "hidden_size", "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size", "activation": "hidden_act"})";
 inline constexpr std::string_view kNomicBertAliases =
     R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
@@ -206,6 +231,14 @@ inline constexpr std::string_view kKimiLinearAliases =
     R"({"num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
     "num_expert_group": "n_group", "moe_renormalize": "norm_topk_prob", "model_max_length": "max_position_embeddings"})";
 inline constexpr std::string_view kExaoneMoeAliases = R"({"num_shared_experts": "n_shared_experts"})";
+inline constexpr std::string_view kAfmoeAliases = R"({"num_shared_experts": "n_shared_experts",
+    "num_dense_layers": "first_k_dense_replace", "route_scale": "routed_scaling_factor", "route_norm": "norm_topk_prob",
+    "score_func": "scoring_func"})";
+// Heads are that wide for their rotation.
+inline constexpr std::string_view kMiniCpm3Aliases = R"({"qk_rope_head_dim": "head_dim"})";
+inline constexpr std::string_view kXglmAliases =
+    R"({"d_model": "hidden_size", "num_layers": "num_hidden_layers",
+    "attention_heads": "num_attention_heads", "ffn_dim": "intermediate_size", "activation_function": "hidden_act"})";
 inline constexpr std::string_view kHyV3Aliases =
     R"({"num_shared_experts": "n_shared_experts", "router_scaling_factor": "routed_scaling_factor"})";
 inline constexpr std::string_view kNemotronAliases = R"({"norm_eps": "layer_norm_eps"})";

@@ -124,7 +124,7 @@ void lfm2_names(NameTable& names, const ModelConfig&) {
 void lfm3_names(NameTable& names, const ModelConfig& config) {
   lfm2_names(names, config);
   names.q_norm = "self_attn.q_norm", names.k_norm = "self_attn.k_norm", names.o = "self_attn.o_proj";
-  names.head_gate = "self_attn.gate_proj";
+  names.gates = "self_attn.gate_proj";
   names.attn_post_norm = "post_operator_norm", names.ffn_post_norm = "post_ffn_norm";
 }
 

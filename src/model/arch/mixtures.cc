@@ -26,6 +26,8 @@ void configure_exaone_moe(ConfigReader&, ModelConfig&);
 void configure_hunyuan_moe(ConfigReader&, ModelConfig&);
 void configure_hy_v3(ConfigReader&, ModelConfig&);
 void configure_olmoe(ConfigReader&, ModelConfig&);
+void configure_flex_olmo(ConfigReader&, ModelConfig&);
+void configure_afmoe(ConfigReader&, ModelConfig&);
 void configure_granite_swa(ConfigReader&, ModelConfig&);
 void mistral4_names(NameTable&, const ModelConfig&);
 void mistral4_gguf_names(NameTable&, const ModelConfig&);
@@ -33,6 +35,7 @@ void exaone_moe_names(NameTable&, const ModelConfig&);
 void hunyuan_moe_names(NameTable&, const ModelConfig&);
 void hy_v3_names(NameTable&, const ModelConfig&);
 void hy_v3_gguf_names(NameTable&, const ModelConfig&);
+void afmoe_names(NameTable&, const ModelConfig&);
 void granite_swa_names(NameTable&, const ModelConfig&);
 void granite_swa_gguf_names(NameTable&, const ModelConfig&);
 void describe_mistral4(ConfigWriter&, const ModelConfig&);
@@ -41,6 +44,7 @@ void describe_exaone_moe(ConfigWriter&, const ModelConfig&);
 void describe_hunyuan_moe(ConfigWriter&, const ModelConfig&);
 void describe_hy_v3(ConfigWriter&, const ModelConfig&);
 void describe_olmoe(ConfigWriter&, const ModelConfig&);
+void describe_afmoe(ConfigWriter&, const ModelConfig&);
 void describe_granite_swa(ConfigWriter&, const ModelConfig&);
 void mixtral_names(NameTable&, const ModelConfig&);
 void qwen3_vl_moe_names(NameTable&, const ModelConfig&);
@@ -88,6 +92,8 @@ constexpr std::string_view kExaoneMoe[] = {"exaone_moe", "ExaoneMoeForCausalLM",
 constexpr std::string_view kHunyuanMoe[] = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"};
 constexpr std::string_view kHyV3[] = {"hy_v3", "HYV3ForCausalLM"};
 constexpr std::string_view kOlmoe[] = {"olmoe", "OlmoeForCausalLM"};
+constexpr std::string_view kFlexOlmo[] = {"flex_olmo", "FlexOlmoForCausalLM"};
+constexpr std::string_view kAfmoe[] = {"afmoe", "AfmoeForCausalLM"};
 constexpr std::string_view kGraniteSwa[] = {"granite_swa", "GraniteSWAForCausalLM", "granitemoe_swa",
                                             "GraniteMoeSWAForCausalLM"};
 
@@ -240,6 +246,20 @@ constexpr Architecture kMixtures[] = {
      .forward = decoder_forward,
      .hf_defaults = kOlmoeDefaults,
      .describe = describe_olmoe},
+    {.name = "flexolmo",
+     .hf_types = kFlexOlmo,
+     .configure = configure_flex_olmo,
+     .forward = decoder_forward,
+     .hf_defaults = kFlexOlmoDefaults,
+     .describe = describe_olmoe},
+    {.name = "afmoe",
+     .hf_types = kAfmoe,
+     .configure = configure_afmoe,
+     .hf_names = afmoe_names,
+     .forward = decoder_forward,
+     .hf_defaults = kAfmoeDefaults,
+     .hf_aliases = kAfmoeAliases,
+     .describe = describe_afmoe},
     {.name = "granite_swa",
      .hf_types = kGraniteSwa,
      .configure = configure_granite_swa,

@@ -1,6 +1,6 @@
 // OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum
 // unless the file says so. Both may clamp queries, keys and values. OLMo 2 and 3: norms after attention and feed-forward only, and
-// over whole rows of q and k. OLMo 3 has windows, and stretches the rope of layers without one only. In GGUF both are one
+// over whole rows of q and k; FlexOlmo has them beside OLMoE's experts. OLMo 3 has windows, and stretches the rope of layers without one only. In GGUF both are one
 // architecture.
 #include <nlohmann/json.hpp>
 
@@ -66,6 +66,14 @@ void describe_olmoe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_weights_norm", "norm_topk_prob"}, config.routing.normalize);
   describe_clip_qkv(writer, config);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+// OLMoE with OLMo 2's norms.
+void configure_flex_olmo(ConfigReader& reader, ModelConfig& config) {
+  config.norms = NormPlacement::kPost;
+  config.qk_norm = QkNorm::kRow;
+  read_experts(reader, config);
+  config.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
 }
 
 void configure_olmo3(ConfigReader& reader, ModelConfig& config) {

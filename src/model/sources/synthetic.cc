@@ -205,7 +205,8 @@ void WantedTensors::attention() {
     matrix(n_.v, WeightRole::kV, {kv, dim});
   }
   matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim_of(layer_)});
-  if (c_.head_gates) matrix(n_.head_gate, WeightRole::kRouter, {c_.n_heads, dim});
+  if (c_.head_gates) matrix(n_.gates, WeightRole::kRouter, {c_.n_heads, dim});
+  if (c_.value_gates) matrix(n_.gates, WeightRole::kLatent, {q, dim});
   if (c_.attention_sinks) floats(std::string(n_.sinks), c_.n_heads);
   if (c_.arch != "qwen2") return;
   for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
@@ -306,7 +307,7 @@ void WantedTensors::layer(int i) {
 std::vector<Wanted> WantedTensors::list() {
   const int64_t dim = c_.model_dim;
   matrix(n_.embedding, WeightRole::kEmbedding, {c_.vocab_size, dim});
-  if (c_.learned_positions)
+  if (c_.learned_positions && !c_.computed_positions)
     wanted_.push_back({std::string(n_.positions) + ".weight", QuantType::kF32, {c_.max_seq_len, dim}});
   if (!c_.ropes.empty() && c_.ropes[0].scaling == RopeScaling::kLlama3)
     floats("rope_freqs.weight", c_.ropes[0].rotary_dim / 2);

@@ -1,0 +1,45 @@
+// AFMoE (Trinity): norms around each sub-layer and on every head, what was attended to gated value by value, DeepSeek V3's experts
+// without groups; layers that see everything are not rotated.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
+  config.norms = NormPlacement::kBoth;
+  config.qk_norm = QkNorm::kHead;
+  config.value_gates = true;
+  read_windows(reader, config, reader.integer({"", "global_attn_every_n_layers"}, 1, 1024, 4));
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
+  const std::string score = reader.text({"", "scoring_func"}, "sigmoid");
+  if (score != "sigmoid")
+    reader.fail(ErrorCode::kUnsupported, fmt::format("score_func: expected sigmoid, got '{}'", score));
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  read_sigmoid_routing(reader, config);
+  // llama.cpp's reading of files that do not say it.
+  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  read_shared_experts(reader, config);
+  const float root = std::sqrt(static_cast<float>(config.model_dim));
+  const bool scaled = reader.gguf() || reader.flag({"", "mup_enabled"}, false);
+  config.embedding_scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+}
+
+void afmoe_names(NameTable& names, const ModelConfig&) {
+  names.gates = "self_attn.gate_proj";
+  names.ffn_norm = "pre_mlp_layernorm", names.ffn_post_norm = "post_mlp_layernorm";
+  names.router = "mlp.router.gate", names.selection_bias = "mlp.expert_bias";
+}
+
+void describe_afmoe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_sigmoid_routing(writer, config);
+  writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
+  writer.set({"expert_shared_count", "n_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"", "mup_enabled"}, config.embedding_scale != 1.0f);
+  if (config.embedding_scale == 1.0f) writer.set({"embedding_scale", ""}, 1.0f);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+}  // namespace penstock

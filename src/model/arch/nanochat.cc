@@ -1,0 +1,25 @@
+// nanochat: norms without weights, one of them behind the embedding and one on every head after its rotation, which turns the other way
+// round; no gate in the feed-forward.
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_nanochat(ConfigReader& reader, ModelConfig& config) {
+  config.bare_norms = config.embedding_norm = true;
+  config.qk_norm = QkNorm::kPlain;
+  config.rope_before_norm = true;
+  config.ropes[0].backwards = true;
+  config.gated_ffn = false;
+  if (reader.gguf()) config.activation = Activation::kRelu2;
+  config.final_softcap =
+      reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
+}
+
+void nanochat_names(NameTable& names, const ModelConfig&) { names.up = "mlp.fc1", names.down = "mlp.fc2"; }
+
+void describe_nanochat(ConfigWriter& writer, const ModelConfig& config) {
+  if (config.final_softcap == 0.0f) writer.set({"", "final_logit_softcapping"}, nullptr);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+}  // namespace penstock
