@@ -1,4 +1,4 @@
-// A weight matrix of the CPU backend: panels of 16 rows in one allocation.
+// A weight matrix of the CPU backend: panels of 16 rows, one after the other.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,26 +7,10 @@
 #include "base/thread_pool.h"
 #include "kernels/pack/panel_pack.h"
 #include "ops/cpu/late_panels.h"
+#include "ops/cpu/weight_memory.h"
 #include "ops/ops.h"
 
 namespace penstock {
-
-// Zeroed, 64-byte aligned memory for weights, in huge pages where it is large. Empty if the system refuses.
-class WeightMemory {
- public:
-  WeightMemory() = default;
-  explicit WeightMemory(size_t bytes);
-  ~WeightMemory();
-  WeightMemory(WeightMemory&& other) noexcept;
-  WeightMemory& operator=(WeightMemory&& other) noexcept;
-
-  uint8_t* data() const { return data_; }
-  size_t size() const { return size_; }
-
- private:
-  uint8_t* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 // The order of a weight's columns: column j multiplies input order[j]. Weights with equal orders share one,
 // so that their inputs are put into it once.
@@ -78,10 +62,11 @@ class WeightPacker {
  private:
   // Weights with equal orders share one.
   std::shared_ptr<const InputOrder> shared_order(InputOrder order);
-  static Result<std::unique_ptr<CpuWeight>> allocate(const PanelShape& shape, int rows, int cols);
+  Result<std::unique_ptr<CpuWeight>> allocate(const PanelShape& shape, int rows, int cols);
   static float* row_scales(CpuWeight& weight);
 
   ThreadPool& pool_;
+  WeightPages pages_;
   int64_t late_bytes_ = 0;
   std::shared_ptr<const InputOrder> last_order_;
 };
