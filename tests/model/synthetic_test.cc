@@ -1,6 +1,7 @@
 // Random models of known shapes: they load, and the file that is written is the model in memory.
 #include "model/sources/synthetic.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,6 +97,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Synthetic,
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+// llama.cpp loads no gpt-oss without them.
+TEST(SyntheticSource, GptOssHasTheBiasesOfPublishedFiles) {
+  const auto source = make_synthetic_source(small("gpt-oss-20b"), "mxfp4").value();
+  for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp", "ffn_gate_exps",
+                           "ffn_up_exps", "ffn_down_exps"}) {
+    const auto& tensors = source->tensors();
+    const std::string wanted = fmt::format("blk.0.{}.bias", name);
+    EXPECT_TRUE(std::ranges::any_of(tensors, [&](const TensorInfo& t) { return t.name == wanted; }))
+        << wanted;
+  }
+}
 
 // Whether there is a gate and how positions come in are two things: models with either and without the other exist.
 TEST(FeedForward, TheGateIsASwitchOfItsOwn) {

@@ -1,5 +1,6 @@
 #include "cli/bench/bench_round.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -59,8 +60,16 @@ Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Reque
 }
 
 Status settle(Engine& engine) {
-  for (TokenId token = 0; token < kPackingSteps; ++token) {
-    ASSIGN_OR_RETURN(const auto stats, run_requests(engine, {decode_request({token}, 1)}));
+  // An expert is packed when a step chooses it, so that a mixture takes in many different tokens.
+  const EngineInfo& info = engine.info();
+  const bool mixture = info.weight_bytes > 2 * info.active_weight_bytes;
+  const int n_tokens = mixture ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size)) : 1;
+  for (int step = 0; step < kPackingSteps; ++step) {
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < n_tokens; ++i)
+      prompt.push_back(
+          static_cast<TokenId>((step + int64_t{i} * info.vocab_size / n_tokens) % info.vocab_size));
+    ASSIGN_OR_RETURN(const auto stats, run_requests(engine, {decode_request(std::move(prompt), 1)}));
   }
   return {};
 }

@@ -208,9 +208,10 @@ void WantedTensors::attention() {
   if (c_.head_gates) matrix(n_.gates, WeightRole::kRouter, {c_.n_heads, dim});
   if (c_.value_gates) matrix(n_.gates, WeightRole::kLatent, {q, dim});
   if (c_.attention_sinks) floats(std::string(n_.sinks), c_.n_heads);
-  if (c_.arch != "qwen2") return;
+  if (c_.arch != "qwen2" && c_.arch != "gpt-oss") return;
   for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
     floats(std::string(name) + ".bias", size);
+  if (c_.arch == "gpt-oss") floats(std::string(n_.o) + ".bias", dim);
 }
 
 void WantedTensors::short_conv() {
@@ -280,6 +281,12 @@ void WantedTensors::experts() {
   matrix(n_.expert_up, WeightRole::kGateUp, {experts, width, read});
   matrix(n_.expert_down, WeightRole::kDown, {experts, read, width});
   if (c_.expert_selection_bias) floats(std::string(n_.selection_bias), experts);
+  if (c_.arch == "gpt-oss") {
+    floats(std::string(n_.router) + ".bias", experts);
+    floats(std::string(n_.expert_gate) + ".bias", {experts, width});
+    floats(std::string(n_.expert_up) + ".bias", {experts, width});
+    floats(std::string(n_.expert_down) + ".bias", {experts, read});
+  }
   const int64_t shared = c_.shared_ffn_dim;
   if (shared == 0) return;
   if (c_.gated_ffn) matrix(n_.shared_gate, WeightRole::kGateUp, {shared, dim});
