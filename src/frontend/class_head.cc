@@ -26,6 +26,12 @@ constexpr HeadRow kHeads[] = {
      DenseModule::Function::kTanh},
     {"CamembertForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
+    {"DistilBertForSequenceClassification", "pre_classifier", "classifier", DenseModule::Function::kRelu},
+    {"ElectraForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kGelu},
+    {"JinaEmbeddingsV3ForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kTanh},
+    {"GteForSequenceClassification", "gte.pooler.dense", "classifier", DenseModule::Function::kTanh},
     {"ModernBertForSequenceClassification", "head.dense", "classifier", DenseModule::Function::kGelu},
 };
 
@@ -89,7 +95,7 @@ class HeadReader {
       RETURN_IF_ERROR(add("score", dim_, DenseModule::Function::kNone));
     } else {
       RETURN_IF_ERROR(add(row->dense, dim_, row->function));
-      if (row->function == DenseModule::Function::kGelu) RETURN_IF_ERROR(read_modern(config));
+      if (name.starts_with("ModernBert")) RETURN_IF_ERROR(read_modern(config));
       RETURN_IF_ERROR(add(row->output, head_.dense.back().rows, DenseModule::Function::kNone));
     }
     read_labels(config);

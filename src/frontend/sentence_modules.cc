@@ -252,6 +252,7 @@ std::vector<float> DenseModule::apply(std::span<const float> in) const {
     double sum = bias.empty() ? 0.0 : bias[r];
     for (size_t c = 0; c < width; ++c) sum += double{row[c]} * in[c];
     if (function == Function::kTanh) sum = std::tanh(sum);
+    if (function == Function::kRelu) sum = std::max(sum, static_cast<decltype(sum)>(0));
     if (function == Function::kGelu) sum *= 0.5 * (1 + std::erf(sum / std::sqrt(2.0)));
     out[r] = static_cast<float>(sum);
     mean += sum, square += sum * sum;

@@ -15,7 +15,7 @@ namespace penstock {
 
 // y = norm(f(W x + b)).
 struct DenseModule {
-  enum class Function { kNone, kTanh, kGelu };
+  enum class Function { kNone, kTanh, kGelu, kRelu };
   int rows = 0, cols = 0;
   std::vector<float> weight;  // [rows, cols]
   std::vector<float> bias;    // [rows] or empty

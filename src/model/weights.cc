@@ -57,7 +57,8 @@ Status WeightLoader::load_dense(int i, const std::string& at, LayerWeights& laye
     RETURN_IF_ERROR(linear_rows(name(names_.up), width, config_.model_dim, own, layer.up));
   } else if (!separate && both) {
     const int rows[] = {width, width};
-    LinearWeights* const parts[] = {&layer.gate, &layer.up};
+    LinearWeights* parts[] = {&layer.gate, &layer.up};
+    if (names_.up_before_gate) std::swap(parts[0], parts[1]);
     const Range owns[] = {own, own};
     RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts, {}, owns));
   } else {

@@ -214,6 +214,7 @@ struct NameTable {
   bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
   bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
+  bool up_before_gate = false;  // in gate_up
   std::string_view other_gate, other_up,
       other_down;  // of gate, up and down in some files; see choose_names()
   std::string_view router, experts_in, experts_out, expert_gate, expert_up, expert_down;

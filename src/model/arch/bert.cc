@@ -1,5 +1,5 @@
-// Encoders, which see what is before a token and behind it: BERT; RoBERTa and XLM-R, whose positions begin behind the
-// padding's; Nomic-BERT (rotated, gated); ModernBERT (norms before, most layers see a window).
+// Encoders, which see what is before a token and behind it: BERT, DistilBERT; RoBERTa and XLM-R, whose positions begin behind the
+// padding's; Jina v3 (rotated), Nomic-BERT and GTE (gated too); ModernBERT (norms before, most layers see a window); EuroBERT, which is Llama.
 #include <nlohmann/json.hpp>
 
 #include "model/decoder.h"
@@ -54,6 +54,15 @@ void configure_bert(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+// Its table of tokens may be narrower than the model.
+void configure_electra(ConfigReader& reader, ModelConfig& config) {
+  configure_bert(reader, config);
+  const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
+  if (width != config.model_dim)
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("embedding_size: expected hidden_size ({}), got {}", config.model_dim, width));
+}
+
 // The table's first rows are not used; GGUF files do not have them.
 void configure_roberta(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
@@ -70,13 +79,22 @@ void configure_roberta(ConfigReader& reader, ModelConfig& config) {
 }
 
 void bert_names(NameTable& names, const ModelConfig&) {
-  names.prefixes = {"", "bert.", "roberta."};
+  names.prefixes = {"", "bert.", "roberta.", "electra."};
   names.embedding = "embeddings.word_embeddings", names.positions = "embeddings.position_embeddings";
   names.token_types = "embeddings.token_type_embeddings", names.embedding_norm = "embeddings.LayerNorm";
   names.final_norm = "", names.layer = "encoder.layer.{}.";
   names.q = "attention.self.query", names.k = "attention.self.key", names.v = "attention.self.value";
   names.o = "attention.output.dense", names.attn_norm = "attention.output.LayerNorm";
   names.up = "intermediate.dense", names.down = "output.dense", names.ffn_norm = "output.LayerNorm";
+}
+
+void distilbert_names(NameTable& names, const ModelConfig& config) {
+  bert_names(names, config);
+  names.prefixes = {"", "distilbert."};
+  names.layer = "transformer.layer.{}.";
+  names.q = "attention.q_lin", names.k = "attention.k_lin", names.v = "attention.v_lin";
+  names.o = "attention.out_lin", names.attn_norm = "sa_layer_norm";
+  names.up = "ffn.lin1", names.down = "ffn.lin2", names.ffn_norm = "output_layer_norm";
 }
 
 void bert_gguf_names(NameTable& names, const ModelConfig&) {
@@ -105,6 +123,39 @@ void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "rotary_emb_fraction: expected 1");
   if (reader.integer({"moe_every_n_layers", "moe_every_n_layers"}, 0, 1024, 0) > 0)
     reader.fail(ErrorCode::kUnsupported, "moe_every_n_layers: encoders with experts are not known");
+}
+
+void configure_jina_v3(ConfigReader& reader, ModelConfig& config) {
+  configure_encoder(reader, config);
+  config.norms = NormPlacement::kAfter;
+  config.gated_ffn = false;
+  read_token_types(reader, config);
+}
+
+void jina_v3_names(NameTable& names, const ModelConfig& config) {
+  bert_names(names, config);
+  names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
+  names.qkv = "mixer.Wqkv", names.o = "mixer.out_proj";
+  names.up = "mlp.fc1", names.down = "mlp.fc2";
+  names.attn_norm = "norm1", names.ffn_norm = "norm2";
+}
+
+void configure_gte(ConfigReader& reader, ModelConfig& config) {
+  configure_jina_v3(reader, config);
+  config.gated_ffn = true;
+}
+
+void gte_names(NameTable& names, const ModelConfig& config) {
+  bert_names(names, config);
+  names.prefixes = {"", "gte."};
+  names.qkv = "attention.qkv_proj", names.o = "attention.o_proj";
+  names.gate_up = "mlp.up_gate_proj", names.up_before_gate = true, names.down = "mlp.down_proj";
+  names.attn_norm = "attn_ln", names.ffn_norm = "mlp_ln";
+}
+
+void configure_eurobert(ConfigReader&, ModelConfig& config) {
+  config.causal = config.output_head = false;
+  config.tied_embeddings = true;
 }
 
 void nomic_bert_names(NameTable& names, const ModelConfig&) {
