@@ -16,8 +16,8 @@ namespace {
 // Its K and V lie in a cache of its own: entry k of a sequence is of the target's state at its (first + k)-th token and of the
 // token after it. `first` is not 0 where the target found a prefix in its cache, of whose states nothing is known; only how
 // far tokens lie apart counts for the layer. States wait on the host until a draft is wanted or many have come; entries of
-// guesses are written over. Of a sequence for which none was wanted for long nothing is computed: what waited is forgotten, and a
-// draft begins with the states since then.
+// guesses are written over. Where none was wanted lately, for the sequence or for anybody, nothing is computed: what waited is
+// forgotten but for the newest states, with which a draft begins.
 class LayerDrafter final : public Drafter {
  public:
   LayerDrafter(const char* name, std::unique_ptr<GuessLayer> layer, const DraftTarget& target,
@@ -50,7 +50,7 @@ class LayerDrafter final : public Drafter {
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
     batch_.clear(), inputs_.clear();
-    n_passes_ = 0;
+    n_passes_ = n_unasked_ = 0;
     int long_gap = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       const DraftRequest& request = requests[i];
@@ -88,10 +88,11 @@ class LayerDrafter final : public Drafter {
       const auto found = states_.find(outcome.id);
       if (found != states_.end()) found->second.guesses.learn(confidence_, outcome.n_accepted);
     }
+    const bool wanted = ++n_unasked_ <= kMostWaiting;
     for (auto& [id, state] : states_) {
       while (state.n_ready() >= kMostWaiting) {
-        if (state.n_alone >= kMostWaiting) {
-          begin(state, state.end());
+        if (state.n_alone >= kPatience || !wanted) {
+          keep_newest(state);
         } else {
           compute_waiting(state);
         }
@@ -109,6 +110,8 @@ class LayerDrafter final : public Drafter {
  private:
   static constexpr int kMaxNodes = 16;
   static constexpr int kMostWaiting = 64;  // states of a sequence that wait until a draft is wanted
+  static constexpr int kPatience = 16;     // tokens one by one after which it is not wanted
+  static constexpr int kNewest = 32;       // states that are kept then
   static constexpr int kUsualGap = 8;      // that a sequence gains in a round, where a pass costs as usual
 
   struct State {
@@ -135,6 +138,18 @@ class LayerDrafter final : public Drafter {
     state.kv.blocks.clear(), state.waiting.clear(), state.tokens.clear();
     state.first = position;
     state.n_known = state.n_computed = 0;
+  }
+
+  // Forgets all but the newest states whose next tokens are known.
+  void keep_newest(State& state) {
+    for (const BlockId block : state.kv.blocks) allocator_->release(block);
+    state.kv.blocks.clear();
+    const int n_old = state.n_ready() - kNewest;
+    state.waiting.erase(state.waiting.begin(), state.waiting.begin() + n_old * static_cast<ptrdiff_t>(dim_));
+    state.tokens.erase(state.tokens.begin(), state.tokens.begin() + n_old);
+    state.first += state.n_computed + n_old;
+    state.n_known -= state.n_computed + n_old;
+    state.n_computed = 0;
   }
 
   static void take_tokens(State& state, std::span<const TokenId> tokens) {
@@ -227,6 +242,7 @@ class LayerDrafter final : public Drafter {
   std::vector<Guesser::Wanted> wanted_;
   Confidence confidence_;
   int n_passes_ = 0;
+  int n_unasked_ = 0;  // steps since anybody wanted a draft
 };
 
 }  // namespace

@@ -260,6 +260,7 @@ TEST(Chooser, FixedLengthsAreNotPriced) {
 
 TEST(Chooser, CalibrationComputesStepsOfAllSizesThatFit) {
   const auto script = std::make_shared<DraftScript>();
+  script->propose = [](const DraftRequest&, DraftTree&) {};
   Speculation speculation(std::make_unique<FakeDrafter>(script), 0, false);
   FakeModel model(50, {4}, {0}, 4);
   calibrate(model, {.n_groups = 1, .block_size = 4, .max_rows = 6, .seconds = 10}, speculation);
@@ -267,6 +268,32 @@ TEST(Chooser, CalibrationComputesStepsOfAllSizesThatFit) {
   const SeqId ids[] = {SeqId(1)};
   speculation.choose(ids, 1, choices);
   ASSERT_EQ(speculation.prices().max_nodes(), 16) << "prices are there at once";
+}
+
+// Where a drafter's first passes took fifty times as long the first draft was the last one for thousands of steps.
+TEST(Chooser, CalibrationLetsADrafterGuessUntilItIsSettled) {
+  const auto script = std::make_shared<DraftScript>();
+  int n_asked = 0;
+  script->propose = [&](const DraftRequest& request, DraftTree& tree) {
+    ++n_asked;
+    EXPECT_EQ(request.prices, nullptr);
+    tree.add_next(1);
+  };
+  Speculation speculation(std::make_unique<FakeDrafter>(script), 0, false);
+  FakeModel model(50, {4}, {0}, 4);
+  calibrate(model, {.n_groups = 1, .block_size = 4, .max_rows = 6, .seconds = 10}, speculation);
+  EXPECT_GT(n_asked, kPackingSteps);
+  EXPECT_EQ(script->n_forgotten, n_asked);
+  EXPECT_EQ(script->n_kept, 0);
+}
+
+TEST(Chooser, TheFirstDraftIsPricedByTheCalibration) {
+  World world(kTiles);
+  world.speculation.note_pass_calibration(0.25);
+  std::vector<Speculation::Choice> choices;
+  const SeqId ids[] = {SeqId(1)};
+  world.speculation.choose(ids, 1, choices);
+  EXPECT_FLOAT_EQ(world.speculation.prices().pass, 0.25f);
 }
 
 }  // namespace

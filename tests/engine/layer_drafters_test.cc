@@ -147,7 +147,7 @@ TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
   }
 }
 
-// Where none is wanted for long nothing is computed for a draft, and the next one begins with what came since. How long a pass takes is not
+// Where none is wanted for long nothing is computed for a draft, not of the prompt either, and the next one begins with the newest states. How long a pass takes is not
 // learned from one that takes in many states.
 TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
   LayerTarget target(of_, false);
@@ -177,13 +177,17 @@ TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
     target.drafter->propose({&request, 1}, {&tree, 1});
     return tree.tokens;
   };
-  for (int i = 0; i < 150; ++i) observe(1, i, i + 1);
-  observe(2, 128, 150);
+  observe(1, 0, 40);
+  for (int i = 40; i < 150; ++i) observe(1, i, i + 1);
+  observe(2, 96, 150);
   EXPECT_EQ(propose(1, 150), propose(2, 150));
   EXPECT_EQ(target.drafter->n_passes(), 0);
   observe(1, 150, 151), observe(2, 150, 151);
   EXPECT_EQ(propose(1, 151), propose(2, 151));
   EXPECT_EQ(target.drafter->n_passes(), 3);
+  for (int i = 0; i < 64; ++i) target.drafter->accepted({});
+  observe(3, 0, 100), observe(4, 68, 100);
+  EXPECT_EQ(propose(3, 100), propose(4, 100)) << "a prompt that came when nobody wanted drafts";
 }
 
 std::vector<std::vector<TokenId>> drafted_texts(const LayerCase& of, bool drafts, bool seeded,

@@ -1,4 +1,4 @@
-// Finds out what steps of few rows take before the first request comes.
+// Finds out what steps of few rows and a drafter's passes take before the first request comes.
 #pragma once
 #include "engine/steps/speculation.h"
 #include "engine/steps/step_model.h"
@@ -13,7 +13,8 @@ struct CalibrationConfig {
 };
 
 // Computes steps of one sequence in the first blocks of every group, whose content is lost: only before
-// anything is in the cache. The shortest time of each size counts, since a busy machine only adds to it.
+// anything is in the cache. The shortest time of each size counts, since a busy machine only adds to it. Then the drafter, if it has
+// weights of its own, guesses for a sequence that it forgets again: its first passes put them in order.
 void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& speculation);
 
 }  // namespace penstock

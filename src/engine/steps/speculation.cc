@@ -7,7 +7,6 @@ namespace penstock {
 namespace {
 
 constexpr double kFading = 0.97;
-constexpr double kUnknownPass = 0.1;  // of a plain step
 
 // Time of one more row as a share of a row's own, before it is known: one row reads all the weights that
 // the next ones need, many rows keep the machine busy with arithmetic.
@@ -38,7 +37,7 @@ double Speculation::cost(int n_decoding, int rows) const {
 }
 
 double Speculation::pass_cost(const Load& load, int n_decoding) const {
-  return load.pass.empty() ? kUnknownPass * cost(n_decoding, n_decoding) : load.pass.value();
+  return load.pass.empty() ? unknown_pass_ * cost(n_decoding, n_decoding) : load.pass.value();
 }
 
 // For drafts of n_sequences at once.

@@ -51,6 +51,8 @@ class Speculation {
 
   // The shortest of some steps of so many rows that were made to find out what they take.
   void note_calibration(int rows, double seconds) { costs_.add_best(rows, seconds); }
+  // The same of a pass of the drafter for one sequence, after them.
+  void note_pass_calibration(double seconds) { unknown_pass_ = seconds / (costs_.level() * cost(1, 1)); }
   // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
   struct Round {
     int n_decoding = 0;
@@ -112,6 +114,7 @@ class Speculation {
   const bool chains_only_;
   const bool one_pass_;
   StepCosts costs_;
+  double unknown_pass_ = 0.1;  // of a plain step, until a pass beside so many was seen
   std::array<Load, 12> loads_;
   std::unordered_map<SeqId, Record> records_;
   DraftPrices prices_;
