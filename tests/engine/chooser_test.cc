@@ -79,6 +79,7 @@ struct World {
       outcomes.emplace_back(ids[i], size, right);
     }
     last_nodes = trees.empty() ? 0 : trees.back().size();
+    n_drafting = trees.size();
     const double drafting = drafter.pass * passes + drafter.start * n_starts;
     if (!trees.empty())
       speculation.note_draft({n, measured(drafting), n_starts > 0 && drafter.start > 0 ? 0 : passes, trees});
@@ -126,6 +127,7 @@ struct World {
   std::set<SeqId> started;
   uint64_t next_id = 1000;
   int last_nodes = 0;
+  size_t n_drafting = 0;  // sequences with a draft in the last step
 };
 
 const std::map<int, double> kTiles = {{1, 1.0}, {2, 1.1},  {3, 1.28}, {4, 1.3},  {5, 1.57}, {6, 1.59},
@@ -209,6 +211,26 @@ TEST(Chooser, FindsOutThatDraftsPayBesideMany) {
   cheap[16] = 1.5, cheap[24] = 2.0;
   World world(cheap);
   EXPECT_GT(world.gain(8, 3000, 300, {0.9, 0.9}, {.pass = 0.02}), 1.3);
+}
+
+// Counted in rounds, not timed: a drafter that takes as long as a step of all sequences, and is never right, is asked in few rounds, 0.01 of
+// them and what the account holds at first.
+TEST(Chooser, TriesInFewRounds) {
+  for (const int n : {1, 2, 4, 8, 16, 32}) {
+    World world(kBlocksOfFour);
+    std::vector<SeqId> ids(static_cast<size_t>(n));
+    int n_tried = 0;
+    double tokens = 0;
+    for (int round = 0; round < 3000; ++round) {
+      if (round % 160 == 0) {
+        for (SeqId& id : ids) world.speculation.forget(id), id = SeqId(world.next_id++);
+      }
+      world.step(ids, {0.02, 0.02}, {.pass = world.seconds(n)}, tokens);
+      n_tried += world.n_drafting > 0;
+    }
+    EXPECT_GT(n_tried, 0) << n;
+    EXPECT_LE(n_tried, 36) << n << " sequences";
+  }
 }
 
 TEST(Chooser, StopsWhereTheMachineIsBusy) {
