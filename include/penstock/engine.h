@@ -115,6 +115,7 @@ struct EngineInfo {
   int64_t attention_dims = 0;           // layers x query dimensions: four operations each per visible token
   int64_t kv_bytes_per_token = 0;       // of K and V in all layers
   int64_t state_bytes = 0;              // of a sequence, in all recurrent layers
+  int n_experts = 0;                    // of a layer of a mixture
   std::vector<TokenId> eos_token_ids;
 };
 

@@ -230,6 +230,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .attention_dims = attention_dims(shape),
           .kv_bytes_per_token = token_bytes(spec),
           .state_bytes = spec.state_bytes(),
+          .n_experts = shape.n_experts,
           .eos_token_ids = end_ids(source, shape.vocab_size)};
 }
 

@@ -354,6 +354,33 @@ TEST(Config, WindowsThatAreNotListedAreTransformersOwn) {
   EXPECT_EQ(windows("qwen3_moe", settings), (std::vector{0, 0}));
 }
 
+TEST(Config, EveryLayerOfAfmoeMaySeeAll) {
+  Changed source(kModels / "afmoe");
+  source.json_config().erase("layer_types");
+  source.json_config()["global_attn_every_n_layers"] = 1;
+  const ModelConfig config = read_config(source).value();
+  for (const LayerConfig& layer : config.layers) EXPECT_TRUE(layer.window == 0 && layer.rope == -1);
+  source.json_config()["sliding_window"] = nullptr;
+  EXPECT_THAT(error_of(source), HasSubstr("sliding_window: expected at least 1"));
+}
+
+TEST(Config, ScalesOfMiniCpm3ThatAreNullAreNone) {
+  Changed source(kModels / "minicpm3_scales");
+  EXPECT_NE(read_config(source)->residual_scale, 1.0f);
+  EXPECT_NE(read_config(source)->logit_scale, 1.0f);
+  source.json_config()["scale_depth"] = nullptr;
+  source.json_config()["dim_model_base"] = nullptr;
+  EXPECT_FLOAT_EQ(read_config(source)->residual_scale, 1.0f);
+  EXPECT_FLOAT_EQ(read_config(source)->logit_scale, 1.0f);
+}
+
+TEST(Config, PositionsThatAreComputedAreBounded) {
+  Changed source(kModels / "xglm");
+  source.json_config()["d_model"] = 1 << 20;
+  source.json_config()["max_position_embeddings"] = 1 << 16;
+  EXPECT_THAT(error_of(source), HasSubstr("max_position_embeddings x d_model: expected at most"));
+}
+
 TEST(Config, GemmasActivationIsWhatTheFileSays) {
   const auto activation = [](const char* model, const char* key, const char* name) {
     Changed source(kModels / model);

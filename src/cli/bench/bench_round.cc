@@ -62,8 +62,8 @@ Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Reque
 Status settle(Engine& engine) {
   // An expert is packed when a step chooses it, so that a mixture takes in many different tokens.
   const EngineInfo& info = engine.info();
-  const bool mixture = info.weight_bytes > 2 * info.active_weight_bytes;
-  const int n_tokens = mixture ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size)) : 1;
+  const int n_tokens =
+      info.n_experts > 0 ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size)) : 1;
   for (int step = 0; step < kPackingSteps; ++step) {
     std::vector<TokenId> prompt;
     for (int i = 0; i < n_tokens; ++i)

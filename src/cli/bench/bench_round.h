@@ -13,8 +13,8 @@ Request decode_request(std::vector<TokenId> prompt, int n_decode);
 // All at once, on an engine that was started; waits for their ends. Errors: a request's, kCancelled (interrupted).
 Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Request> requests);
 
-// Takes the first steps of an engine that was started, which may still pack weights (of a mixture all experts), so that none
-// is measured. Errors: as run_requests.
+// Takes the first steps of an engine that was started, which may still pack weights (of a mixture nearly all experts), so
+// that none is measured. Errors: as run_requests.
 Status settle(Engine& engine);
 
 }  // namespace penstock

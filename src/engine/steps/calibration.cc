@@ -37,8 +37,10 @@ void rehearse(StepModel& model, Speculation& speculation) {
   SamplerState sampler(SamplingSpec::make(greedy, {}, 1, model.vocab_size()), 0, std::span(tokens).first(1),
                        2);
   const SeqId id{std::numeric_limits<uint64_t>::max()};
+  const int n_nodes = drafter.one_pass() ? drafter.max_nodes() : 1;  // a single pass makes all
   const DraftOutcome outcome{.id = id, .tokens = tokens, .hidden = hidden};
-  const DraftRequest request{.id = id, .tokens = tokens, .n_prompt = 1, .max_nodes = 1, .state = &sampler};
+  const DraftRequest request{
+      .id = id, .tokens = tokens, .n_prompt = 1, .max_nodes = n_nodes, .state = &sampler};
   const WorkClock clock(model.computes_here());
   DraftTree tree;
   double best = std::numeric_limits<double>::infinity();

@@ -52,7 +52,10 @@ class Speculation {
   // The shortest of some steps of so many rows that were made to find out what they take.
   void note_calibration(int rows, double seconds) { costs_.add_best(rows, seconds); }
   // The same of a pass of the drafter for one sequence, after them.
-  void note_pass_calibration(double seconds) { unknown_pass_ = seconds / (costs_.level() * cost(1, 1)); }
+  void note_pass_calibration(double seconds) {
+    const double step = costs_.level() * cost(1, 1);
+    if (seconds > 0 && step > 0) unknown_pass_ = seconds / step;
+  }
   // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
   struct Round {
     int n_decoding = 0;

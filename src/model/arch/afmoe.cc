@@ -11,7 +11,13 @@ void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
   config.qk_norm = QkNorm::kHead;
   config.value_gates = true;
-  read_windows(reader, config, reader.integer({"", "global_attn_every_n_layers"}, 1, 1024, 4));
+  const int every = reader.integer({"", "global_attn_every_n_layers"}, 1, 1024, 4);
+  read_windows(reader, config, every);
+  if (every == 1 && !reader.has({"attention.sliding_window_pattern", "layer_types"}))
+    for (LayerConfig& layer : config.layers) layer.window = 0;
+  if (reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, 0) == 0)
+    reader.fail(ErrorCode::kUnsupported,
+                "sliding_window: expected at least 1, which tells the layers that are rotated");
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
   const std::string score = reader.text({"", "scoring_func"}, "sigmoid");
   if (score != "sigmoid")

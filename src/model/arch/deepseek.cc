@@ -141,11 +141,11 @@ void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
   config.rope_interleaved = false;
   const float layers = static_cast<float>(config.n_layers), dim = static_cast<float>(config.model_dim);
   config.embedding_scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
-  config.residual_scale = reader.gguf()
-                              ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
-                              : reader.number({"", "scale_depth"}, -1e6f, 1e6f, 1.4f) / std::sqrt(layers);
+  config.residual_scale =
+      reader.gguf() ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
+                    : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
   config.logit_scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
-                                     : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, 256.0f) / dim;
+                                     : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
 }
 
 void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {

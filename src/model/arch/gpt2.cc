@@ -112,6 +112,7 @@ void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
 }
 
 constexpr int kMostComputed = 1 << 16;
+constexpr int64_t kMostValues = int64_t{1} << 28;
 
 // The same with positions that are computed, of which the padding's would be zeros.
 void configure_xglm(ConfigReader& reader, ModelConfig& config) {
@@ -120,6 +121,10 @@ void configure_xglm(ConfigReader& reader, ModelConfig& config) {
   if (config.max_seq_len > kMostComputed)
     reader.fail(ErrorCode::kUnsupported, fmt::format("max_position_embeddings: expected at most {}, got {}",
                                                      kMostComputed, config.max_seq_len));
+  if (int64_t{config.max_seq_len} * config.model_dim > kMostValues)
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("max_position_embeddings x d_model: expected at most {} values, got {} x {}",
+                            kMostValues, config.max_seq_len, config.model_dim));
   const int padding = reader.integer({"", "pad_token_id"}, -1, 1 << 24, 1);
   if (padding >= config.skipped_positions)
     reader.fail(ErrorCode::kUnsupported, fmt::format("pad_token_id: expected 0 or 1, got {}", padding));

@@ -187,7 +187,8 @@ inline constexpr std::string_view kAfmoeDefaults = R"({"head_dim": 128, "rms_nor
 inline constexpr std::string_view kNanoChatDefaults =
     R"({"hidden_act": "relu2", "final_logit_softcapping": 15.0})";
 inline constexpr std::string_view kMiniCpm3Defaults = R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5,
-    "q_lora_rank": 768, "kv_lora_rank": 256, "qk_rope_head_dim": 32, "head_dim": 32, "qk_nope_head_dim": 64})";
+    "q_lora_rank": 768, "kv_lora_rank": 256, "qk_rope_head_dim": 32, "head_dim": 32, "qk_nope_head_dim": 64,
+    "scale_depth": 1.4, "dim_model_base": 256})";
 inline constexpr std::string_view kXglmDefaults =
     R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})";
 inline constexpr std::string_view kGraniteSwaDefaults =

@@ -1,6 +1,7 @@
 #include "ops/cpu/weight_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,11 +11,15 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kSmall = size_t{64} << 10;      // less is on the heap
 constexpr size_t kMapBytes = size_t{256} << 20;  // of addresses: pages that nobody touches are no memory
 
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+size_t whole_pages(size_t bytes) {
+  static const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return round_up(bytes, kPage);
+}
 
 // `bytes`, a multiple of a page, whose start is a multiple of kHugePage, or null. The slack of alignment is given back at once.
 std::shared_ptr<const void> map_huge(size_t bytes) {
@@ -37,7 +42,7 @@ WeightMemory::~WeightMemory() {
   if (map_ == nullptr) {
     std::free(data_);
   } else {
-    madvise(data_, round_up(size_, kPage), MADV_DONTNEED);
+    madvise(data_, whole_pages(size_), MADV_DONTNEED);
   }
 }
 
@@ -49,10 +54,14 @@ WeightMemory WeightPages::allocate(size_t bytes) {
     if (memory.data_ != nullptr) std::fill_n(memory.data_, bytes, uint8_t{0});
     return memory;
   }
-  const size_t whole = round_up(bytes, kPage);
+  const size_t whole = whole_pages(bytes);
   if (whole > left_) {
     left_ = std::max(kMapBytes, round_up(whole, kHugePage));
     map_ = map_huge(left_);
+    if (map_ == nullptr) {  // where addresses are counted, perhaps what is needed
+      left_ = round_up(whole, kHugePage);
+      map_ = map_huge(left_);
+    }
     next_ = static_cast<uint8_t*>(const_cast<void*>(map_.get()));
     if (map_ == nullptr) {
       left_ = 0;
