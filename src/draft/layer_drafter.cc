@@ -88,8 +88,7 @@ class LayerDrafter final : public Drafter {
       const auto found = states_.find(outcome.id);
       if (found != states_.end()) found->second.guesses.learn(confidence_, outcome.n_accepted);
     }
-    // Steps that only take prompts in ask nobody.
-    if (!outcomes.empty()) n_unasked_ = std::min(n_unasked_ + 1, kMostWaiting + 1);
+    n_unasked_ = std::min(n_unasked_ + 1, kMostWaiting + 1);
     const bool wanted = n_unasked_ <= kMostWaiting;
     for (auto& [id, state] : states_) {
       while (state.n_ready() >= kMostWaiting) {
