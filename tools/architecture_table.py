@@ -26,6 +26,9 @@ BY_GGUF_NAME = {"gemma-embedding": "EmbeddingGemma (encoder)", "nemotron_h_moe":
 # In GGUF these go by another architecture's name.
 GGUF_NAMES = {"bamba": "granitehybrid", "roberta": "bert", "distilbert": "bert", "mistral": "llama", "mixtral": "llama", "internlm3": "llama", "iquestcoder": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "youtu": "deepseek2", "solaropen": "glm4moe", "glm4moelite": "deepseek2"}
 
+# Read from directories; their GGUF files were not tried.
+DIRECTORIES_ONLY = {"electra", "jina-v3", "gte", "eurobert"}
+
 
 def rows(source):
     """(transformers' type, its class, GGUF's name) of every row that both formats have."""
@@ -41,7 +44,7 @@ def table(source):
     lines = ["| model | `model_type` | GGUF |", "|---|---|---|"]
     for kind, cls, gguf in sorted(rows(source), key=lambda row: NAMES.get(row[0], row[1]).lower()):
         name = BY_GGUF_NAME.get(gguf) or NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
-        lines.append(f"| {name} | `{kind}` | `{gguf}` |")
+        lines.append(f"| {name} | `{kind}` | {'–' if gguf in DIRECTORIES_ONLY else f'`{gguf}`'} |")
     return "\n".join(lines)
 
 
