@@ -248,7 +248,10 @@ class AttentionFixture {
 
 class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
  protected:
-  AttentionTest() { AttentionFixture::of_kernels(is_flash(), GetParam().config.batch_invariant); }
+  AttentionTest() {
+    AttentionFixture::of_kernels(is_flash(), GetParam().config.batch_invariant);
+    if (is_flash()) static_cast<cuda::CudaOps&>(*ops_).flash_wide(GetParam().name.ends_with("_wide"));
+  }
   // CUDA without --batch-invariant, which has kernels of its own for caches of 16 bits.
   static bool is_flash() { return !GetParam().is_cpu() && !GetParam().config.batch_invariant; }
   std::vector<KvDType> cache_types() const {
@@ -524,13 +527,15 @@ TEST_P(AttentionTest, LongSequencesOfFewTokens) {
   }
 }
 
-// And CUDA as it is without --batch-invariant.
+// And CUDA as it is without --batch-invariant, prompts by products of warps and of warp groups.
 std::vector<OpsUnderTest> attention_under_test() {
   std::vector<OpsUnderTest> all = ops_under_test();
   for (size_t i = 0, n = all.size(); i < n; ++i) {
     if (all[i].is_cpu()) continue;
-    all.push_back(all[i]);
-    all.back().name += "_flash", all.back().config.batch_invariant = false;
+    for (const char* const name : {"_flash", "_flash_wide"}) {
+      all.push_back(all[i]);
+      all.back().name += name, all.back().config.batch_invariant = false;
+    }
   }
   return all;
 }

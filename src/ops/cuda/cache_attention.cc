@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_cache.h"
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/kernels/flash.h"
+#include "ops/cuda/kernels/flash_wide.h"
 #include "ops/cuda/tensors.h"
 
 namespace penstock::cuda {
@@ -42,9 +43,16 @@ void CacheAttention::attend_flash(const AttentionOnDevice& attention, const NewT
   if (own != nullptr) return attend_pieces(FlashPieces<kDim, kCode, true>{attention, nullptr, *own});
   const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
   if (upload_.has_many()) {
-    const FlashTiles<kDim, kCode> tiles(attention);
-    const int n = (rows + tiles.tokens - 1) / tiles.tokens;
-    device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
+    const auto launch_tiles = [&](const auto& tiles) {
+      const int n = (rows + tiles.tokens - 1) / tiles.tokens;
+      device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
+    };
+    using Wide = FlashWide<kDim, kCode>;
+    if (wide_ && Wide::suits(attention)) {
+      launch_tiles(Wide(attention));
+    } else {
+      launch_tiles(FlashTiles<kDim, kCode>(attention));
+    }
   }
   if (upload_.has_few()) attend_pieces(FlashPieces<kDim, kCode>{attention, nullptr});
 }

@@ -12,10 +12,12 @@ class CacheAttention {
  public:
   // invariant: a row's bits are the same whatever else is in the batch, and however its prompt was cut.
   CacheAttention(Device& device, StepMemory& memory, const BatchUpload& upload, bool invariant)
-      : device_(device), memory_(memory), upload_(upload), invariant_(invariant) {}
+      : device_(device), memory_(memory), upload_(upload), invariant_(invariant), wide_(device.has_wgmma()) {}
 
   // Off: caches of 16 bits are attended as those of other types.
   void flash(bool on) { flash_ = on; }
+  // Prompts by products of warp groups (FlashWide), if there are any, or of warps (FlashTiles).
+  void flash_wide(bool on) { wide_ = on && (device_.has_wgmma() || device_.emulated()); }
   // Off: rotating and storing is a kernel by itself, which gives the same bits.
   void fuse_stores(bool on) { fuses_stores_ = on; }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out);
@@ -40,7 +42,7 @@ class CacheAttention {
   Device& device_;
   StepMemory& memory_;
   const BatchUpload& upload_;
-  bool invariant_, flash_ = true, fuses_stores_ = true;
+  bool invariant_, wide_, flash_ = true, fuses_stores_ = true;
 };
 
 }  // namespace penstock::cuda

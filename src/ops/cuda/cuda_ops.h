@@ -41,6 +41,8 @@ class CudaOps final : public Ops {
   void take_apart(bool on) { upload_.take_apart(on); }
   // Off: attention is that of caches of other types and of --batch-invariant.
   void flash(bool on) { attention_.flash(on), graphs_.forget(); }
+  // Prompts by FlashWide or, off, by FlashTiles, which rounds at other places. As it is: on where there is wgmma; the emulated device has both.
+  void flash_wide(bool on) { attention_.flash_wide(on), graphs_.forget(); }
   // Off: parts of a layer, or storing and attention alone, are a kernel for each operation, which gives the same bits.
   void fuse(bool on) { layer_.enable(on), fuse_stores(on); }
   void fuse_stores(bool on) { attention_.fuse_stores(on), graphs_.forget(); }

@@ -307,12 +307,16 @@ void multiply_tiles(void* const* lanes, Value value) {
       for (int h = 0; h < 2; ++h)
         a[8 * (r >> 1) + 2 * (i % 4) + h][i / 4 + 8 * (r & 1)] =
             value(static_cast<uint16_t>(lane(i)->a[r] >> 16 * h));
-  const int step = lane(0)->step;
+  const int step = lane(0)->step, stride = lane(0)->stride;
+  const auto number_at = [&](int k, int n) {
+    if (stride == 0) return tile_piece(n, 2 * step + k / 8) + k % 8 * 2;
+    return n / 64 * stride + tile_piece(16 * step + k, n % 64 / 8) + n % 8 * 2;
+  };
   for (int n = 0; n < lane(0)->n_columns; ++n) {
     float d[16] = {};
     for (int k = 0; k < 16; ++k) {
       uint16_t bits;
-      std::memcpy(&bits, lane(0)->b + tile_piece(n, 2 * step + k / 8) + k % 8 * 2, sizeof bits);
+      std::memcpy(&bits, lane(0)->b + number_at(k, n), sizeof bits);
       const float b = value(bits);
       for (int m = 0; m < 16; ++m) d[m] += a[k][m] * b;
     }

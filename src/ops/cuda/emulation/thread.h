@@ -102,6 +102,10 @@ inline uint32_t Thread::transposed(uint32_t pair) const {
 inline void Thread::copy_ahead(std::byte* shared_to, const std::byte* from) const {
   fibers->copy_later(index, shared_to, from);
 }
+inline void Thread::copy_ahead(std::byte* shared_to, const std::byte* from, bool has) const {
+  alignas(16) static constexpr std::byte kZeros[16] = {};
+  fibers->copy_later(index, shared_to, has ? from : kZeros);
+}
 inline void Thread::end_copies() const { fibers->end_copies(index); }
 template <int kMost>
 void Thread::wait_for_copies() const {

@@ -10,6 +10,7 @@ struct WgmmaLane {
   const uint32_t* a;
   const std::byte* b;
   int step, n_columns;
+  int stride = 0;  // not 0: columns lie side by side, in tiles so far apart
 };
 void wgmma_together(void* const* lanes, int n);
 void wgmma_half_together(void* const* lanes, int n);
@@ -36,10 +37,21 @@ void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::b
   load_fragment(t, a, step, of_a);
   multiply_by_warp<kN, kNumbers>(t, d, of_a, b, step, adds);
 }
+template <int kN, TileNumbers kNumbers>
+void wgmma_across(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b, int step,
+                  int stride) {
+  emulation::WgmmaLane mine{d, a, b, step, kN, stride};
+  t.fibers->meet_warp(
+      t.index, &mine,
+      kNumbers == TileNumbers::kF16 ? emulation::wgmma_half_together : emulation::wgmma_together);
+}
+template <int kSums>
+void settle_wgmma(float (&)[kSums]) {}
 inline void begin_wgmma() {}
 inline void end_wgmma() {}
 template <int kMost>
 void wait_for_wgmma() {}
+inline void hold_until_known(float) {}
 inline void show_wgmma() {}
 
 inline uint32_t multiply_add_bf16_pairs(uint32_t a, uint32_t b, uint32_t c) {

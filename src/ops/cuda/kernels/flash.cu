@@ -1,109 +1,17 @@
 #include "ops/cuda/kernels/flash.h"
 
-#include "ops/cuda/kernels/own_rows.h"
-#include "ops/cuda/kernels/sight.h"
+#include "ops/cuda/kernels/flash_parts.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
 namespace {
 
-constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
-
-PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
-PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }
-
-// Lower, or upper, numbers of two words as one word.
-PENSTOCK_DEVICE uint32_t lower_two(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
-PENSTOCK_DEVICE uint32_t upper_two(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
-
-// 2^x of a whole x, exactly, if it is a normal number; of less, 0.
-PENSTOCK_DEVICE float power_of_two(float x) {
-  if (!(x >= -126.0f)) return 0.0f;
-  return float_of_bits(static_cast<uint32_t>(static_cast<int>(fminf(x, 127.0f)) + 127) << 23);
-}
-// The power of two that brings what is at most `most` to [1, 2), and its inverse.
-struct Unit {
-  float down, up;
-};
-PENSTOCK_DEVICE Unit unit_of(float most) {
-  const int exponent = static_cast<int>(bits_of_float(most) >> 23 & 0xffu);
-  if (exponent < 2 || exponent > 252) return {1.0f, 1.0f};
-  return {float_of_bits(static_cast<uint32_t>(254 - exponent) << 23),
-          float_of_bits(static_cast<uint32_t>(exponent) << 23)};
-}
-
-// For tiles, or for pieces?
-PENSTOCK_DEVICE bool is_of_few(const BatchOnDevice& batch, int sequence) {
-  return batch.seq_offsets[sequence + 1] - batch.seq_offsets[sequence] <= BatchOnDevice::kFewTokens;
-}
-PENSTOCK_DEVICE bool is_for_tiles(const BatchOnDevice& batch, int token) {
-  return batch.tree_masks[token] == 0 && !is_of_few(batch, batch.sequences[token]);
-}
-
-// Where the tokens of a sequence lie.
-struct Place {
-  const KvLayerOnDevice& layer;
-  const int32_t* table;
-  int first_position, block_shift;
-  PENSTOCK_DEVICE Place(const AttentionOnDevice& k, int sequence)
-      : layer(k.layer), block_shift(k.block_shift) {
-    const KvOnDevice& kv = k.batch->kv[k.group];
-    table = kv.block_tables + kv.table_offsets[sequence];
-    first_position = kv.first_positions[sequence];
-  }
-  // Of 16 tokens from a multiple of 16 on, which are not before those that the table has.
-  PENSTOCK_DEVICE const std::byte* unit(int index, int kv_head) const {
-    const int at = index - first_position;
-    const int block = block_shift >= 0 ? at >> block_shift : at / layer.block_size;
-    const int slot = table[block] * layer.block_size + (at - block * layer.block_size);
-    return layer.key(slot, kv_head);
-  }
-};
-
-// What becomes of a product of a query and a key.
-struct Scoring {
-  float softcap;
-  bool capped, sloped;
-  PENSTOCK_DEVICE explicit Scoring(const AttentionOnDevice& k)
-      : softcap(k.softcap), capped(k.softcap > 0.0f), sloped(k.slopes != nullptr) {}
-  // In powers of two, without slopes. unit: unit() of the head's queries.
-  PENSTOCK_DEVICE float score(float product, float unit) const {
-    return capped ? softcap * kLog2E * tanhf(product * unit) : product * unit;
-  }
-  PENSTOCK_DEVICE float unit(float scale) const { return capped ? scale / softcap : scale * kLog2E; }
-};
-
-PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
-  return sinks != nullptr ? exp2_near(fminf(sinks[head] * kLog2E - reference, 126.0f)) : 0.0f;
-}
-
 // --- Tiles.
-
-// The rows g and g + 8 of a warp's 16: as a lane knows them.
-struct TileRow {
-  int token, head;  // head: of all query heads; token < 0: nobody's
-  int first, end, position;
-  PENSTOCK_DEVICE const float* in(const Rows& rows, int dim) const {
-    return token < 0 ? nullptr : rows.row(token) + head * dim;
-  }
-};
-
-template <class K>
-PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_head, int n_heads,
-                               int sequence) {
-  TileRow made{-1, first_head, 0x7fffffff, 0, 0};
-  const int heads = k.heads, within = row / heads, token = first_token + within;
-  const int head = row - within * heads;
-  if (within >= k.tokens || head >= n_heads || token >= k.batch->n_tokens) return made;
-  if (k.batch->sequences[token] != sequence || k.batch->tree_masks[token] != 0) return made;
-  const Sight sight = sight_of(k, token);
-  return {token, first_head + head, sight.first, sight.end, sight.position};
-}
 
 // Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end); the others, and features that a head does not
 // have, become zeros, so that all are multiplied: a branch for each 16 features kept the compiler from reading ahead of the products.
 template <class K>
-PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const Place& place, int kv_head, int begin,
+PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& place, int kv_head, int begin,
                                 int from, int end, std::byte* to) {
   constexpr int kChunks = K::kRowBytes / 16, kPerPass = K::kThreads / kChunks;
   const int chunk = t.index % kChunks, row_bytes = k.layer.row_bytes;
@@ -165,7 +73,7 @@ struct WarpRows {
         largest = fmaxf(largest, fmaxf(fabsf(from_q[i]), fabsf(from_q[i + 1])));
       largest = fmaxf(largest, t.shuffle_xor(largest, 1));
       largest = fmaxf(largest, t.shuffle_xor(largest, 2));
-      const Unit unit = unit_of(largest);
+      const PowerOfTwo unit = unit_of(largest);
       down[r] = unit.down, units[r] = unit.up * scoring.unit(of.scale);
       slope[r] = scoring.sloped ? of.slopes[rows[r].head] * kLog2E : 0.0f;
     }
@@ -317,7 +225,7 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
     // What anybody of the block sees: who comes later sees no earlier token, and no less of the later ones.
     const int from = sight_of(*this, most(seq_begin, first_token), 0).first;
     const int end = sight_of(*this, least(seq_end, past) - 1, 0).end, begin = from / kTokens * kTokens;
-    const Place place(*this, sequence);
+    const TokenPlace place(*this, sequence);
 
     const TileRow rows[2] = {
         row_of(*this, t.warp() * 16 + g, first_token, first_head, n_heads, sequence),
@@ -364,17 +272,30 @@ PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16>)
 
 namespace {
 
+// Lower, or upper, numbers of two words as one word.
+PENSTOCK_DEVICE uint32_t lower_two(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
+PENSTOCK_DEVICE uint32_t upper_two(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
+
+// 2^x of a whole x, exactly, if it is a normal number; of less, 0.
+PENSTOCK_DEVICE float power_of_two(float x) {
+  if (!(x >= -126.0f)) return 0.0f;
+  return float_of_bits(static_cast<uint32_t>(static_cast<int>(fminf(x, 127.0f)) + 127) << 23);
+}
+PENSTOCK_DEVICE bool is_for_tiles(const BatchOnDevice& batch, int token) {
+  return batch.tree_masks[token] == 0 && !is_of_few(batch, batch.sequences[token]);
+}
+
 // What a warp reads of a sequence: keys and values of some tokens, straight from the cache.
 template <class K, int kDim>
 struct SeenTokens {
   static constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
   static constexpr int kGroups = K::kTokens / 16;
-  const Place& place;
+  const TokenPlace& place;
   const OwnRows<K, kDim>& own;
   int kv_head, dim, first, end, g, q4;
   Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
 
-  PENSTOCK_DEVICE SeenTokens(const Thread& t, const Place& of_sequence, const OwnRows<K, kDim>& rows,
+  PENSTOCK_DEVICE SeenTokens(const Thread& t, const TokenPlace& of_sequence, const OwnRows<K, kDim>& rows,
                              int head, int from, int to)
       : place(of_sequence),
         own(rows),
@@ -480,7 +401,7 @@ PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& 
   }
   largest = fmaxf(largest, t.shuffle_xor(largest, 1));
   largest = fmaxf(largest, t.shuffle_xor(largest, 2));
-  const Unit unit = unit_of(largest);
+  const PowerOfTwo unit = unit_of(largest);
   for (int n = t.warp(); n < 2 * kSpans; n += K::kWarps) {
     const Four four = four_of(n / 2, n % 2);
     const SplitPair low = Numbers::split(four.values[0] * unit.down, four.values[1] * unit.down);
@@ -734,7 +655,7 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     piece = (t.x - batch->first_pieces[token]) * kPiece;
     pieces_end = piece + kPiece;
   }
-  const Place place(*this, sequence);
+  const TokenPlace place(*this, sequence);
   const Scoring scoring(*this);
 
   const bool has_own = kStores && own.k.cols > 0;

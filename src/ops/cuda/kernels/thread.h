@@ -66,6 +66,8 @@ struct Thread {
   PENSTOCK_DEVICE uint32_t transposed(uint32_t pair) const;
   // 16 bytes, aligned so on both sides, on their way to shared memory while the thread goes on; those up to end_copies() are a group.
   PENSTOCK_DEVICE void copy_ahead(std::byte* shared_to, const std::byte* from) const;
+  // Or, without `has`, 16 bytes of zeros; from: some place that could be read.
+  PENSTOCK_DEVICE void copy_ahead(std::byte* shared_to, const std::byte* from, bool has) const;
   PENSTOCK_DEVICE void end_copies() const;
   // The thread's groups but the last kMost are there. For others behind a sync.
   template <int kMost>

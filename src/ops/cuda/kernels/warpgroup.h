@@ -29,11 +29,20 @@ enum class TileNumbers : uint8_t { kBF16, kF16 };
 template <int kN, TileNumbers kNumbers = TileNumbers::kBF16>
 PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
                            int step, bool adds);
+// d += a b, of rows 16 step to 16 step + 15 of b, which has kN columns: tiles of 64, `stride` bytes from one to the next.
+template <int kN, TileNumbers kNumbers>
+PENSTOCK_DEVICE void wgmma_across(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4],
+                                  const std::byte* b, int step, int stride);
 PENSTOCK_DEVICE void begin_wgmma();
 PENSTOCK_DEVICE void end_wgmma();
 // All groups but the last kMost are done.
 template <int kMost>
 PENSTOCK_DEVICE void wait_for_wgmma();
+// Behind that, before d is read: the compiler may not read it earlier.
+template <int kSums>
+PENSTOCK_DEVICE void settle_wgmma(float (&d)[kSums]);
+// What comes behind this is done behind what makes x, which is not negative: the assembler would wait for products first.
+PENSTOCK_DEVICE void hold_until_known(float x);
 // What this thread wrote into shared memory, or brought there, is there for wgmma, of all threads behind a sync.
 PENSTOCK_DEVICE void show_wgmma();
 

@@ -77,6 +77,11 @@ PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* f
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* from, bool has) const {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(has ? 16 : 0)
+               : "memory");
+}
 PENSTOCK_DEVICE void Thread::end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kMost>
 PENSTOCK_DEVICE void Thread::wait_for_copies() const {

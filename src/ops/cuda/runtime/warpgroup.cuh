@@ -16,6 +16,14 @@ PENSTOCK_DEVICE uint64_t tile_part(const std::byte* tile, int step) {
   return (at & 0x3ffffu) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
+// The same of rows 16 step to 16 step + 15, whose columns are in tiles `stride` bytes apart.
+PENSTOCK_DEVICE uint64_t tile_rows(const std::byte* tile, int step, int stride) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(tile)) +
+                  static_cast<uint32_t>(16 * kTileRowBytes * step);
+  return (at & 0x3ffffu) >> 4 | uint64_t{static_cast<uint32_t>(stride) >> 4} << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
 // clang-format off
 #define PENSTOCK_SUMS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define PENSTOCK_SUMS_16 PENSTOCK_SUMS_8 \
@@ -46,6 +54,10 @@ PENSTOCK_DEVICE uint64_t tile_part(const std::byte* tile, int step) {
     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" PENSTOCK_SUMS_##M "}, " \
     "%" #A ", %" #B ", adds, 1, 1, 0, 0; }" \
     : PENSTOCK_OF_##M(d, 0) : "l"(tile_part(a, step)), "l"(tile_part(b, step)), "r"(int{adds}))
+#define PENSTOCK_MULTIPLY_ACROSS(TYPE, N, M, A0, A1, A2, A3, B) \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" PENSTOCK_SUMS_##M "}, " \
+    "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", 1, 1, 1, 1;" \
+    : PENSTOCK_OF_##M(d, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_rows(b, step, stride)))
 // clang-format on
 
 template <int kN>
@@ -74,13 +86,32 @@ PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const std::byte* a
     if constexpr (kN == 256) PENSTOCK_MULTIPLY_TILES(bf16, 256, 128, 128, 129, 130);
   }
 }
+template <int kN, TileNumbers kNumbers>
+PENSTOCK_DEVICE void wgmma_across(const Thread&, float (&d)[kN / 2], const uint32_t (&a)[4],
+                                  const std::byte* b, int step, int stride) {
+  if constexpr (kNumbers == TileNumbers::kF16) {
+    if constexpr (kN == 64) PENSTOCK_MULTIPLY_ACROSS(f16, 64, 32, 32, 33, 34, 35, 36);
+    if constexpr (kN == 128) PENSTOCK_MULTIPLY_ACROSS(f16, 128, 64, 64, 65, 66, 67, 68);
+    if constexpr (kN == 256) PENSTOCK_MULTIPLY_ACROSS(f16, 256, 128, 128, 129, 130, 131, 132);
+  } else {
+    if constexpr (kN == 64) PENSTOCK_MULTIPLY_ACROSS(bf16, 64, 32, 32, 33, 34, 35, 36);
+    if constexpr (kN == 128) PENSTOCK_MULTIPLY_ACROSS(bf16, 128, 64, 64, 65, 66, 67, 68);
+    if constexpr (kN == 256) PENSTOCK_MULTIPLY_ACROSS(bf16, 256, 128, 128, 129, 130, 131, 132);
+  }
+}
 #undef PENSTOCK_MULTIPLY
+#undef PENSTOCK_MULTIPLY_ACROSS
 #undef PENSTOCK_MULTIPLY_TILES
 PENSTOCK_DEVICE void begin_wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 PENSTOCK_DEVICE void end_wgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kMost>
 PENSTOCK_DEVICE void wait_for_wgmma() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kMost) : "memory");
+}
+template <int kSums>
+PENSTOCK_DEVICE void settle_wgmma(float (&d)[kSums]) {
+#pragma unroll
+  for (float& sum : d) asm volatile("" : "+f"(sum)::"memory");
 }
 PENSTOCK_DEVICE void show_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -114,6 +145,11 @@ PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte*
   load_fragment(t, a, step, of_a);
   multiply_by_warp<kN, kNumbers>(t, d, of_a, b, step, adds);
 }
+template <int kN, TileNumbers kNumbers>
+PENSTOCK_DEVICE void wgmma_across(const Thread&, float (&)[kN / 2], const uint32_t (&)[4], const std::byte*,
+                                  int, int) {}  // nobody asks for it
+template <int kSums>
+PENSTOCK_DEVICE void settle_wgmma(float (&)[kSums]) {}
 PENSTOCK_DEVICE void begin_wgmma() {}
 PENSTOCK_DEVICE void end_wgmma() {}
 template <int kMost>
@@ -121,6 +157,13 @@ PENSTOCK_DEVICE void wait_for_wgmma() {}
 PENSTOCK_DEVICE void show_wgmma() {}
 
 #endif
+
+PENSTOCK_DEVICE void hold_until_known(float x) {
+  asm volatile(
+      "{ .reg .pred never; setp.lt.f32 never, %0, 0f00000000; @never st.shared.f32 [%1], %0; }" ::"f"(x),
+      "r"(0)
+      : "memory");
+}
 
 PENSTOCK_DEVICE uint32_t multiply_add_bf16_pairs(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t sum;

@@ -1,0 +1,93 @@
+// What the kernels of attention over caches of 16 bits (kernels/flash.h, kernels/flash_wide.h) have in common.
+#pragma once
+#include "ops/cuda/kernels/own_rows.h"
+#include "ops/cuda/kernels/sight.h"
+
+namespace penstock::cuda {
+
+inline constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
+
+PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
+PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }
+
+// The power of two that brings what is at most `most` to [1, 2), and its inverse.
+struct PowerOfTwo {
+  float down, up;
+};
+PENSTOCK_DEVICE PowerOfTwo unit_of(float most) {
+  const int exponent = static_cast<int>(bits_of_float(most) >> 23 & 0xffu);
+  if (exponent < 2 || exponent > 252) return {1.0f, 1.0f};
+  return {float_of_bits(static_cast<uint32_t>(254 - exponent) << 23),
+          float_of_bits(static_cast<uint32_t>(exponent) << 23)};
+}
+
+// For pieces, or for tiles?
+PENSTOCK_DEVICE bool is_of_few(const BatchOnDevice& batch, int sequence) {
+  return batch.seq_offsets[sequence + 1] - batch.seq_offsets[sequence] <= BatchOnDevice::kFewTokens;
+}
+
+// Where the tokens of a sequence lie.
+struct TokenPlace {
+  const KvLayerOnDevice& layer;
+  const int32_t* table;
+  int first_position, block_shift;
+  PENSTOCK_DEVICE TokenPlace(const AttentionOnDevice& k, int sequence)
+      : layer(k.layer), block_shift(k.block_shift) {
+    const KvOnDevice& kv = k.batch->kv[k.group];
+    table = kv.block_tables + kv.table_offsets[sequence];
+    first_position = kv.first_positions[sequence];
+  }
+  // Of 16 tokens from a multiple of 16 on, which are not before those that the table has.
+  PENSTOCK_DEVICE const std::byte* unit(int index, int kv_head) const {
+    const int at = index - first_position;
+    const int block = block_shift >= 0 ? at >> block_shift : at / layer.block_size;
+    const int slot = table[block] * layer.block_size + (at - block * layer.block_size);
+    return layer.key(slot, kv_head);
+  }
+  // Which unit of the layer they are, of blocks whose size is a power of two.
+  PENSTOCK_DEVICE int unit_at(int index) const {
+    const int at = index - first_position;
+    const int slot = (table[at >> block_shift] << block_shift) + (at & ((1 << block_shift) - 1));
+    return slot / KvLayerOnDevice::kUnitTokens;
+  }
+};
+
+// What becomes of a product of a query and a key.
+struct Scoring {
+  float softcap;
+  bool capped, sloped;
+  PENSTOCK_DEVICE explicit Scoring(const AttentionOnDevice& k)
+      : softcap(k.softcap), capped(k.softcap > 0.0f), sloped(k.slopes != nullptr) {}
+  // In powers of two, without slopes. unit: unit() of the head's queries.
+  PENSTOCK_DEVICE float score(float product, float unit) const {
+    return capped ? softcap * kLog2E * tanhf(product * unit) : product * unit;
+  }
+  PENSTOCK_DEVICE float unit(float scale) const { return capped ? scale / softcap : scale * kLog2E; }
+};
+
+PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
+  return sinks != nullptr ? exp2_near(fminf(sinks[head] * kLog2E - reference, 126.0f)) : 0.0f;
+}
+
+// The rows g and g + 8 of a warp's 16: as a lane knows them.
+struct TileRow {
+  int token, head;  // head: of all query heads; token < 0: nobody's
+  int first, end, position;
+  PENSTOCK_DEVICE const float* in(const Rows& rows, int dim) const {
+    return token < 0 ? nullptr : rows.row(token) + head * dim;
+  }
+};
+
+template <class K>
+PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_head, int n_heads,
+                               int sequence) {
+  TileRow made{-1, first_head, 0x7fffffff, 0, 0};
+  const int heads = k.heads, within = row / heads, token = first_token + within;
+  const int head = row - within * heads;
+  if (within >= k.tokens || head >= n_heads || token >= k.batch->n_tokens) return made;
+  if (k.batch->sequences[token] != sequence || k.batch->tree_masks[token] != 0) return made;
+  const Sight sight = sight_of(k, token);
+  return {token, first_head + head, sight.first, sight.end, sight.position};
+}
+
+}  // namespace penstock::cuda
