@@ -128,7 +128,7 @@ TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
   };
   const auto launches_of_a_layer = [&] { return launches_of(2) - launches_of(1); };
   EXPECT_EQ(launches_of_a_layer(), 5);
-  ops.fuse_stores(false);
+  ops.attention().fuse_stores(false);
   EXPECT_EQ(launches_of_a_layer(), 6);
   ops.fuse(false);
   EXPECT_EQ(launches_of_a_layer(), 12);
@@ -162,7 +162,7 @@ TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
     auto& ops = static_cast<cuda::CudaOps&>(**made);
     Rows got[2];
     for (const bool fuses : {false, true}) {
-      ops.fuse_stores(fuses);
+      ops.attention().fuse_stores(fuses);
       got[fuses] = logits_on(ops, KvDType::kF16);
     }
     EXPECT_LT(testing::relative_error(got[1], want), 1e-3) << architecture;

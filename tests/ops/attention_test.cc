@@ -250,7 +250,8 @@ class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
  protected:
   AttentionTest() {
     AttentionFixture::of_kernels(is_flash(), GetParam().config.batch_invariant);
-    if (is_flash()) static_cast<cuda::CudaOps&>(*ops_).flash_wide(GetParam().name.ends_with("_wide"));
+    if (is_flash())
+      static_cast<cuda::CudaOps&>(*ops_).attention().flash_wide(GetParam().name.ends_with("_wide"));
   }
   // CUDA without --batch-invariant, which has kernels of its own for caches of 16 bits.
   static bool is_flash() { return !GetParam().is_cpu() && !GetParam().config.batch_invariant; }

@@ -38,7 +38,7 @@ class Run {
   Run(const Shape& shape, bool fuses, bool apart) : shape_(shape), fuses_(fuses) {
     ops_ = make_ops("cuda_emulated", {.n_threads = 1}).value();
     auto& device = static_cast<CudaOps&>(*ops_);
-    device.fuse_stores(fuses), device.take_apart(apart);
+    device.attention().fuse_stores(fuses), device.take_apart(apart);
     CacheSpec spec;
     spec.layers.assign(1, {.n_kv_heads = shape.n_kv_heads,
                            .head_dim = shape.head_dim,

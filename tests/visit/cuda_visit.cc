@@ -344,7 +344,7 @@ Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
   Json row;
   std::vector<float> outputs[2];
   for (const bool within : {false, true}) {
-    ops.fuse_stores(within);
+    ops.attention().fuse_stores(within);
     for (auto* x : {&queries, &keys}) {  // which are rotated in place, or not
       ASSIGN_OR_RETURN(*x, ops.pack_vector(values));
     }
@@ -416,7 +416,7 @@ Result<Json> measure_attention(Visit& visit) {
     Json row = {{"sequences", c.n_seqs}, {"context", c.context}, {"tokens", c.tokens}};
     std::vector<float> expected, got(values.size());
     for (const bool flash : {false, true}) {  // off: Attend and AttendPieces
-      ops.flash(flash);
+      ops.attention().flash(flash);
       ops.read_rows(attend(1).hidden, got);
       // What one more in a row takes.
       double seconds = 0;
@@ -437,7 +437,7 @@ Result<Json> measure_attention(Visit& visit) {
       }
       row[name]["difference"] = distance(got, expected);
     }
-    ops.flash(true);
+    ops.attention().flash(true);
     if (c.tokens <= 8) {
       ASSIGN_OR_RETURN(row["storing"], measure_stores(visit, batch, *cache));
     }
@@ -592,7 +592,7 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   for (const Way& way : kWays) {
     ops.graphs().enable(way.records), ops.graphs().start_early(way.early);
-    ops.fuse_stores(way.stores);  // and forgets what is recorded
+    ops.attention().fuse_stores(way.stores);  // and forgets what is recorded
     if (texts.empty()) row["prefill_tokens_per_s"] = depth / decoding.prefill();
     decoding.restart();
     for (int i = 0; i < n_warm; ++i) decoding.step(way.ahead);
@@ -603,7 +603,7 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
     row["tokens_per_s"][way.name] = n_seqs * n_steps / seconds;
     texts.push_back(std::exchange(decoding.text(), {}));
   }
-  ops.fuse_stores(true);
+  ops.attention().fuse_stores(true);
   row["same_tokens"] = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
   row["drawn"] = std::ranges::none_of(texts[0], [](TokenId token) { return token == kNoToken; });
   return row;

@@ -39,13 +39,10 @@ class CudaOps final : public Ops {
   StepGraphs& graphs() { return graphs_; }
   // Off: a long sequence's attention is not taken apart, which gives the same bits.
   void take_apart(bool on) { upload_.take_apart(on); }
-  // Off: attention is that of caches of other types and of --batch-invariant.
-  void flash(bool on) { attention_.flash(on), graphs_.forget(); }
-  // Prompts by FlashWide or, off, by FlashTiles, which rounds at other places. As it is: on where there is wgmma; the emulated device has both.
-  void flash_wide(bool on) { attention_.flash_wide(on), graphs_.forget(); }
-  // Off: parts of a layer, or storing and attention alone, are a kernel for each operation, which gives the same bits.
-  void fuse(bool on) { layer_.enable(on), fuse_stores(on); }
-  void fuse_stores(bool on) { attention_.fuse_stores(on), graphs_.forget(); }
+  // For its switches: what was recorded is forgotten.
+  CacheAttention& attention() { return graphs_.forget(), attention_; }
+  // Off: parts of a layer, or storing and attention, are a kernel for each operation, which gives the same bits.
+  void fuse(bool on) { layer_.enable(on), attention().fuse_stores(on); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
   // Products of many rows.

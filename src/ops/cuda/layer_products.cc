@@ -1,6 +1,8 @@
 #include "ops/cuda/layer_products.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "ops/cuda/cuda_vector.h"
@@ -42,27 +44,61 @@ bool can_stream(const LinearTarget& target) {
 bool can_stream(const Rows& x) { return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0; }
 
 // A warp's bytes of inputs in shared memory: of so many of its items, or of all if they are fewer.
-template <int kTokens>
+template <class K>
 int input_bytes(const LayerProduct& kernel, int items) {
-  int most = 0;
-  for (int i = 0; i < kernel.n_targets; ++i) {
-    with_coding(kernel.targets[i].coding, [&]<class C>() {
-      constexpr int kCols = kStreamWarps * C::kItemCols;
-      const int n = std::min(items, (kernel.targets[i].w.padded_cols + kCols - 1) / kCols);
-      most = std::max(most, n * C::template kInputBytes<kTokens>);
-    });
+  const auto bytes_of = [&]<class C>(C) {
+    constexpr int kCols = kStreamWarps * C::kItemCols;
+    return std::min(items, (kernel.targets[0].w.padded_cols + kCols - 1) / kCols) *
+           C::template kInputBytes<K::kTokens>;
+  };
+  return std::max(bytes_of(typename CodingOf<K::kOne>::Type()),
+                  bytes_of(typename CodingOf<K::kOther>::Type()));
+}
+
+// The codings of a kernel that has all of these, of which there may be one or two.
+using Codings = std::pair<StreamCoding, StreamCoding>;
+std::optional<Codings> codings_of(const LayerProduct& kernel) {
+  using enum StreamCoding;
+  Codings both = {kernel.targets[0].coding, kernel.targets[0].coding};
+  for (int i = 1; i < kernel.n_targets; ++i) {
+    const StreamCoding other = kernel.targets[i].coding;
+    if (both.first == both.second) both = std::minmax({both.first, other});
+    if (other != both.first && other != both.second) return {};
   }
-  return most;
+  const bool has = both.first == both.second ||
+                   (both.second == kSuper6 && (both.first == kSuper4 || both.first == kSuper5));
+  return has ? std::optional(both) : std::nullopt;
+}
+
+// fn.operator()<One, Other>().
+template <class Fn>
+bool with_codings(Codings both, Fn fn) {
+  using enum StreamCoding;
+  const auto alone = [&]<StreamCoding One>() { return fn.template operator()<One, One>(); };
+  if (both == Codings{kSuper4, kSuper6}) return fn.template operator()<kSuper4, kSuper6>();
+  if (both == Codings{kSuper5, kSuper6}) return fn.template operator()<kSuper5, kSuper6>();
+  switch (both.first) {
+    case kBF16: return alone.template operator()<kBF16>();
+    case kHalf8: return alone.template operator()<kHalf8>();
+    case kHalf4: return alone.template operator()<kHalf4>();
+    case kWide4: return alone.template operator()<kWide4>();
+    case kWide4Zeros: return alone.template operator()<kWide4Zeros>();
+    case kSuper4: return alone.template operator()<kSuper4>();
+    case kSuper5: return alone.template operator()<kSuper5>();
+    case kSuper6: return alone.template operator()<kSuper6>();
+    case kNone:
+    case kF16: break;
+  }
+  return false;
 }
 
 }  // namespace
 
 // False: there is too little shared memory.
-template <int Tokens>
+template <class K>
 bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
-  using K = StreamProduct<Tokens>;
   const int most_bytes = device_.most_shared_bytes();
-  const auto bytes_of = [&](int items) { return input_bytes<Tokens>(kernel, items); };
+  const auto bytes_of = [&](int items) { return input_bytes<K>(kernel, items); };
   int items = 3;
   while (items > 1 && K::shared_bytes(bytes_of(items)) > most_bytes) --items;
   const int few = bytes_of(items), all = bytes_of(1 << 20);
@@ -74,7 +110,8 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   };
   const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;  // inputs are multiplied again
   const int bytes = again && K::shared_bytes(all) <= most_bytes ? all : few;
-  const int n_blocks = std::min(n_tiles, at_once(bytes)), n_parts = (kernel.x.rows + Tokens - 1) / Tokens;
+  const int n_blocks = std::min(n_tiles, at_once(bytes)),
+            n_parts = (kernel.x.rows + K::kTokens - 1) / K::kTokens;
   device_.launch(K{kernel, n_tiles, n_blocks, bytes}, Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
   return true;
 }
@@ -82,9 +119,14 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
 // What a row gives does not depend on how many a block takes. For one there is room on every GPU.
 void LayerProducts::launch(const LayerProduct& kernel, int n_tiles, bool streams) {
   if (!streams) return device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
-  if (kernel.x.rows > 4 && stream<8>(kernel, n_tiles)) return;
-  if (kernel.x.rows > 1 && stream<4>(kernel, n_tiles)) return;
-  PENSTOCK_CHECK(stream<1>(kernel, n_tiles));
+  const std::optional<Codings> codings = codings_of(kernel);
+  PENSTOCK_CHECK(codings.has_value());
+  const bool done = with_codings(*codings, [&]<StreamCoding One, StreamCoding Other>() {
+    if (kernel.x.rows > 4 && stream<StreamProduct<8, One, Other>>(kernel, n_tiles)) return true;
+    if (kernel.x.rows > 1 && stream<StreamProduct<4, One, Other>>(kernel, n_tiles)) return true;
+    return stream<StreamProduct<1, One, Other>>(kernel, n_tiles);
+  });
+  PENSTOCK_CHECK(done);
 }
 
 void LayerProducts::begin_step(const Batch& batch) {
@@ -124,7 +166,13 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
     };
     for (const LinearTarget& target : targets) {
       if ((may && can_stream(target)) != streams) continue;
-      n_tiles += add_target(kernel, target, target.out, n_tiles);
+      const LayerProduct before = kernel;
+      const int n_more = add_target(kernel, target, target.out, n_tiles);
+      if (streams && !codings_of(kernel)) {  // in a kernel of its own
+        kernel = before, flush();
+        add_target(kernel, target, target.out, 0);
+      }
+      n_tiles += n_more;
       if (kernel.n_targets == LayerProduct::kMostTargets) flush();
     }
     flush();
@@ -141,6 +189,7 @@ bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate,
   kernel.f = f;
   const int n_tiles = add_target(kernel, gate, out, 0);
   add_target(kernel, up, out, 0);
+  if (streams && kernel.targets[0].coding != kernel.targets[1].coding) return false;
   launch(kernel, n_tiles, streams);
   return true;
 }

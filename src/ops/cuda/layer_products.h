@@ -33,7 +33,7 @@ class LayerProducts {
 
  private:
   void launch(const LayerProduct& kernel, int n_tiles, bool streams);
-  template <int Tokens>
+  template <class K>
   bool stream(const LayerProduct& kernel, int n_tiles);
   bool suits_norm(const NormedInput& h, std::span<const LinearTarget> targets) const;
   bool suits(Tensor x, std::span<const LinearTarget> targets) const;

@@ -93,24 +93,47 @@ PENSTOCK_KERNEL(LayerProduct)
 
 namespace {
 
-// A tile of those that a block takes one after the other; of two that share tiles first the first weight's.
-template <int kTokens>
+// A tile of those that a block takes one after the other; of two weights that are gated, which are alike, first the first one's.
+template <class K>
 struct StreamTile {
-  const StreamProduct<kTokens>& of;
-  int x, which;
+  const K& of;
+  int x, which = 0;
+  int target = 0, end = 0;  // its weight; where the weight's tiles end
+  int n_units = 0;
+  const std::byte* data = nullptr;
+  int64_t step = 0, apart = 0;  // to the block's next one; to the second weight's
 
+  PENSTOCK_DEVICE StreamTile(const K& k, int first) : of(k), x(first) {
+    if (there()) find();
+  }
   PENSTOCK_DEVICE bool there() const { return x < of.n_tiles; }
   PENSTOCK_DEVICE void advance() {
-    const bool second = of.end == LayerProduct::End::kGate && which == 0;
-    which = second ? 1 : 0;
-    if (!second) x += of.n_blocks;
+    if (of.end == LayerProduct::End::kGate) {
+      which ^= 1;
+      data += which == 1 ? apart : step - apart;
+      if (which == 0) x += of.n_blocks;
+      return;
+    }
+    x += of.n_blocks, data += step;
+    if (x >= end && there()) find();
   }
-  PENSTOCK_DEVICE const LayerProduct::Target& target() const {
-    return which == 1 ? of.targets[1] : target_of(of, x);
+  PENSTOCK_DEVICE const LayerProduct::Target& own() const { return of.targets[target + which]; }
+  PENSTOCK_DEVICE int number() const { return x - own().first_tile; }
+  PENSTOCK_DEVICE StreamCoding coding() const {
+    if constexpr (K::kOne == K::kOther) return K::kOne;
+    return own().coding;
   }
-  PENSTOCK_DEVICE const WeightOnDevice& weight() const { return target().w; }
-  PENSTOCK_DEVICE int number() const { return x - target().first_tile; }
-  PENSTOCK_DEVICE StreamCoding coding() const { return target().coding; }
+
+ private:
+  PENSTOCK_DEVICE void find() {
+    const bool gated = of.end == LayerProduct::End::kGate;
+    while (!gated && target + 1 < of.n_targets && x >= of.targets[target + 1].first_tile) ++target;
+    end = gated || target + 1 == of.n_targets ? of.n_tiles : of.targets[target + 1].first_tile;
+    const WeightOnDevice& w = of.targets[target].w;
+    const int64_t bytes = w.form == WeightForm::kCodes ? w.tile_bytes : int64_t{32} * w.padded_cols;
+    n_units = w.n_units(), data = w.data + number() * bytes, step = of.n_blocks * bytes;
+    if (gated) apart = reinterpret_cast<intptr_t>(of.targets[1].w.data) - reinterpret_cast<intptr_t>(w.data);
+  }
 };
 
 // The rows that a block multiplies, and their norm.
@@ -122,21 +145,26 @@ struct StreamInputs {
   PENSTOCK_DEVICE int rows() const { return of.x.rows - first < most ? of.x.rows - first : most; }
 };
 
-// What becomes of the sums of a tile, by the thread of each.
-template <int kTokens>
+// What becomes of the sums of a tile, by the thread of each: warps take turns.
+template <class K>
 struct StreamEnd {
-  const StreamProduct<kTokens>& of;
+  const K& of;
   int first_token;
+  int taker = 0;           // the first thread
   float first_sum = 0.0f;  // of the first of two weights
 
-  PENSTOCK_DEVICE void take(const Thread& t, const StreamTile<kTokens>& tile, const float* sums) {
+  PENSTOCK_DEVICE void take(const Thread& t, const StreamTile<K>& tile, const float* sums) {
     using End = LayerProduct::End;
-    if (t.index >= 16 * kTokens) return;
-    const LayerProduct::Target& target = tile.target();
-    const int row = tile.number() * 16 + t.index / kTokens, token = first_token + t.index % kTokens;
+    constexpr int kTokens = K::kTokens;
+    const int at = (t.index - taker) & (K::kThreads - 1);
+    if (of.end != End::kGate || tile.which == 1) taker += kWarp;
+    if (at >= 16 * kTokens) return;
+    const LayerProduct::Target& target = tile.own();
+    const int row = tile.number() * 16 + at / kTokens, token = first_token + at % kTokens;
     if (row >= target.w.rows || token >= of.x.rows) return;
-    float sum = sums[t.index];
-    for (int warp = 1; warp < kStreamWarps; ++warp) sum += sums[warp * 16 * kTokens + t.index];
+    float sum = sums[at];
+#pragma unroll
+    for (int warp = 1; warp < kStreamWarps; ++warp) sum += sums[warp * 16 * kTokens + at];
     sum = with_bias(sum, target.bias, row);
     if (of.end == End::kGate && tile.which == 0) {
       first_sum = sum;
@@ -150,17 +178,16 @@ struct StreamEnd {
 };
 
 // The tiles from `tile` on that have the coding C.
-template <class C, int kTokens>
-PENSTOCK_DEVICE void stream_tiles(const Thread& t, const StreamProduct<kTokens>& k, const StreamInputs& of,
-                                  bool is_filled, StreamTile<kTokens>& tile, StreamEnd<kTokens>& end,
-                                  int& turn) {
-  using Kernel = StreamProduct<kTokens>;
+template <class C, class Kernel>
+PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const StreamInputs& of, bool is_filled,
+                                  StreamTile<Kernel>& tile, StreamEnd<Kernel>& end, int& turn) {
+  constexpr int kTokens = Kernel::kTokens, kPairs = kTokens == 1 && Kernel::kOne == Kernel::kOther ? 2 : 1;
   constexpr int kBytes = C::template kInputBytes<kTokens>, kStep = kStreamWarps * C::kItemCols;
   std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(Kernel::kRingsAt));
   std::byte* const inputs = rings + kStreamWarps * kRingBytes + t.warp() * k.input_bytes;
   const auto* const moments = t.shared_as<RowMoments>(static_cast<size_t>(Kernel::kMomentsAt));
   const std::byte* const zeros = t.shared_as<std::byte>(static_cast<size_t>(Kernel::kZerosAt));
-  ItemRing<C, StreamTile<kTokens>> ring(t, tile, rings + t.warp() * kRingBytes);
+  ItemRing<C, StreamTile<Kernel>> ring(t, tile, rings + t.warp() * kRingBytes);
   ring.fill(t, !is_filled);
   const StreamCoding coding = tile.coding();
   const int at_once = k.input_bytes / kBytes * kStep;  // inputs, of which the warp has some items
@@ -168,7 +195,7 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const StreamProduct<kTokens>&
   float level = 0.0f;  // of what is kept
 #pragma unroll 1
   do {
-    const WeightOnDevice& w = tile.weight();
+    const WeightOnDevice& w = tile.own().w;
     const float unit = w.unit;
     const int cols = w.padded_cols;
     const bool splits = !is_kept || level != w.first_level;
@@ -187,7 +214,7 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const StreamProduct<kTokens>&
 #pragma unroll 1
       for (int i = from; i < to; i += kStep, at += kBytes) {
         const std::byte* const item = ring.take(t);  // here the inputs are there, too
-        multiply_item<C, kTokens>(t, item, at, unit, zeros, total);
+        multiply_item<C, kTokens, kPairs>(t, item, at, unit, zeros, total);
       }
     }
     is_kept = at_once >= cols, level = w.first_level;
@@ -200,26 +227,36 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const StreamProduct<kTokens>&
   } while (tile.there() && tile.coding() == coding);
 }
 
+// fn.operator()<Coding>() for the tile's.
+template <class K, class Fn>
+PENSTOCK_DEVICE void with_coding_of(const StreamTile<K>& tile, Fn fn) {
+  if (K::kOne == K::kOther || tile.coding() == K::kOne) {
+    fn.template operator()<typename CodingOf<K::kOne>::Type>();
+  } else {
+    fn.template operator()<typename CodingOf<K::kOther>::Type>();
+  }
+}
+
 }  // namespace
 
-// All of it in the kernel, large as it is: PENSTOCK_DEVICE.
-template <int Tokens>
-PENSTOCK_DEVICE void StreamProduct<Tokens>::prefetch(const Thread& t) const {
+// All of it in the kernel: PENSTOCK_DEVICE.
+template <int Tokens, StreamCoding One, StreamCoding Other>
+PENSTOCK_DEVICE void StreamProduct<Tokens, One, Other>::prefetch(const Thread& t) const {
   std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(kRingsAt));
-  const StreamTile<Tokens> tile = {*this, t.x, 0};
-  with_coding(tile.coding(), [&]<class C>() {
-    ItemRing<C, StreamTile<Tokens>>(t, tile, rings + t.warp() * kRingBytes).fill(t, true);
+  const StreamTile<StreamProduct> tile(*this, t.x);
+  with_coding_of(tile, [&]<class C>() {
+    ItemRing<C, StreamTile<StreamProduct>>(t, tile, rings + t.warp() * kRingBytes).fill(t, true);
   });
   if (has_norm && norm.weight != nullptr)
     for (int i = t.index * 32; i < x.cols; i += kThreads * 32)
       t.prefetch(reinterpret_cast<const std::byte*>(norm.weight + i));
 }
 
-template <int Tokens>
-PENSTOCK_DEVICE void StreamProduct<Tokens>::operator()(const Thread& t) const {
+template <int Tokens, StreamCoding One, StreamCoding Other>
+PENSTOCK_DEVICE void StreamProduct<Tokens, One, Other>::operator()(const Thread& t) const {
   static_assert(kThreads == kStreamWarps * kWarp && kThreads == kNormLanes);
-  StreamTile<Tokens> tile = {*this, t.x, 0};
-  StreamEnd<Tokens> end = {*this, t.y * Tokens};
+  StreamTile<StreamProduct> tile(*this, t.x);
+  StreamEnd<StreamProduct> end = {*this, t.y * Tokens};
   const StreamInputs of = {*this, end.first_token, Tokens};
   if (has_norm) {
     Rows own = x;
@@ -233,13 +270,26 @@ PENSTOCK_DEVICE void StreamProduct<Tokens>::operator()(const Thread& t) const {
   bool is_filled = true;  // by prefetch()
 #pragma unroll 1
   while (tile.there()) {
-    with_coding(tile.coding(), [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
+    with_coding_of(tile, [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
+    if (kOne == kOther) break;
     is_filled = false;
     t.sync();  // before rings and inputs are others'
   }
 }
-PENSTOCK_KERNEL(StreamProduct<1>)
-PENSTOCK_KERNEL(StreamProduct<4>)
-PENSTOCK_KERNEL(StreamProduct<8>)
+
+#define PENSTOCK_STREAMS(ONE, OTHER)                                        \
+  PENSTOCK_KERNEL(StreamProduct<1, StreamCoding::ONE, StreamCoding::OTHER>) \
+  PENSTOCK_KERNEL(StreamProduct<4, StreamCoding::ONE, StreamCoding::OTHER>) \
+  PENSTOCK_KERNEL(StreamProduct<8, StreamCoding::ONE, StreamCoding::OTHER>)
+PENSTOCK_STREAMS(kBF16, kBF16)
+PENSTOCK_STREAMS(kHalf8, kHalf8)
+PENSTOCK_STREAMS(kHalf4, kHalf4)
+PENSTOCK_STREAMS(kWide4, kWide4)
+PENSTOCK_STREAMS(kWide4Zeros, kWide4Zeros)
+PENSTOCK_STREAMS(kSuper4, kSuper4)
+PENSTOCK_STREAMS(kSuper5, kSuper5)
+PENSTOCK_STREAMS(kSuper6, kSuper6)
+PENSTOCK_STREAMS(kSuper4, kSuper6)
+PENSTOCK_STREAMS(kSuper5, kSuper6)
 
 }  // namespace penstock::cuda

@@ -37,11 +37,12 @@ struct LayerProduct {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The same but for the order of sums, with weights through shared memory (kernels/weight_stream.h). Of what stream_coding() knows,
-// without an order of inputs; a norm has one row of weights. What a row gives does not depend on others, nor on Tokens. Grid::x:
-// blocks, which take tiles by turns; Grid::y: parts of Tokens rows.
-template <int Tokens>
+// The same but for the order of sums, with weights through shared memory (kernels/weight_stream.h), which have one of two codings: a kernel of all of them is so
+// large that a GPU waits for its code. Without an order of inputs; a norm has one row of weights; weights that are gated are alike. What a row gives does not depend
+// on others, nor on Tokens. Grid::x: blocks, which take tiles by turns; Grid::y: parts of Tokens rows.
+template <int Tokens, StreamCoding One, StreamCoding Other>
 struct StreamProduct : LayerProduct {
+  static constexpr StreamCoding kOne = One, kOther = Other;
   static constexpr int kThreads = 256, kTokens = Tokens, kBlocks = Tokens == 1 ? 2 : 1;
   static constexpr int kSums = kThreads / 32 * 16 * Tokens;  // floats, twice: of a tile and the next
   static constexpr int kZerosAt = 0, kMomentsAt = 16, kScratchAt = kMomentsAt + Tokens * 8,

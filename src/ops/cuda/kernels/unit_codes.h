@@ -27,11 +27,6 @@ struct UnitCodes : LaneCodes<C> {
   }
 };
 
-// The byte as a signed number, exactly: one addition where a conversion takes four times as long.
-PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
-  return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
-}
-
 // A lane's scales of a unit, of rows g and g + 8 (half): as group_scale().
 template <class C>
 struct UnitScales {

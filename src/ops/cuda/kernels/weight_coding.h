@@ -33,18 +33,21 @@ struct Coding {
 };
 using OfBF16 = Coding<16, 64, ScaleForm::kHalf, false, false>;
 
-// fn.operator()<Coding>() for what stream_coding() says.
-template <class Fn>
-PENSTOCK_DEVICE void with_coding(StreamCoding coding, Fn fn) {
+template <StreamCoding Of>
+struct CodingOf {
   using enum ScaleForm;
-  if (coding == StreamCoding::kBF16) fn.template operator()<OfBF16>();
-  if (coding == StreamCoding::kHalf8) fn.template operator()<Coding<8, 32, kHalf, false, false>>();
-  if (coding == StreamCoding::kHalf4) fn.template operator()<Coding<4, 32, kHalf, false, false>>();
-  if (coding == StreamCoding::kWide4) fn.template operator()<Coding<4, 64, kHalf, false, false>>();
-  if (coding == StreamCoding::kWide4Zeros) fn.template operator()<Coding<4, 64, kHalf, false, true>>();
-  if (coding == StreamCoding::kSuper4) fn.template operator()<Coding<4, 32, kSuper, true, false>>();
-  if (coding == StreamCoding::kSuper5) fn.template operator()<Coding<5, 32, kSuper, true, false>>();
-  if (coding == StreamCoding::kSuper6) fn.template operator()<Coding<6, 16, kSuper, false, false>>();
-}
+  using enum StreamCoding;
+  static constexpr auto choose() {
+    if constexpr (Of == kBF16) return OfBF16();
+    if constexpr (Of == kHalf8) return Coding<8, 32, kHalf, false, false>();
+    if constexpr (Of == kHalf4) return Coding<4, 32, kHalf, false, false>();
+    if constexpr (Of == kWide4) return Coding<4, 64, kHalf, false, false>();
+    if constexpr (Of == kWide4Zeros) return Coding<4, 64, kHalf, false, true>();
+    if constexpr (Of == kSuper4) return Coding<4, 32, kSuper, true, false>();
+    if constexpr (Of == kSuper5) return Coding<5, 32, kSuper, true, false>();
+    if constexpr (Of == kSuper6) return Coding<6, 16, kSuper, false, false>();
+  }
+  using Type = decltype(choose());
+};
 
 }  // namespace penstock::cuda

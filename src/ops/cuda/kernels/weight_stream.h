@@ -45,6 +45,11 @@ PENSTOCK_DEVICE uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
 
 // --- Weights.
 
+// The byte as a signed number, exactly: one addition where a conversion takes four times as long.
+PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
+  return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
+}
+
 // A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8 bits, so that the last bits are the
 // code. Of 8 bits there are two planes, the upper one of 16 times as much.
 template <class C>
@@ -106,20 +111,20 @@ struct LaneScales {
     if constexpr (!C::kCodes) return 1.0f;
     const std::byte* const scales = item + unit * C::kUnitBytes + C::kCodeBytes;
     const int at = (2 * g + half) * C::kGroups + group;
-    if constexpr (C::kSuper) return factors[half] * static_cast<float>(load<int8_t>(scales, at));
+    if constexpr (C::kSuper) return factors[half] * float_of_int8(load<uint8_t>(scales, at));
     return half_to_float(load<uint16_t>(scales, at));
   }
   PENSTOCK_DEVICE float extra(int unit, int half,
                               int group) const {  // a zero or a whole number for the offset
     const std::byte* const extras = item + unit * C::kUnitBytes + C::kCodeBytes + C::kExtraAt;
     const int at = (2 * g + half) * C::kGroups + group;
-    return C::kSuper ? static_cast<float>(load<int8_t>(extras, at))
+    return C::kSuper ? float_of_int8(load<uint8_t>(extras, at))
                      : static_cast<float>(load<int16_t>(extras, at));
   }
 };
 
 // A warp's ring of items, and their way through it: from the first tile to the last that follows it with the same coding.
-// Tile: there(), advance(), the tile's weight(), its number() there, and its coding().
+// Tile: there(), advance(), its data, n_units, and coding().
 template <class C, class Tile>
 class ItemRing {
  public:
@@ -128,6 +133,10 @@ class ItemRing {
 
   PENSTOCK_DEVICE ItemRing(const Thread& t, const Tile& first, std::byte* ring)
       : ring_(ring), tile_(first), coding_(first.coding()) {
+    const int lane = t.lane(), units = t.warp() * C::kUnits;
+    row_bytes_ = tile_.n_units * 128;
+    own_ =
+        C::kCodes ? units * C::kUnitBytes + lane * 16 : lane / 8 * row_bytes_ + units * 128 + lane % 8 * 16;
     enter(t);
   }
   // All slots but one. copies: or as if that was done.
@@ -148,17 +157,11 @@ class ItemRing {
   // The tile's first item of this warp; the next tile's, if there is none.
   PENSTOCK_DEVICE void enter(const Thread& t) {
     for (; tile_.there() && tile_.coding() == coding_; tile_.advance()) {
-      const WeightOnDevice& w = tile_.weight();
-      left_ = w.n_units() - t.warp() * C::kUnits;
+      left_ = tile_.n_units - t.warp() * C::kUnits;
       if (left_ <= 0) continue;
-      const int lane = t.lane(), first = t.warp() * C::kUnits;
-      if constexpr (C::kCodes) {
-        units_ = w.unit_at(tile_.number(), first) + lane * 16;
-        factors_ = w.factors_of(tile_.number(), first) + lane * 16;
-      } else {
-        row_bytes_ = int64_t{2} * w.padded_cols;
-        units_ = w.data + (tile_.number() * 16 + lane / 8) * row_bytes_ + first * 128 + lane % 8 * 16;
-      }
+      units_ = tile_.data + own_;
+      if constexpr (C::kSuper)
+        factors_ = tile_.data + tile_.n_units * C::kUnitBytes + t.warp() * C::kFactorBytes + t.lane() * 16;
       return;
     }
     left_ = 0;
@@ -169,7 +172,7 @@ class ItemRing {
       constexpr int kStep = kStreamWarps * C::kUnits;
       left_ -= kStep;
       units_ += kStep * (C::kCodes ? C::kUnitBytes : 128);
-      factors_ += kStep / 4 * C::kFactorBytes;
+      if constexpr (C::kSuper) factors_ += kStep / 4 * C::kFactorBytes;
       if (left_ <= 0) tile_.advance(), enter(t);
     }
     if (copies) t.end_copies();
@@ -190,7 +193,7 @@ class ItemRing {
         for (int i = 0; i < 4; ++i) {
           const int row = lane / 8 + 4 * i;
           piece(t, to + unit * C::kUnitBytes + tile_piece(row, lane % 8),
-                units_ + unit * 128 + 4 * i * row_bytes_, unit < left_);
+                units_ + unit * 128 + int64_t{4 * i} * row_bytes_, unit < left_);
         }
       }
     } else {
@@ -211,7 +214,7 @@ class ItemRing {
   const std::byte *units_ = nullptr, *factors_ = nullptr;  // the lane's first piece of the next item
   int left_ = 0;                                           // units of the tile from there on
   int to_ = 0, from_ = 0;
-  int64_t row_bytes_ = 0;
+  int own_, row_bytes_;  // where the lane's first piece of a tile is; of BF16
 };
 
 // --- Inputs.
@@ -348,14 +351,15 @@ struct TileSums {
   }
 };
 
-// sums += an item of weights times its inputs. zeros: 16 bytes.
-template <class C, int kTokens>
+// sums += an item of weights times its inputs. zeros: 16 bytes. kPairs: of units, at once.
+template <class C, int kTokens, int kPairs>
 PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const std::byte* inputs,
                                    float unit, const std::byte* zeros, TileSums<kTokens>& total) {
   constexpr int kSets = TileSums<kTokens>::kSets;
   constexpr bool kOne = kTokens == 1;
   using Part = Floats<4>;
-  const int lane = anew(t.lane()), g = lane / 4, place = lane % 4, column = g / 2, lo = g % 2;
+  const int lane = kPairs > 1 ? t.lane() : anew(t.lane()), g = lane / 4, place = lane % 4, column = g / 2,
+            lo = g % 2;
   const LaneScales<C> scales(item, g, unit);
   const auto begin = [&](int unit_index, int plane, int s, int token) -> Part {
     if constexpr (!C::kCodes) return {};
@@ -377,7 +381,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
     }
   };
   const std::byte* const own_pairs = inputs + column * 128 + lo * 64 + place * 16;
-#pragma unroll 1
+#pragma unroll(kPairs)
   for (int pair = 0; pair < C::kUnits / 2; ++pair) {
     const LaneCodes<C> codes[2] = {LaneCodes<C>(item + 2 * pair * C::kUnitBytes, lane),
                                    LaneCodes<C>(item + (2 * pair + 1) * C::kUnitBytes, lane)};

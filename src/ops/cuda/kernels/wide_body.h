@@ -7,23 +7,6 @@
 
 namespace penstock::cuda {
 
-template <StreamCoding Of>
-struct CodingOf {
-  using enum ScaleForm;
-  using enum StreamCoding;
-  static constexpr auto choose() {
-    if constexpr (Of == kBF16) return OfBF16();
-    if constexpr (Of == kHalf8) return Coding<8, 32, kHalf, false, false>();
-    if constexpr (Of == kHalf4) return Coding<4, 32, kHalf, false, false>();
-    if constexpr (Of == kWide4) return Coding<4, 64, kHalf, false, false>();
-    if constexpr (Of == kWide4Zeros) return Coding<4, 64, kHalf, false, true>();
-    if constexpr (Of == kSuper4) return Coding<4, 32, kSuper, true, false>();
-    if constexpr (Of == kSuper5) return Coding<5, 32, kSuper, true, false>();
-    if constexpr (Of == kSuper6) return Coding<6, 16, kSuper, false, false>();
-  }
-  using Type = decltype(choose());
-};
-
 // A lane's weights of a unit, rounded to BF16. Levels in steps, as whole numbers around the middle one, so that of scale and
 // offset, rounded themselves, little is lost: scale * (level - zero) + offset = scale * (level - middle) + (offset + scale * (middle - zero)).
 template <StreamCoding Of>
