@@ -15,7 +15,7 @@ MAX_OBJECT_BYTES = 10 << 20
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # Kernels that multiply by wgmma on sm_90a: what their names contain. Looking at their instructions needs cuobjdump on the path (the
 # wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm have it).
-NEEDS_HGMMA = ("WideProduct", "WideExpertProduct", "FlashWide")
+NEEDS_HGMMA = ("WideProduct", "WideExpertProduct", "WideGatedProduct", "FlashWide")
 COMPILE_SECONDS = re.compile(r"^nvcc took ([\d.]+) s of CPU$", re.MULTILINE)
 FUNCTION = re.compile(r"^\s*Function : (\S+)|^\s*\.section\s+\.text\.([^,\s]+)")
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")

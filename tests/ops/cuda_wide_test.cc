@@ -124,6 +124,61 @@ TEST_F(CudaWide, OfAnyShapeAndBlock) {
   }
 }
 
+// Gate and up in one kernel, which rounds what becomes of them for the product behind it: the bits of one operation after the other, and fewer kernels.
+TEST_F(CudaWide, GatedAreThoseOfOneOperationAfterTheOther) {
+  constexpr int kCols = 256, kHidden = 192;
+  ActivationFunction clamped = Activation::kClampedSilu;
+  clamped.parameters[0] = 1.7f, clamped.parameters[1] = 0.5f;
+  struct Layer {
+    Matrix gate, up, down;
+    bool ordered = false;  // the inputs of down, which are rounded anew
+  };
+  std::vector<Layer> layers;
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_0, QuantType::kQ4_K,
+                               QuantType::kQ5_K, QuantType::kQ6_K})
+    layers.push_back(
+        {matrix(type, kHidden, kCols), matrix(type, kHidden, kCols), matrix(QuantType::kQ8_0, 40, kHidden)});
+  for (const bool zeros : {false, true})
+    layers.push_back({grouped(4, 64, zeros, false, kHidden, kCols),
+                      grouped(4, 64, zeros, false, kHidden, kCols), grouped(4, 64, zeros, true, 40, kHidden),
+                      true});
+  auto& device = static_cast<CudaOps&>(*ops_).device();
+  int n_runs = 0;
+  for (const auto& [gate, up, down, ordered] : layers) {
+    for (const int tokens : {128, 256}) {
+      wide().cut({tokens, 1});
+      for (const int n : {65, 300}) {
+        ops_->begin_step(nullptr);
+        const bool biased = tokens == 128;
+        const auto bias = ops_->pack_vector(random_floats(kHidden, 9)).value();
+        const Tensor x = tensor_of(*ops_, random_floats(static_cast<size_t>(n) * kCols, 5), n, kCols);
+        const auto target = [&](const Matrix& m) {
+          return LinearTarget{m.weight.get(), biased && m.rows == kHidden ? bias.get() : nullptr,
+                              ops_->new_tensor(n, m.rows)};
+        };
+        const ActivationFunction f = n_runs++ % 2 == 0 ? ActivationFunction() : clamped;
+        const LinearTarget apart[] = {target(gate), target(up)}, together[] = {target(gate), target(up)};
+        const LinearTarget last[] = {target(down), target(down)};
+        ops_->linear(x, apart);
+        ops_->activate_mul(apart[0].out, apart[1].out, f, apart[0].out);
+        ops_->linear(apart[0].out, {&last[0], 1});
+        const Tensor out = ops_->new_tensor(n, kHidden);
+        const uint64_t before = device.n_launches();
+        ops_->gated_linear({x, {}, x}, together[0], together[1], f, out);
+        ops_->linear(out, {&last[1], 1});
+        EXPECT_EQ(device.n_launches() - before, ordered ? 4u : 3u);
+        EXPECT_EQ(read(*ops_, out).all, read(*ops_, apart[0].out).all) << n << " rows";
+        EXPECT_EQ(read(*ops_, last[1].out).all, read(*ops_, last[0].out).all) << n << " rows";
+        // What has changed meanwhile is rounded again.
+        ops_->gated_linear({x, {}, x}, together[0], together[1], f, out);
+        ops_->scale(out, 2.0f, 0.0f);
+        ops_->linear(out, {&last[1], 1});
+        EXPECT_NE(read(*ops_, last[1].out).all, read(*ops_, last[0].out).all);
+      }
+    }
+  }
+}
+
 // FP16 reaches from 2^-24 to 65,504: each row has a power of two of its own.
 TEST_F(CudaWide, OfHalvesAreForRowsOfAnySize) {
   constexpr int kCols = 200;

@@ -58,7 +58,7 @@ void CudaOps::linear(Tensor x, std::span<const LinearTarget> targets) {
   InputRounding rounding;
   Rows rounded;
   float* token_scales = nullptr;
-  wide_.begin_inputs();
+  wide_.begin_inputs(rows_of(x).data);
   for (const LinearTarget& target : targets) {
     const CudaWeight& weight = cuda_weight(*target.weight);
     PENSTOCK_CHECK(weight.cols() == x.cols && weight.rows() == target.out.cols && target.out.rows == x.rows);

@@ -45,7 +45,6 @@ class CudaOps final : public Ops {
   void fuse(bool on) { layer_.enable(on), attention().fuse_stores(on); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
-  // Products of many rows.
   WideProducts& wide() { return wide_; }
   Device& device() { return *device_; }
 
@@ -134,7 +133,9 @@ class CudaOps final : public Ops {
   void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                     const ActivationFunction& f, Tensor out) override {
     if (layer_.gated_linear(h, gate, up, f, out)) return;
-    Ops::gated_linear({materialize(h), {}, h.values}, gate, up, f, out);
+    const Tensor x = materialize(h);
+    const bool adapts = layer_.adapts(gate) || layer_.adapts(up);
+    if (adapts || !wide_.gated_linear(x, gate, up, f, out)) Ops::gated_linear({x, {}, x}, gate, up, f, out);
   }
   void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) override {
     Ops::add_whole(x, delta, delta_scale, layer_.takes_norms(x) ? nullptr : h);

@@ -40,6 +40,8 @@ class Device {
   int n_multiprocessors() const { return n_multiprocessors_; }
   bool has_wgmma() const { return has_wgmma_; }
   // Bytes of shared memory that a block may ask for, and that all blocks of a multiprocessor have, each of which takes 1 KiB more.
+  // Kernels that were asked for so far.
+  uint64_t n_launches() const { return n_launches_; }
   int most_shared_bytes() const { return most_shared_bytes_; }
   int shared_bytes_of_multiprocessor() const { return shared_bytes_of_multiprocessor_; }
   // For tests, of the emulated device: as other GPUs have it.
@@ -91,6 +93,7 @@ class Device {
   template <class K>
   void launch(const K& kernel, Grid grid) {
     (void)kernel, (void)grid;  // of a build with neither
+    ++n_launches_;
     if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
       if (grid.shared_bytes > most_shared_bytes_) return refuse(grid.shared_bytes, kernel_name<K>());
@@ -124,6 +127,7 @@ class Device {
 
   void* stream_ = nullptr;
   bool can_start_early_ = false, has_wgmma_ = false;
+  uint64_t n_launches_ = 0;
   int n_multiprocessors_ = 1;
   int most_shared_bytes_ = 227 << 10, shared_bytes_of_multiprocessor_ = 228 << 10;  // compute capability 9.0
 

@@ -149,7 +149,7 @@ bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const
            const WeightForm form = weight.on_device().form;
            const bool by_mma = form == WeightForm::kCodes || form == WeightForm::kBF16;
            if (!any_rows_ && x.rows >= WideProducts::least_rows(form)) return false;
-           return by_mma && !weight.rounding().to_int8 && (target.adapters == nullptr || !adapted_);
+           return by_mma && !weight.rounding().to_int8 && !adapts(target);
          });
 }
 

@@ -21,6 +21,8 @@ class LayerProducts {
   // Off: no weights come through shared memory (kernels/weight_stream.h), which gives sums of another order.
   void stream(bool on) { streams_ = on; }
   void begin_step(const Batch& batch);
+  // Whether the step has a sequence with adapters, and the target some.
+  bool adapts(const LinearTarget& target) const { return target.adapters != nullptr && adapted_; }
   // Whether a norm of x is left to those that read it.
   bool takes_norms(Tensor x) const;
   // The parts of a layer that Ops has, but for what linear_add() prepares. False: not done, for it is not for these kernels.

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
+
+#include "ops/cuda/cuda_vector.h"
+#include "ops/cuda/packed_weight.h"
+#include "ops/cuda/tensors.h"
 
 namespace penstock::cuda {
 namespace {
@@ -188,6 +193,59 @@ bool WideProducts::multiply(const Product& product) {
                                        static_cast<size_t>(w.rows) * sizeof(float));
   if (!ready) return device_.give_up(ready.error()), true;
   return with_constant(stream_coding(w), [&]<StreamCoding Of>() { return launch<Of>(product, cut, parts); });
+}
+
+bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up,
+                                const ActivationFunction& f, Tensor out) {
+  const auto weight_of = [](const LinearTarget& target) -> const CudaWeight& {
+    return static_cast<const CudaWeight&>(*target.weight);
+  };
+  const WeightOnDevice &w = weight_of(gate).on_device(), &other = weight_of(up).on_device();
+  const StreamCoding coding = stream_coding(w);
+  const bool one = alike(w, other) && w.unit == other.unit && w.first_level == other.first_level &&
+                   w.input_order == nullptr && other.input_order == nullptr;
+  if (!enabled_ || x.rows < kLeastRounded || !one ||
+      w.rows % WideGatedProduct<128, StreamCoding::kBF16>::kOutputs != 0)
+    return false;
+  if (coding == StreamCoding::kNone || coding == StreamCoding::kF16 || weight_of(gate).rounding().to_int8 ||
+      weight_of(up).rounding().to_int8 || (!device_.has_wgmma() && !device_.emulated()))
+    return false;
+  const Product product = {w, rows_of(x), rows_of(out), device_data(gate.bias), nullptr};
+  Product both = product;  // as cuts go
+  both.w.rows = 2 * w.rows;
+  const Cut cut = cut_for(both);
+  if (cut.splits != 1 || cut.tokens < 128) return false;
+  begin_inputs();
+  const int padded_tokens = parts_of(x.rows, 256) * 256;
+  Status ready = round({.x = product.x,
+                        .input_order = nullptr,
+                        .n_parts = 1,
+                        .padded_cols = w.padded_cols,
+                        .padded_tokens = padded_tokens},
+                       w);
+  if (ready)
+    ready = make_room(gated_, size_t{2} * static_cast<size_t>(padded_tokens) * static_cast<size_t>(w.rows));
+  if (!ready) return device_.give_up(ready.error()), true;
+  bool launched = false;
+  with_constant(coding, [&]<StreamCoding Of>() {
+    const auto with = [&]<int Tokens>() {
+      using K = WideGatedProduct<Tokens, Of>;
+      if (cut.tokens != Tokens || K::kSharedBytes > device_.most_shared_bytes()) return;
+      launched = true;
+      const WideProduct<Tokens, Of, 1> base{product, inputs_.as<std::byte>(), nullptr, padded_tokens, nullptr,
+                                            1};
+      device_.launch(K{base, other, device_data(up.bias), f, gated_.as<std::byte>()},
+                     Grid{parts_of(x.rows, Tokens), w.rows / K::kOutputs, K::kSharedBytes});
+    };
+    if constexpr (Of != StreamCoding::kNone && Of != StreamCoding::kF16)
+      with.template operator()<128>(), with.template operator()<256>();
+    return true;
+  });
+  if (!launched) return false;
+  std::swap(inputs_, gated_);
+  rounded_ = {product.out.data, nullptr, nullptr, false, w.rows, padded_tokens, 1};
+  gated_at_ = device_.n_launches();
+  return true;
 }
 
 int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const {

@@ -4,6 +4,7 @@
 
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/wide_product.h"
+#include "ops/ops.h"
 
 namespace penstock::cuda {
 
@@ -32,10 +33,17 @@ class WideProducts {
   static Cut best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma);
   void cut(Cut as) { forced_ = as; }
 
-  // What was rounded is of no use any more: x is another, or has changed.
-  void begin_inputs() { rounded_ = {}; }
+  // What was rounded is of no use any more: x is another, or has changed. But gated_linear() has rounded its own output, if that is what x is and nobody could
+  // have changed it since.
+  void begin_inputs(const float* x = nullptr) {
+    if (x == nullptr || rounded_.of != x || device_.n_launches() != gated_at_) rounded_ = {};
+  }
   // False: not done, for it is not for these kernels, or they have too little shared memory here.
   bool multiply(const Product& product);
+  // Ops::gated_linear() of weights without adapters, with the bits of products and activation one after the other; out is rounded for the product that reads it next.
+  // False: as above.
+  bool gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up, const ActivationFunction& f,
+                    Tensor out);
 
   // Rows by expert (kernels/moe.h), made of the rows of x; on the device, as RoundToTiles has them.
   struct RowsByExpert {
@@ -53,7 +61,7 @@ class WideProducts {
   void multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first, const RowsByExpert& rows,
                         int rows_of_expert, Rows out);
   // Memory of the device.
-  void give_back() { begin_inputs(), inputs_.reset(), split_sums_.reset(); }
+  void give_back() { begin_inputs(), inputs_.reset(), gated_.reset(), split_sums_.reset(); }
 
  private:
   // Rows of x as products read them.
@@ -75,7 +83,9 @@ class WideProducts {
   bool enabled_;
   Cut forced_;
   Memory inputs_, split_sums_;  // of the product before
+  Memory gated_;                // whose inputs come next
   Rounded rounded_;
+  uint64_t gated_at_ = 0;  // Device::n_launches() behind the last gated product
 };
 
 }  // namespace penstock::cuda

@@ -107,25 +107,26 @@ class LaneTable {
 template <class K, int Tokens, StreamCoding Of, int Parts>
 class StageFiller {
   static constexpr int kRows = K::kThreads / 8;  // of BF16, at once
-  const std::byte *input_, *weight_, *factors_ = nullptr;
+  const std::byte *input_, *weight_ = nullptr, *factors_ = nullptr;
   int64_t part_bytes_;
-  int64_t rows_[4];  // BF16: where the thread's rows begin
+  const std::byte* rows_[4];  // BF16: where the thread's rows begin
 
  public:
-  // From output `first` on.
+  // Outputs from `first` on; of two weights so many of each.
   PENSTOCK_DEVICE StageFiller(const Thread& t, const K& k, int first) {
-    const WeightOnDevice& w = k.w;
+    const WeightOnDevice& w = k.weight_of(t.shuffle(t.warp(), 0));
+    const int warp = K::kWeights == 2 ? t.warp() % 4 : t.warp();
     input_ = k.inputs + static_cast<int64_t>(t.x) * Tokens * kTileRowBytes + t.index * 16;
     part_bytes_ = static_cast<int64_t>(k.padded_tokens) * kTileRowBytes;
     const int last_tile = (w.rows + 15) / 16 - 1;
     if constexpr (K::kFloats) {
-      weight_ = w.data + t.index % 8 * 16;
       for (int i = 0; i < 4; ++i) {  // beyond the last row: any, nobody looks at what becomes of it
-        const int row = first + t.index / 8 + kRows * i;
-        rows_[i] = int64_t{2} * w.padded_cols * (row < last_tile * 16 + 15 ? row : last_tile * 16 + 15);
+        const int row = first + t.index / 8 + kRows * (K::kWeights == 2 ? i % 2 : i);
+        rows_[i] = (K::kWeights == 2 && i >= 2 ? k.weight_of(4) : k.w).data + t.index % 8 * 16 +
+                   int64_t{2} * w.padded_cols * (row < last_tile * 16 + 15 ? row : last_tile * 16 + 15);
       }
     } else {
-      const int tile = first / 16 + t.warp();
+      const int tile = first / 16 + warp;
       weight_ = w.unit_at(tile < last_tile ? tile : last_tile, 0) + t.lane() * 16;
       factors_ = w.factors_of(tile < last_tile ? tile : last_tile, 0) + t.lane() * 16;
     }
@@ -154,8 +155,7 @@ class StageFiller {
     if constexpr (K::kFloats) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        t.copy_ahead(weights + tile_piece(t.index / 8 + kRows * i, t.index % 8),
-                     weight_ + rows_[i] + unit * 128);
+        t.copy_ahead(weights + tile_piece(t.index / 8 + kRows * i, t.index % 8), rows_[i] + unit * 128);
     } else {
       std::byte* const to = weights + t.warp() * K::kTileBytes + t.lane() * 16;
       const int bytes = unit_bytes(w), factor_bytes = factor_bytes_of(w);
@@ -225,24 +225,24 @@ PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const s
 
 // A unit is multiplied while the next ones are on their way. What wgmma reads of a unit is done with at the sync of the second next, of
 // codes in two parts at that of the next: behind that its stage is filled again.
-template <int Tokens, StreamCoding Of, int Parts>
-PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) const {
-#if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
-  if constexpr (Tokens * Parts > 64) return;  // too much shared memory for some: nobody asks for it
-#endif
+template <int Tokens, StreamCoding Of, int Parts, class K>
+PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_output, int begin, int end,
+                                    float (&total)[Tokens / 2]) {
+  constexpr int kStages = K::kStages, kStageBytes = K::kStageBytes, kAhead = K::kAhead,
+                kWeightsAt = K::kWeightsAt, kTileBytes = K::kTileBytes, kSumsAt = K::kSumsAt;
+  constexpr bool kFolds = K::kFolds, kFloats = K::kFloats;
+  const WeightOnDevice& w = k.weight_of(t.shuffle(t.warp(), 0));
   constexpr int kPartBytes = Tokens * kTileRowBytes;
   std::byte* const stages = first_tile(t);
-  std::byte* const levels = stages + kLevelsAt;
-  if constexpr (Of == StreamCoding::kNone) load_levels<kThreads>(t, w, reinterpret_cast<uint16_t*>(levels));
-  const int split = t.y % n_splits, first_output = t.y / n_splits * kOutputs;
-  const int begin = w.n_units() * split / n_splits, end = w.n_units() * (split + 1) / n_splits;
-  const StageFiller<WideProduct, Tokens, Of, Parts> filler(t, *this, first_output);
+  std::byte* const levels = stages + K::kLevelsAt;
+  if constexpr (Of == StreamCoding::kNone)
+    load_levels<K::kThreads>(t, w, reinterpret_cast<uint16_t*>(levels));
+  const StageFiller<K, Tokens, Of, Parts> filler(t, k, first_output);
   const auto bring = [&](int unit) {
-    if (unit < end) filler.bring(t, *this, unit, stages + unit % kStages * kStageBytes);
+    if (unit < end) filler.bring(t, k, unit, stages + unit % kStages * kStageBytes);
     t.end_copies();
   };
   for (int unit = begin; unit < begin + kAhead; ++unit) bring(unit);
-  float total[Tokens / 2];
   if constexpr (kFolds)
     for (float& sum : total) sum = 0.0f;
   uint32_t a[4][4];
@@ -297,6 +297,17 @@ PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) c
     }
   }
   wait_for_wgmma<0>();
+}
+
+template <int Tokens, StreamCoding Of, int Parts>
+PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) const {
+#if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
+  if constexpr (Tokens * Parts > 64) return;  // too much shared memory for some: nobody asks for it
+#endif
+  const int split = t.y % n_splits, first_output = t.y / n_splits * kOutputs;
+  float total[Tokens / 2];
+  multiply_units<Tokens, Of, Parts>(t, *this, first_output, w.n_units() * split / n_splits,
+                                    w.n_units() * (split + 1) / n_splits, total);
   const int first_token = t.x * Tokens + 2 * (t.lane() % 4), n_left = x.rows - first_token;
   const bool whole = split_sums == nullptr;
   const int64_t stride = whole ? out.stride : w.rows;

@@ -37,7 +37,7 @@ struct RoundToHalfTiles {
 // run side by side. Of: what stream_coding() says of w; kNone: any codes.
 template <int Tokens, StreamCoding Of, int Parts>
 struct WideProduct : Product {
-  static constexpr int kThreads = 256, kTokens = Tokens, kOutputs = 128;
+  static constexpr int kThreads = 256, kTokens = Tokens, kOutputs = 128, kWeights = 1;
   static constexpr bool kFloats = Of == StreamCoding::kBF16 || Of == StreamCoding::kF16;
   static constexpr bool kFolds = Parts == 2 && !kFloats && Of != StreamCoding::kNone;
   // Units on their way while one is multiplied; and one that wgmma may still read, but where it is waited for.
@@ -62,6 +62,20 @@ struct WideProduct : Product {
   // Inputs may be split into parts, multiplied by blocks of their own: [n_splits][x.rows][w.rows], what they give, for JoinSplits. Null: they are not.
   float* split_sums;
   int n_splits;
+  PENSTOCK_DEVICE const WeightOnDevice& weight_of(int) const { return w; }  // of a warp
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+// out = f(the product with w) * that with up, both with their biases, of two weights that are alike, whose outputs are a multiple of 64; and the same rounded as RoundToTiles
+// would, for the product that reads it. Half of the warps have w, half have up. Inputs are of one part. Grid::x as above, Grid::y = parts of kOutputs outputs.
+template <int Tokens, StreamCoding Of>
+struct WideGatedProduct : WideProduct<Tokens, Of, 1> {
+  static constexpr int kOutputs = 64, kWeights = 2;  // of each
+  WeightOnDevice up;
+  const float* up_bias;
+  ActivationFunction f;
+  std::byte* tiles;  // [w.rows / 64][padded_tokens] rows of a tile
+  PENSTOCK_DEVICE const WeightOnDevice& weight_of(int warp) const { return warp < 4 ? this->w : up; }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
