@@ -33,6 +33,7 @@ PENSTOCK_BODY void WideGatedProduct<Tokens, Of>::operator()(const Thread& t) con
   const int row = t.warp() % 4 * 16 + t.lane() / 4, place = 2 * (t.lane() % 4) + (second ? Tokens / 2 : 0);
   const int n_left = base.x.rows - t.x * Tokens;
   std::byte* const tile = shared + kTileAt;
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int output = first_output + row + 8 * half;
     const float add = base.bias != nullptr ? base.bias[output] : 0.0f;
