@@ -125,6 +125,29 @@ struct Avx512 {
     return OneChain ? a : _mm512_add_epi32(a, b);
   }
 
+  // dot() of 32 columns; the last `Shuffled` (4 at most) fours of activations get into all lanes by a shuffle of one load: by
+  // a load for each, loads are what is waited for. For processors that shuffle beside their products (Zen 5).
+  static constexpr bool kShuffles = true;
+  template <int Bias, int Shuffled>
+  [[gnu::always_inline]] static Ints shuffled_dot(const Bytes* w, const int8_t* x,
+                                                  const int32_t& negative_sum) {
+    const Ints last = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 16)));
+    Ints sums[2] = {start<Bias, 0>(negative_sum), _mm512_setzero_si512()};
+    const auto add = [&]<int J>() __attribute__((always_inline)) {
+      Ints four;
+      if constexpr (J < 8 - Shuffled) {
+        four = splat_int(x + 4 * J);
+      } else {
+        four = _mm512_shuffle_epi32(last, static_cast<_MM_PERM_ENUM>((J - 4) * 0x55));
+      }
+      sums[J % 2] = _mm512_dpbusd_epi32(sums[J % 2], w[J], four);
+    };
+    [&]<int... J>(std::integer_sequence<int, J...>) __attribute__((always_inline)) {
+      (add.template operator()<J>(), ...);
+    }(std::make_integer_sequence<int, 8>());
+    return _mm512_add_epi32(sums[0], sums[1]);
+  }
+
   static constexpr int kBlockRows = 4;
   static constexpr int kBlockPanels = 2;
   [[gnu::always_inline]] static void store_bytes(uint8_t* p, Bytes a) { _mm512_store_si512(p, a); }

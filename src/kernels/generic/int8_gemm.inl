@@ -10,12 +10,15 @@
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
 //   add_products() of int8_blocks.inl, for int8_columns.inl. Where kFetchesNextStep, one and two rows fetch codes of 8 bits a
-//   step ahead, not two units. Where kReadsOneStream, matrices that want it are read as one stream by few rows.
+//   step ahead, not two units. Where kReadsOneStream, matrices that want it are read as one stream by few rows, with
+//   shuffled_dot() where kShuffles.
 
 // How many bytes ahead of what is multiplied a product fetches, none where 0, and into which cache: 2 is the second, 3 the first.
 struct Fetch {
   int ahead, cache;
-  constexpr Fetch(int ahead, int cache = 2) : ahead(ahead), cache(cache) {}
+  bool one_stream;  // on a processor that reads it fastest
+  constexpr Fetch(int ahead, int cache = 2, bool one_stream = false)
+      : ahead(ahead), cache(cache), one_stream(one_stream) {}
 };
 
 template <class S, class Q>
@@ -228,6 +231,18 @@ struct Int8Panel {
     }
   }
 
+  // Sums of 4 N columns, of one of M rows.
+  template <int N, int M, Fetch F>
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+    constexpr bool kFew = N == 8 && M >= (Q::kBits == 8 ? 3 : 2) && M < 8;  // measured: docs/kernels.md
+    if constexpr (kFew && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
+      return S::template shuffled_dot < L::kBias,
+             Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
+    } else {
+      return S::template dot<L::kBias, L::kMaxCode, N, (M >= 8)>(w, x, negative_sum);
+    }
+  }
+
   // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
   // step.
   template <int M, Fetch F>
@@ -253,9 +268,8 @@ struct Int8Panel {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
         const Floats xs = S::splat(g.scale);
-        const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w, xm, g.negative_sums[0]);
-        const auto d1 =
-            S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w + 4, xm + 16, g.negative_sums[1]);
+        const Ints d0 = dot<4, M, F>(w, xm, g.negative_sums[0]);
+        const Ints d1 = dot<4, M, F>(w + 4, xm + 16, g.negative_sums[1]);
         acc[m] = S::fma(S::to_float(d0), S::mul(s0, xs), acc[m]);
         acc[m] = S::fma(S::to_float(d1), S::mul(s1, xs), acc[m]);
         if constexpr (Q::kHasOffset) {
@@ -272,7 +286,7 @@ struct Int8Panel {
       for (int m = 0; m < M; ++m) {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
-        const auto d = S::template dot<L::kBias, L::kMaxCode, 8, (M >= 8)>(w, xm, g.negative_sum);
+        const Ints d = dot<8, M, F>(w, xm, g.negative_sum);
         const Floats xs = S::splat(g.scale);
         acc[m] = S::fma(S::to_float(d), L::kWholeRow ? xs : S::mul(s, xs), acc[m]);
         if constexpr (Q::kHasOffset) acc[m] = S::fma(o, S::splat(g.scaled_sum), acc[m]);
@@ -295,9 +309,7 @@ struct Int8Panel {
     load_codes(unit, step, lane, table, w);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
-      const auto d =
-          S::template dot<L::kBias, L::kMaxCode, 8, (M >= 8)>(w, x + m * 32, groups[m].negative_sum);
-      acc[m] = S::add_int(acc[m], d);
+      acc[m] = S::add_int(acc[m], dot<8, M, F>(w, x + m * 32, groups[m].negative_sum));
     }
   }
 
@@ -373,7 +385,9 @@ struct Int8Panel {
     if constexpr (Q::kBits == 8 && M <= 2 && requires { S::kFetchesNextStep; }) return L::kStepBytes;
     return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
   }();
-  static constexpr Fetch kOneStream = {Q::kBits == 8 ? 6784 : 9216, 3};  // measured: docs/kernels.md
+  template <int M>
+  static constexpr Fetch kOneStream = {Q::kBits == 8 && M <= 4 ? 6784 : 9216, 3,
+                                       true};  // measured: docs/kernels.md
 
   // One block of R rows, P panels at once; or one after the other and fetched further ahead, where memory wants that.
   template <bool Whole, int R, int P>
@@ -381,7 +395,7 @@ struct Int8Panel {
                       const GemmOutput& out) {
     if constexpr (requires { S::kReadsOneStream; }) {
       if (w.one_stream) {
-        for (int p = begin; p < end; ++p) block<Whole, R, 1, kOneStream>(w, x, 0, n_rows, p, 0, p, out);
+        for (int p = begin; p < end; ++p) block<Whole, R, 1, kOneStream<R>>(w, x, 0, n_rows, p, 0, p, out);
         return;
       }
     }
@@ -478,7 +492,9 @@ struct Int8Panel {
     switch (x.block_rows) {
       case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
       case 2: return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 4: return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
+      case 4:
+        if (n_rows == 3) return streams<Whole, 3, kFewer>(w, x, n_rows, begin, end, out);
+        return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
       case 6: return some<Whole, 6>(w, x, n_rows, begin, end, out);
       case 8: return some<Whole, 8>(w, x, n_rows, begin, end, out);
       default:
