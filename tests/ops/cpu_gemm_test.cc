@@ -331,48 +331,50 @@ TEST_P(GemmTest, TilesMatch) {
   }
 }
 
-// Kernels take long rows in slices of columns, whose sums wait in the output.
+// Kernels take long rows in slices of columns, whose sums wait, and many rows a few hundred at a time.
 TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
   const bool tested = type() == QuantType::kQ4_0 || type() == QuantType::kQ4_K ||
                       type() == QuantType::kQ6_K || type() == QuantType::kQ8_0 || type() == QuantType::kBF16;
   if (!tested || table().name == std::string("scalar")) return;
-  constexpr int kCols = 4608, kMost = 21;
+  constexpr int kCols = 4608;
   const Matrix w = random_matrix(type(), 37, kCols, 8);
   const PackedMatrix packed = pack(w);
   const PanelMatrix& panels = packed.panels();
   const int index = static_cast<int>(panels.type), stride = w.rows + 3;
-  const auto x = random_floats(static_cast<size_t>(kMost) * kCols, 9), bias = random_floats(w.rows, 10);
-  std::vector<float> y(static_cast<size_t>(kMost) * stride, -77.0f);
-  const GemmOutput out{y.data(), stride, bias.data()};
-  const auto int8 = table().gemm->int8[index];
-  const bool tiles = int8 == nullptr && table().tiles != nullptr && table().tiles->bf16[index] != nullptr;
-  if (int8 != nullptr) {
-    int8(panels, quantize(*table().gemm, x, kMost, kCols).view(), kMost, 0, panels.n_panels(), out);
-  } else if (tiles) {
-    Aligned<uint8_t> buffer(table().tiles->bf16_tile_bytes(kMost, kCols)),
-        scratch(table().tiles->scratch_bytes);
-    table().tiles->pack_bf16({x.data(), kCols}, kMost, 0, kMost, kCols, kCols, buffer.data());
-    table().tiles->bf16[index](panels, buffer.data(), kMost, 0, panels.n_panels(), out, scratch.data());
-  } else {
-    return;
-  }
-  for (int m = 0; m < kMost; ++m) {
-    const std::vector<float> row(x.begin() + static_cast<ptrdiff_t>(m) * kCols,
-                                 x.begin() + static_cast<ptrdiff_t>(m + 1) * kCols);
-    std::vector<float> alone(w.rows);
+  for (const int n_rows : {21, 301}) {
+    const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 9), bias = random_floats(w.rows, 10);
+    std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
+    const GemmOutput out{y.data(), stride, bias.data()};
+    const auto int8 = table().gemm->int8[index];
+    const bool tiles = int8 == nullptr && table().tiles != nullptr && table().tiles->bf16[index] != nullptr;
     if (int8 != nullptr) {
-      int8(panels, quantize(*table().gemm, row, 1, kCols).view(), 1, 0, panels.n_panels(),
-           {alone.data(), w.rows, bias.data()});
+      int8(panels, quantize(*table().gemm, x, n_rows, kCols).view(), n_rows, 0, panels.n_panels(), out);
+    } else if (tiles) {
+      Aligned<uint8_t> buffer(table().tiles->bf16_tile_bytes(n_rows, kCols)),
+          scratch(table().tiles->scratch_bytes);
+      table().tiles->pack_bf16({x.data(), kCols}, n_rows, 0, n_rows, kCols, kCols, buffer.data());
+      table().tiles->bf16[index](panels, buffer.data(), n_rows, 0, panels.n_panels(), out, scratch.data());
+    } else {
+      return;
     }
-    for (int n = 0; n < stride; ++n) {
-      const float got = y[static_cast<size_t>(m) * stride + n];
-      if (n >= w.rows) {
-        ASSERT_EQ(got, -77.0f);
-      } else if (int8 != nullptr) {
-        ASSERT_EQ(got, alone[n]) << m << " " << n;
-      } else {
-        const auto [sum, size] = dot(w, n, [&](int k) { return row[k]; });
-        ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6) << m << " " << n;
+    for (int m = 0; m < n_rows; ++m) {
+      const std::vector<float> row(x.begin() + static_cast<ptrdiff_t>(m) * kCols,
+                                   x.begin() + static_cast<ptrdiff_t>(m + 1) * kCols);
+      std::vector<float> alone(w.rows);
+      if (int8 != nullptr) {
+        int8(panels, quantize(*table().gemm, row, 1, kCols).view(), 1, 0, panels.n_panels(),
+             {alone.data(), w.rows, bias.data()});
+      }
+      for (int n = 0; n < stride; ++n) {
+        const float got = y[static_cast<size_t>(m) * stride + n];
+        if (n >= w.rows) {
+          ASSERT_EQ(got, -77.0f);
+        } else if (int8 != nullptr) {
+          ASSERT_EQ(got, alone[n]) << m << " " << n;
+        } else {
+          const auto [sum, size] = dot(w, n, [&](int k) { return row[k]; });
+          ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6) << m << " " << n;
+        }
       }
     }
   }

@@ -150,6 +150,7 @@ struct Avx512 {
 
   static constexpr int kBlockRows = 4;
   static constexpr int kBlockPanels = 2;
+  static constexpr int kStepsAhead = 4;
   [[gnu::always_inline]] static void store_bytes(uint8_t* p, Bytes a) { _mm512_store_si512(p, a); }
   template <int Bias, int MaxCode>
   [[gnu::always_inline]] static Ints start(const int32_t& negative_sum) {
@@ -157,8 +158,14 @@ struct Avx512 {
     return _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
   }
   template <int MaxCode, int J, int N>
-  [[gnu::always_inline]] static void add_products(Ints& sum, Ints&, Bytes w, Ints x) {
-    sum = _mm512_dpbusd_epi32(sum, w, x);
+  [[gnu::always_inline]] static void add_products(Ints& sum, Ints& pairs, Bytes w, Ints x) {
+    // Two chains: eight alone are as many as latency and units allow, and any product that comes late is lost.
+    if constexpr (J % 2 == 1) {
+      pairs = _mm512_dpbusd_epi32(J == 1 ? _mm512_setzero_si512() : pairs, w, x);
+    } else {
+      sum = _mm512_dpbusd_epi32(sum, w, x);
+    }
+    if constexpr (J == N - 1) sum = _mm512_add_epi32(sum, pairs);
   }
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }

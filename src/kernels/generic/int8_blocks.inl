@@ -1,10 +1,12 @@
 // Products of many rows with integer-coded panels, written once over Simd. Included by int8_gemm.inl; used where S has
 //   kBlockRows, kBlockPanels (rows and panels multiplied together), store_bytes(uint8_t*, Bytes), start<Bias, MaxCode>(
 //   negative_sum), the sum that dot() starts from, and add_products<MaxCode, J, N>(sum, pairs, w, x), which adds product
-//   J of N of codes w and four activations in every dword of x; pairs holds what is not yet in the sum until the last.
+//   J of N of codes w and four activations in every dword of x; pairs holds what is not yet in the sum until the last. Where
+//   kStepsAhead, activations of a block are fetched into the first cache so many steps ahead.
 //
 // A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches, and multiplied with
-// all rows; meanwhile what is unpacked next is fetched. Every output is the same sum, bit for bit, as of few rows.
+// many rows; meanwhile what is unpacked next is fetched. Sums wait for the next slice beside it where all slices of a panel
+// follow each other, else in the output. Every output is the same sum, bit for bit, as of few rows.
 
 template <class S, class Q>
 struct Int8Blocks {
@@ -18,6 +20,9 @@ struct Int8Blocks {
   // With AVX-512 what 32 steps of two panels take (32 KB of codes) is read for every four rows from the first cache; 64 steps came from the second.
   static constexpr int kSliceSteps = S::kLanes == 16 ? 32 : 64;
   static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
+  static constexpr bool kKeepsSums = !requires { S::kCachedRows; };
+  static constexpr int kMostRows =
+      256;  // together; what they and their sums take in a slice fits the second-level cache
   static constexpr bool kUnpacks = Q::kBits != 8 || Q::kIsCodebook;
   static_assert(kSliceSteps % L::kSteps == 0);
 
@@ -25,6 +30,7 @@ struct Int8Blocks {
     alignas(64) uint8_t codes[kUnpacks ? kSliceSteps : 1][kPanels][8][64];
     alignas(64) float scales[L::kWholeRow ? 1 : kSliceSteps][kGroups][kPanels][kPanelRows];
     alignas(64) float offsets[Q::kHasOffset ? kSliceSteps : 1][kGroups][kPanels][kPanelRows];
+    alignas(64) float sums[kKeepsSums ? kMostRows : 1][kPanels][kPanelRows];
   };
 
   const PanelMatrix& w;
@@ -152,25 +158,41 @@ struct Int8Blocks {
     return v / kParts >= n_panels || n < 0 ? 0 : n;
   }
 
-  // The slice times kRows rows from `row` on; n of them exist. Fetches up to n_lines of either part of what is ahead.
-  void block(const Slice& slice, int row, int n, int n_lines) {
+  // The slice times kRows rows from `row` on, which is the at-th of those together; n of them exist. Fetches up to n_lines of
+  // either part of what is ahead.
+  void block(Slice& slice, int row, int at, int n, int n_lines) {
     Floats acc[kRows][kVectors];
+    int valid[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) valid[v] = n_valid(v);
+#pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         acc[m][v] = S::zero();
-        if (first_step > 0 && m < n && n_valid(v) > 0)
-          acc[m][v] = S::load_f32(output(row + m, v), n_valid(v));
+        if (first_step == 0) continue;
+        if constexpr (kKeepsSums) {
+          acc[m][v] = load(slice.sums[at + m][0] + v * S::kLanes);
+        } else if (m < n && valid[v] > 0) {
+          acc[m][v] = S::load_f32(output(row + m, v), valid[v]);
+        }
       }
     }
     const int together = x.block_rows;
-    const ptrdiff_t at =
+    const ptrdiff_t first =
         (static_cast<ptrdiff_t>(row / together) * x.n_steps + first_step) * together + row % together;
-    const int8_t* values = x.values + at * 32;
-    const ActivationGroup* groups = x.groups + at;
+    const int8_t* values = x.values + first * 32;
+    const ActivationGroup* groups = x.groups + first;
     for (int s = 0; s < n_steps; ++s, values += 32 * together, groups += together) {
       for (int i = 0; i < 2; ++i) {
         for (int l = 0; l < n_lines && ahead[i] < ahead_end[i]; ++l, ahead[i] += 64)
           __builtin_prefetch(ahead[i], 0, 2);
+      }
+      if constexpr (requires { S::kStepsAhead; }) {
+        for (int m = 0; m < kRows; m += 2) {  // activations
+          __builtin_prefetch(values + 32 * (S::kStepsAhead * together + m));
+          __builtin_prefetch(groups + S::kStepsAhead * together + m);
+        }
       }
       add_group<0>(slice, s, values, groups, acc);
       if constexpr (kGroups == 2) add_group<1>(slice, s, values, groups, acc);
@@ -179,13 +201,18 @@ struct Int8Blocks {
         if constexpr (kGroups == 2) add_offsets<1>(slice, s, groups, acc);
       }
     }
-    for (int m = 0; m < n; ++m) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        if (n_valid(v) == 0) continue;
-        if (is_last) {
-          store_output<S>(w, index[v / kParts], v % kParts * S::kLanes, acc[m][v], row + m, out);
-        } else {
-          S::store(output(row + m, v), acc[m][v], n_valid(v));
+        if (kKeepsSums && !is_last) {
+          S::store(slice.sums[at + m][0] + v * S::kLanes, acc[m][v], S::kLanes);
+        } else if (m < n && valid[v] > 0) {
+          if (is_last) {
+            store_output<S>(w, index[v / kParts], v % kParts * S::kLanes, acc[m][v], row + m, out);
+          } else {
+            S::store(output(row + m, v), acc[m][v], valid[v]);
+          }
         }
       }
     }
@@ -220,7 +247,7 @@ struct Int8Blocks {
     const Bytes table = Panel::table(w);
     for (int s = 0; s < n_steps; ++s) unpack(s, table, slice);
     for (int row = first; row < last; row += kRows)
-      block(slice, row, last - row < kRows ? last - row : kRows, per_step);
+      block(slice, row, row - first, last - row < kRows ? last - row : kRows, per_step);
   }
 
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
@@ -242,11 +269,16 @@ struct Int8Blocks {
         }
       }
     } else {
-      for (int panel = begin; panel < end; panel += kPanels) {
-        for (int step = 0; step < all; step += kSliceSteps) {
-          const bool is_end = step + kSliceSteps >= all;
-          product.multiply(slice, panel, end, step, is_end ? panel + kPanels : panel,
-                           is_end ? 0 : step + kSliceSteps, 0, n_rows);
+      const int n_chunks = (n_rows + kMostRows - 1) / kMostRows;
+      const int chunk = ((n_rows + n_chunks - 1) / n_chunks + kRows - 1) / kRows * kRows;
+      for (int first = 0; first < n_rows; first += chunk) {
+        const int last = first + chunk < n_rows ? first + chunk : n_rows;
+        for (int panel = begin; panel < end; panel += kPanels) {
+          for (int step = 0; step < all; step += kSliceSteps) {
+            const bool is_end = step + kSliceSteps >= all;
+            product.multiply(slice, panel, end, step, is_end ? panel + kPanels : panel,
+                             is_end ? 0 : step + kSliceSteps, first, last);
+          }
         }
       }
     }
