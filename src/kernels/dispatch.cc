@@ -26,6 +26,10 @@ struct Row {
   bool runs_here;
 };
 
+const KernelTable& best_of(std::span<const KernelTable> tables) {
+  return *std::find_if(tables.rbegin(), tables.rend(), [](const KernelTable& t) { return !t.emulated; });
+}
+
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
@@ -64,10 +68,17 @@ std::vector<KernelTable> make_tables() {
         .tiles = &kAvx512Bf16TileKernels,
         .probes = &kAvx512Bf16ProbeKernels},
        cpu.avx512_bf16},
+#ifdef PENSTOCK_AMX_EMULATION
+      {{.name = "amx_emulated",
+        .attention = &amx_emulated::kAttentionKernels,
+        .tiles = &amx_emulated::kTileKernels,
+        .emulated = true},
+       cpu.avx512_bf16},
+#endif
       {{.name = "amx",
-        .attention = &kAmxAttentionKernels,
-        .tiles = &kAmxTileKernels,
-        .probes = &kAmxProbeKernels},
+        .attention = &amx::kAttentionKernels,
+        .tiles = &amx::kTileKernels,
+        .probes = &amx::kProbeKernels},
        cpu.amx},
 #elif defined(__aarch64__)
       {{.name = "neon",
@@ -89,7 +100,7 @@ std::vector<KernelTable> make_tables() {
     if (!row.runs_here) continue;
     KernelTable table = row.table;
     if (!tables.empty()) {
-      const KernelTable& lower = tables.back();
+      const KernelTable& lower = best_of(tables);
       if (table.vector == nullptr) table.extends = &lower;
       if (table.gemm == nullptr) table.gemm = lower.gemm;
       if (table.vector == nullptr) table.vector = lower.vector;
@@ -116,7 +127,7 @@ Result<const KernelTable*> select_kernels(std::string_view name) {
   if (name.empty()) {
     if (const char* forced = std::getenv("PENSTOCK_ISA"); forced != nullptr) name = forced;
   }
-  if (name.empty() || name == "auto") return &tables.back();
+  if (name.empty() || name == "auto") return &best_of(tables);
   std::string names;
   for (const KernelTable& table : tables) {
     if (name == table.name) return &table;

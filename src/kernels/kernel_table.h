@@ -28,13 +28,15 @@ struct KernelTable {
   const ProbeKernels* probes = nullptr;
   // The table that this one only adds to: it has no vector kernels of its own. Null for one that stands alone.
   const KernelTable* extends = nullptr;
+  bool emulated =
+      false;  // instructions that the processor need not have, in software: for tests, used where it is named
 };
 
-// The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an
-// instruction set does not have is that of the next lower one.
+// The tables this machine can run, slowest first but for emulated ones; the first one (scalar) always exists. A sub-table that
+// an instruction set does not have is that of the next lower one that is not emulated.
 std::span<const KernelTable> available_kernels();
 
-// name "": the value of PENSTOCK_ISA if set, else the best table here. Error: kInvalidArgument, with the
+// name "": the value of PENSTOCK_ISA if set, else the best table here that is not emulated. Error: kInvalidArgument, with the
 // available names.
 Result<const KernelTable*> select_kernels(std::string_view name = {});
 

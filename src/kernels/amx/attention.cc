@@ -34,7 +34,7 @@ void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
 
 }  // namespace
 
-constinit const AttentionKernels kAmxAttentionKernels = {
+constinit const AttentionKernels tiles_here::kAttentionKernels = {
     {attend<KvFormat::kF32>, attend_tiles<KvFormat::kF16>, attend_tiles<KvFormat::kBF16>,
      attend_tiles<KvFormat::kI8>},
     merge_states,

@@ -67,7 +67,7 @@ struct RowPasses {
     config.set(5, 16, 64);
     config.set(6, 2 * rows, kWeightBytes);
     config.set(7, kWeightBytes / 4, 64);
-    asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory");
+    tile_configure(config);
   }
 
   // Row i of a pass of R rows, times `scale`.
@@ -380,7 +380,7 @@ void attend_row_passes(const AttentionTile& tile, const AttentionState& state) {
     for (int h = 0; h < tile.n_heads; ++h)
       RowPasses<K>(tile, state, h).attend_chunk(chunk_of_head(tile, chunk, h));
   }
-  asm volatile("tilerelease" ::: "memory");
+  tile_release();
   for (int h = 0; h < tile.n_heads; ++h) {
     for (int r = 0; r < tile.n_rows; ++r) state.max[h * tile.head_rows + r] *= kRowLn2;
   }

@@ -848,6 +848,6 @@ consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
 
 }  // namespace
 
-constinit const TileKernels kAmxTileKernels = make_tile_kernels(static_cast<panel::All*>(nullptr));
+constinit const TileKernels tiles_here::kTileKernels = make_tile_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

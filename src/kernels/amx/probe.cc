@@ -46,6 +46,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-constinit const ProbeKernels kAmxProbeKernels = {{}, kUnits};
+constinit const ProbeKernels tiles_here::kProbeKernels = {{}, kUnits};
 
 }  // namespace penstock

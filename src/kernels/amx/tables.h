@@ -1,9 +1,28 @@
+// The files of this folder are compiled for the processor's tiles and, where tests want it, once more for those of
+// emulation/.
 #pragma once
 
 namespace penstock {
 
-extern const struct TileKernels kAmxTileKernels;
-extern const struct AttentionKernels kAmxAttentionKernels;
-extern const struct ProbeKernels kAmxProbeKernels;
+struct AttentionKernels;
+struct ProbeKernels;
+struct TileKernels;
+
+namespace amx {
+extern const TileKernels kTileKernels;
+extern const AttentionKernels kAttentionKernels;
+extern const ProbeKernels kProbeKernels;
+}  // namespace amx
+
+namespace amx_emulated {
+extern const TileKernels kTileKernels;
+extern const AttentionKernels kAttentionKernels;
+}  // namespace amx_emulated
+
+#ifdef PENSTOCK_EMULATED_TILES
+namespace tiles_here = amx_emulated;
+#else
+namespace tiles_here = amx;
+#endif
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // The tile instructions. Include inside an anonymous namespace, after <cstdint>.
 //
-// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile load reads.
+// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile load reads. Where
+// emulation/tile_file.h was included, the same functions in software.
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0;
@@ -14,15 +15,43 @@ struct alignas(64) TileConfig {
   }
 };
 
-// Configures the tiles of the calling thread for its lifetime.
-class TileScope {
- public:
-  explicit TileScope(const TileConfig& config) { asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory"); }
-  ~TileScope() { asm volatile("tilerelease" ::: "memory"); }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
-
+#ifdef PENSTOCK_EMULATED_TILES
+inline void tile_configure(const TileConfig& config) { tile_file::configure(&config); }
+inline void tile_release() { tile_file::release(); }
+template <int Tile>
+inline void tile_zero() {
+  tile_file::zero(Tile);
+}
+template <int Tile>
+inline void tile_load(const void* p, ptrdiff_t stride) {
+  tile_file::load(Tile, p, stride);
+}
+template <int Tile>
+inline void tile_load_once(const void* p, ptrdiff_t stride) {
+  tile_file::load(Tile, p, stride);
+}
+template <int Tile>
+inline void tile_store(void* p, ptrdiff_t stride) {
+  tile_file::store(Tile, p, stride);
+}
+template <int C, int A, int B>
+inline void tile_dot_bf16() {
+  tile_file::dot_bf16(C, A, B);
+}
+template <int C, int A, int B>
+inline void tile_dot_int8() {
+  tile_file::dot_signed_unsigned(C, A, B);
+}
+template <int C, int A, int B>
+inline void tile_dot_signed() {
+  tile_file::dot_signed(C, A, B);
+}
+#else
+// Gives the calling thread these tiles, all zero.
+[[gnu::always_inline]] inline void tile_configure(const TileConfig& config) {
+  asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory");
+}
+[[gnu::always_inline]] inline void tile_release() { asm volatile("tilerelease" ::: "memory"); }
 template <int Tile>
 [[gnu::always_inline]] inline void tile_zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(Tile) : "memory");
@@ -55,3 +84,13 @@ template <int C, int A, int B>
 [[gnu::always_inline]] inline void tile_dot_signed() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B) : "memory");
 }
+#endif
+
+// Configures the tiles of the calling thread for its lifetime.
+class TileScope {
+ public:
+  explicit TileScope(const TileConfig& config) { tile_configure(config); }
+  ~TileScope() { tile_release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
