@@ -17,12 +17,13 @@ struct Int8Blocks {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes, kPanels = S::kBlockPanels, kRows = S::kBlockRows;
   static constexpr int kVectors = kPanels * kParts;  // of weights' rows
-  // With AVX-512 what 32 steps of two panels take (32 KB of codes) is read for every four rows from the first cache; 64 steps came from the second.
-  static constexpr int kSliceSteps = S::kLanes == 16 ? 32 : 64;
+  // With AVX-512 what 24 steps of two panels take (24 KB of codes) is read for every four rows from the first cache, beside
+  // scales, activations and theirs.
+  static constexpr int kSliceSteps = S::kLanes == 16 ? 24 : 64;
   static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
   static constexpr bool kKeepsSums = !requires { S::kCachedRows; };
-  static constexpr int kMostRows =
-      256;  // together; what they and their sums take in a slice fits the second-level cache
+  // Rows together: what they and their sums take in a slice fits the second-level cache.
+  static constexpr int kMostRows = 256;
   static constexpr bool kUnpacks = Q::kBits != 8 || Q::kIsCodebook;
   static_assert(kSliceSteps % L::kSteps == 0);
 

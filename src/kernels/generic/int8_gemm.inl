@@ -462,7 +462,7 @@ struct Int8Panel {
   // Of 9 rows and more where registers hold the sums of 16. Points of a grid take too long to look them up twice.
   static void many_rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                         const GemmOutput& out) {
-    constexpr int kMostByPanel = Q::kBits == 4 && !Q::kIsCodebook ? 128 : 48;
+    constexpr int kMostByPanel = 48;
     if constexpr (Int8Blocks<S, Q>::kUnpacks) {
       if (n_rows <= 12) return streams<false, 12, 1>(w, x, n_rows, begin, end, out);
       if (n_rows <= 16) return streams<false, 16, 1>(w, x, n_rows, begin, end, out);
