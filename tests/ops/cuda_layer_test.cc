@@ -107,6 +107,23 @@ TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
   }
 }
 
+// Of two codings that files mix there is a kernel; others are launched one after the other, or not at all.
+TEST_F(CudaLayer, WeightsOfSeveralCodingsGiveTheBitsOfTheirOperations) {
+  using enum QuantType;
+  be_batch_invariant();
+  load(kQ4_K);
+  targets_.clear();
+  for (const QuantType type : {kQ4_K, kQ6_K, kQ5_K, kQ8_0, kQ4_K, kQ6_K, kQ5_K, kBF16})
+    targets_.push_back(weight(type, targets_.size() % 2 == 0 ? 256 : 40, kDim));
+  for (const bool gated_alike : {true, false}) {
+    if (!gated_alike) up_ = weight(kQ6_K, kWidth, kDim);
+    for (const int n : {1, 3, 8}) {
+      const std::vector<float> expected = parts(n, Normed::kRms, Activation::kSilu, false);
+      EXPECT_EQ(parts(n, Normed::kRms, Activation::kSilu, true), expected) << n << " rows";
+    }
+  }
+}
+
 // As other GPUs have it: blocks take fewer rows then.
 TEST_F(CudaLayer, LessSharedMemoryGivesTheSameBits) {
   be_batch_invariant();

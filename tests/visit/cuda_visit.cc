@@ -593,7 +593,12 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   for (const Way& way : kWays) {
     ops.graphs().enable(way.records), ops.graphs().start_early(way.early);
     ops.attention().fuse_stores(way.stores);  // and forgets what is recorded
-    if (texts.empty()) row["prefill_tokens_per_s"] = depth / decoding.prefill();
+    if (texts.empty()) {
+      row["prefill_tokens_per_s"] = depth / decoding.prefill();
+      ops.wide().gate(true);
+      row["prefill_with_gates_tokens_per_s"] = depth / decoding.prefill();
+      ops.wide().gate(false);
+    }
     decoding.restart();
     for (int i = 0; i < n_warm; ++i) decoding.step(way.ahead);
     const auto start = std::chrono::steady_clock::now();

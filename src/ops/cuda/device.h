@@ -40,10 +40,10 @@ class Device {
   int n_multiprocessors() const { return n_multiprocessors_; }
   bool has_wgmma() const { return has_wgmma_; }
   // Bytes of shared memory that a block may ask for, and that all blocks of a multiprocessor have, each of which takes 1 KiB more.
-  // Kernels that were asked for so far.
-  uint64_t n_launches() const { return n_launches_; }
   int most_shared_bytes() const { return most_shared_bytes_; }
   int shared_bytes_of_multiprocessor() const { return shared_bytes_of_multiprocessor_; }
+  // Kernels that were asked for so far.
+  uint64_t n_launches() const { return n_launches_; }
   // For tests, of the emulated device: as other GPUs have it.
   void limit_shared_bytes(int of_block) { most_shared_bytes_ = of_block; }
   Status status() const;  // from any thread

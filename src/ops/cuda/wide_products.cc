@@ -204,7 +204,7 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   const StreamCoding coding = stream_coding(w);
   const bool one = alike(w, other) && w.unit == other.unit && w.first_level == other.first_level &&
                    w.input_order == nullptr && other.input_order == nullptr;
-  if (!enabled_ || x.rows < kLeastRounded || !one ||
+  if (!enabled_ || !gates_ || x.rows < kLeastRounded || !one ||
       w.rows % WideGatedProduct<128, StreamCoding::kBF16>::kOutputs != 0)
     return false;
   if (coding == StreamCoding::kNone || coding == StreamCoding::kF16 || weight_of(gate).rounding().to_int8 ||
@@ -214,17 +214,21 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   Product both = product;  // as cuts go
   both.w.rows = 2 * w.rows;
   const Cut cut = cut_for(both);
-  if (cut.splits != 1 || cut.tokens < 128) return false;
+  if (cut.splits != 1 || cut.tokens < 128 || cut_for(product).splits != 1) return false;
   begin_inputs();
   const int padded_tokens = parts_of(x.rows, 256) * 256;
-  Status ready = round({.x = product.x,
-                        .input_order = nullptr,
-                        .n_parts = 1,
-                        .padded_cols = w.padded_cols,
-                        .padded_tokens = padded_tokens},
-                       w);
+  // Both memories change places, so they are as large from the first time on.
+  const size_t bytes =
+      size_t{2} * static_cast<size_t>(padded_tokens) * static_cast<size_t>(std::max(w.rows, w.padded_cols));
+  Status ready = make_room(inputs_, bytes);
+  if (ready) ready = make_room(gated_, bytes);
   if (ready)
-    ready = make_room(gated_, size_t{2} * static_cast<size_t>(padded_tokens) * static_cast<size_t>(w.rows));
+    ready = round({.x = product.x,
+                   .input_order = nullptr,
+                   .n_parts = 1,
+                   .padded_cols = w.padded_cols,
+                   .padded_tokens = padded_tokens},
+                  w);
   if (!ready) return device_.give_up(ready.error()), true;
   bool launched = false;
   with_constant(coding, [&]<StreamCoding Of>() {

@@ -18,9 +18,12 @@ class WideProducts {
   }
 
   // enabled: false where a row's bits must be the same whatever the others are.
-  WideProducts(Device& device, bool enabled) : device_(device), enabled_(enabled) {}
+  WideProducts(Device& device, bool enabled)
+      : device_(device), enabled_(enabled), gates_(device.emulated()) {}
 
   void enable(bool on) { enabled_ = on; }
+  // Whether gated_linear() does anything. On a GPU it does not by itself: no GPU has run its kernel yet.
+  void gate(bool on) { gates_ = on; }
   // How products are cut: rows of a block, and into how many parts inputs are split. 0: as suits the device.
   struct Cut {
     int tokens = 0, splits = 0;
@@ -33,14 +36,14 @@ class WideProducts {
   static Cut best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma);
   void cut(Cut as) { forced_ = as; }
 
-  // What was rounded is of no use any more: x is another, or has changed. But gated_linear() has rounded its own output, if that is what x is and nobody could
-  // have changed it since.
+  // What was rounded is of no use any more: x is another, or has changed. But gated_linear() has rounded its own output, if that is what x is and no kernel
+  // was launched since.
   void begin_inputs(const float* x = nullptr) {
     if (x == nullptr || rounded_.of != x || device_.n_launches() != gated_at_) rounded_ = {};
   }
   // False: not done, for it is not for these kernels, or they have too little shared memory here.
   bool multiply(const Product& product);
-  // Ops::gated_linear() of weights without adapters, with the bits of products and activation one after the other; out is rounded for the product that reads it next.
+  // Ops::gated_linear() of weights without adapters, where products by themselves would not split their inputs: with the bits of products and activation one after the other; out is rounded for the product that reads it next.
   // False: as above.
   bool gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up, const ActivationFunction& f,
                     Tensor out);
@@ -80,7 +83,7 @@ class WideProducts {
   bool launch(const Product& product, Cut cut, int parts);
 
   Device& device_;
-  bool enabled_;
+  bool enabled_, gates_;
   Cut forced_;
   Memory inputs_, split_sums_;  // of the product before
   Memory gated_;                // whose inputs come next

@@ -22,9 +22,9 @@ struct FlashWide : AttentionOnDevice {
     head_tiles = (n_queries + heads - 1) / heads, tokens = kRows / heads;
   }
   static int shared_bytes() { return kSharedBytes; }
-  // For what it does not there is FlashTiles.
+  // For what it does not there is FlashTiles. The largest product is the largest score where the scale is positive.
   static bool suits(const AttentionOnDevice& of) {
-    return of.softcap <= 0.0f && of.slopes == nullptr && of.block_shift >= 0;
+    return of.scale > 0.0f && of.softcap <= 0.0f && of.slopes == nullptr && of.block_shift >= 0;
   }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
