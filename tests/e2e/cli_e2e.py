@@ -358,6 +358,16 @@ class Tools(unittest.TestCase):
         self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
         self.assertTrue(all(row["tokens_per_second"] > 0 for row in reply["results"]))
 
+    def test_bench_beside_plain_decoding(self):
+        reply = penstock_json("bench", "--spec", "draft", "--draft-model", "penstock-stories-1m-q8_0", "-t", 1, "-p", 8, "-n", 8,
+                              "--batch", 1, 2, "-r", 5, "--beside-plain", "--no-roofline", "--json")
+        prefill, *decode = reply["results"]
+        self.assertNotIn("to_plain", prefill)
+        self.assertEqual(len(decode), 2)
+        for row in decode:
+            ratio = row["to_plain"]
+            self.assertTrue(0 < ratio["min"] <= ratio["median"] <= ratio["max"], row)
+
     def test_nothing_is_faster_than_the_limits(self):
         # The limits are the best of samples between the repetitions, so that both have the same neighbours.
         for kind in ("q4_k_m", "q8_0", "bf16"):

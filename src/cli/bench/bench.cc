@@ -5,6 +5,7 @@
 // which is off).
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -31,6 +32,11 @@
 namespace penstock {
 namespace {
 
+// The median of ratios that were measured in pairs, and what it lies between with 95 % certainty, whatever they are spread like.
+struct Ratio {
+  double median = 0, low = 0, high = 0;
+};
+
 // One measured line.
 struct Row {
   std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
@@ -39,6 +45,7 @@ struct Row {
   double bytes = 0;
   double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
   double invariant = 0;                          // tokens/s in batch-invariant mode; 0 = not measured
+  Ratio to_plain;                                // of decoding without speculation; 0 = not measured
 };
 
 double limit_share(const Row& row, const MachineLimits& limits) {
@@ -77,6 +84,9 @@ struct BenchCommand {
     app.add_flag(
         "--invariant-price", invariant_price,
         "measure each line in batch-invariant mode too, with an engine of its own (twice the memory)");
+    app.add_flag("--beside-plain", beside_plain,
+                 "decode each round also without speculation, in turn, with an engine of its own (twice the "
+                 "memory), and give the median of the rounds' ratios");
     app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
     load.add_options(app);
     structured.add_options(app);
@@ -87,8 +97,13 @@ struct BenchCommand {
   int serve(Engine& engine, const std::string& name) const;
   int run_structured();
   Result<std::unique_ptr<Engine>> open();
-  // invariant: the same model in batch-invariant mode, or null.
-  Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, LimitWatch& watch) const;
+  // Beside the one that is measured. Null: not wanted.
+  struct Others {
+    std::unique_ptr<Engine> invariant;  // the same model in batch-invariant mode
+    std::unique_ptr<Engine> plain;      // without speculation
+  };
+  Result<Others> open_others();
+  Result<std::vector<Row>> measure(Engine& engine, const Others& others, LimitWatch& watch) const;
 
   EngineConfig config;
   std::string shape, type = "q8_0", write_gguf, prompts_file;
@@ -96,7 +111,7 @@ struct BenchCommand {
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
   int64_t output_parameters = 0;  // of the model: they are used once per prompt
-  bool roofline = true, json = false, invariant_price = false;
+  bool roofline = true, json = false, invariant_price = false, beside_plain = false;
   Ladder ladder;
   ServeLoad load;
   StructuredBench structured;
@@ -138,6 +153,18 @@ Row summarize(std::string test, std::vector<double> rates, const TokenOperations
   return {std::move(test), rates[rates.size() / 2], rates.front(), rates.back(), operations, bytes};
 }
 
+// From their order alone: of n ratios, those about 0.98 sqrt(n) places below and above the middle one.
+Ratio summarize(std::vector<double> ratios) {
+  if (ratios.empty()) return {};
+  std::sort(ratios.begin(), ratios.end());
+  const auto n = static_cast<double>(ratios.size());
+  const auto at = [&](double place) {
+    return ratios[static_cast<size_t>(std::clamp(std::floor(place), 0.0, n - 1))];
+  };
+  const double reach = 0.98 * std::sqrt(n);
+  return {at(n / 2), at(n / 2 - reach), at(n / 2 + reach)};
+}
+
 // Of a token that sees n_visible ones: two operations per weight, and for scores and weighted values four per query
 // dimension and visible token. left_out: of the weights, those of the output layer by the part of the tokens that need none.
 TokenOperations token_operations(const EngineInfo& info, double n_visible, double left_out) {
@@ -150,8 +177,9 @@ TokenOperations token_operations(const EngineInfo& info, double n_visible, doubl
 
 class Bench {
  public:
-  Bench(const BenchCommand& command, Engine& engine, LimitWatch& watch)
-      : command_(command), engine_(engine), watch_(watch) {}
+  // plain: decodes in turn with the engine; null: nobody does.
+  Bench(const BenchCommand& command, Engine& engine, Engine* plain, LimitWatch& watch)
+      : command_(command), engine_(engine), plain_(plain), watch_(watch) {}
 
   Result<Row> prefill(int n_tokens) {
     std::vector<double> rates;
@@ -172,18 +200,19 @@ class Bench {
     const int n = command_.decode_tokens;
     const auto& prompts = command_.prompts;
     const int n_prompt = prompts.empty() ? std::max(depth, 1) : static_cast<int>(prompts[0].size());
-    std::vector<double> rates;
+    std::vector<double> rates, ratios;
     const Metrics before = engine_.metrics();
     for (int i = 0; i <= command_.repetitions; ++i) {
-      std::vector<std::vector<TokenId>> round;
-      for (int b = 0; b < batch && !prompts.empty(); ++b)
-        round.push_back(prompts[(i * batch + b) % prompts.size()]);
-      if (prompts.empty()) round = random(n_prompt, batch, i);
       watch_.sample();
-      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, std::move(round), n + 1));
-      double seconds = 0;
-      for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
-      if (i > 0) rates.push_back(static_cast<double>(n) * batch / seconds);
+      Engine* const turns[] = {i % 2 == 0 ? plain_ : &engine_, i % 2 == 0 ? &engine_ : plain_};
+      double rate = 0, plain = 0;
+      for (Engine* engine : turns) {
+        if (engine == nullptr) continue;
+        ASSIGN_OR_RETURN((engine == plain_ ? plain : rate), decode_round(*engine, n_prompt, batch, i));
+      }
+      if (i == 0) continue;
+      rates.push_back(rate);
+      if (plain_ != nullptr) ratios.push_back(rate / plain);
     }
     const EngineInfo& info = engine_.info();
     const double bytes = static_cast<double>(info.active_weight_bytes) / batch +
@@ -193,6 +222,7 @@ class Bench {
     if (batch > 1) test += fmt::format(" x {}", batch);
     watch_.sample();
     Row row = summarize(test, rates, token_operations(info, n_prompt + n / 2.0, 0), bytes);
+    row.to_plain = summarize(ratios);
     const Metrics after = engine_.metrics();
     const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
     const double kept =
@@ -210,8 +240,22 @@ class Bench {
     return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
   }
 
+  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens.
+  Result<double> decode_round(Engine& engine, int n_prompt, int batch, int i) const {
+    const auto& prompts = command_.prompts;
+    std::vector<std::vector<TokenId>> round;
+    for (int b = 0; b < batch && !prompts.empty(); ++b)
+      round.push_back(prompts[(i * batch + b) % prompts.size()]);
+    if (prompts.empty()) round = random(n_prompt, batch, i);
+    ASSIGN_OR_RETURN(const auto stats, run_round(engine, std::move(round), command_.decode_tokens + 1));
+    double seconds = 0;
+    for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
+    return static_cast<double>(command_.decode_tokens) * batch / seconds;
+  }
+
   const BenchCommand& command_;
   Engine& engine_;
+  Engine* const plain_;
   LimitWatch& watch_;
 };
 
@@ -273,6 +317,9 @@ void print_row(const Row& row, const MachineLimits& limits) {
   if (row.invariant > 0)
     fmt::print("  batch-invariant {:.1f}, {:.2f} of the speed", row.invariant,
                row.invariant / row.tokens_per_second);
+  if (row.to_plain.median > 0)
+    fmt::print("  {:.3f} of plain decoding ({:.3f} to {:.3f})", row.to_plain.median, row.to_plain.low,
+               row.to_plain.high);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -306,19 +353,43 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
       object["results"].back()["tokens_per_round"] = row.tokens_per_round;
     }
     if (row.invariant > 0) object["results"].back()["batch_invariant_tokens_per_second"] = row.invariant;
+    if (row.to_plain.median > 0)
+      object["results"].back()["to_plain"] = {
+          {"median", row.to_plain.median}, {"min", row.to_plain.low}, {"max", row.to_plain.high}};
   }
   return object;
 }
 
-Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant, LimitWatch& watch) const {
+Result<BenchCommand::Others> BenchCommand::open_others() {
+  const EngineConfig own = config;
+  Others others;
+  if (invariant_price) {
+    config.batch_invariant = true;
+    ASSIGN_OR_RETURN(others.invariant, open());
+    config = own;
+  }
+  if (beside_plain) {
+    config.spec = "off";
+    config.draft_model = config.spec_corpus = config.spec_heads = "";
+    ASSIGN_OR_RETURN(others.plain, open());
+    config = own;
+  }
+  return others;
+}
+
+Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const Others& others,
+                                               LimitWatch& watch) const {
   std::vector<Row> rows;
-  Bench bench(*this, engine, watch);
-  RETURN_IF_ERROR(settle(engine));
-  if (invariant != nullptr) RETURN_IF_ERROR(settle(*invariant));
+  Bench bench(*this, engine, others.plain.get(), watch);
+  for (Engine* one : {&engine, others.invariant.get(), others.plain.get()}) {
+    if (one == nullptr) continue;
+    one->start();
+    RETURN_IF_ERROR(settle(*one));
+  }
   const auto keep = [&](auto&& test) -> Status {
     ASSIGN_OR_RETURN(Row row, test(bench));
-    if (invariant != nullptr) {
-      Bench other(*this, *invariant, watch);
+    if (others.invariant != nullptr) {
+      Bench other(*this, *others.invariant, nullptr, watch);
       ASSIGN_OR_RETURN(const Row same, test(other));
       row.invariant = same.tokens_per_second;
     }
@@ -395,18 +466,11 @@ int BenchCommand::run() {
   const std::string name = shape.empty() ? config.model : shape + " " + type;
   if (!json) print_head(name, info);
   if (load.on) return serve(**engine, name);
-  std::unique_ptr<Engine> invariant;
-  if (invariant_price) {
-    config.batch_invariant = true;
-    auto other = open();
-    if (!other) return fail(other.error());
-    invariant = std::move(*other);
-    invariant->start();
-  }
-  (*engine)->start();
-  const auto rows = measure(**engine, invariant.get(), watch);
-  (*engine)->stop();
-  if (invariant) invariant->stop();
+  const auto others = open_others();
+  if (!others) return fail(others.error());
+  const auto rows = measure(**engine, *others, watch);
+  for (Engine* one : {engine->get(), others->invariant.get(), others->plain.get()})
+    if (one != nullptr) one->stop();
   if (!rows) return fail(rows.error());
   if (info.offloaded_bytes > 0 && !json) {
     fmt::print("of {} of experts in a file, {} were read again\n",
