@@ -269,6 +269,47 @@ TEST(Chooser, TriesAgainWhenTheTextGetsEasier) {
   EXPECT_GT(world.run(1, 500, 0.9, 0.1), 1.8);
 }
 
+// A drafter that needs what the target computed before a draft hears of it in time, and else of nothing.
+TEST(Chooser, SaysInTimeWhetherDraftsMayCome) {
+  constexpr int kNotice = 32, kSteps = 6000;
+  World world(kTiles);
+  const std::vector<SeqId> ids = {SeqId(1), SeqId(2), SeqId(3), SeqId(4),
+                                  SeqId(5), SeqId(6), SeqId(7), SeqId(8)};
+  double tokens = 0;
+  int n_awaited = 0, in_a_row = kNotice, n_drafts = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    world.step(ids, {0.1, 0.1}, {0.2}, tokens);
+    const bool awaited = world.speculation.awaits_drafts();
+    if (world.n_drafting > 0) {
+      EXPECT_GE(in_a_row, kNotice - 1) << "step " << i;
+      ++n_drafts;
+    }
+    n_awaited += awaited;
+    in_a_row = awaited ? in_a_row + 1 : 0;
+  }
+  EXPECT_GT(n_drafts, 3);
+  EXPECT_LT(n_awaited, kSteps / 3);
+}
+
+// Beside four sequences the fifth row is a tile of its own: shared by four guesses it is cheap, for one it is not.
+TEST(Chooser, PricesAreThoseOfAsManyDraftsAsUsuallyCome) {
+  World world(kTiles);
+  const std::vector<SeqId> ids = {SeqId(1), SeqId(2), SeqId(3), SeqId(4)};
+  std::vector<Speculation::Choice> choices;
+  const auto price_of_one_guess = [&] {
+    world.speculation.choose(ids, 4, choices);
+    return world.speculation.prices().checking[1];
+  };
+  EXPECT_NEAR(price_of_one_guess(), (1.85 - 1.3) / 1.3, 1e-3) << "of all";
+  std::vector<DraftTree> trees(4);
+  trees[3].add_next(1);
+  for (int i = 0; i < 8; ++i) world.speculation.note_draft({4, 0, 1, trees});
+  EXPECT_NEAR(price_of_one_guess(), 4 * (1.57 - 1.3) / 1.3, 1e-3) << "of one";
+  trees[3].clear();
+  for (int i = 0; i < 3000; ++i) world.speculation.note_draft({4, 0, 1, trees});
+  EXPECT_NEAR(price_of_one_guess(), (1.85 - 1.3) / 1.3, 1e-3) << "tried again after a time";
+}
+
 TEST(Chooser, FixedLengthsAreNotPriced) {
   const auto script = std::make_shared<DraftScript>();
   Speculation speculation(std::make_unique<FakeDrafter>(script), 5, false);

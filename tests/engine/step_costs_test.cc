@@ -56,7 +56,7 @@ TEST(StepCosts, AFirstDisturbedStepIsForgotten) {
   StepCosts costs;
   for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.6}}) costs.add_best(rows, seconds);
   costs.add(3, 3.0);
-  EXPECT_GT(costs.shape(3, 0.2), 2.0);
+  EXPECT_GT(costs.shape(3, 0.2), 1.6);
   EXPECT_TRUE(costs.knows(3));
   EXPECT_FALSE(costs.knows(3, 3));
   costs.add(3, 1.4);
@@ -65,6 +65,20 @@ TEST(StepCosts, AFirstDisturbedStepIsForgotten) {
   EXPECT_DOUBLE_EQ(costs.shape(3, 0.2), 1.4) << "the median of three";
   EXPECT_TRUE(costs.knows(3, 3));
   EXPECT_DOUBLE_EQ(costs.level(), 1.0);
+}
+
+// As when sequences end one after the other and the machine is busy for one of those steps: it made all larger sizes as dear for good.
+TEST(StepCosts, ASizeSeenOnceTellsLittleAboutALargerOne) {
+  StepCosts costs;
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {16, 1.5}, {32, 2.0}}) costs.add_best(rows, seconds);
+  for (int i = 0; i < 500; ++i) costs.add(32, 2.0);
+  costs.add(26, 4.0);
+  EXPECT_NEAR(costs.shape(32, 0.2), 2.0, 0.02);
+  EXPECT_NEAR(costs.shape(26, 0.2), 2.0, 0.02);
+  EXPECT_NEAR(costs.shape(16, 0.2), 1.5, 0.02);
+  // One that is seen as often counts as much.
+  for (int i = 0; i < 500; ++i) costs.add(26, 4.0), costs.add(32, 2.0);
+  EXPECT_DOUBLE_EQ(costs.shape(26, 0.2), costs.shape(32, 0.2));
 }
 
 TEST(StepCosts, MoreRowsNeverCostLess) {

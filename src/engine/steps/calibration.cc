@@ -21,8 +21,9 @@ constexpr int kSizes[] = {1, 4, 8, 2, 3, 5, 6, 7, 9, 16, 12, 17, 24, 32};
 constexpr int kRounds = 5;
 
 // Has the drafter guess until what is only slow once is done: the first draft of a sequence would pay for it, and be the last one for
-// long. The shortest pass counts.
-void rehearse(StepModel& model, Speculation& speculation) {
+// long. First for several sequences of n_tokens, since it has many rows to compute then; then for a short one, whose shortest pass counts.
+void rehearse(StepModel& model, int n_tokens, Speculation& speculation) {
+  constexpr size_t kSeveral = 4;
   Drafter& drafter = speculation.drafter();
   if (drafter.max_nodes() == 0 || drafter.costs_nothing() || drafter.computes_with_target()) return;
   const auto copy = [](bool wanted, std::span<const float> row) {
@@ -30,28 +31,41 @@ void rehearse(StepModel& model, Speculation& speculation) {
   };
   const std::vector<float> hidden = copy(drafter.wants_hidden(), model.hidden(0));
   const std::vector<float> state = copy(drafter.wants_states(), model.state(0));
-  const std::span<const float> states[] = {state};
-  const std::vector<TokenId> tokens(2, 0);
+  const std::vector<TokenId> text(static_cast<size_t>(std::max(2, n_tokens)), 0);
+  const std::vector<std::span<const float>> states(text.size() - 1, state);
   SamplingParams greedy;
   greedy.temperature = 0;
-  SamplerState sampler(SamplingSpec::make(greedy, {}, 1, model.vocab_size()), 0, std::span(tokens).first(1),
-                       2);
-  const SeqId id{std::numeric_limits<uint64_t>::max()};
+  SamplerState sampler(SamplingSpec::make(greedy, {}, 1, model.vocab_size()), 0, std::span(text).first(1),
+                       static_cast<int>(text.size()));
   const int n_nodes = drafter.one_pass() ? drafter.max_nodes() : 1;  // a single pass makes all
-  const DraftOutcome outcome{.id = id, .tokens = tokens, .hidden = hidden};
-  const DraftRequest request{
-      .id = id, .tokens = tokens, .n_prompt = 1, .max_nodes = n_nodes, .state = &sampler};
   const WorkClock clock(model.computes_here());
-  DraftTree tree;
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kPackingSteps + kRounds; ++i) {
-    if (drafter.wants_states()) drafter.observe({.id = id, .tokens = tokens, .first = 0, .rows = states});
-    drafter.accepted({&outcome, 1});
-    tree.clear();
+  std::vector<DraftTree> trees(kSeveral);
+  const auto pass = [&](size_t n_sequences, size_t n_tokens) {
+    const auto tokens = std::span(text).first(n_tokens);
+    std::vector<DraftRequest> requests;
+    std::vector<DraftOutcome> outcomes;
+    for (size_t i = 0; i < n_sequences; ++i) {
+      const SeqId id{std::numeric_limits<uint64_t>::max() - i};
+      if (drafter.wants_states())
+        drafter.observe(
+            {.id = id, .tokens = tokens, .first = 0, .rows = std::span(states).first(n_tokens - 1)});
+      outcomes.push_back({.id = id, .tokens = tokens, .hidden = hidden});
+      requests.push_back(
+          {.id = id, .tokens = tokens, .n_prompt = 1, .max_nodes = n_nodes, .state = &sampler});
+      trees[i].clear();
+    }
+    drafter.accepted(outcomes);
     const double begin = clock.now();
-    drafter.propose({&request, 1}, {&tree, 1});
-    if (drafter.n_passes() == 1) best = std::min(best, clock.now() - begin);
-    drafter.forget(id);
+    drafter.propose(requests, std::span(trees).first(n_sequences));
+    const double seconds = clock.now() - begin;
+    for (const DraftRequest& request : requests) drafter.forget(request.id);
+    return seconds;
+  };
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kPackingSteps; ++i) pass(kSeveral, text.size());
+  for (int i = 0; i < kPackingSteps + kRounds; ++i) {
+    const double seconds = pass(1, 2);
+    if (drafter.n_passes() == 1) best = std::min(best, seconds);
   }
   if (best == std::numeric_limits<double>::infinity()) return;
   speculation.note_pass_calibration(best);
@@ -98,7 +112,7 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
   }
   log().info("speculation: a step takes {:.3f} ms; by rows, of that: {}", best[0] * 1e3, known);
   step(1);
-  rehearse(model, speculation);
+  rehearse(model, most, speculation);
 }
 
 }  // namespace penstock

@@ -77,12 +77,14 @@ void DraftStep::ask(Step& step, bool step_under_way) {
     n_decoding += sequence->gap() == 1;
     n_constrained += sequence->gap() == 1 && running(*sequence).sampler.matcher != nullptr;
   }
+  step.drafts.awaited = true;
   if (step_under_way) return;
   for (Sequence* sequence : around_.scheduler.running()) {
     Running& one = running(*sequence);
     if (may_speculate(one) && !draft_forced(step, one)) may_draft_.push_back(sequence->id);
   }
   speculation_.choose(may_draft_, n_decoding, choices_);
+  step.drafts.awaited = speculation_.awaits_drafts();
   size_t i = 0;
   for (Sequence* sequence : around_.scheduler.running()) {
     if (i == may_draft_.size() || sequence->id != may_draft_[i]) continue;
@@ -112,11 +114,13 @@ void DraftStep::propose(Step& step) {
   }
 }
 
+// Reading the work clock takes longer than a drafter that costs nothing.
 void DraftStep::ask_drafter(Step& step) {
-  if (speculation_.drafter().computes_with_target()) around_.model.catch_up();
-  const double started = around_.clock.now(), work_started = work_clock_.now();
-  speculation_.drafter().propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
-  step.drafts.work = work_clock_.now() - work_started;
+  Drafter& drafter = speculation_.drafter();
+  if (drafter.computes_with_target()) around_.model.catch_up();
+  const double started = around_.clock.now(), work_started = drafter.costs_nothing() ? 0 : work_clock_.now();
+  drafter.propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
+  step.drafts.work = drafter.costs_nothing() ? 0 : work_clock_.now() - work_started;
   around_.metrics->draft_seconds.add(around_.clock.now() - started);
 }
 
@@ -228,6 +232,7 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
   // One that has lost its blocks since was forgotten by the drafter.
   if (sequence.done || sequence.state != SeqState::kRunning) return;
   if (drafted) speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
+  if (!step.drafts.awaited) return;
   std::span<const float> hidden;
   if (speculation_.drafter().wants_hidden()) hidden = around_.model.hidden(row);
   outcomes_.push_back({sequence.id, sequence.tokens, was_forced ? 0 : n_accepted, hidden});
@@ -237,7 +242,7 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
 void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   const Running& sequence = running(*step.plan.items[i].sequence);
   Drafter& drafter = speculation_.drafter();
-  if (!drafter.wants_states() || sequence.request->beams) return;
+  if (!drafter.wants_states() || !step.drafts.awaited || sequence.request->beams) return;
   int token = 0;
   for (size_t before = 0; before < i; ++before) token += step.plan.items[before].count;
   states_.clear();
@@ -245,15 +250,19 @@ void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, states_});
 }
 
-void DraftStep::finish(const Step& step, bool alone) {
+void DraftStep::tell_outcomes(const Step& step) {
   // Those that have ended since are forgotten already.
-  if (!outcomes_.empty() || speculation_.drafter().wants_states()) speculation_.drafter().accepted(outcomes_);
+  if (!outcomes_.empty() || (speculation_.drafter().wants_states() && step.drafts.awaited))
+    speculation_.drafter().accepted(outcomes_);
   outcomes_.clear();
+}
+
+void DraftStep::note_time(const Step& step, bool alone, double now) {
   const int n_kept = std::exchange(n_kept_, 0);
   if (!alone) return;
   const auto [n_decoding, rows] = decoding_part(step.plan);
   const double work = step.drafts.work;
-  const double seconds = rows == step.plan.n_tokens ? work_clock_.now() - step.work_started - work : -1;
+  const double seconds = rows == step.plan.n_tokens ? now - step.work_started - work : -1;
   speculation_.note_step(
       {n_decoding, rows, n_decoding + n_kept, seconds, step.drafts.n_requests == 0 ? -1 : work});
 }

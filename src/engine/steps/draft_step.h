@@ -43,8 +43,10 @@ class DraftStep {
   void note_plain(const Step& step, Running& sequence, int row) { note_outcome(step, sequence, 0, 0, row); }
   // The step has computed item i, of whose tokens the first n_kept stay; before its sequence may end.
   void note_states(const Step& step, size_t i, int n_kept);
-  // After the last result of a step; `alone`: no other was under way.
-  void finish(const Step& step, bool alone);
+  // After the last result of a step: the drafter hears of it.
+  void tell_outcomes(const Step& step);
+  // Behind that. `alone`: no other was under way; now: of the work clock.
+  void note_time(const Step& step, bool alone, double now);
   // Whether only sequences with a grammar ever have drafts.
   bool only_forced() const { return speculation_.max_nodes() == 0; }
 

@@ -40,16 +40,17 @@ double Speculation::pass_cost(const Load& load, int n_decoding) const {
   return load.pass.empty() ? unknown_pass_ * cost(n_decoding, n_decoding) : load.pass.value();
 }
 
-// For drafts of n_sequences at once.
+// For drafts of n_sequences at once, of which as many as usually get guesses share the rows: one alone may pay for a whole tile.
 void Speculation::set_prices(const Load& load, int n_decoding, int n_sequences) {
   const double plain = cost(n_decoding, n_decoding);
   const double plain_rate = n_decoding / plain;
   const double rate = load.cost > 0 ? std::max(plain_rate, load.tokens / load.cost) : plain_rate;
   const double pass = pass_cost(load, n_decoding) / n_sequences;
+  const int n_proposing = std::max(1, static_cast<int>(std::lround(load.proposing * n_sequences)));
   checking_.clear();
   for (int k = 0; k <= max_nodes(); ++k) {
-    const double more = cost(n_decoding, n_decoding + n_sequences * k) - plain;
-    checking_.push_back(static_cast<float>(rate * more / n_sequences));
+    const double more = cost(n_decoding, n_decoding + n_proposing * k) - plain;
+    checking_.push_back(static_cast<float>(rate * more / n_proposing));
   }
   prices_ = {checking_, one_pass_ ? 0.0f : static_cast<float>(rate * pass)};
   plain_share_ = plain_rate / rate;
@@ -80,8 +81,10 @@ bool Speculation::knows_enough(const Load& load, int n_decoding) const {
 }
 
 // A probe costs more beside many sequences and has less to find out.
-bool Speculation::probe(Load& load, int n_decoding) const {
-  if (++load.since_probe < load.probe_after * (1 + n_decoding / 4) || load.account <= 0) return false;
+bool Speculation::probe(Load& load, int n_decoding) {
+  const int due = load.probe_after * (1 + n_decoding / 4);
+  soon_ |= load.since_probe + kNotice >= due && soon_affordable(load);
+  if (++load.since_probe < due || load.account <= 0) return false;
   load.since_probe = 0;
   load.probe_after = std::min(2 * load.probe_after, kLastProbe);
   return true;
@@ -103,11 +106,14 @@ bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expect
   const bool affordable = loads_[static_cast<size_t>(load)].account > 0;
   if (record.gain + kPriorDrafts * expected > 0) {
     record.wait = kFirstProbe, record.idle = 0;
-    return record.drafted || affordable;
+    soon_ |= record.drafted || soon_affordable(loads_[static_cast<size_t>(load)]);
+    return affordable || (record.drafted && loads_[static_cast<size_t>(load)].account > -kMostSaved);
   }
   if (record.trial > 0) return --record.trial, true;
   record.gain *= 0.99;
-  if (++record.idle < record.wait * (1 + n_decoding / 4) || !affordable) return false;
+  const int due = record.wait * (1 + n_decoding / 4);
+  soon_ |= record.idle + kNotice >= due && soon_affordable(loads_[static_cast<size_t>(load)]);
+  if (++record.idle < due || !affordable) return false;
   record.idle = 0, record.trial = kTrial - 1;
   record.wait = std::min(2 * record.wait, kLastProbe);
   return true;
@@ -121,11 +127,22 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
     for (Choice& choice : choices) choice = {std::min(length_, max_nodes()), false};
     return;
   }
+  soon_ = false;
+  choose_by_load(sequences, n_decoding, choices);
+  const bool any = std::ranges::any_of(choices, [](const Choice& choice) { return choice.nodes > 0; });
+  awaited_ = soon_ || any ? kNotice : std::max(0, awaited_ - 1);
+}
+
+void Speculation::choose_by_load(std::span<const SeqId> sequences, int n_decoding,
+                                 std::vector<Choice>& choices) {
   const int index = load_of(n_decoding);
   Load& load = loads_[static_cast<size_t>(index)];
   // What a plain step costs comes first, and is looked at again now and then.
   const int n_choices = load.n_choices++;
-  if (costs_.empty() || (n_choices < kPlainFirst && !costs_.knows(n_decoding, kPlainFirst))) return;
+  if (costs_.empty() || (n_choices < kPlainFirst && !costs_.knows(n_decoding, kPlainFirst))) {
+    soon_ = true;
+    return;
+  }
   if (n_choices % kPlainAgain == kPlainAgain - 1) return;
   set_prices(load, n_decoding, static_cast<int>(sequences.size()));
   const double expected = expected_gain(load);
@@ -134,6 +151,7 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
     return;
   }
   if (!knows_enough(load, n_decoding)) {
+    soon_ = soon_affordable(load);
     if (load.account > 0) choose_probes(choices);
     return;
   }
@@ -181,14 +199,20 @@ void Speculation::note_draft(const Round& round) {
   price_scale_ = 1;
   if (probing_ || !automatic() || costs_.empty()) return;
   // Prices are those of drafts as long for everybody; the rows that fewer guesses take may cost nearly as much.
-  int rows = round.n_decoding;
+  int rows = round.n_decoding, n_proposing = 0;
   double priced = 0;
   for (const DraftTree& tree : round.trees) {
     const int size = tree.size();
     rows += size;
+    n_proposing += size > 0;
     if (static_cast<size_t>(size) < checking_.size())
       priced += plain_share_ * checking_[static_cast<size_t>(size)];
   }
+  // Where nobody gets any, that more would share the rows is believed again after a long time.
+  constexpr double kProposingWeight = 0.5, kForgetting = 0.003;
+  const double proposing = static_cast<double>(n_proposing) / static_cast<double>(round.trees.size());
+  load.proposing +=
+      n_proposing > 0 ? kProposingWeight * (proposing - load.proposing) : kForgetting * (1 - load.proposing);
   const double plain = cost(round.n_decoding, round.n_decoding);
   const double paid = (cost(round.n_decoding, rows) - plain) * round.n_decoding / plain;
   if (priced > 0) price_scale_ = std::max(1.0, paid / priced);
@@ -228,7 +252,8 @@ void Speculation::note_step(const Step& step) {
   const double plain = cost(n, n), level = costs_.level();
   const double target = step.seconds >= 0 ? step.seconds / level : cost(n, step.rows);
   const double drafter = std::max(0.0, step.drafter_seconds) / level;
-  if (step.drafter_seconds < 0) {
+  const bool is_plain = step.drafter_seconds < 0 || (drafter_->costs_nothing() && step.rows == n);
+  if (is_plain) {
     load.account = std::min(load.account + kGranted, kMostSaved);
   } else {
     load.account = std::min(load.account + static_cast<double>(step.tokens) / n - (target + drafter) / plain,

@@ -48,6 +48,9 @@ class Speculation {
   int worth_checking(int n_decoding, int n_drafting, int n, float chance) const;
   // For the choices made last. Valid until the next choose().
   const DraftPrices& prices() const { return prices_; }
+  // Whether any sequence may have a draft in the next kNotice steps, or had one in the last: else a drafter need not see what the
+  // target computes.
+  bool awaits_drafts() const { return awaited_ > 0; }
 
   // The shortest of some steps of so many rows that were made to find out what they take.
   void note_calibration(int rows, double seconds) { costs_.add_best(rows, seconds); }
@@ -85,6 +88,7 @@ class Speculation {
     double n_drafts = 0;
     double chance = kPriorChance, n_guesses = 0;  // of a guess to be right
     double account = kOpening;                    // plain steps gained by drafts or granted to them
+    double proposing = 1;                         // share of who is asked that gets guesses, where any do
     int n_choices = 0;
     int since_probe = 0, probe_after = kFirstProbe;
   };
@@ -101,16 +105,19 @@ class Speculation {
   static constexpr size_t kManyFrom = 4;  // the load of more than 4
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
   static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
+  static constexpr int kNotice = 32;
 
   static int load_of(int n_decoding);
   double cost(int n_decoding, int rows) const;
   double pass_cost(const Load& load, int n_decoding) const;
+  static bool soon_affordable(const Load& load) { return load.account > -kNotice * kGranted; }
   void set_prices(const Load& load, int n_decoding, int n_sequences);
   double expected_gain(const Load& load) const;
   bool knows_enough(const Load& load, int n_decoding) const;
-  bool probe(Load& load, int n_decoding) const;
+  bool probe(Load& load, int n_decoding);
   void choose_probes(std::vector<Choice>& choices);
   bool drafts(SeqId sequence, int load, int n_decoding, double expected);
+  void choose_by_load(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices);
 
   std::unique_ptr<Drafter> drafter_;
   const int length_;
@@ -122,6 +129,8 @@ class Speculation {
   std::unordered_map<SeqId, Record> records_;
   DraftPrices prices_;
   std::vector<float> checking_;
+  int awaited_ = kNotice;   // steps for which awaits_drafts() holds
+  bool soon_ = false;       // a draft may be wanted in the next kNotice steps
   bool probing_ = false;    // in this step
   double price_scale_ = 1;  // what this step's guesses cost, by their prices
   double plain_share_ = 1;  // a price by what plain decoding makes, as a share of that in prices_

@@ -33,6 +33,7 @@ struct Step {
     std::vector<DraftTree> forced;  // of what grammars force
     size_t n_requests = 0;
     double work = 0;        // seconds that the drafts took
+    bool awaited = true;    // as Speculation::awaits_drafts(): its states are kept
     int n_decoding = 0;     // sequences that decode
     int n_constrained = 0;  // of these, with a grammar
   };

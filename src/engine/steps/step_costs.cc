@@ -34,6 +34,11 @@ void StepCosts::Point::add_first(double value) {
 }
 
 void StepCosts::add(int rows, double seconds, int n_steps) {
+  note(rows, seconds, n_steps);
+  fit();
+}
+
+void StepCosts::note(int rows, double seconds, int n_steps) {
   const int key = key_of(rows);
   auto place = std::lower_bound(points_.begin(), points_.end(), key,
                                 [](const Point& point, int k) { return point.rows < k; });
@@ -53,6 +58,24 @@ void StepCosts::add(int rows, double seconds, int n_steps) {
   place->shape *= 1 + std::max(kShapeWeight, 0.3 / ++place->n) * off;
 }
 
+// The nearest shapes that never fall (pool adjacent violators). A size that was seen once, disturbed, tells nothing about a larger one
+// that was seen a thousand times.
+void StepCosts::fit() {
+  pools_.clear();
+  for (const Point& point : points_) {
+    Pool pool{point.shape * point.n, static_cast<double>(point.n), 1};
+    for (; !pools_.empty() && pools_.back().mean() >= pool.mean(); pools_.pop_back()) {
+      pool.sum += pools_.back().sum, pool.n += pools_.back().n;
+      pool.n_points += pools_.back().n_points;
+    }
+    pools_.push_back(pool);
+  }
+  size_t i = 0;
+  for (const Pool& pool : pools_) {
+    for (const size_t end = i + pool.n_points; i < end; ++i) points_[i].fitted = pool.mean();
+  }
+}
+
 bool StepCosts::knows(int rows, int n_steps) const {
   return std::ranges::any_of(
       points_, [&](const Point& point) { return point.rows == key_of(rows) && point.n >= n_steps; });
@@ -63,7 +86,7 @@ double StepCosts::shape(int rows, double prior_share) const {
   double low = 0;
   int low_rows = 0;
   for (const Point& point : points_) {
-    const double at = std::max(point.shape, low);
+    const double at = point.fitted;
     if (rows <= point.rows) {
       if (rows == point.rows) return at;
       if (low_rows == 0) return at * (1 - prior_share * (point.rows - rows) / point.rows);
@@ -73,7 +96,7 @@ double StepCosts::shape(int rows, double prior_share) const {
   }
   const Point& first = points_.front();
   const double prior = prior_share * low / low_rows;
-  const double slope = points_.size() > 1 ? (low - first.shape) / (low_rows - first.rows) : prior;
+  const double slope = points_.size() > 1 ? (low - first.fitted) / (low_rows - first.rows) : prior;
   return low + std::max(slope, 0.25 * prior) * (rows - low_rows);
 }
 

@@ -26,7 +26,7 @@ class RecentMedian {
 
 class StepCosts {
  public:
-  StepCosts() { points_.reserve(kMostPoints); }
+  StepCosts() { points_.reserve(kMostPoints), pools_.reserve(kMostPoints); }
   // rows >= 1. One step.
   void add(int rows, double seconds) { add(rows, seconds, 1); }
   // The best of several.
@@ -35,7 +35,8 @@ class StepCosts {
   // Whether there were at least so many steps of about this size.
   bool knows(int rows, int n_steps = 1) const;
   double level() const { return level_; }
-  // Seconds at level 1. Between measured sizes on a line, never falling; beyond the last one by the mean
+  // Seconds at level 1. Between measured sizes on a line, never falling: where a size took longer than a larger one, both are taken
+  // to cost the same, by how often each was seen. Beyond the last one by the mean
   // slope; with a single size each row costs prior_share of the time per row there.
   double shape(int rows, double prior_share) const;
 
@@ -48,11 +49,21 @@ class StepCosts {
     double shape;
     int n = 1;
     std::array<double, kFirst> first{};
+    double fitted = 0;  // the shape, or that of its pool
     void add_first(double value);
   };
+  // Neighbouring sizes with one shape.
+  struct Pool {
+    double sum = 0, n = 0;
+    size_t n_points = 0;
+    double mean() const { return sum / n; }
+  };
   void add(int rows, double seconds, int n_steps);
+  void note(int rows, double seconds, int n_steps);
+  void fit();
   static constexpr int kMostPoints = 320;  // of all sizes to 2^20
   std::vector<Point> points_;              // ascending by rows
+  std::vector<Pool> pools_;                // of fit()
   double level_ = 1;
 };
 

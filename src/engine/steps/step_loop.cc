@@ -195,6 +195,7 @@ void StepLoop::submit(Step& step) {
   step.planned = around_.clock.now();
   if (drafts_) drafts_->propose(step);
   Batch batch = build_batch(step);
+  if (drafts_) around_.model.skip_states(!step.drafts.awaited);
   const bool in_step = may_draw_in(step);
   if (in_step) {
     ask_for_draws(step);
@@ -226,8 +227,9 @@ bool StepLoop::finish(Step& step) {
   step.draws.finish(!alone && n_stages_ == 1);
   take_results(step, computed);
   const double sampled = around_.clock.now();
+  if (drafts_) drafts_->tell_outcomes(step);
   learn_pace(step);
-  if (drafts_) drafts_->finish(step, alone);
+  if (drafts_) drafts_->note_time(step, alone, work_finished_);
   MetricsRecorder& metrics = around_.metrics;
   metrics->schedule_seconds.add(step.planned - step.started);
   metrics->forward_seconds.add(computed - std::max(step.planned, finished_));

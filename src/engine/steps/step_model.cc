@@ -8,13 +8,17 @@ namespace penstock {
 
 void LoadedModel::submit(const Batch& batch, std::span<const float> stage_input) {
   PENSTOCK_CHECK(n_under_way_ < static_cast<int>(std::size(tickets_)));
-  const StepOutputs outputs = model_->forward(
-      batch, *cache_, *ops_, {.states = keeps_states_, .taps = taps_, .stage_input = stage_input});
+  const bool states = keeps_states_ && !skips_states_;
+  const StepOutputs outputs =
+      model_->forward(batch, *cache_, *ops_,
+                      {.states = states,
+                       .taps = states ? std::span<const int>(taps_) : std::span<const int>(),
+                       .stage_input = stage_input});
   tickets_[n_under_way_++] = ops_->submit();
   stream_ = outputs.stream;
   logits_.set(outputs.logits);
   hidden_.set(outputs.hidden);
-  if (keeps_states_) states_.set(outputs.states);
+  if (states) states_.set(outputs.states);
 }
 
 void LoadedModel::wait() {

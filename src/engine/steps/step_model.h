@@ -50,6 +50,8 @@ class StepModel {
   }
   // From now on, for state(). taps: ForwardOptions'.
   virtual void keep_states(std::span<const int> taps) { (void)taps; }
+  // With keep_states(): whether the steps from now on need have none.
+  virtual void skip_states(bool skip) { (void)skip; }
   // With keep_states(): the final normed state [model_dim] of a token of the batch, or its streams; as hidden().
   virtual std::span<const float> state(int token) {
     (void)token;
@@ -147,6 +149,7 @@ class LoadedModel : public StepModel {
     keeps_states_ = true;
     taps_.assign(taps.begin(), taps.end());
   }
+  void skip_states(bool skip) override { skips_states_ = skip; }
 
  private:
   void wait_for_all();
@@ -158,7 +161,7 @@ class LoadedModel : public StepModel {
   std::vector<int32_t> from_, to_;
   StepTicket tickets_[2] = {};
   int n_under_way_ = 0;
-  bool keeps_states_ = false;
+  bool keeps_states_ = false, skips_states_ = false;
   std::vector<int> taps_;
   HostRows logits_, hidden_, states_;
   Tensor stream_;
