@@ -64,7 +64,7 @@ struct OwnTensor {
   WeightMemory memory;
   Tensor tensor;
   OwnTensor(int rows, int cols)
-      : memory(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float)),
+      : memory(WeightPages().allocate(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float))),
         tensor{memory.data(), DType::kF32, rows, cols, cols} {}
 };
 

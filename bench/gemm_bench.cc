@@ -4,6 +4,7 @@
 //
 //   PENSTOCK_ISA=avx512 gemm_bench --benchmark_filter=decode/.*q4_k
 //   PENSTOCK_BENCH_THREADS=1 PENSTOCK_BENCH_MB=1 PENSTOCK_BENCH_RUNS=100 gemm_bench    # out of the cache
+//   PENSTOCK_UNPACK=between gemm_bench --benchmark_filter=prefill/q4_0    # weights unpacked between tile products; before
 //   PENSTOCK_BENCH_INVARIANT=1 gemm_bench    # INT8 tiles instead of BF16 tiles, as in batch-invariant mode
 #include <benchmark/benchmark.h>
 
@@ -105,7 +106,7 @@ struct BigWeight {
     rounding = static_cast<const CpuWeight&>(*small).rounding();
     const size_t piece = panels.panel_bytes * panels.n_panels();
     const size_t copies = std::max<size_t>(1, bytes / piece);
-    memory = WeightMemory(copies * piece);
+    memory = WeightPages().allocate(copies * piece);
     if (memory.data() == nullptr) std::abort();
     pool().for_ranges(static_cast<int64_t>(copies), 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t c = begin; c < end; ++c) std::memcpy(memory.data() + c * piece, panels.data, piece);
@@ -178,8 +179,8 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const bool use_bf16 = tiles != nullptr && n_rows >= (floats ? 3 : TileKernels::kMinBf16Rows) &&
                         tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;
   const size_t scratch_bytes = use_bf16 ? tiles->scratch_bytes : 0;
-  const WeightMemory scratch(scratch_bytes * pool().size() + 64),
-      packed(use_bf16 ? tiles->bf16_tile_bytes(n_rows, kCols) : 64);
+  const WeightMemory scratch = WeightPages().allocate(scratch_bytes * pool().size() + 64),
+                     packed = WeightPages().allocate(use_bf16 ? tiles->bf16_tile_bytes(n_rows, kCols) : 64);
   if (use_bf16) tiles->pack_bf16({x.data(), kCols}, n_rows, 0, n_rows, kCols, kCols, packed.data());
   const auto product = [&] {
     pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int worker) {
@@ -216,9 +217,10 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
   const auto weight = pack_kind(kind, rows, cols);
   auto x = random_activations(n_rows, cols);
   // In huge pages, as a step's tensors are.
-  const WeightMemory y(static_cast<size_t>(n_rows) * rows * sizeof(float));
+  const WeightMemory y = WeightPages().allocate(static_cast<size_t>(n_rows) * rows * sizeof(float));
   LinearScratch scratch;
-  const LinearContext context{pool(), scratch, table()};
+  LinearContext context{pool(), scratch, table()};
+  context.unpack_time = tile_unpacking(table()).value().time;
   const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};
   const Tensor input{x.data(), DType::kF32, n_rows, cols, cols};
   constexpr int64_t kRounds = 50000;

@@ -123,6 +123,10 @@ struct TileKernels {
   // as GemmKernels::int8 with one scale per row.
   TileGemm int8_rows[kPanelTypeCount];
   static constexpr int kMinRowTileRows = 5;
+  // The same results as of the two above, bit for bit, with weights unpacked between the products of tiles instead of before them:
+  // which is faster is a matter of the processor. Null where nothing is unpacked, or not that way.
+  TileGemm bf16_between[kPanelTypeCount] = {};
+  TileGemm int8_rows_between[kPanelTypeCount] = {};
 
   // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) on.
   static constexpr int kMinInt8Rows = 9;

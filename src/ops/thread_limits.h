@@ -15,4 +15,12 @@ struct ThreadLimit {
 // samples of a few milliseconds.
 std::vector<ThreadLimit> sample_threads(int n_threads, int n_samples);
 
+// Where the instruction set in use can unpack weights before the products of many rows or between them (kernels/tile_unpacking.h):
+// what it does, and the operations per second of one thread that either reaches. Else nothing is chosen.
+struct UnpackingRates {
+  std::string chosen;  // "before", "between" or ""
+  double before = 0, between = 0;
+};
+UnpackingRates sample_unpacking();
+
 }  // namespace penstock

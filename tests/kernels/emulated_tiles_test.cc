@@ -15,10 +15,10 @@
 namespace penstock {
 namespace {
 
-struct alignas(64) Config {
+struct alignas(64) ShapeConfig {
   uint8_t bytes[64] = {1};
 
-  Config& set(int tile, int rows, int row_bytes) {
+  ShapeConfig& set(int tile, int rows, int row_bytes) {
     bytes[16 + 2 * tile] = static_cast<uint8_t>(row_bytes);
     bytes[48 + tile] = static_cast<uint8_t>(rows);
     return *this;
@@ -26,11 +26,11 @@ struct alignas(64) Config {
 };
 
 // Sums in tile 0, A in 1, B in 2.
-struct Shape {
+struct TileShape {
   int rows, k, columns;  // k: dwords of a row of A
 
-  Config config() const {
-    return Config{}.set(0, rows, 4 * columns).set(1, rows, 4 * k).set(2, k, 4 * columns);
+  ShapeConfig config() const {
+    return ShapeConfig{}.set(0, rows, 4 * columns).set(1, rows, 4 * k).set(2, k, 4 * columns);
   }
 };
 
@@ -54,11 +54,11 @@ uint16_t any_bf16(std::minstd_rand& random) {
   return sign | static_cast<uint16_t>((120 + random() % 10) << 7 | random() % 128);
 }
 
-constexpr Shape kShapes[] = {{16, 16, 16}, {1, 16, 16}, {16, 3, 16}, {5, 8, 7}, {16, 16, 1}};
+constexpr TileShape kShapes[] = {{16, 16, 16}, {1, 16, 16}, {16, 3, 16}, {5, 8, 7}, {16, 16, 1}};
 
 TEST_F(EmulatedTiles, AddEvenAndOddColumnsOfBf16ByThemselves) {
   std::minstd_rand random(1);
-  for (const Shape& shape : kShapes) {
+  for (const TileShape& shape : kShapes) {
     alignas(64) uint16_t a[16][32] = {}, b[16][32] = {};
     alignas(64) float c[16][16] = {}, got[16][16] = {};
     for (auto* tile : {&a, &b})
@@ -66,7 +66,7 @@ TEST_F(EmulatedTiles, AddEvenAndOddColumnsOfBf16ByThemselves) {
         for (uint16_t& x : row) x = any_bf16(random);
     for (auto& row : c)
       for (float& x : row) x = random() % 4 == 0 ? 1e-39f : bf16(any_bf16(random)) * 1.0001f;
-    const Config config = shape.config();
+    const ShapeConfig config = shape.config();
     tile_file::configure(&config);
     tile_file::load(0, c, 64), tile_file::load(1, a, 64), tile_file::load(2, b, 64);
     tile_file::dot_bf16(0, 1, 2);
@@ -87,7 +87,7 @@ TEST_F(EmulatedTiles, AddEvenAndOddColumnsOfBf16ByThemselves) {
 
 TEST_F(EmulatedTiles, MultiplyBytesWithTheirSigns) {
   std::minstd_rand random(2);
-  for (const Shape& shape : kShapes) {
+  for (const TileShape& shape : kShapes) {
     for (const bool is_signed : {false, true}) {
       alignas(64) uint8_t a[16][64], b[16][64];
       alignas(64) int32_t c[16][16], got[16][16] = {};
@@ -96,7 +96,7 @@ TEST_F(EmulatedTiles, MultiplyBytesWithTheirSigns) {
           for (uint8_t& x : row) x = random() % 4 == 0 ? 0x80 : static_cast<uint8_t>(random());
       for (auto& row : c)
         for (int32_t& x : row) x = static_cast<int32_t>(random() * 2u);  // sums wrap around
-      const Config config = shape.config();
+      const ShapeConfig config = shape.config();
       tile_file::configure(&config);
       tile_file::load(0, c, 64), tile_file::load(1, a, 64), tile_file::load(2, b, 64);
       is_signed ? tile_file::dot_signed(0, 1, 2) : tile_file::dot_signed_unsigned(0, 1, 2);
@@ -119,7 +119,7 @@ TEST_F(EmulatedTiles, MultiplyBytesWithTheirSigns) {
 TEST_F(EmulatedTiles, LoadRowsApartAndZeroTheRest) {
   std::vector<uint8_t> memory(16 * 100), out(16 * 64, 7);
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<uint8_t>(i);
-  const Config wide = Config{}.set(3, 16, 64), narrow = Config{}.set(3, 2, 8);
+  const ShapeConfig wide = ShapeConfig{}.set(3, 16, 64), narrow = ShapeConfig{}.set(3, 2, 8);
   tile_file::configure(&wide);
   tile_file::load(3, memory.data(), 100);
   tile_file::store(3, out.data(), 64);
@@ -139,26 +139,26 @@ using EmulatedTilesDeathTest = EmulatedTiles;
 TEST_F(EmulatedTilesDeathTest, WhatTheProcessorRefusesEndsTheProgram) {
   GTEST_FLAG_SET(death_test_style, "fast");
   alignas(64) uint8_t memory[1024] = {};
-  const auto with = [](const Config& config, auto use) {
+  const auto with = [](const ShapeConfig& config, auto use) {
     tile_file::configure(&config);
     use();
   };
   const auto product = [] { tile_file::dot_bf16(0, 1, 2); };
   EXPECT_DEATH(tile_file::zero(0), "tilezero: no configuration");
-  EXPECT_DEATH(with(Config{}.set(0, 17, 64), [] {}), "ldtilecfg: a tile is larger");
-  EXPECT_DEATH(with(Config{}.set(0, 16, 65), [] {}), "ldtilecfg: a tile is larger");
-  EXPECT_DEATH(with(Config{}.set(0, 0, 64), [] {}), "ldtilecfg: a tile has rows or columns alone");
-  EXPECT_DEATH(with(Config{}.set(8, 16, 64), [] {}), "ldtilecfg: a tile beyond");
-  EXPECT_DEATH(with(Config{{2}}, [] {}), "ldtilecfg: the palette");
-  EXPECT_DEATH(with(Config{{1, 0, 1}}, [] {}), "ldtilecfg: reserved");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config(), [&] { tile_file::load(3, memory, 64); }),
+  EXPECT_DEATH(with(ShapeConfig{}.set(0, 17, 64), [] {}), "ldtilecfg: a tile is larger");
+  EXPECT_DEATH(with(ShapeConfig{}.set(0, 16, 65), [] {}), "ldtilecfg: a tile is larger");
+  EXPECT_DEATH(with(ShapeConfig{}.set(0, 0, 64), [] {}), "ldtilecfg: a tile has rows or columns alone");
+  EXPECT_DEATH(with(ShapeConfig{}.set(8, 16, 64), [] {}), "ldtilecfg: a tile beyond");
+  EXPECT_DEATH(with(ShapeConfig{{2}}, [] {}), "ldtilecfg: the palette");
+  EXPECT_DEATH(with(ShapeConfig{{1, 0, 1}}, [] {}), "ldtilecfg: reserved");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config(), [&] { tile_file::load(3, memory, 64); }),
                "tileloadd: the tile is not configured .tile 3");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config(), [] { tile_file::dot_bf16(0, 1, 1); }), "tdpbf16ps: .*twice");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config().set(0, 5, 16), product), "rows are not those of A");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config().set(0, 4, 20), product), "columns are not those of B");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config().set(2, 5, 16), product), "B's rows are not A's columns");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config().set(1, 4, 17), product), "multiple of 4");
-  EXPECT_DEATH(with(Shape{4, 4, 4}.config(),
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config(), [] { tile_file::dot_bf16(0, 1, 1); }), "tdpbf16ps: .*twice");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(0, 5, 16), product), "rows are not those of A");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(0, 4, 20), product), "columns are not those of B");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(2, 5, 16), product), "B's rows are not A's columns");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(1, 4, 17), product), "multiple of 4");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config(),
                     [&] {
                       tile_file::release();
                       tile_file::store(0, memory, 64);

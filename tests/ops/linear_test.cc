@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "ops/ops_under_test.h"
@@ -145,34 +146,42 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
   }
 }
 
-// Many rows go through the matrix units in blocks of rows, and a large output around the caches.
+// Many rows go through the matrix units in blocks of rows, and a large output around the caches; weights are unpacked before the
+// products or between them.
 TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
   if (!GetParam().isa.starts_with("amx"))
     return;  // elsewhere rows do not go in such blocks, and this would take long
-  const auto ops = GetParam().make();
   constexpr int kCols = 768, kRows = 700, kOutputs = 1520;
   for (QuantType type : {QuantType::kQ4_K, QuantType::kBF16}) {
     const Matrix m = make_matrix(type, kOutputs, kCols, 31);
-    const auto weight = ops->pack(m.view()).value();
     const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32), bias = random_floats(kOutputs, 33);
-    const auto packed_bias = ops->pack_vector(bias).value();
-    ops->begin_step(nullptr);
-    const LinearTarget all{weight.get(), packed_bias.get(), ops->new_tensor(kRows, kOutputs)};
-    const Tensor input = tensor_of(*ops, x, kRows, kCols);
-    ops->linear(input, {&all, 1});
-    const Values whole = read(*ops, all.out);
-    for (int first = 0; first < kRows; first += 90) {
-      const int n = std::min(90, kRows - first);
-      const LinearTarget some{weight.get(), packed_bias.get(), ops->new_tensor(n, kOutputs)};
-      ops->linear(input.row_range(first, n), {&some, 1});
-      ASSERT_TRUE(std::ranges::equal(read(*ops, some.out).all,
-                                     std::span(whole.row(first), static_cast<size_t>(n) * kOutputs)))
-          << quant_info(type).name << " " << first;
-    }
-    for (int row = 0; row < kRows; row += 37) {
-      for (int n = 0; n < kOutputs; n += 11) {
-        const double sum = dot(m.row(n), &x[static_cast<size_t>(row) * kCols], kCols);
-        ASSERT_NEAR(whole.at(row, n) - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
+    std::vector<float> unpacked_before;
+    for (const char* unpack : {"before", "between"}) {
+      setenv("PENSTOCK_UNPACK", unpack, 1);
+      const auto ops = GetParam().make();
+      unsetenv("PENSTOCK_UNPACK");
+      const auto weight = ops->pack(m.view()).value();
+      const auto packed_bias = ops->pack_vector(bias).value();
+      ops->begin_step(nullptr);
+      const LinearTarget all{weight.get(), packed_bias.get(), ops->new_tensor(kRows, kOutputs)};
+      const Tensor input = tensor_of(*ops, x, kRows, kCols);
+      ops->linear(input, {&all, 1});
+      const Values whole = read(*ops, all.out);
+      if (unpacked_before.empty()) unpacked_before = whole.all;
+      ASSERT_EQ(whole.all, unpacked_before) << quant_info(type).name;
+      for (int first = 0; first < kRows; first += 90) {
+        const int n = std::min(90, kRows - first);
+        const LinearTarget some{weight.get(), packed_bias.get(), ops->new_tensor(n, kOutputs)};
+        ops->linear(input.row_range(first, n), {&some, 1});
+        ASSERT_TRUE(std::ranges::equal(read(*ops, some.out).all,
+                                       std::span(whole.row(first), static_cast<size_t>(n) * kOutputs)))
+            << quant_info(type).name << " " << first << " " << unpack;
+      }
+      for (int row = 0; row < kRows; row += 37) {
+        for (int n = 0; n < kOutputs; n += 11) {
+          const double sum = dot(m.row(n), &x[static_cast<size_t>(row) * kCols], kCols);
+          ASSERT_NEAR(whole.at(row, n) - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
+        }
       }
     }
   }

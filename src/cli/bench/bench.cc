@@ -478,6 +478,7 @@ int BenchCommand::run() {
                format_bytes((*engine)->metrics().expert_bytes_read.value));
   }
   const std::vector<ThreadLimit> threads = watch.of_threads();
+  const UnpackingRates unpacking = watch.of_unpacking();
   const DeviceLimits device = watch.of_device();
   if (json) {
     nlohmann::json report = report_json(name, info, watch.best(), threads, *rows);
@@ -486,9 +487,14 @@ int BenchCommand::run() {
       report["limits"]["device"].push_back(
           {{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});
     if (device.emulated) report["limits"]["emulated"] = true;
+    if (!unpacking.chosen.empty()) {
+      report["limits"]["unpacking"] = {
+          {"chosen", unpacking.chosen}, {"before", unpacking.before}, {"between", unpacking.between}};
+    }
     fmt::print("{}\n", report.dump());
   } else {
     print_limits(watch.best(), threads);
+    print_limits(unpacking);
     print_limits(device);
   }
   return kExitOk;

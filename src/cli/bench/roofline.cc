@@ -43,6 +43,14 @@ void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& t
   }
 }
 
+void print_limits(const UnpackingRates& rates) {
+  if (rates.chosen.empty()) return;
+  fmt::print(
+      "  weights are unpacked {} products of tiles: {:.0f} Gop/s of a thread before them, {:.0f} between "
+      "them\n",
+      rates.chosen, rates.before / 1e9, rates.between / 1e9);
+}
+
 void print_limits(const DeviceLimits& limits) {
   for (const DeviceLimit& limit : limits.all)
     fmt::print("  {:24} {:10.1f} {}\n", limit.name, limit.value, limit.unit);

@@ -22,6 +22,9 @@ class LimitWatch {
   const MachineLimits& best() const { return best_; }
   // What each unit does with one thread and with all.
   std::vector<ThreadLimit> of_threads() const;
+  UnpackingRates of_unpacking() const {
+    return ops_ && ops_->computes_here() ? sample_unpacking() : UnpackingRates{};
+  }
   // What its device does, where it has one.
   DeviceLimits of_device() const { return ops_ ? sample_device(*ops_) : DeviceLimits{}; }
 
@@ -35,6 +38,7 @@ class LimitWatch {
 double token_limit(const MachineLimits& limits, const TokenOperations& token, double bytes);
 
 void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& threads);
+void print_limits(const UnpackingRates& rates);
 void print_limits(const DeviceLimits& limits);
 
 }  // namespace penstock

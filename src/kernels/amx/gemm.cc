@@ -573,6 +573,8 @@ struct TileProduct {
   }
 };
 
+#include "kernels/amx/gemm_between.inl"
+
 // --- INT8 ---
 
 // One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a sequence of
@@ -821,6 +823,26 @@ consteval TileKernels::TileGemm int8_rows_entry() {
   return nullptr;
 }
 
+// Codes that lie in planes: the points of grids take long to look up, all of a tile at once.
+template <class Q>
+consteval TileKernels::TileGemm bf16_between_entry() {
+  if constexpr (panel::Codes<Q>) {
+    if constexpr (!PanelLayout<Q>::kGrid)
+      return &BetweenProduct<Bf16, TileSource<Q>, CodesInEighths<Q>, 0>::gemm;
+  }
+  return nullptr;
+}
+
+template <class Q>
+consteval TileKernels::TileGemm int8_rows_between_entry() {
+  if constexpr (panel::Codes<Q>) {
+    using L = PanelLayout<Q>;
+    if constexpr (L::kWholeRow && Q::kBits != 8)
+      return &BetweenProduct<Int8, ByteSource<Q>, BytesInEighths<Q>, L::kBias>::gemm;
+  }
+  return nullptr;
+}
+
 template <class Q>
 consteval GemmKernels::Int8Gemm int8_tiles_entry() {
   if constexpr (panel::Codes<Q>) {
@@ -834,13 +856,14 @@ template <class... Q>
 consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
   TileKernels table{};
   table.name = "amx";
-  table.scratch_bytes = static_cast<size_t>(kWeightsBytes) + kSumsBytes;
+  table.scratch_bytes = static_cast<size_t>(2 * kWeightsBytes) + kSumsBytes;
   table.bf16_tile_bytes = &tile_bytes<Bf16>;
   table.pack_bf16 = &pack_bf16;
   table.int8_tile_bytes = &int8_tile_bytes;
   table.pack_int8 = &pack_int8;
   int i = 0;
-  ((table.bf16[i] = bf16_entry<Q>(), table.int8_rows[i] = int8_rows_entry<Q>(),
+  ((table.bf16[i] = bf16_entry<Q>(), table.bf16_between[i] = bf16_between_entry<Q>(),
+    table.int8_rows[i] = int8_rows_entry<Q>(), table.int8_rows_between[i] = int8_rows_between_entry<Q>(),
     table.int8[i] = int8_tiles_entry<Q>(), ++i),
    ...);
   return table;

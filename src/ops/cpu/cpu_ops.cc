@@ -1,10 +1,13 @@
 #include "ops/cpu/cpu_ops.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/recurrence.h"
@@ -31,9 +34,17 @@ float mean_square(const float* x, int n) {
 
 }  // namespace
 
-// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine.
+// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine, or PENSTOCK_UNPACK no form of unpacking.
 Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, select_kernels());
+  ASSIGN_OR_RETURN(const TileUnpacking unpacking, tile_unpacking(*kernels));
+  if (unpacking.measured) {
+    log().info(
+        "{}: weights are unpacked {} products of tiles ({:.0f} Gop/s of a thread before them, {:.0f} between "
+        "them)",
+        kernels->name, unpacking.time == UnpackTime::kBetween ? "between" : "before", unpacking.before / 1e9,
+        unpacking.between / 1e9);
+  }
   return std::make_unique<CpuOps>(*kernels, config);
 }
 
@@ -42,7 +53,9 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       config_(config),
       pool_(config.n_threads, config.cpus),
       packer_(pool_),
-      linear_{pool_, linear_scratch_, kernels_, config.batch_invariant, &adapters_},
+      linear_{pool_,      linear_scratch_,
+              kernels_,   config.batch_invariant,
+              &adapters_, tile_unpacking(kernels).value_or(TileUnpacking{}).time},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
+#include "kernels/tile_unpacking.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/thread_limits.h"
 
@@ -108,6 +109,15 @@ std::vector<ThreadLimit> sample_threads(int n_threads, int n_samples) {
     limits.back().one = std::max(limits.back().one, reads.sample(pool, kernels, 1));
   }
   return limits;
+}
+
+UnpackingRates sample_unpacking() {
+  const auto kernels = select_kernels();
+  if (!kernels || !has_both_unpackings(**kernels)) return {};
+  const TileUnpacking measured = measure_unpacking(*(*kernels)->tiles);
+  const auto chosen = tile_unpacking(**kernels);
+  if (!chosen) return {};
+  return {chosen->time == UnpackTime::kBetween ? "between" : "before", measured.before, measured.between};
 }
 
 MachineLimits CpuOps::limits(int64_t read_bytes) {

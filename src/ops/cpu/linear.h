@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
+#include "kernels/tile_unpacking.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -28,6 +29,7 @@ struct LinearContext {
   bool batch_invariant =
       false;  // each row's result is the same, bit for bit, whatever rows it is computed with
   const AdapterRows* adapters = nullptr;  // of the step
+  UnpackTime unpack_time = UnpackTime::kBefore;
 };
 
 // targets[i].out = x weight_i^T + bias_i + (x a_i^T) b_i^T, a_i and b_i those of the row's adapter.

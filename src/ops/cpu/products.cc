@@ -28,6 +28,12 @@ GemmOutput output_of(const LinearTarget& target, int panel) {
   return {f32(target.out) + first, target.out.row_stride, bias == nullptr ? nullptr : bias + first};
 }
 
+// `between` where that is faster here and the matrix' type has it.
+TileKernels::TileGemm unpacking(const LinearContext& context, TileKernels::TileGemm before,
+                                TileKernels::TileGemm between) {
+  return context.unpack_time == UnpackTime::kBetween && between != nullptr ? between : before;
+}
+
 }  // namespace
 
 ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows) {
@@ -144,8 +150,11 @@ void Activations::run(const LinearContext& context, const PanelMatrix& w, Produc
       return context.kernels.gemm->int8[type](w, int8_.rows(), n_rows, begin, end, out);
     case ProductPath::kInt8Tiles: return tiles->int8[type](w, int8_.rows(), n_rows, begin, end, out);
     case ProductPath::kInt8RowTiles:
-      return tiles->int8_rows[type](w, tiles_, n_rows, begin, end, out, tiles_scratch);
-    case ProductPath::kBf16Tiles: return tiles->bf16[type](w, tiles_, n_rows, begin, end, out, tiles_scratch);
+      return unpacking(context, tiles->int8_rows[type], tiles->int8_rows_between[type])(
+          w, tiles_, n_rows, begin, end, out, tiles_scratch);
+    case ProductPath::kBf16Tiles:
+      return unpacking(context, tiles->bf16[type], tiles->bf16_between[type])(w, tiles_, n_rows, begin, end,
+                                                                              out, tiles_scratch);
   }
 }
 

@@ -1,0 +1,307 @@
+// The products of TileProduct with the next slice of weights unpacked between the tile products of the present one, an eighth
+// of a tile after every second product: the vector units work while the tiles do. Include inside an anonymous namespace, after
+// TileProduct.
+//
+// What is unpacked is computed in 256 bits: arithmetic of 512 bits waits for the tiles. The unpacked weights and the order of
+// sums are those of TileProduct, so the results are the same bits.
+
+// CodeScale for eight rows of a panel.
+template <int CodeBits>
+struct HalfScale {
+  __m256 scale, offset;
+
+  static HalfScale of(const CodeScale<CodeBits>& all, int half) {
+    if (half == 0) return {_mm512_castps512_ps256(all.scale), _mm512_castps512_ps256(all.offset)};
+    return {_mm512_extractf32x8_ps(all.scale, 1), _mm512_extractf32x8_ps(all.offset, 1)};
+  }
+  // As CodeScale::value().
+  template <int First>
+  [[gnu::always_inline]] __m256 value(__m256i codes) const {
+    constexpr int kTop = 23 - CodeBits;
+    __m256i x = codes;
+    if constexpr (First < kTop) x = _mm256_slli_epi32(codes, kTop - First);
+    if constexpr (First > kTop) x = _mm256_srli_epi32(codes, First - kTop);
+    const __m256i mask = _mm256_set1_epi32(((1 << CodeBits) - 1) << kTop);
+    x = _mm256_ternarylogic_epi32(x, mask, _mm256_set1_epi32(0x3f800000), 0xea);
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(x), scale, offset);
+  }
+  template <int Even, int Odd>
+  [[gnu::always_inline]] void store_pair(__m256i codes, uint8_t* to) const {
+    const __m256i high_halves =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+    const __m256i even = _mm256_castps_si256(value<Even>(codes)),
+                  odd = _mm256_castps_si256(value<Odd>(codes));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                       _mm256_mask_shuffle_epi8(odd, 0x33333333u, even, high_halves));
+  }
+};
+
+// One tile in eighths, each two of its 16 rows.
+inline constexpr int kEighths = 8;
+
+template <class Q>
+struct CodesInEighths {
+  using Source = TileSource<Q>;
+  using Panel = typename Source::Panel;
+  using L = typename Source::L;
+  static constexpr int kCodeBits = Source::kNibbles ? 4 : 8;
+
+  const uint8_t* unit;
+  int step;
+  HalfScale<kCodeBits> scale[Source::kParts][2];
+
+  CodesInEighths(const PanelMatrix&, const uint8_t* panel, int s)
+      : unit(panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes), step(s % L::kSteps) {
+    for (int part = 0; part < Source::kParts; ++part) {
+      const auto all = Source::scale_of(unit, step, part);
+      for (int half = 0; half < 2; ++half) scale[part][half] = HalfScale<kCodeBits>::of(all, half);
+    }
+  }
+  // Eighth E; `tile` begins with the first.
+  template <int E>
+  [[gnu::always_inline]] void unpack(__m512i codebook, uint8_t* tile) const {
+    uint8_t* to = tile + 128 * E;
+    const auto& scales = scale[E / 4 % Source::kParts];
+    if constexpr (Source::kNibbles) {
+      const auto* codes = reinterpret_cast<const __m256i*>(unit + step * L::kStepBytes + 64 * (E / 2));
+      constexpr int kFirst = E % 2 * 4;
+      for (int half = 0; half < 2; ++half) {
+        const __m256i c = _mm256_load_si256(codes + half);
+        scales[half].template store_pair<kFirst, kFirst + 8>(c, to + 32 * half);
+        scales[half].template store_pair<kFirst + 16, kFirst + 24>(c, to + 64 + 32 * half);
+      }
+    } else {
+      __m512i w[8];
+      Panel::load_codes(unit, step, 0, codebook, w);  // of which the compiler keeps what this eighth needs
+      const __m256i halves[2] = {_mm512_castsi512_si256(w[E]), _mm512_extracti64x4_epi64(w[E], 1)};
+      for (int half = 0; half < 2; ++half) {
+        scales[half].template store_pair<0, 8>(halves[half], to + 32 * half);
+        scales[half].template store_pair<16, 24>(halves[half], to + 64 + 32 * half);
+      }
+    }
+  }
+};
+
+template <class Q>
+struct BytesInEighths {
+  using L = typename ByteSource<Q>::L;
+  const uint8_t* unit;
+
+  BytesInEighths(const PanelMatrix&, const uint8_t* panel, int s)
+      : unit(panel + static_cast<size_t>(s) * L::kUnitBytes) {}
+  template <int E>
+  [[gnu::always_inline]] void unpack(__m512i codebook, uint8_t* tile) const {
+    __m512i codes[8];
+    ByteSource<Q>::Panel::load_codes(unit, E / 4, 0, codebook, codes);
+    _mm512_store_si512(tile + 128 * E, codes[E % 4 * 2]);
+    _mm512_store_si512(tile + 128 * E + 64, codes[E % 4 * 2 + 1]);
+  }
+};
+
+// Tile: one of Source's in eighths.
+template <class N, class Source, class Tile, int Bias>
+struct BetweenProduct : TileProduct<N, Source, false, Bias> {
+  using Base = TileProduct<N, Source, false, Bias>;
+  using Base::n_rows, Base::padded_cols, Base::sums, Base::tiles, Base::w;
+
+  uint8_t* slices[2];  // of B tiles: the present one and the next
+  __m512i codebook;
+
+  // A pair of panels times a block of rows over a slice of columns. They come in this order: all pairs of a block of panels, all
+  // slices, all blocks of panels, all blocks of rows.
+  struct Item {
+    int row, row_end;  // row == row_end: behind the last
+    int begin, end;    // the block of panels
+    int slice, panel;
+
+    bool operator==(const Item&) const = default;
+    int pair() const { return (panel - begin) / 2; }
+    int n_blocks() const { return (row_end - row + 31) / 32; }
+  };
+  struct Range {
+    int begin, end, block_rows;
+  };
+
+  int n_slices() const { return (w.padded_cols + kSliceK<N> - 1) / kSliceK<N>; }
+  int n_steps(int slice) const {
+    const int left = (w.padded_cols + N::kTileK - 1) / N::kTileK - slice * kSliceSteps;
+    return left < kSliceSteps ? left : kSliceSteps;
+  }
+
+  Item first(const Range& range) const {
+    const int end = std::min(range.begin + 2 * kBlockPairs, range.end);
+    return {0, std::min(range.block_rows, n_rows), range.begin, end, 0, range.begin};
+  }
+  Item after(Item item, const Range& range) const {
+    if ((item.panel += 2) < item.end) return item;
+    item.panel = item.begin;
+    if (++item.slice < n_slices()) return item;
+    item.slice = 0;
+    item.begin = item.end;
+    if (item.begin >= range.end) {
+      item.begin = range.begin;
+      item.row = item.row_end;
+      item.row_end = std::min(item.row + range.block_rows, n_rows);
+    }
+    item.end = std::min(item.begin + 2 * kBlockPairs, range.end);
+    item.panel = item.begin;
+    return item;
+  }
+  static bool exists(const Item& item) { return item.row < item.row_end; }
+
+  // The unpacking of an item's slice, tile by tile: [step][2 panels].
+  struct Unpacking {
+    const PanelMatrix& w;
+    const uint8_t* panels[2];
+    int first_step, n_tiles, done;
+    uint8_t* to;
+
+    bool left() const { return done < n_tiles; }
+    Tile tile() const { return Tile(w, panels[done % 2], first_step + done / 2); }
+    uint8_t* at() const { return to + done * kTileBytes; }
+    void finish() {
+      for (; left(); ++done) Source::unpack(w, panels[done % 2], first_step + done / 2, at());
+    }
+  };
+  Unpacking unpacking(const Item& item, uint8_t* to) const {
+    if (!exists(item)) return {w, {}, 0, 0, 0, to};
+    const int second = item.panel + 1 < item.end ? item.panel + 1 : item.panel;
+    const auto data = [&](int panel) { return w.data + static_cast<size_t>(panel) * w.panel_bytes; };
+    return {w, {data(item.panel), data(second)}, item.slice * kSliceSteps, 2 * n_steps(item.slice), 0, to};
+  }
+
+  // Of a block of 32 rows and one slice.
+  struct Block {
+    const uint8_t *a, *b;
+    uint8_t* sums;
+    const uint8_t* ahead;  // as multiply()
+    bool first_use, fresh;
+  };
+
+  template <int T>
+  [[gnu::always_inline]] static void load_a(const Block& block, const uint8_t* p) {
+    if (block.first_use) [[unlikely]] {
+      tile_load<T>(p, 64);
+    } else {
+      tile_load_once<T>(p, 64);
+    }
+  }
+  // multiply_step() with something to do after every second product.
+  template <bool MayBeFirst, class F, class G>
+  [[gnu::always_inline]] static void step(const Block& block, int s, F first, G second) {
+    const uint8_t *a = block.a + s * 2 * kTileBytes, *b = block.b + s * 2 * kTileBytes;
+    const bool load_sums = MayBeFirst && s == 0 && !block.fresh;
+    load_a<4>(block, a);
+    tile_load<6>(b, 64);
+    if (load_sums) tile_load<0>(block.sums, 64);
+    N::template dot<0, 4, 6>();
+    tile_load<7>(b + kTileBytes, 64);
+    if (load_sums) tile_load<1>(block.sums + kTileBytes, 64);
+    N::template dot<1, 4, 7>();
+    first();
+    load_a<5>(block, a + kTileBytes);
+    if (load_sums) tile_load<2>(block.sums + 2 * kTileBytes, 64);
+    N::template dot<2, 5, 6>();
+    if (load_sums) tile_load<3>(block.sums + 3 * kTileBytes, 64);
+    N::template dot<3, 5, 7>();
+    second();
+  }
+  // What multiply() fetches in step s of n.
+  [[gnu::always_inline]] static void fetch(const Block& block, int s, int n) {
+    constexpr int kBytes = kAheadBytes / kSliceSteps;
+    for (int l = 0; l < kBytes; l += 64) __builtin_prefetch(block.ahead + s * kBytes + l, 0, 2);
+    if (block.fresh || s < n - 8) return;
+    const uint8_t* next = block.sums + 4 * kTileBytes + static_cast<ptrdiff_t>(s - (n - 8)) * 512;
+    for (int l = 0; l < 8; ++l) __builtin_prefetch(next + l * 64, 0, 3);
+  }
+  template <int E>
+  [[gnu::always_inline]] void step_and_quarter(const Block& block, int s, int n, const Tile& tile,
+                                               uint8_t* to) const {
+    step<E == 0>(
+        block, s, [&] { tile.template unpack<E>(codebook, to); },
+        [&] { tile.template unpack<E + 1>(codebook, to); });
+    fetch(block, s, n);
+  }
+
+  void multiply_block(const Block& block, int n, Unpacking& next) const {
+    if (block.fresh) tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    int s = 0;
+    for (; s + 4 <= n && next.left(); s += 4, ++next.done) {
+      const auto tile = next.tile();
+      uint8_t* to = next.at();
+      step_and_quarter<0>(block, s, n, tile, to);
+      step_and_quarter<2>(block, s + 1, n, tile, to);
+      step_and_quarter<4>(block, s + 2, n, tile, to);
+      step_and_quarter<6>(block, s + 3, n, tile, to);
+    }
+    const auto nothing = [] {};
+#pragma GCC unroll 1
+    for (; s < n; ++s) step<true>(block, s, nothing, nothing), fetch(block, s, n);
+    tile_store<0>(block.sums, 64), tile_store<1>(block.sums + kTileBytes, 64);
+    tile_store<2>(block.sums + 2 * kTileBytes, 64), tile_store<3>(block.sums + 3 * kTileBytes, 64);
+  }
+
+  // Fetches part m of n of what is unpacked while the next item is multiplied.
+  void fetch_packed(const Item& item, int m, int n) const {
+    if (!exists(item)) return;
+    const int bytes = static_cast<int>(static_cast<int64_t>(n_steps(item.slice)) * N::kTileK /
+                                       Source::kUnitK * Source::kUnitBytes);
+    const int lines = (bytes / 64 + n - 1) / n;
+    const uint8_t* from = this->panel_slice(item.panel, item.slice) + static_cast<ptrdiff_t>(m) * lines * 64;
+    for (int l = 0; l < lines; ++l, from += 64) {
+      __builtin_prefetch(from, 0, 2);
+      __builtin_prefetch(from + w.panel_bytes, 0, 2);
+    }
+  }
+
+  // One item, whose slice is unpacked at `b`.
+  void multiply_item(const Item& item, const uint8_t* b, Unpacking next, const Item& to_fetch) const {
+    const int blocks = item.n_blocks();
+    const int ahead_slice = item.slice + 1 < n_slices() ? item.slice + 1 : 0;
+    const uint8_t* ahead = slice_tiles<N>(tiles, n_rows, padded_cols, ahead_slice, item.row) +
+                           static_cast<ptrdiff_t>(item.pair()) * blocks * kAheadBytes;
+    uint8_t* pair_sums = sums + static_cast<ptrdiff_t>(item.pair()) * blocks * 4 * kTileBytes;
+    for (int m = 0; m < blocks; ++m, ahead += kAheadBytes) {
+      fetch_packed(to_fetch, m, blocks);
+      const Block block{slice_tiles<N>(tiles, n_rows, padded_cols, item.slice, item.row + 32 * m),
+                        b,
+                        pair_sums + m * 4 * kTileBytes,
+                        ahead,
+                        item.panel == item.begin,
+                        item.slice == 0};
+      multiply_block(block, n_steps(item.slice), next);
+    }
+    next.finish();
+  }
+
+  void run(const Range& range, const GemmOutput& out) const {
+    Item item = first(range);
+    unpacking(item, slices[0]).finish();
+    for (int i = 0; exists(item); ++i) {
+      const Item next = after(item, range);
+      const Item later = exists(next) ? after(next, range) : next;
+      multiply_item(item, slices[i % 2], unpacking(next, slices[(i + 1) % 2]), later);
+      if (next.begin != item.begin || next.row != item.row) {  // the block's sums are whole
+        if (this->streams(out)) {
+          this->template write_block<true>(item.begin, item.end, item.row, item.row_end, out);
+        } else {
+          this->template write_block<false>(item.begin, item.end, item.row, item.row_end, out);
+        }
+      }
+      item = next;
+    }
+  }
+
+  static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
+                   const GemmOutput& out, uint8_t* scratch) {
+    if (n_rows <= 32 || begin >= end) return Base::gemm(w, tiles, n_rows, begin, end, out, scratch);
+    TileConfig config;
+    for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
+    const TileScope scope(config);
+    const BetweenProduct product{{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes},
+                                 {scratch, scratch + kWeightsBytes + kSumsBytes},
+                                 Source::Panel::table(w)};
+    const int n_blocks = (n_rows + kUnpackedBlockRows - 1) / kUnpackedBlockRows;
+    product.run({begin, end, round_up((n_rows + n_blocks - 1) / n_blocks, 32)}, out);
+  }
+};
