@@ -166,10 +166,9 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
     };
     for (const LinearTarget& target : targets) {
       if ((may && can_stream(target)) != streams) continue;
-      const LayerProduct before = kernel;
       const int n_more = add_target(kernel, target, target.out, n_tiles);
-      if (streams && !codings_of(kernel)) {  // in a kernel of its own
-        kernel = before, flush();
+      if (streams && !codings_of(kernel)) {  // in the next kernel
+        --kernel.n_targets, flush();
         add_target(kernel, target, target.out, 0);
       }
       n_tiles += n_more;

@@ -202,8 +202,7 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   };
   const WeightOnDevice &w = weight_of(gate).on_device(), &other = weight_of(up).on_device();
   const StreamCoding coding = stream_coding(w);
-  const bool one = alike(w, other) && w.unit == other.unit && w.first_level == other.first_level &&
-                   w.input_order == nullptr && other.input_order == nullptr;
+  const bool one = alike(w, other) && w.input_order == nullptr && other.input_order == nullptr;
   if (!enabled_ || !gates_ || x.rows < kLeastRounded || !one ||
       w.rows % WideGatedProduct<128, StreamCoding::kBF16>::kOutputs != 0)
     return false;

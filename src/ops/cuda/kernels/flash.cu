@@ -201,30 +201,19 @@ struct WarpRows {
 template <int kDim, KvCode kCode>
 PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   constexpr int kSteps = kDim / 16;
-  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4;
-  const int kv_head = t.y / head_tiles, of_heads = t.y % head_tiles * heads;
-  const int n_heads = least(heads, n_queries - of_heads);
-  const int first_head = kv_head * n_queries + of_heads;
-  // The last tokens have the most to do.
-  const int first_token = (t.n_x - 1 - t.x) * tokens;
-  // Rows that stand for no token.
-  const int n_tokens = batch->n_tokens;
-  for (int token = most(first_token, n_tokens); token < least(first_token + tokens, out.rows); ++token) {
-    for (int i = t.index; i < n_heads * dim; i += kThreads) out.row(token)[first_head * dim + i] = 0.0f;
-  }
-  if (first_token >= n_tokens) return;
-  const int past = least(first_token + tokens, n_tokens);
+  const int lane = t.lane(), g = lane / 4;
+  const FlashBlock block(t, *this);
+  const auto [kv_head, first_head, n_heads, first_token, past] = block;
+  block.clear_nobodys(t, *this);
+  if (past <= first_token) return;
   const Scoring scoring(*this);
   std::byte* const tiles = t.shared;
   auto* const shared_queries = t.shared_as<Chunk>(2 * kTileBytes) + (t.warp() * kSteps * 32 + lane);
 
   for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1]; ++sequence) {
-    if (is_of_few(*batch, sequence)) continue;
-    const int seq_begin = batch->seq_offsets[sequence], seq_end = batch->seq_offsets[sequence + 1];
-    if (seq_begin >= past || seq_end <= first_token) continue;
-    // What anybody of the block sees: who comes later sees no earlier token, and no less of the later ones.
-    const int from = sight_of(*this, most(seq_begin, first_token), 0).first;
-    const int end = sight_of(*this, least(seq_end, past) - 1, 0).end, begin = from / kTokens * kTokens;
+    if (!block.has(*batch, sequence)) continue;
+    const auto [from, end] = block.seen(*this, sequence);
+    const int begin = from / kTokens * kTokens;
     const TokenPlace place(*this, sequence);
 
     const TileRow rows[2] = {

@@ -90,4 +90,41 @@ PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_h
   return {token, first_head + head, sight.first, sight.end, sight.position};
 }
 
+// What a block of K has: some tokens and heads of one kv head.
+struct FlashBlock {
+  int kv_head, first_head, n_heads;  // of all query heads
+  int first_token, past;
+
+  template <class K>
+  PENSTOCK_DEVICE FlashBlock(const Thread& t, const K& k) {
+    const int of_heads = t.y % k.head_tiles * k.heads;
+    kv_head = t.y / k.head_tiles, n_heads = least(k.heads, k.n_queries - of_heads);
+    first_head = kv_head * k.n_queries + of_heads;
+    first_token = (t.n_x - 1 - t.x) * k.tokens;  // the last tokens have the most to do
+    past = least(first_token + k.tokens, k.batch->n_tokens);
+  }
+  // Zeros, where rows stand for no token.
+  template <class K>
+  PENSTOCK_DEVICE void clear_nobodys(const Thread& t, const K& k) const {
+    const int dim = k.layer.head_dim;
+    for (int token = most(first_token, past); token < least(first_token + k.tokens, k.out.rows); ++token)
+      for (int i = t.index; i < n_heads * dim; i += K::kThreads)
+        k.out.row(token)[first_head * dim + i] = 0.0f;
+  }
+  // Whether it has tokens of a sequence that are for tiles.
+  PENSTOCK_DEVICE bool has(const BatchOnDevice& batch, int sequence) const {
+    return !is_of_few(batch, sequence) && batch.seq_offsets[sequence] < past &&
+           batch.seq_offsets[sequence + 1] > first_token;
+  }
+  // The tokens of a sequence that anybody of the block sees: who comes later sees no earlier token, and no less of the later ones.
+  struct Seen {
+    int first, end;
+  };
+  PENSTOCK_DEVICE Seen seen(const AttentionOnDevice& k, int sequence) const {
+    const int* const offsets = k.batch->seq_offsets;
+    return {sight_of(k, most(offsets[sequence], first_token), 0).first,
+            sight_of(k, least(offsets[sequence + 1], past) - 1, 0).end};
+  }
+};
+
 }  // namespace penstock::cuda
