@@ -58,6 +58,8 @@ constexpr Specimen kSpecimens[] = {
      R"({"type":"object","properties":{"":{},"a":{"type":"null"}},"patternProperties":{"^b":{"const":"long"}},"additionalProperties":{"type":"boolean"},"minProperties":1,"required":["a"]})"},
     {"few keys", SpecKind::kJsonSchema,
      R"({"type":"object","propertyNames":{"enum":["a","ab","abc"]},"minProperties":3,"additionalProperties":{"type":"null"}})"},
+    {"a key that has no value", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"kind":{"type":"array","items":false,"minItems":1}},"propertyNames":{"enum":["b","kind"]}})"},
     {"recursive", SpecKind::kJsonSchema,
      R"({"type":"object","properties":{"a":{"$ref":"#"},"b":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false})"},
     {"depending", SpecKind::kJsonSchema,

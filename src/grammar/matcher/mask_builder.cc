@@ -268,12 +268,17 @@ void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<ui
     const Visit at = std::move(open.back());
     open.pop_back();
     if (at.state == ByteDfa::kDead) continue;
-    if (reserved.tag(at.state) != 0) exclude(root, at.rest, item, bits);
+    // Where no token goes on with a key, one may end within it, and lead to nothing else.
+    bool ends = reserved.tag(at.state) != 0;
     for (const ByteEdge& e : reserved.edges(at.state)) {
       const uint32_t child = trie.child(at.node, e.first);
-      if (child == trie.size()) continue;
+      if (child == trie.size()) {
+        ends = true;
+        continue;
+      }
       open.push_back({e.target, child, at.rest + static_cast<char>(e.first)});
     }
+    if (ends) exclude(root, at.rest, item, bits);
   }
 }
 
