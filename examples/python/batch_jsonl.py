@@ -25,6 +25,8 @@ def answer(server, line):
 
 
 def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     source, target = sys.argv[1:3]
     with penstock.openai_server(*sys.argv[3:4]) as server, open(source) as lines, open(target, "w") as out, \
             concurrent.futures.ThreadPoolExecutor(64) as pool:
