@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/ops_under_test.h"
 
 #ifdef PENSTOCK_CUDA_EMULATION
 namespace penstock::cuda {
@@ -137,6 +138,75 @@ TEST_F(CudaGraphsTest, PromptsAndAdaptersAreComputedAsTheyCome) {
   EXPECT_EQ(shape_of(300, false), 300);
   graphs_.enable(false);
   EXPECT_EQ(shape_of(33, false), 33);
+}
+
+// What some steps of two models that take turns give, of one layer and of two. Their products read tiles in a memory that changes places with another
+// one at every gated product.
+struct GatedSteps {
+  std::vector<std::vector<float>> outputs;
+  uint64_t n_first_launches = 0;  // of the first step
+  int64_t n_recorded = 0, n_played = 0;
+};
+
+GatedSteps gated_steps(bool gates, bool graphs) {
+  constexpr int kSequences = 70;  // rows enough for inputs that are rounded
+  constexpr int kVocab = 8, kCols = 64, kHidden = 128;
+  const std::unique_ptr<Ops> ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
+  auto& cuda = static_cast<CudaOps&>(*ops);
+  cuda.wide().cut({128, 1});  // by itself it would be of 64 rows, for which there is no gated product
+  cuda.wide().gate(gates);
+  cuda.graphs().enable(graphs);
+  const auto matrix = [&](int rows, int cols, unsigned seed) {
+    const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.5f);
+    std::vector<std::byte> bytes(quant_bytes(QuantType::kBF16, static_cast<int>(values.size())));
+    quantize_row(QuantType::kBF16, values.data(), bytes.data(), static_cast<int>(values.size()));
+    return ops->pack({QuantType::kBF16, rows, cols, bytes}).value();
+  };
+  const auto table = matrix(kVocab, kCols, 1), gate = matrix(kHidden, kCols, 2),
+             up = matrix(kHidden, kCols, 3), down = matrix(kCols, kHidden, 4);
+  GatedSteps steps;
+  const int models[2] = {};
+  for (int i = 0; i < 8; ++i) {
+    std::vector<TokenId> tokens(kSequences);
+    std::vector<int32_t> offsets(1);
+    for (int t = 0; t < kSequences; ++t)
+      tokens[static_cast<size_t>(t)] = (t + i) % kVocab, offsets.push_back(t + 1);
+    const std::vector<int32_t> positions(kSequences), lens(kSequences, 1);
+    const Batch batch{.tokens = tokens, .positions = positions, .seq_offsets = offsets, .seq_lens = lens};
+    const StepShape shape = ops->begin_step(&batch);
+    const StepOutputs out = ops->run({.model = &models[i % 2], .shape = shape}, [&] {
+      const Tensor x = ops->new_tensor(shape.tokens, kCols);
+      ops->embed_tokens(*table, 1.0f, x);
+      for (int layer = 0; layer <= i % 2; ++layer) {
+        const auto target = [&](const Weight& w) {
+          return LinearTarget{&w, nullptr, ops->new_tensor(shape.tokens, w.rows())};
+        };
+        const Tensor hidden = ops->new_tensor(shape.tokens, kHidden);
+        const LinearTarget last = target(*down);
+        ops->gated_linear({x, {}, x}, target(*gate), target(*up), ActivationFunction(), hidden);
+        ops->linear(hidden, {&last, 1});
+        ops->add(x, last.out, 1.0f);
+      }
+      return StepOutputs{.hidden = x};
+    });
+    if (i == 0) steps.n_first_launches = cuda.device().n_launches();
+    steps.outputs.push_back(read(*ops, out.hidden).all);
+    steps.outputs.back().resize(size_t{kSequences} * kCols);  // rows behind them are nobody's
+  }
+  steps.n_recorded = cuda.graphs().n_recorded(), steps.n_played = cuda.graphs().n_played();
+  return steps;
+}
+
+TEST(CudaGraphsOfGates, PlayedTheyGiveTheBitsOfOneOperationAfterTheOther) {
+  const GatedSteps apart = gated_steps(false, false), computed = gated_steps(true, false),
+                   played = gated_steps(true, true);
+  EXPECT_NE(apart.outputs[0], apart.outputs[2]);
+  EXPECT_EQ(apart.n_first_launches - computed.n_first_launches, 3u);
+  EXPECT_EQ(played.n_first_launches, computed.n_first_launches);
+  EXPECT_EQ(computed.outputs, apart.outputs);
+  EXPECT_EQ(played.outputs, apart.outputs);
+  EXPECT_EQ(played.n_recorded, 2);
+  EXPECT_EQ(played.n_played, 6);
 }
 
 }  // namespace
