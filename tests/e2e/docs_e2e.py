@@ -17,12 +17,13 @@ from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, with_chat_template
 
 DOC = SOURCE / "docs" / "serving.md"
 ADDRESS = "127.0.0.1:8000"
+MEANING_AT = 34  # column of --help
 ACCESS = {"kOpen": "open", "kKey": "key", "kMetrics": "key (metrics)", "kAdmin": "key (admin)"}
 
 
-def blocks():
+def blocks(document=DOC):
     """[(line number, language, text)]"""
-    text = DOC.read_text()
+    text = document.read_text()
     return [(text.count("\n", 0, match.start()) + 1, match[1], match[2])
             for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
@@ -39,16 +40,14 @@ def flags(command="serve"):
     """[(names, default, meaning)] as --help lists them."""
     text = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True).stdout
     text = text.split("\nWith no command")[0]
-    rows = []
-    for line in text.splitlines():
-        match = re.match(r"  ((?:-\w,)?--[^\s=\[]+)(.*)", line)
-        if match:
-            names = re.sub(r"\{\w*\}", "", match[1])
-            middle, _, meaning = match[2].strip().partition("  ") if re.match(r"\s\S", match[2]) else ("", "", match[2])
-            default = re.search(r"=(\S+)", middle)
-            rows.append([names, default[1] if default else "", meaning.strip()])
-        elif rows and re.match(r" {20,}\S", line):
-            rows[-1][2] = f"{rows[-1][2]} {line.strip()}".strip()
+    rows, lines = [], text.splitlines()
+    for line, behind in zip(lines, [*lines[1:], ""]):
+        match = re.match(r"  ((?:-\w,)?--[^\s=\[]+)", line)
+        if match:  # the meaning stands behind the name from a column on, or on the next line
+            apart = behind.startswith(" " * MEANING_AT)
+            default = re.search(r"=(?![A-Z]+\b)(\S+)", line if apart else line[:MEANING_AT])  # NAME=PATH is a kind of value
+            meaning = behind if apart else line[MEANING_AT:]
+            rows.append([re.sub(r"\{\w*\}", "", match[1]), default[1] if default else "", meaning.strip()])
     return rows
 
 
@@ -93,6 +92,13 @@ class Lists(unittest.TestCase):
         missing = [name for names, _, _ in rows for name in names.split(",")
                    if name.startswith("--") and name != "--help" and f"`{name}`" not in text]
         self.assertEqual(missing, [], "docs/serving.md does not mention them; see docs_e2e.py --update")
+
+    def test_flags_are_read_as_they_stand(self):
+        rows = {names: (default, meaning) for names, default, meaning in flags()}
+        self.assertEqual(rows["--port"], ("8000", "port to listen on; 0 is any free one"))
+        self.assertEqual(rows["--lora-modules"][0], "")
+        self.assertEqual(rows["--state-snapshot-interval"][0], "0")
+        self.assertEqual([names for names, (_, meaning) in rows.items() if not meaning], [])
 
     def test_every_route_is_mentioned(self):
         text = DOC.read_text()
@@ -146,6 +152,15 @@ class Examples(unittest.TestCase):
                         elif language == "json":
                             self.assertEqual(shape(json.loads(output)), shape(json.loads(text)))
         self.assertGreater(ran, 8)
+
+    def test_requests_of_the_readme(self):
+        """With the built-in model, as a newcomer sends them; the last one's reply has the form that was asked for."""
+        requests = [text for _, language, text in blocks(SOURCE / "README.md") if language == "bash"]
+        with Serving(model=STORY_MODEL) as server:
+            replies = [json.loads(self.run_block("bash", text.replace(ADDRESS, f"127.0.0.1:{server.port}"), None))
+                       for text in requests]
+        self.assertEqual(len(replies), 2)
+        self.assertEqual(set(json.loads(replies[-1]["choices"][0]["text"])), {"name", "kind"})
 
     def run_block(self, language, text, folder):
         if language == "bash":
