@@ -5,7 +5,10 @@
 #include "penstock/llm.h"
 
 int main(int argc, char** argv) {
-  if (argc < 3) return 2;
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: complete MODEL PROMPT...\n");
+    return 2;
+  }
   auto llm = penstock::LLM::open({.model = argv[1]});
   if (!llm) {
     std::fprintf(stderr, "%s\n", llm.error().message.c_str());

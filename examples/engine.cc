@@ -36,7 +36,10 @@ class Counter : public penstock::EventSink {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: engine MODEL\n");
+    return 2;
+  }
   auto opened = penstock::Engine::open({.model = argv[1], .max_model_len = 128, .max_num_seqs = 4});
   if (!opened) {
     std::fprintf(stderr, "%s\n", opened.error().message.c_str());

@@ -139,7 +139,10 @@ void counters(LLM& llm) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2 && argc != 3) return 2;
+  if (argc != 2 && argc != 3) {
+    std::cerr << "usage: guide MODEL [CHAT_MODEL]\n";
+    return 2;
+  }
   const std::unique_ptr<LLM> llm = open(argv[1]);
   errors(*llm);
   generate(*llm);

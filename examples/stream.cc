@@ -6,7 +6,10 @@
 #include "penstock/llm.h"
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: stream MODEL PROMPT CHARACTERS\n");
+    return 2;
+  }
   auto llm = penstock::LLM::open({.model = argv[1]});
   if (!llm) {
     std::fprintf(stderr, "%s\n", llm.error().message.c_str());
