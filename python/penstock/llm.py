@@ -342,8 +342,9 @@ class LLM:
         self.sleep()
 
     def get_world_size(self) -> int:
-        """Ranks: 1."""
-        return 1
+        """Ranks that share the model."""
+        config = self.args.config
+        return int(config.get("tensor_parallel_size", 1)) * int(config.get("pipeline_parallel_size", 1))
 
     def start_profile(self, profile_prefix: Optional[str] = None) -> None:
         """Begins to look at where time goes."""

@@ -428,6 +428,7 @@ def test_several_ranks_give_the_same():
     two = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, tensor_parallel_size=2, threads=1)
     prompts = ["Once upon a time", "The dog"]
     assert text_of(two.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
+    assert (one.get_world_size(), two.get_world_size()) == (1, 2)
     stages = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, pipeline_parallel_size=2, threads=1)
     assert text_of(stages.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
     drafting = penstock.LLM(
