@@ -263,6 +263,38 @@ TEST(LayerDrafterErrors, SayWhatIsMissing) {
               HasSubstr("of architecture nemotron_h_moe are not predicted"));
 }
 
+// What opening a checkpoint says whose config.json counts so many next-token layers.
+std::string warning_of_mtp(int n_layers) {
+  const TempDir dir;
+  const fs::path golden = kGolden / "deepseek_v3_mtp";
+  std::ifstream file(golden / "config.json");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string counted = "\"num_nextn_predict_layers\": ";
+  const size_t at = text.find(counted + "1");
+  EXPECT_NE(at, std::string::npos);
+  if (at != std::string::npos) text.replace(at, counted.size() + 1, counted + std::to_string(n_layers));
+  std::ofstream(dir / "config.json") << text;
+  fs::copy_file(golden / "model.safetensors", dir / "model.safetensors");
+  EngineConfig config;
+  config.model = dir.path().string();
+  config.spec = "mtp";
+  config.threads = 1;
+  config.max_model_len = 64;
+  config.kv_cache_memory = 4 << 20;
+  testing::internal::CaptureStderr();
+  const auto engine = Engine::open(config);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(engine) << engine.error().message;
+  return said;
+}
+
+TEST(LayerDrafterWarnings, SayThatFurtherLayersArePassedOver) {
+  EXPECT_THAT(warning_of_mtp(3),
+              HasSubstr("spec mtp: the first of 3 layers that predict further tokens makes "
+                        "all guesses; the others are passed over"));
+  EXPECT_EQ(warning_of_mtp(1), "");
+}
+
 // A copy of a golden layer with another config.json, or another file in the place of its tensors.
 std::string error_of_eagle(const fs::path& target, const std::string& from, const std::string& to,
                            const fs::path& tensors = kEagles / "llama" / "head") {
