@@ -120,19 +120,22 @@ struct BigWeight {
 struct Int8Activations {
   std::vector<int8_t> values;
   std::vector<ActivationGroup> groups;
+  std::vector<ActivationHalves> halves;
   Int8Rows rows;
 
-  Int8Activations(const std::vector<float>& x, int n_rows, int cols, const ActivationRounding& rounding) {
-    const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
+  Int8Activations(const std::vector<float>& x, int n_rows, int cols, const ActivationRounding& rounding,
+                  int block_rows) {
+    const int padded = (cols + 255) / 256 * 256, block = block_rows;
     const int n_padded = (n_rows + block - 1) / block * block, n_steps = padded / 32;
     values.resize(static_cast<size_t>(n_padded) * padded);
     groups.resize(static_cast<size_t>(n_padded) * n_steps);
+    halves.resize(groups.size());
     for (int m = 0; m < n_rows; ++m) {
       const size_t first = static_cast<size_t>(m / block) * n_steps * block + m % block;
       table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, rounding, block,
-                                 &values[first * 32], &groups[first]);
+                                 &values[first * 32], &groups[first], &halves[first]);
     }
-    rows = {values.data(), groups.data(), block, n_steps, rounding.one_scale()};
+    rows = {values.data(), groups.data(), halves.data(), block, n_steps, rounding.one_scale()};
   }
 };
 
@@ -168,13 +171,14 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
       << 20;
   const BigWeight w(kind, kCols, bytes);
   const auto x = random_activations(n_rows, kCols);
-  const Int8Activations int8(x, n_rows, kCols, w.rounding);
   std::vector<float> y(static_cast<size_t>(w.panels.rows) * n_rows);
   const GemmOutput out{y.data(), w.panels.rows, nullptr};
   const int index = static_cast<int>(w.panels.type);
   const TileKernels* tiles = table().tiles;
   const bool use_tiles =
       tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
+  const bool in_fours = n_rows >= kManyRows && !use_tiles && !w.rounding.one_scale();
+  const Int8Activations int8(x, n_rows, kCols, w.rounding, in_fours ? kBlockOfMany : int8_block_rows(n_rows));
   const bool floats = table().gemm->int8[index] == nullptr;
   const bool use_bf16 = tiles != nullptr && n_rows >= (floats ? 3 : TileKernels::kMinBf16Rows) &&
                         tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;

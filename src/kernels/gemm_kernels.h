@@ -41,24 +41,26 @@ struct PanelMatrix {
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// 32 activations of one row as int8: x = scale * q. Sums are over q.
+// 32 activations of one row as int8: x = scale * q. Sums are over q. Small, since many rows stream through the caches.
 struct ActivationGroup {
   float scale;
-  float scaled_sum;          // scale * sum
-  int32_t negative_sum;      // of the 32
-  int32_t negative_sums[2];  // of the first and the last 16
-  float scaled_sums[2];      // of the first and the last 16
-  int32_t unused;
+  float scaled_sum;  // scale * sum
+  int32_t negative_sum;
 };
-static_assert(sizeof(ActivationGroup) == 32);
+// Of the first and the last 16 of them, for matrices with scales of 16 columns.
+struct ActivationHalves {
+  int32_t negative_sums[2];
+  float scaled_sums[2];
+};
 
 // Rows of activations in blocks of block_rows: [block][step of 32 columns][row of the block][32], so that the
-// rows a kernel multiplies together lie together. groups: [block][step][row of the block]. Columns beyond the
+// rows a kernel multiplies together lie together. groups and halves: [block][step][row of the block]. Columns beyond the
 // matrix' and rows beyond the last, up to whole blocks, are 0.
 struct Int8Rows {
   const int8_t* values;
   const ActivationGroup* groups;
-  int block_rows;  // int8_block_rows(n_rows)
+  const ActivationHalves* halves;
+  int block_rows;  // int8_block_rows(n_rows), or of kManyRows and more kBlockOfMany where their scales are of groups
   int n_steps;     // padded columns / 32; at least those of every matrix multiplied
   bool one_scale;  // all groups of a row have the same
 };
@@ -66,6 +68,9 @@ struct Int8Rows {
 constexpr int int8_block_rows(int n_rows) {
   return n_rows <= 2 ? (n_rows < 1 ? 1 : n_rows) : n_rows <= 8 ? (n_rows + 1) / 2 * 2 : 16;
 }
+
+// So many rows are multiplied four at a time with what has been unpacked, and are read as one stream where these lie together.
+inline constexpr int kManyRows = 49, kBlockOfMany = 4;
 
 struct FloatRows {
   const float* values;
@@ -81,9 +86,9 @@ struct GemmOutput {
 struct GemmKernels {
   const char* name;
   // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of Int8Rows,
-  // whose first step is at values and groups.
+  // whose first step is at values, groups and halves.
   void (*quantize_row)(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                       int block_rows, int8_t* values, ActivationGroup* groups);
+                       int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves);
   // By the matrix' type; null where the type's panels hold floats. The sum of an output does not depend on
   // n_rows.
   using Int8Gemm = void (*)(const PanelMatrix& w, const Int8Rows& x, int n_rows, int panel_begin,

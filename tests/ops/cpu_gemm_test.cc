@@ -106,11 +106,12 @@ class Aligned {
 struct QuantizedRows {
   std::vector<int8_t> values;
   std::vector<ActivationGroup> groups;
+  std::vector<ActivationHalves> halves;
   int block, n_steps;
 
   bool one_scale;
 
-  Int8Rows view() const { return {values.data(), groups.data(), block, n_steps, one_scale}; }
+  Int8Rows view() const { return {values.data(), groups.data(), halves.data(), block, n_steps, one_scale}; }
   size_t at(int m, int step) const {
     return (static_cast<size_t>(m / block) * n_steps + step) * block + m % block;
   }
@@ -120,16 +121,20 @@ struct QuantizedRows {
 };
 
 QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows, int cols,
-                       ActivationRounding rounding = {}) {
-  const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
+                       ActivationRounding rounding = {}, int block = 0) {
+  if (block == 0) block = int8_block_rows(n_rows);
+  const int padded = (cols + 255) / 256 * 256;
   const int n_padded = (n_rows + block - 1) / block * block;
   QuantizedRows q{std::vector<int8_t>(static_cast<size_t>(n_padded) * padded),
-                  std::vector<ActivationGroup>(static_cast<size_t>(n_padded) * padded / 32), block,
-                  padded / 32, rounding.one_scale()};
+                  std::vector<ActivationGroup>(static_cast<size_t>(n_padded) * padded / 32),
+                  std::vector<ActivationHalves>(static_cast<size_t>(n_padded) * padded / 32),
+                  block,
+                  padded / 32,
+                  rounding.one_scale()};
   for (int m = 0; m < n_padded; ++m) {
     const float* row = m < n_rows ? x.data() + static_cast<size_t>(m) * cols : nullptr;
     kernels.quantize_row(row, m < n_rows ? cols : 0, padded, rounding, block, &q.values[q.at(m, 0) * 32],
-                         &q.groups[q.at(m, 0)]);
+                         &q.groups[q.at(m, 0)], &q.halves[q.at(m, 0)]);
   }
   return q;
 }
@@ -248,7 +253,8 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
     for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 22, 27, 33, 48}) {
       if (n_rows > max_rows) continue;
-      const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
+      const QuantizedRows q =
+          quantize(*table().gemm, x, n_rows, cols, {}, n_rows >= kManyRows ? kBlockOfMany : 0);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
       const auto multiply = [&](const PanelMatrix& by, const GemmOutput& to) {
@@ -349,7 +355,9 @@ TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
     const auto int8 = table().gemm->int8[index];
     const bool tiles = int8 == nullptr && table().tiles != nullptr && table().tiles->bf16[index] != nullptr;
     if (int8 != nullptr) {
-      int8(panels, quantize(*table().gemm, x, n_rows, kCols).view(), n_rows, 0, panels.n_panels(), out);
+      const int block = n_rows >= kManyRows ? kBlockOfMany : int8_block_rows(n_rows);
+      int8(panels, quantize(*table().gemm, x, n_rows, kCols, {}, block).view(), n_rows, 0, panels.n_panels(),
+           out);
     } else if (tiles) {
       Aligned<uint8_t> buffer(table().tiles->bf16_tile_bytes(n_rows, kCols)),
           scratch(table().tiles->scratch_bytes);
@@ -398,6 +406,8 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
       EXPECT_EQ(q.values, spec.values);
       EXPECT_EQ(0,
                 std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
+      EXPECT_EQ(0,
+                std::memcmp(q.halves.data(), spec.halves.data(), q.halves.size() * sizeof(ActivationHalves)));
       for (int k = 0; k < q.n_steps * 32; ++k) {
         const double scale = q.groups[k / 32].scale;
         const double exact = k < cols ? x[k] : 0.0f;
@@ -411,9 +421,9 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
         for (int i = 0; i < 32; ++i) sums[i / 16] += q.values[32 * g + i];
         const ActivationGroup& group = q.groups[g];
         EXPECT_EQ(group.negative_sum, -sums[0] - sums[1]);
-        EXPECT_EQ(group.negative_sums[1], -sums[1]);
+        EXPECT_EQ(q.halves[g].negative_sums[1], -sums[1]);
         EXPECT_FLOAT_EQ(group.scaled_sum, group.scale * (sums[0] + sums[1]));
-        EXPECT_FLOAT_EQ(group.scaled_sums[0], group.scale * sums[0]);
+        EXPECT_FLOAT_EQ(q.halves[g].scaled_sums[0], group.scale * sums[0]);
       }
     }
   }

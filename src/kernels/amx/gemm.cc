@@ -671,9 +671,10 @@ struct Int8Tiles {
   [[gnu::always_inline]] static void add_batch(const Pass& pass, int batch, int block, const int32_t* sums,
                                                __m512 (&acc)[M]) {
     const ActivationGroup* groups = pass.x.groups + pass.rows_of(batch, block);
+    const ActivationHalves* halves = pass.x.halves + pass.rows_of(batch, block);
     const int first = batch * kStepsAtOnce, n = pass.steps_of(batch);
 #pragma GCC unroll 1
-    for (int s = first; s < first + n; ++s, sums += kParts * kRows * 16, groups += pass.x.block_rows) {
+    for (int s = first; s < first + n; ++s, sums += kParts * kRows * 16) {
       const uint8_t* unit = pass.unit_of(s);
       const auto u = Panel::unit_scales(unit, 0);
       __m512 scale[kParts], offset[kParts];
@@ -691,10 +692,11 @@ struct Int8Tiles {
           acc[m] = _mm512_fmadd_ps(d, _mm512_mul_ps(scale[p], xs), acc[m]);
         }
         for (int p = 0; Q::kHasOffset && p < kParts; ++p) {
-          const float sum = kParts == 2 ? g.scaled_sums[p] : g.scaled_sum;
+          const float sum = kParts == 2 ? halves[m].scaled_sums[p] : g.scaled_sum;
           acc[m] = _mm512_fmadd_ps(offset[p], _mm512_set1_ps(sum), acc[m]);
         }
       }
+      groups += pass.x.block_rows, halves += pass.x.block_rows;
     }
   }
   template <int M>

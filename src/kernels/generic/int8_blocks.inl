@@ -84,12 +84,13 @@ struct Int8Blocks {
   // Sums of products of group G of step s.
   template <int G>
   [[gnu::always_inline]] void dots(const Slice& slice, int s, const int8_t* values,
-                                   const ActivationGroup* groups, Ints (&sum)[kRows][kVectors]) const {
+                                   const ActivationGroup* groups, const ActivationHalves* halves,
+                                   Ints (&sum)[kRows][kVectors]) const {
     constexpr int kN = 8 / kGroups;
     Ints pairs[kRows][kVectors];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
-      const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? groups[m].negative_sums[G]
+      const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? halves[m].negative_sums[G]
                                                                                : groups[m].negative_sum);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[m][v] = start, pairs[m][v] = start;
@@ -124,9 +125,10 @@ struct Int8Blocks {
 
   template <int G>
   [[gnu::always_inline]] void add_group(const Slice& slice, int s, const int8_t* values,
-                                        const ActivationGroup* groups, Floats (&acc)[kRows][kVectors]) const {
+                                        const ActivationGroup* groups, const ActivationHalves* halves,
+                                        Floats (&acc)[kRows][kVectors]) const {
     Ints sum[kRows][kVectors];
-    dots<G>(slice, s, values, groups, sum);
+    dots<G>(slice, s, values, groups, halves, sum);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
       const Floats xs = S::splat(groups[m].scale);
@@ -140,10 +142,11 @@ struct Int8Blocks {
   }
   template <int G>
   [[gnu::always_inline]] void add_offsets(const Slice& slice, int s, const ActivationGroup* groups,
+                                          const ActivationHalves* halves,
                                           Floats (&acc)[kRows][kVectors]) const {
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
-      const Floats sum = S::splat(kGroups == 2 ? groups[m].scaled_sums[G] : groups[m].scaled_sum);
+      const Floats sum = S::splat(kGroups == 2 ? halves[m].scaled_sums[G] : groups[m].scaled_sum);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v)
         acc[m][v] = S::fma(load(slice.offsets[s][G][0] + v * S::kLanes), sum, acc[m][v]);
@@ -184,22 +187,23 @@ struct Int8Blocks {
         (static_cast<ptrdiff_t>(row / together) * x.n_steps + first_step) * together + row % together;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
-    for (int s = 0; s < n_steps; ++s, values += 32 * together, groups += together) {
+    [[maybe_unused]] const ActivationHalves* halves = x.halves + first;
+    for (int s = 0; s < n_steps; ++s, values += 32 * together, groups += together, halves += together) {
       for (int i = 0; i < 2; ++i) {
         for (int l = 0; l < n_lines && ahead[i] < ahead_end[i]; ++l, ahead[i] += 64)
           __builtin_prefetch(ahead[i], 0, 2);
       }
       if constexpr (requires { S::kStepsAhead; }) {
-        for (int m = 0; m < kRows; m += 2) {  // activations
-          __builtin_prefetch(values + 32 * (S::kStepsAhead * together + m));
-          __builtin_prefetch(groups + S::kStepsAhead * together + m);
-        }
+        const int ahead_rows = S::kStepsAhead * together;  // activations
+        for (int m = 0; m < kRows; m += 2) __builtin_prefetch(values + 32 * (ahead_rows + m));
+        __builtin_prefetch(groups + ahead_rows);
+        if constexpr (kGroups == 2) __builtin_prefetch(halves + ahead_rows);
       }
-      add_group<0>(slice, s, values, groups, acc);
-      if constexpr (kGroups == 2) add_group<1>(slice, s, values, groups, acc);
+      add_group<0>(slice, s, values, groups, halves, acc);
+      if constexpr (kGroups == 2) add_group<1>(slice, s, values, groups, halves, acc);
       if constexpr (Q::kHasOffset) {
-        add_offsets<0>(slice, s, groups, acc);
-        if constexpr (kGroups == 2) add_offsets<1>(slice, s, groups, acc);
+        add_offsets<0>(slice, s, groups, halves, acc);
+        if constexpr (kGroups == 2) add_offsets<1>(slice, s, groups, halves, acc);
       }
     }
 #pragma GCC unroll 8

@@ -39,6 +39,7 @@ struct Int8Columns {
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
+                                              const ActivationHalves* halves,
                                               Floats (&acc)[kPanelRows / S::kLanes][M]) {
     constexpr int kParts = kPanelRows / S::kLanes, kGroups = Q::kGroupSize == 16 ? 2 : 1, kN = 8 / kGroups;
     if constexpr (F.ahead > 0) {
@@ -51,7 +52,7 @@ struct Int8Columns {
       Ints sum[kParts][M], pairs[kParts][M];
 #pragma GCC unroll 4
       for (int m = 0; m < M; ++m) {
-        const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? groups[m].negative_sums[G]
+        const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? halves[m].negative_sums[G]
                                                                                  : groups[m].negative_sum);
 #pragma GCC unroll 4
         for (int part = 0; part < kParts; ++part) sum[part][m] = start, pairs[part][m] = start;
@@ -91,7 +92,7 @@ struct Int8Columns {
         const Floats o = Panel::offset(unit, Panel::unit_scales(unit, lane), group, lane);
 #pragma GCC unroll 4
         for (int m = 0; m < M; ++m)
-          acc[part][m] = S::fma(o, S::splat(kGroups == 2 ? groups[m].scaled_sums[G] : groups[m].scaled_sum),
+          acc[part][m] = S::fma(o, S::splat(kGroups == 2 ? halves[m].scaled_sums[G] : groups[m].scaled_sum),
                                 acc[part][m]);
       }
     };

@@ -248,7 +248,7 @@ struct Int8Panel {
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
-                                              Floats (&acc)[M]) {
+                                              const ActivationHalves* halves, Floats (&acc)[M]) {
     constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
     const UnitScales u = unit_scales(unit, lane);
     if constexpr (F.ahead > 0) {
@@ -268,13 +268,13 @@ struct Int8Panel {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
         const Floats xs = S::splat(g.scale);
-        const Ints d0 = dot<4, M, F>(w, xm, g.negative_sums[0]);
-        const Ints d1 = dot<4, M, F>(w + 4, xm + 16, g.negative_sums[1]);
+        const Ints d0 = dot<4, M, F>(w, xm, halves[m].negative_sums[0]);
+        const Ints d1 = dot<4, M, F>(w + 4, xm + 16, halves[m].negative_sums[1]);
         acc[m] = S::fma(S::to_float(d0), S::mul(s0, xs), acc[m]);
         acc[m] = S::fma(S::to_float(d1), S::mul(s1, xs), acc[m]);
         if constexpr (Q::kHasOffset) {
-          acc[m] = S::fma(o0, S::splat(g.scaled_sums[0]), acc[m]);
-          acc[m] = S::fma(o1, S::splat(g.scaled_sums[1]), acc[m]);
+          acc[m] = S::fma(o0, S::splat(halves[m].scaled_sums[0]), acc[m]);
+          acc[m] = S::fma(o1, S::splat(halves[m].scaled_sums[1]), acc[m]);
         }
       }
     } else {
@@ -300,7 +300,7 @@ struct Int8Panel {
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,
-                                              Ints (&acc)[M]) {
+                                              const ActivationHalves*, Ints (&acc)[M]) {
     if constexpr (F.ahead > 0) {
       for (int l = 0; l < Q::kBits; ++l)
         __builtin_prefetch(unit + F.ahead + step * L::kStepBytes + l * 64, 0, F.cache);
@@ -347,18 +347,20 @@ struct Int8Panel {
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
+    [[maybe_unused]] const ActivationHalves* halves = x.halves + first;
     for (int u = 0; u < n_units; ++u) {
 #pragma GCC unroll 1
-      for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows) {
+      for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows, halves += rows) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           if constexpr (!Whole && !L::kGrid && M >= 2 && M <= 4 && kColumnsFirst) {
-            Int8Columns<S, Q>::template add_step<M, F>(unit[i], step, codebook, values, groups, acc[i]);
+            Int8Columns<S, Q>::template add_step<M, F>(unit[i], step, codebook, values, groups, halves,
+                                                       acc[i]);
           } else {
-            add_step<M, F>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
+            add_step<M, F>(unit[i], step, 0, codebook, values, groups, halves, acc[i][0]);
 #pragma GCC unroll 4
             for (int part = 1; part < kParts; ++part)
-              add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, acc[i][part]);
+              add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, halves, acc[i][part]);
           }
         }
       }
@@ -462,12 +464,11 @@ struct Int8Panel {
   // Of 9 rows and more where registers hold the sums of 16. Points of a grid take too long to look them up twice.
   static void many_rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                         const GemmOutput& out) {
-    constexpr int kMostByPanel = 48;
     if constexpr (Int8Blocks<S, Q>::kUnpacks) {
       if (n_rows <= 12) return streams<false, 12, 1>(w, x, n_rows, begin, end, out);
       if (n_rows <= 16) return streams<false, 16, 1>(w, x, n_rows, begin, end, out);
       if constexpr (!L::kGrid) {
-        if (n_rows <= kMostByPanel) return by_panel(w, x, n_rows, begin, end, out);
+        if (n_rows < kManyRows) return by_panel(w, x, n_rows, begin, end, out);
       }
     }
     Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
@@ -489,6 +490,10 @@ struct Int8Panel {
           return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
       }
     }
+    if (n_rows > 16) {
+      if constexpr (Whole || !requires { S::kBlockRows; }) blocks<Whole, 16>(w, x, n_rows, begin, end, out);
+      return;
+    }
     switch (x.block_rows) {
       case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
       case 2: return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
@@ -497,10 +502,7 @@ struct Int8Panel {
         return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
       case 6: return some<Whole, 6>(w, x, n_rows, begin, end, out);
       case 8: return some<Whole, 8>(w, x, n_rows, begin, end, out);
-      default:
-        if (n_rows <= 16) return some<Whole, 16>(w, x, n_rows, begin, end, out);
-        if constexpr (Whole || !requires { S::kBlockRows; })
-          return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
+      default: return some<Whole, 16>(w, x, n_rows, begin, end, out);
     }
   }
 
@@ -532,7 +534,7 @@ struct Int8Panel {
 // quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
 template <class S>
 void quantize_activations(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                          int block_rows, int8_t* values, ActivationGroup* groups) {
+                          int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
   constexpr int kAhead = 256;  // floats from here to those that are fetched meanwhile
@@ -559,7 +561,7 @@ void quantize_activations(const float* x, int cols, int padded_cols, const Activ
       row_max = m > row_max ? m : row_max;
     }
   }
-  for (int k = 0; k < padded_cols; k += 32, values += 32 * block_rows, groups += block_rows) {
+  for (int k = 0; k < padded_cols; k += 32) {
     Floats v[kVectors];
     load(k, v);
     const float top = one_scale ? row_max : largest(v);
@@ -573,9 +575,9 @@ void quantize_activations(const float* x, int cols, int padded_cols, const Activ
     g.scaled_sum = g.scale * static_cast<float>(sums[0] + sums[1]);
     g.negative_sum = -(sums[0] + sums[1]);
     for (int h = 0; h < 2; ++h) {
-      g.negative_sums[h] = -sums[h];
-      g.scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
+      halves->negative_sums[h] = -sums[h];
+      halves->scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
     }
-    g.unused = 0;
+    values += 32 * block_rows, groups += block_rows, halves += block_rows;
   }
 }

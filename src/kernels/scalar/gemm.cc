@@ -54,14 +54,15 @@ struct Step {
     }
   }
 
-  void add(const int8_t* x, const ActivationGroup& group, float (&sums)[kPanelRows]) const {
+  void add(const int8_t* x, const ActivationGroup& group, const ActivationHalves& halves,
+           float (&sums)[kPanelRows]) const {
     for (int r = 0; r < kPanelRows; ++r) {
       for (int g = 0; g < 32 / kGroup; ++g) {
         int32_t sum = 0;
         for (int k = g * kGroup; k < (g + 1) * kGroup; ++k) sum += levels[r][k] * x[k];
         sums[r] += static_cast<float>(sum) * (scales[g][r] * group.scale);
         if constexpr (Q::kHasOffset)
-          sums[r] += offsets[g][r] * (kGroup == 32 ? group.scaled_sum : group.scaled_sums[g]);
+          sums[r] += offsets[g][r] * (kGroup == 32 ? group.scaled_sum : halves.scaled_sums[g]);
       }
     }
   }
@@ -95,7 +96,7 @@ void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, i
           if (L::kWholeRow && x.one_scale) {
             step.add(x.values + at * 32, whole[m]);
           } else {
-            step.add(x.values + at * 32, x.groups[at], sums[m]);
+            step.add(x.values + at * 32, x.groups[at], x.halves[at], sums[m]);
           }
         }
       }
@@ -159,12 +160,12 @@ float largest(const float* x, int n) {
 }
 
 void quantize_row(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                  int block_rows, int8_t* values, ActivationGroup* groups) {
+                  int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves) {
   const bool one_scale = rounding.one_scale();
   const float row_max = rounding.kind == ActivationRounding::Kind::kFixed ? rounding.fixed_scale * 127.0f
                         : one_scale                                       ? largest(x, cols)
                                                                           : 0.0f;
-  for (int k = 0; k < padded_cols; k += 32, values += 32 * block_rows, groups += block_rows) {
+  for (int k = 0; k < padded_cols; k += 32) {
     const int n = cols - k < 0 ? 0 : cols - k < 32 ? cols - k : 32;
     const float top = one_scale ? row_max : largest(x + k, n);
     // Scales so small that their reciprocal overflows round the group to zero.
@@ -180,10 +181,10 @@ void quantize_row(const float* x, int cols, int padded_cols, const ActivationRou
     g.scaled_sum = g.scale * static_cast<float>(sums[0] + sums[1]);
     g.negative_sum = -(sums[0] + sums[1]);
     for (int h = 0; h < 2; ++h) {
-      g.negative_sums[h] = -sums[h];
-      g.scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
+      halves->negative_sums[h] = -sums[h];
+      halves->scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
     }
-    g.unused = 0;
+    values += 32 * block_rows, groups += block_rows, halves += block_rows;
   }
 }
 

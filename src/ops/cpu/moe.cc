@@ -148,13 +148,14 @@ class SharedRows {
       for (const auto* weights : {&params.up, &params.gate}) {
         if (n == 0 || weights->empty()) continue;
         const auto& weight = static_cast<const CpuWeight&>(*(*weights)[static_cast<size_t>(e)]);
-        const Activations::Form form = Activations::wanted(weight, choose_path(context, weight, n));
+        Activations::Form form = Activations::wanted(weight, choose_path(context, weight, n), n);
+        form.block_rows = int8_block_rows(x.rows);  // whoever picks rows lays them out anew
         if (form.kind != Activations::Kind::kInt8 || form.order != nullptr || (found && form != shared))
           return;
         shared = form, found = true;
       }
     }
-    if (found) rows_.emplace(context.scratch.moe, x, shared.rounding);
+    if (found) rows_.emplace(context.scratch.moe, x, shared.rounding, shared.block_rows);
   }
 
   void make(const GemmKernels& kernels, int begin, int end) const {

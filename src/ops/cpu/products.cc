@@ -54,15 +54,12 @@ ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, i
 
 // --- RoundedRows
 
-RoundedRows::RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding)
-    : x_(x),
-      rounding_(rounding),
-      padded_(padded_cols(x)),
-      n_steps_(padded_ / 32),
-      block_(int8_block_rows(x.rows)) {
+RoundedRows::RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding, int block_rows)
+    : x_(x), rounding_(rounding), padded_(padded_cols(x)), n_steps_(padded_ / 32), block_(block_rows) {
   const auto n = static_cast<size_t>(n_rows());
   values_ = arena.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
   groups_ = arena.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
+  halves_ = arena.allocate_array<ActivationHalves>(n * static_cast<size_t>(n_steps_));
 }
 
 void RoundedRows::make(const GemmKernels& kernels, int begin, int end) const {
@@ -73,7 +70,7 @@ void RoundedRows::make(const GemmKernels& kernels, int begin, int end) const {
       continue;
     }
     kernels.quantize_row(exists ? f32(x_, m) : nullptr, exists ? x_.cols : 0, padded_, rounding_, block_,
-                         values_ + first_of(m) * 32, groups_ + first_of(m));
+                         values_ + first_of(m) * 32, groups_ + first_of(m), halves_ + first_of(m));
   }
 }
 
@@ -81,18 +78,22 @@ void RoundedRows::copy_row(int m) const {
   ptrdiff_t from = from_->first_of(from_rows_[m]), to = first_of(m);
   for (int step = 0; step < n_steps_; ++step, from += from_->block_, to += block_) {
     std::copy_n(from_->values_ + from * 32, 32, values_ + to * 32);
-    groups_[to] = from_->groups_[from];
+    groups_[to] = from_->groups_[from], halves_[to] = from_->halves_[from];
   }
 }
 
 // --- Activations
 
-Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path) {
+Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path, int n_rows) {
   Form form{Kind::kFloats, weight.input_order(), {}};
   if (path == ProductPath::kBf16Tiles) form.kind = Kind::kBf16Tiles;
   if (path == ProductPath::kInt8RowTiles) form.kind = Kind::kInt8Tiles;
   if (path == ProductPath::kInt8 || path == ProductPath::kInt8Tiles) form.kind = Kind::kInt8;
   if (form.kind == Kind::kInt8 || form.kind == Kind::kInt8Tiles) form.rounding = weight.rounding();
+  if (form.kind == Kind::kInt8) {
+    const bool many = path == ProductPath::kInt8 && n_rows >= kManyRows && !form.rounding.one_scale();
+    form.block_rows = many ? kBlockOfMany : int8_block_rows(n_rows);
+  }
   return form;
 }
 
@@ -104,7 +105,7 @@ Activations::Activations(const LinearContext& context, Tensor x, const Form& for
     ordered_.row_stride = x.cols;
   }
   if (form.kind == Kind::kInt8) {
-    int8_ = RoundedRows(arena, ordered_, form.rounding);
+    int8_ = RoundedRows(arena, ordered_, form.rounding, form.block_rows);
     if (picked.of != nullptr) {
       PENSTOCK_CHECK(form.order == nullptr && form.rounding == picked.of->rounding());
       int8_.copy_from(*picked.of, picked.rows);
@@ -171,7 +172,7 @@ RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const
     PENSTOCK_CHECK(weight.panels().cols == x.cols && weight.panels().rows == targets[i].out.cols &&
                    targets[i].out.rows == x.rows);
     const ProductPath path = choose_path(context, weight, x.rows);
-    const Activations::Form form = Activations::wanted(weight, path);
+    const Activations::Form form = Activations::wanted(weight, path, x.rows);
     const auto same = std::find_if(forms_, forms_ + n_forms_,
                                    [&](const Activations& other) { return other.form() == form; });
     if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form, picked);

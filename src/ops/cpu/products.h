@@ -21,7 +21,7 @@ ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, i
 class RoundedRows {
  public:
   RoundedRows() = default;
-  RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding);
+  RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding, int block_rows);
   // Row m is row rows[m] of x, of which `from` has been made: it is copied, and x is not read.
   void copy_from(const RoundedRows& from, const int* rows) { from_ = &from, from_rows_ = rows; }
 
@@ -29,7 +29,7 @@ class RoundedRows {
   // Whole blocks: the rows beyond those of x are zeros.
   int n_rows() const { return (x_.rows + block_ - 1) / block_ * block_; }
   void make(const GemmKernels& kernels, int begin, int end) const;
-  Int8Rows rows() const { return {values_, groups_, block_, n_steps_, rounding_.one_scale()}; }
+  Int8Rows rows() const { return {values_, groups_, halves_, block_, n_steps_, rounding_.one_scale()}; }
 
  private:
   // Where step 0 of row m lies; the next step is block_ further.
@@ -43,6 +43,7 @@ class RoundedRows {
   int padded_ = 0, n_steps_ = 0, block_ = 1;
   int8_t* values_ = nullptr;
   ActivationGroup* groups_ = nullptr;
+  ActivationHalves* halves_ = nullptr;
   const RoundedRows* from_ = nullptr;
   const int* from_rows_ = nullptr;
 };
@@ -61,9 +62,10 @@ class Activations {
     Kind kind = Kind::kFloats;
     const InputOrder* order = nullptr;  // null: as they are
     ActivationRounding rounding;        // of the int8 kinds
+    int block_rows = 0;                 // of kInt8
     bool operator==(const Form&) const = default;
   };
-  static Form wanted(const CpuWeight& weight, ProductPath path);
+  static Form wanted(const CpuWeight& weight, ProductPath path, int n_rows);
 
   // Takes memory of the context's scratch; make() fills it. picked: x's rows, if the form is theirs; x has no values then.
   Activations(const LinearContext& context, Tensor x, const Form& form, const PickedRows& picked);
