@@ -120,4 +120,21 @@ std::string Decimal::text() const {
   return out;
 }
 
+std::vector<std::string> Decimal::scientific_texts() const {
+  if (is_zero()) return {"-0.0"};
+  // Python has an exponent from 1e16 on and below 1e-4, and others later.
+  const int64_t power = exponent_ + static_cast<int64_t>(digits_.size()) - 1;
+  if (power >= -4 && power < 16) return {};
+  std::string mantissa = (negative_ ? "-" : "") + digits_.substr(0, 1);
+  if (digits_.size() > 1) mantissa += "." + digits_.substr(1);
+  const std::string size = std::to_string(std::abs(power));
+  std::vector<std::string> texts;
+  for (const char* e : {"e", "E"}) {
+    texts.push_back(mantissa + e + (power < 0 ? "-" : "") + size);
+    if (power > 0) texts.push_back(mantissa + e + "+" + size);
+    if (size.size() == 1) texts.push_back(mantissa + e + "-0" + size);
+  }
+  return texts;
+}
+
 }  // namespace penstock::grammar

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace penstock::grammar {
 
@@ -35,6 +36,8 @@ class Decimal {
   std::optional<int64_t> to_int() const;  // nullopt: no integer, or beyond 2^62
   // A JSON number: "-12.5", "1e400". Equal numbers give equal texts.
   std::string text() const;
+  // As programs write numbers that are very large or small, "1e-07", "1E-7", "1.5e+300", and "-0.0"; none for others.
+  std::vector<std::string> scientific_texts() const;
 
  private:
   std::strong_ordering compare_magnitude(const Decimal& other) const;

@@ -119,6 +119,13 @@ TEST(Schemas, StringsAreWhatTheyDecodeTo) {
 TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_TRUE(allows(R"({"const":1})", "1.0"));
   EXPECT_FALSE(allows(R"({"const":1})", "1.00"));
+  for (const char* text : {"0.0000001", "1e-7", "1e-07", "1E-7"})
+    EXPECT_TRUE(allows(R"({"const":1e-7})", text)) << text;
+  for (const char* text : {"1.5e300", "1.5e+300"}) EXPECT_TRUE(allows(R"({"const":15e299})", text)) << text;
+  EXPECT_TRUE(allows(R"({"enum":[1,-12e20]})", "-1.2e+21"));
+  EXPECT_TRUE(allows(R"({"const":0})", "-0.0"));
+  EXPECT_FALSE(allows(R"({"const":1e-7})", "1e-8"));
+  EXPECT_FALSE(allows(R"({"const":1e20})", "1e+21"));
   EXPECT_TRUE(allows(R"({"enum":[0]})", "0e3"));
   EXPECT_FALSE(allows(R"({"enum":[0]})", "2e3"));
   EXPECT_TRUE(allows(R"({"exclusiveMinimum":0})", "0.5e3"));
