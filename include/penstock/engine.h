@@ -182,7 +182,7 @@ class Engine {
 
   // Writes tokens and the cached K and V of as many of them as are known (whole blocks) to a file; returns
   // how many tokens those are. cache_salt: as the requests had it. From any thread, between two steps.
-  // Errors: kIo, kCancelled (the engine is shutting down).
+  // Errors: kIo, kResourceExhausted (the disk is full), kCancelled (the engine is shutting down).
   virtual Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
                                    const std::string& cache_salt = {}) = 0;
   // Brings them back into the prefix cache; the file is verified whole before any of it is used. A request

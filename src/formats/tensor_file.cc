@@ -7,12 +7,9 @@
 #include <cstring>
 #include <utility>
 
-namespace penstock {
+#include "base/file_error.h"
 
-ErrorCode file_error(int error_number) {
-  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
-  return full ? ErrorCode::kResourceExhausted : ErrorCode::kIo;
-}
+namespace penstock {
 
 TensorFile::TensorFile(TensorFile&& other) noexcept { *this = std::move(other); }
 

@@ -15,9 +15,6 @@
 
 namespace penstock {
 
-// kResourceExhausted when errno says that the disk (or a quota on it) is full, else kIo.
-ErrorCode file_error(int error_number);
-
 class TensorFile {
  public:
   struct Slot {

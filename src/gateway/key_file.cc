@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/file_error.h"
 #include "gateway/api_keys.h"
 
 namespace penstock {
@@ -126,7 +127,7 @@ Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& 
   if (ok && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
   const int reason = errno;
   ::unlink(fresh.c_str());
-  return errorf(ErrorCode::kIo, "key file {}: {}", path, std::strerror(reason));
+  return errorf(file_error(reason), "key file {}: {}", path, std::strerror(reason));
 }
 
 Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include "base/file_error.h"
+
 namespace penstock {
 
 uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed) {
@@ -29,7 +31,7 @@ Status write_whole_file(const std::filesystem::path& path, const char* what,
   if (!out) {
     const int code = errno != 0 ? errno : EIO;
     std::filesystem::remove(temporary, error);
-    return errorf(ErrorCode::kIo, "{}: cannot write the {}: {}", path.string(), what, std::strerror(code));
+    return errorf(file_error(code), "{}: cannot write the {}: {}", path.string(), what, std::strerror(code));
   }
   std::filesystem::rename(temporary, path, error);
   if (error) return errorf(ErrorCode::kIo, "{}: {}", path.string(), error.message());

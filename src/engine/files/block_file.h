@@ -16,7 +16,7 @@ namespace penstock {
 uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed);
 
 // Writes beside `path` and renames, so that a failure leaves an older file as it was. what: names it in an
-// error. Errors: kIo.
+// error. Errors: kIo, kResourceExhausted (the disk is full).
 Status write_whole_file(const std::filesystem::path& path, const char* what,
                         const std::function<void(std::ostream&)>& write);
 

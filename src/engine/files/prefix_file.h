@@ -12,7 +12,8 @@
 
 namespace penstock {
 
-// Written beside the target and renamed, so that a failure leaves an older file as it was. Errors: kIo.
+// Written beside the target and renamed, so that a failure leaves an older file as it was. Errors: kIo, kResourceExhausted (the
+// disk is full).
 Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint, const Scheduler& scheduler,
                          const StepModel& model);
 

@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-// Returns how many leading tokens were saved with their K and V. Errors: kIo. REQUIRES: between steps.
+// Returns how many leading tokens were saved with their K and V. Errors: kIo, kResourceExhausted (the disk is full). REQUIRES: between steps.
 Result<int> save_session_file(const std::filesystem::path& path, uint64_t fingerprint,
                               std::span<const TokenId> tokens, std::string_view salt, Scheduler& scheduler,
                               const StepModel& model);

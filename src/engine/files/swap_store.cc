@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file_error.h"
 #include "base/memory.h"
 #include "engine/files/block_file.h"
 
@@ -106,9 +107,7 @@ class FileSwap : public SwapStore {
  private:
   static constexpr uint64_t kSeed = 0x5357415053574150ull;
   static tl::unexpected<Error> failed(const char* what, int code) {
-    const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
-    return errorf(full ? ErrorCode::kResourceExhausted : ErrorCode::kIo, "the swap file cannot be {}: {}",
-                  what, std::strerror(code));
+    return errorf(file_error(code), "the swap file cannot be {}: {}", what, std::strerror(code));
   }
 
   Slots slots_;

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/file_error.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -24,9 +25,7 @@ constexpr const char* kRanges = ".penstock.ranges";
 constexpr size_t kMaxRangesBytes = size_t{1} << 20;
 
 tl::unexpected<Error> system_error(const fs::path& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return errorf(full ? ErrorCode::kResourceExhausted : ErrorCode::kIo, "{}: {}: {}", path.string(), what,
-                std::strerror(error));
+  return errorf(file_error(error), "{}: {}: {}", path.string(), what, std::strerror(error));
 }
 
 int64_t size_of(int fd) {
