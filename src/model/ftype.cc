@@ -1,6 +1,10 @@
 #include "model/ftype.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <vector>
 
 namespace penstock {
 
@@ -226,21 +230,28 @@ std::optional<QuantType> type_beside_eight_experts(const FileType& ftype, Weight
 
 std::span<const FileType> file_types() { return kFileTypes; }
 
+std::string file_type_names() {
+  std::vector<std::string_view> names;
+  for (const FileType& ftype : kFileTypes) names.push_back(ftype.name);
+  for (const QuantTypeInfo& info : quant_types()) {
+    if (can_quantize(info.type) && std::ranges::find(names, info.name) == names.end())
+      names.push_back(info.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 Result<FileType> find_file_type(std::string_view name) {
-  std::string lower(name), known;
+  std::string lower(name);
   std::ranges::transform(lower, lower.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   for (const FileType& ftype : kFileTypes) {
     if (ftype.name == lower) return ftype;
-    known += std::string(ftype.name) + ", ";
   }
   for (const QuantTypeInfo& info : quant_types()) {
-    if (!can_quantize(info.type)) continue;
-    if (info.name == lower) return uniform_file_type(info.name, info.ftype, info.type);
-    known += std::string(info.name) + ", ";
+    if (can_quantize(info.type) && info.name == lower)
+      return uniform_file_type(info.name, info.ftype, info.type);
   }
-  known.resize(known.size() - 2);
-  return errorf(ErrorCode::kInvalidArgument, "file type '{}': expected one of {}", name, known);
+  return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}, got '{}'", file_type_names(), name);
 }
 
 FileType uniform_file_type(std::string_view name, int number, QuantType type) {

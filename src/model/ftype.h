@@ -1,6 +1,7 @@
 // File types: which encoding each weight of a model gets under a name like "q4_k_m". Most files use more than one.
 #pragma once
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,6 +82,7 @@ struct MixedModel {
 // ones the layers' only).
 std::span<const FileType> file_types();
 Result<FileType> find_file_type(std::string_view name);
+std::string file_type_names();  // "q2_k, q2_k_s, ..."
 
 // The encoding of one matrix. Rows that are no whole number of blocks get the next larger encoding that fits,
 // F16 at last.

@@ -164,8 +164,8 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
     if (!ftype) {
       std::string names;
       for (const TypeRow& type : kTypes) names += std::string(type.name) + ", ";
-      return errorf(ErrorCode::kInvalidArgument, "--type '{}': expected {}or a {}", options.type, names,
-                    ftype.error().message);
+      return errorf(ErrorCode::kInvalidArgument, "--type: expected one of {}{}, got '{}'", names,
+                    file_type_names(), options.type);
     }
     recipe.ftype = *ftype;
     recipe.layout = out == Naming::kGguf ? Layout::kGguf : Layout::kPlain;

@@ -281,8 +281,9 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
   } else {
     auto ftype = find_file_type(type);
     if (!ftype) {
-      return errorf(ErrorCode::kInvalidArgument, "quantize: int8 to int2, nf4, fp4, fp8, w8a8, or a {}",
-                    ftype.error().message);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "quantize: expected int8 to int2, nf4, fp4, fp8, w8a8 or one of {}, got '{}'",
+                    file_type_names(), type);
     }
     if (plan.names.transposed) {
       return errorf(

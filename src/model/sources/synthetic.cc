@@ -473,7 +473,8 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
   if (!ftype) {
     std::string names;
     for (const LayerCoding& coding : layer_codings()) names += ", " + std::string(coding.name);
-    return errorf(ftype.error().code, "{}{}", ftype.error().message, names);
+    return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}{}, got '{}'", file_type_names(),
+                  names, type);
   }
   return std::make_unique<SyntheticSource>(config, *ftype, nullptr);
 }
