@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
@@ -147,22 +148,25 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
   options.add_bos = !no_bos;
   options.parse_special = !no_parse_special;
   options.should_stop = interrupted;
+  // The prompt is printed with the first piece of text: until then the request may turn out to be wrong.
+  bool begun = false;
+  const auto begin = [&] {
+    if (!std::exchange(begun, true) && !chat && !no_echo) std::fwrite(text.data(), 1, text.size(), stdout);
+  };
   if (stream) {
-    options.on_text = [](const TextDelta& delta) {
+    options.on_text = [&](const TextDelta& delta) {
+      begin();
       std::fwrite(delta.text.data(), 1, delta.text.size(), stdout);
       std::fflush(stdout);
       return !interrupted() && std::ferror(stdout) == 0;
     };
-    if (!chat && !no_echo) {
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
-    }
   }
-  if (chat) {
-    const ChatMessage message{"user", text};
-    return llm.chat(std::span(&message, 1), params, options);
-  }
-  return llm.generate(text, params, options);
+  const ChatMessage message{"user", text};
+  auto result =
+      chat ? llm.chat(std::span(&message, 1), params, options) : llm.generate(text, params, options);
+  if (result && stream) begin();
+  if (!result && begun) std::fputs("\n", stdout);
+  return result;
 }
 
 Status GenerateCommand::load_session(Engine& engine) const {
@@ -199,10 +203,7 @@ int GenerateCommand::run() {
   install_interrupt_handler();
   if (const Status loaded = load_session((*llm)->engine()); !loaded) return fail(loaded.error());
   auto result = generate(**llm, params, *text);
-  if (!result) {
-    if (!json && params.n == 1 && !chat && !no_echo) std::fputs("\n", stdout);
-    return fail(result.error());
-  }
+  if (!result) return fail(result.error());
   if (json) {
     nlohmann::json object = output_json(*result, result->outputs[0]);
     for (size_t i = 1; i < result->outputs.size(); ++i) {

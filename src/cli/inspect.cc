@@ -52,13 +52,20 @@ nlohmann::json config_json(const ModelConfig& config) {
   const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
   int64_t token_bytes = 0;
   for (const KvLayerSpec& layer : spec.layers) token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
-  return {{"architecture", config.arch},         {"name", config.name},
-          {"n_layers", config.n_layers},         {"n_heads", config.n_heads},
-          {"n_kv_heads", config.n_kv_heads},     {"head_dim", config.head_dim},
-          {"model_dim", config.model_dim},       {"ffn_dim", config.ffn_dim},
-          {"vocab_size", config.vocab_size},     {"max_seq_len", config.max_seq_len},
-          {"n_experts", config.n_experts},       {"n_active_experts", config.routing.n_active},
-          {"parameters", config.n_parameters()}, {"kv_bytes_per_token_f16", token_bytes}};
+  return {{"architecture", config.arch},
+          {"name", config.name},
+          {"n_layers", config.n_layers},
+          {"n_heads", config.n_heads},
+          {"n_kv_heads", config.n_kv_heads},
+          {"head_dim", config.head_dim},
+          {"model_dim", config.model_dim},
+          {"ffn_dim", config.ffn_dim},
+          {"vocab_size", config.vocab_size},
+          {"max_seq_len", config.max_seq_len},
+          {"n_experts", config.n_experts},
+          {"n_active_experts", config.n_experts > 0 ? config.routing.n_active : 0},
+          {"parameters", config.n_parameters()},
+          {"kv_bytes_per_token_f16", token_bytes}};
 }
 
 // Long arrays (vocabularies) are shown by their length.

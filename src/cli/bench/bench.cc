@@ -65,9 +65,10 @@ struct BenchCommand {
            "fp8, ternary, …")
         ->capture_default_str();
     app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
-    app.add_option("-p,--prompt-tokens", prompt_tokens, "prompt lengths to measure prefill with; 0 is none")
-        ->delimiter(',')
-        ->capture_default_str();
+    lengths_option = app.add_option("-p,--prompt-tokens", prompt_tokens,
+                                    "prompt lengths to measure prefill with; 0 is none")
+                         ->delimiter(',')
+                         ->capture_default_str();
     app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")->capture_default_str();
     app.add_option("-d,--depth", depths, "context lengths to decode after")
         ->delimiter(',')
@@ -107,7 +108,8 @@ struct BenchCommand {
 
   EngineConfig config;
   std::string shape, type = "q8_0", write_gguf, prompts_file;
-  std::vector<std::vector<TokenId>> prompts;  // of prompts_file
+  std::vector<std::vector<TokenId>> prompts;    // of prompts_file
+  const CLI::Option* lengths_option = nullptr;  // of prompt_tokens
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
   int64_t output_parameters = 0;  // of the model: they are used once per prompt
@@ -280,6 +282,10 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
   }
   ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
   output_parameters = static_cast<int64_t>(model.model_dim) * model.vocab_size;
+  if (lengths_option->count() == 0) {
+    const int limit = config.max_model_len > 0 ? config.max_model_len : model.max_seq_len;
+    for (int& n : prompt_tokens) n = std::min(n, limit - 1);
+  }
   if (!load.on && config.kv_cache_memory == 0 && config.memory_utilization == 0) {
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
