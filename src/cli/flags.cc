@@ -38,8 +38,9 @@ std::string flag_name(const std::string& field) {
   return found != aliases().end() ? found->second : "--" + dashed(field);
 }
 
-// " (cpu, …)" for the fields that name a row of a list.
+// What the help of some fields says besides: " (cpu, …)" of those that name a row of a list.
 std::string choices(std::string_view field) {
+  if (field == "model") return ", or a name: org/name:Q4_K_M";
   if (field == "backend") return " (auto, " + backend_names() + ")";
   if (field == "policy") return " (" + policy_names() + ")";
   if (field == "spec") return " (" + drafter_names() + ")";

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/mpi_ranks.h"
+#include "cli/usage.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -23,20 +24,11 @@ constexpr const char* kFooter =
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours off.";
 
-// CLI11 says "At Most 1 required but received 2".
-std::string usage_error(const CLI::App* app, const CLI::Error& error) {
-  std::string text = error.what();
-  const size_t at = text.find(": At Most 1 required but received ");
-  if (at != std::string::npos) {
-    text = text.substr(0, at) + ": given " + text.substr(text.rfind(' ') + 1) + " times, expected once";
-  }
-  return text + "\nRun with " + app->get_help_ptr()->get_name() + " for more information.\n";
-}
-
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
   app.set_version_flag("--version", std::string("penstock ") + kVersion);
   app.set_config("--config", "", "read options from this file");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   app.failure_message(usage_error);
   app.require_subcommand(0, 1);

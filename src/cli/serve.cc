@@ -109,7 +109,9 @@ void ServeCommand::add_api_flags(CLI::App& app) {
 void ServeCommand::add_network_flags(CLI::App& app) {
   HttpConfig& http = config.http;
   app.add_option("--host", http.host, "address to listen on")->capture_default_str();
-  app.add_option("--port", http.port, "port to listen on; 0 is any free one")->capture_default_str();
+  app.add_option("--port", http.port, "port to listen on; 0 is any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
   app.add_option("--root-path", config.root_path,
                  "path under which a proxy shows this server; requests may have it in front or not")
       ->type_name("PATH");

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
+#include "base/nearest_name.h"
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
 #include "model/config_reader.h"
@@ -30,25 +30,8 @@ std::vector<std::string_view> known_architectures(bool gguf) {
   return names;
 }
 
-// Letters to insert, delete or replace.
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = std::exchange(row[0], static_cast<int>(i) + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string_view nearest(std::string_view name, bool gguf) {
-  const std::string_view begin = name.substr(0, 64);
-  return std::ranges::min(known_architectures(gguf), {},
-                          [&](std::string_view known) { return edit_distance(begin, known); });
+  return nearest_name(name, known_architectures(gguf));
 }
 
 Activation read_activation(ConfigReader& reader, Activation fallback) {

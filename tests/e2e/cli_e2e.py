@@ -82,15 +82,63 @@ class Usage(unittest.TestCase):
             code, _, err = penstock("generate", "-m", file.name)
             self.assertEqual(code, 4)
             self.assertIn(file.name, err)
-        code, _, err = penstock("generate", "--top-p", "7", "-p", "x")
-        self.assertEqual(code, 2)
+        code, out, err = penstock("generate", "--top-p", "7", "-p", "x")
+        self.assertEqual((code, out), (2, b""))
         self.assertIn("top_p", err)
+
+    def test_types_are_listed_once(self):
+        for args in (("generate", "-n", 1, "--quantize", "q9"), ("quantize", MODELS / "penstock-stories-1m-q8_0.gguf", "x", "--type", "q9"),
+                     ("bench", "--shape", "tiny", "--type", "q9")):
+            code, _, err = penstock(*args)
+            self.assertEqual(code, 2, args)
+            self.assertRegex(err, r"type: expected |quantize: expected ")
+            self.assertTrue(err.endswith(", got 'q9'\n"), err)
+            self.assertEqual(len(re.findall(r"\bq4_k,", err)), 1, err)
+
+    def test_a_full_disk_has_a_code_of_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for args in (("generate", "-n", 2, "--session", f"{folder}/session"),
+                         ("keys", "add", "--name", "a", "--file", f"{folder}/keys.json"),
+                         ("quantize", MODELS / "penstock-stories-1m-q8_0.gguf", f"{folder}/small.gguf", "--type", "q4_0")):
+                done = subprocess.run(["bash", "-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "bash", PROGRAM, *map(str, args)],
+                                      capture_output=True, text=True, timeout=120)
+                self.assertEqual(done.returncode, 5, f"{args}: {done.stderr}")
+                self.assertIn(folder, done.stderr)
 
     def test_config_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write('[generate]\nmax-tokens = 3\ntemperature = 0.0\nprompt = "The"\njson = true\n')
             file.flush()
             self.assertEqual(penstock_json("--config", file.name, "generate")["completion_tokens"], 3)
+
+    def test_what_is_wrong_is_named_with_what_may_have_been_meant(self):
+        for args, said in ((["generat", "-p", "x"], "penstock: there is no command generat; the nearest is generate\n"),
+                           (["keys", "lst"], "penstock keys: there is no command lst; the nearest is list\n"),
+                           (["generate", "--temperatur", 1], "there is no option --temperatur; the nearest is --temperature\n"),
+                           (["generate", "--regexp=a"], "there is no option --regexp; the nearest is --regex\n"),
+                           (["generate", "--gpu-layers", 1], "penstock generate: there is no option --gpu-layers\n"),
+                           (["-m", "model.gguf", "generate"], "-m goes behind the command: penstock generate -m ...\n"),
+                           (["tokenize", "hello"], "penstock tokenize: argument hello was not expected\nUsage: "),
+                           (["quantize"], "Usage: penstock quantize [OPTIONS] input output\n"),
+                           (["generate", "-n", "many"], "--max-tokens: expected a whole number, got many\n"),
+                           (["generate", "-n", 1, "-n", 2], "--max-tokens: given 2 times, expected once\n"),
+                           (["serve", "--port", 99999], "99999 not in range 0 to 65535\n")):
+            code, out, err = penstock(*args)
+            self.assertEqual((code, out), (2, b""), args)
+            self.assertIn(said, err)
+            self.assertRegex(err, r"Run penstock.* --help for more information\.\n$")
+
+    def test_a_config_file_that_says_nothing_is_refused(self):
+        for text, said in (("[serve]\nprot = 1\n", "penstock serve has no option prot; the nearest is port\n"),
+                           ("[srve]\nport = 1\n", "no command for the section [srve]; the nearest is serve\n"),
+                           ("port = 1\n", "port stands in no section"),
+                           ("[serve\nport = 1\n", "[serve stands in no section")):
+            with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(text)
+                file.flush()
+                code, _, err = penstock("--config", file.name, "generate", "-n", 1)
+                self.assertEqual(code, 2, text)
+                self.assertIn(said, err)
 
 
 class Generate(unittest.TestCase):
@@ -334,6 +382,7 @@ class Tools(unittest.TestCase):
             reply = penstock_json("inspect", "-m", model, "--json")
             self.assertEqual(reply["format"], "gguf")
             self.assertGreater(reply["config"]["n_layers"], 0, model)
+            self.assertEqual(reply["config"]["n_active_experts"], 0, model)
             self.assertEqual(sum(tensor["bytes"] for tensor in reply["tensors"]), reply["bytes"])
 
     def test_bench_ladder(self):
@@ -357,6 +406,11 @@ class Tools(unittest.TestCase):
         reply = penstock_json("bench", "-p", 32, "-n", 8, "-r", 1, "--no-roofline", "--json")
         self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
         self.assertTrue(all(row["tokens_per_second"] > 0 for row in reply["results"]))
+
+    def test_bench_without_lengths_takes_what_the_model_takes(self):
+        reply = penstock_json("bench", "-n", 2, "-r", 1, "--no-roofline", "--json")
+        self.assertEqual([row["test"] for row in reply["results"]], ["prefill 511", "decode 2"])
+        self.assertEqual(penstock("bench", "-p", 512, "-n", 2, "-r", 1, "--no-roofline")[0], 2)
 
     def test_bench_beside_plain_decoding(self):
         reply = penstock_json("bench", "--spec", "draft", "--draft-model", "penstock-stories-1m-q8_0", "-t", 1, "-p", 8, "-n", 8,
