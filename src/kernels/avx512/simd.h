@@ -32,24 +32,38 @@ struct Simd {
     first = byte(2 * half);
     second = byte(2 * half + 1);
   }
-  // Int8 K and V in whole numbers: pairs of 16 bits, times queries or weights of 16 bits.
+  // Int8 K and V in whole numbers: bytes of 32-bit lanes, times the two bytes of queries or weights of 16 bits.
   using Ints = __m512i;
   static Ints zero_ints() { return _mm512_setzero_si512(); }
-  // 16 fours of int8: the first and the third of each in 16 bits, and the second and the fourth.
-  static void load_i8_fours(const int8_t* p, Ints& even, Ints& odd) {
-    const __m512i fours = _mm512_loadu_si512(p);
-    even = _mm512_srai_epi16(_mm512_slli_epi16(fours, 8), 8);
-    odd = _mm512_srai_epi16(fours, 8);
+  static Ints set1_ints(int32_t x) { return _mm512_set1_epi32(x); }
+  static Ints load_ints(const void* p) { return _mm512_loadu_si512(p); }
+  static Ints to_ints(F x) { return _mm512_cvtps_epi32(x); }
+  static F to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
+  static Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+  static int32_t reduce_add_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
+  static Ints times_256(Ints x) { return _mm512_slli_epi32(x, 8); }
+  static Ints over_256(Ints x) { return _mm512_srai_epi32(x, 8); }
+  // Signed bytes plus 128.
+  static Ints lifted(Ints x) { return _mm512_xor_si512(x, _mm512_set1_epi8(-128)); }
+  // sum plus the four products of each lane's bytes: unsigned those of a, signed those of b. By the intrinsic, GCC 12 copies most
+  // sums twice in every turn of a loop.
+  static Ints dot_bytes(Ints sum, Ints a, Ints b) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
   }
-  static Ints dot_pairs(Ints sum, Ints a, int32_t b) {
-    return _mm512_dpwssd_epi32(sum, a, _mm512_set1_epi32(b));
+  // The lanes' lowest bytes.
+  static void store_bytes(void* p, Ints x) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
   }
-  static F to_float(Ints a) { return _mm512_cvtepi32_ps(a); }
-  // Writes whole numbers of 0 to 32767 as dot_pairs() wants those of fours: 0 and 2, then 1 and 3, of a four's first two places.
-  static void store_pairs(float* p, F x) {
-    const __m512i whole = _mm512_cvtps_epi32(x);
-    const __m512i upper = _mm512_slli_epi32(_mm512_shuffle_epi32(whole, _MM_PERM_DCDC), 16);
-    _mm512_storeu_si512(p, _mm512_or_si512(whole, upper));
+
+  // 64 floats times `by` (0..32767 then) as whole numbers of 16 bits, in their place: 16 fours of low bytes, then 16 of high ones.
+  // Four t * 4 + u is of the floats u * 16 + t * 4 and the three behind it.
+  static void store_halves(float* p, F by) {
+    const auto whole = [&](int i) { return to_ints(mul(load(p + i), by)); };
+    const __m512i a = _mm512_packus_epi32(whole(0), whole(16)), b = _mm512_packus_epi32(whole(32), whole(48));
+    const __m512i low = _mm512_set1_epi16(0xff);
+    _mm512_storeu_si512(p, _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low)));
+    _mm512_storeu_si512(p + 16, _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
   }
 
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
@@ -78,7 +92,10 @@ struct Simd {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   }
-  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  // Inlined early: GCC takes a function that does no more for one that does nothing.
+  [[gnu::always_inline]] static void prefetch(const void* p) {
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  }
 
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }

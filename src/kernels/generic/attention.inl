@@ -119,67 +119,135 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
-// With S::Ints, int8 K and V are multiplied in whole numbers with queries and weights of 16 bits.
+// With S::Ints, int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, a low and a high byte:
+// products of bytes need nothing unpacked, and are as exact.
 template <class S, KvFormat K>
 constexpr bool kWhole = K == KvFormat::kI8 && requires { typename S::Ints; };
 constexpr float kMostHalf = 32767.0f;  // times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
 constexpr int kMostWholeDim = 512;
+// Vectors of a block of rows: each has sums of low and of high bytes.
+template <int NR>
+constexpr int kWholeWide = Simd::kAccumulators / (2 * NR) >= 4   ? 4
+                           : Simd::kAccumulators / (2 * NR) >= 2 ? 2
+                                                                 : 1;
 
-// A pass' queries from floats to 16 bits, in their place: [padded_dim / 4][2][rows of the pass][2], the pairs
-// being features 0 and 2, then 1 and 3 of four; then a scale per row.
-inline void round_queries(int dim, int n_rows, float* q) {
-  float most[kMaxTileRows] = {};
-  for (int d = 0; d < dim; ++d) {
-    for (int i = 0; i < n_rows; ++i) {
-      const float x = q[d * n_rows + i], size = x < 0.0f ? -x : x;
-      most[i] = size > most[i] ? size : most[i];
-    }
+// Lines to be fetched with each product of so many vectors.
+template <int Wide>
+constexpr int kWholeLines = (Wide + 1) / 2;
+
+// Lines of the units that are needed next, of all units in turn: several streams are what memory is read fastest by. And at an
+// even pace, as more cannot be under way than a core has buffers for: half of them come with the products, half with the softmax.
+struct LinesAhead {
+  explicit LinesAhead(const Chunk& chunk) {
+    for (int u = 0; u < kChunkUnits; ++u) at[u] = chunk.next[u];
   }
-  const auto round = [](float x) { return static_cast<int32_t>(x + (x < 0.0f ? -0.5f : 0.5f)); };
-  for (int d = 0; d < dim; d += 4) {
-    for (int i = 0; i < n_rows; ++i) {
-      const float inverse = most[i] > 1e-30f ? kMostHalf / most[i] : 0.0f;
-      uint32_t x[4];
-      for (int j = 0; j < 4; ++j) x[j] = static_cast<uint32_t>(round(q[(d + j) * n_rows + i] * inverse));
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t pair = (x[j] & 0xffffu) | x[j + 2] << 16;
-        __builtin_memcpy(q + (d / 2 + j) * n_rows + i, &pair, sizeof pair);
-      }
-    }
+  template <int N>  // a power of two
+  [[gnu::always_inline]] void fetch() {
+    const std::byte* next[kChunkUnits];
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) Simd::prefetch(at[i % kChunkUnits] + i / kChunkUnits * 64);
+#pragma GCC unroll 8
+    for (int i = 0; i < kChunkUnits; ++i) next[i] = at[(i + N) % kChunkUnits] + (i + N) / kChunkUnits * 64;
+#pragma GCC unroll 8
+    for (int i = 0; i < kChunkUnits; ++i) at[i] = next[i];
   }
-  for (int i = 0; i < n_rows; ++i) q[dim / 2 * n_rows + i] = most[i] / kMostHalf;
+  // One of two parts of those that come with the softmax of NR rows.
+  template <KvFormat K, int NR>
+  [[gnu::always_inline]] void fetch_with_softmax(const KvUnitLayout& layout) {
+    if (!kWhole<Simd, K> || kWholeWide<NR> == 1 || layout.values_in_keys) return;
+    for (int d = 0; d < layout.padded_dim; d += 8) fetch<kChunkUnits>();
+  }
+  const std::byte* at[kChunkUnits];
+};
+
+// The queries of a pass of NR rows, n of which are there, in 16 bits: [padded_dim / 4][low bytes, high bytes][NR] fours,
+// then [NR] scales and [NR] what 128 more in all of a key's bytes add to the sum of the high bytes, negative.
+template <class S, int NR>
+inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, int n, float scale, float* q) {
+  const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
+  const F by = S::set1(scale), none = S::zero();
+  for (int i = 0; i < NR; ++i) {
+    const auto part = [&](int d) {
+      const int left = i < n ? head_dim - d : 0;
+      return left >= 16 ? S::mul(S::load(rows[i].q + d), by)
+             : left > 0 ? S::mul(S::load_n(rows[i].q + d, left), by)
+                        : none;
+    };
+    F most = none;
+    for (int d = 0; d < dim; d += 16) {
+      const F x = part(d);
+      most = S::max(S::max(x, S::sub(none, x)), most);
+    }
+    const float largest = S::reduce_max(most);
+    const F inverse = S::set1(largest > 1e-30f ? kMostHalf / largest : 0.0f);
+    typename S::Ints sum = S::zero_ints();
+    for (int d = 0; d < dim; d += 16) {
+      const typename S::Ints x = S::to_ints(S::mul(part(d), inverse)), high = S::over_256(x);
+      sum = S::add_ints(sum, high);
+      uint32_t fours[2][4];
+      S::store_bytes(fours[0], x);
+      S::store_bytes(fours[1], high);
+      for (int j = 0; j < 8; ++j) __builtin_memcpy(q + (d / 2 + j) * NR + i, &fours[j % 2][j / 2], 4);
+    }
+    float* behind = q + dim / 2 * NR;
+    behind[i] = largest / kMostHalf;
+    const int32_t offset = -128 * S::reduce_add_ints(sum);
+    __builtin_memcpy(behind + NR + i, &offset, 4);
+  }
+}
+
+// Four bytes at p in every lane.
+template <class S>
+[[gnu::always_inline]] inline typename S::Ints four_at(const float* p) {
+  int32_t four;
+  __builtin_memcpy(&four, p, sizeof four);
+  return S::set1_ints(four);
 }
 
 // score_units in whole numbers.
 template <class S, int NR, int NU>
 inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
-                              float* p) {
-  typename S::Ints acc[NR][NU];
-  for (int i = 0; i < NR; ++i) {
-    for (int j = 0; j < NU; ++j) acc[i][j] = S::zero_ints();
-  }
+                              LinesAhead& lines, float* p) {
+  LinesAhead ahead = lines;
   const int dim = tile.layout->padded_dim;
   q += static_cast<int64_t>(r) * dim;
-  for (int d = 0; d < dim; d += 4, q += 2 * NR) {
-    typename S::Ints a[NU], b[NU];
-    for (int j = 0; j < NU; ++j) {
-      S::prefetch(chunk.next[u + j] + d * kUnitTokens);
-      S::load_i8_fours(reinterpret_cast<const int8_t*>(chunk.units[u + j]) + d * kUnitTokens, a[j], b[j]);
-    }
-    for (int i = 0; i < NR; ++i) {
-      int32_t pairs[2];
-      __builtin_memcpy(pairs, q + i, 4);
-      __builtin_memcpy(pairs + 1, q + NR + i, 4);
-      for (int j = 0; j < NU; ++j) acc[i][j] = S::dot_pairs(acc[i][j], a[j], pairs[0]);
-      for (int j = 0; j < NU; ++j) acc[i][j] = S::dot_pairs(acc[i][j], b[j], pairs[1]);
-    }
-  }
+  const float* scales = q + dim / 2 * NR;
+  typename S::Ints low[NR][NU], high[NR][NU];
+#pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) {
-    const F scale = S::set1(q[i]);
+#pragma GCC unroll 8
     for (int j = 0; j < NU; ++j) {
-      S::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, S::mul(S::to_float(acc[i][j]), scale));
+      low[i][j] = S::zero_ints();
+      high[i][j] = four_at<S>(scales + NR + i);
     }
   }
+  for (int d = 0; d < dim; d += 4, q += 2 * NR) {
+    typename S::Ints k[NU], lifted[NU];
+    ahead.fetch<kWholeLines<NU>>();
+#pragma GCC unroll 8
+    for (int j = 0; j < NU; ++j) {
+      k[j] = S::load_ints(chunk.units[u + j] + d * kUnitTokens);
+      lifted[j] = S::lifted(k[j]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < NR; ++i) {
+      const typename S::Ints a = four_at<S>(q + i), b = four_at<S>(q + NR + i);
+#pragma GCC unroll 8
+      for (int j = 0; j < NU; ++j) low[i][j] = S::dot_bytes(low[i][j], a, k[j]);
+#pragma GCC unroll 8
+      for (int j = 0; j < NU; ++j) high[i][j] = S::dot_bytes(high[i][j], lifted[j], b);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < NR; ++i) {
+    const F scale = S::set1(scales[i]);
+#pragma GCC unroll 8
+    for (int j = 0; j < NU; ++j) {
+      const F score = S::to_float(S::add_ints(low[i][j], S::times_256(high[i][j])));
+      S::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, S::mul(score, scale));
+    }
+  }
+  lines = ahead;
 }
 
 // The scores of a chunk's tokens in a row, complete, in place of those in p; returns the largest of them and of those before.
@@ -237,31 +305,41 @@ template <KvFormat K, bool Plain>
 // One step of the online softmax of the n rows from `rows` on: p turns from scores to weights. Makes the factors of the old
 // sums. Rows go through each part side by side, for it is latency that a row alone would wait for.
 template <KvFormat K, int NR, bool Plain>
-inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r, int n, float* p,
-                         const AttentionState& state, float (&factors)[NR]) {
+[[gnu::flatten]] inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r, int n,
+                                          float* p, const AttentionState& state, LinesAhead& lines,
+                                          float (&factors)[NR]) {
+  if constexpr (Plain) n = NR;  // those that are not there are as good as others, and the number is known
   const AttentionRow* rows = tile.rows + r;
   F highest[NR], sums[NR];
   float max[NR];
   alignas(64) float old[16] = {};
   bool changed = false;
+#pragma GCC unroll 8
   for (int i = 0; i < n; ++i)
     highest[i] = finish_scores<K, Plain>(tile, chunk, rows[i], state.max[r + i], p + i * kChunkTokens);
+  lines.fetch_with_softmax<K, NR>(*tile.layout);
+#pragma GCC unroll 8
   for (int i = 0; i < n; ++i) max[i] = Simd::reduce_max(highest[i]);
+#pragma GCC unroll 8
   for (int i = 0; i < n; ++i)
     sums[i] = weigh_scores<K, Plain>(tile, chunk, rows[i], max[i], p + i * kChunkTokens);
+  lines.fetch_with_softmax<K, NR>(*tile.layout);
+#pragma GCC unroll 8
   for (int i = 0; i < n; ++i) {
     old[i] = state.max[r + i] - max[i];
     changed = changed || max[i] != state.max[r + i];
     state.max[r + i] = max[i];
   }
   if (changed) Simd::store(old, exp(Simd::load(old)));
+#pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) factors[i] = i >= n ? 0.0f : changed ? old[i] : 1.0f;
+#pragma GCC unroll 8
   for (int i = 0; i < n; ++i) state.sum[r + i] = state.sum[r + i] * factors[i] + Simd::reduce_add(sums[i]);
 }
 
 template <KvFormat K, int NR>
 inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, float* p,
-                         const AttentionState& state, float (&factors)[NR]) {
+                         const AttentionState& state, LinesAhead& lines, float (&factors)[NR]) {
   const int n = tile.n_rows - r < NR ? tile.n_rows - r : NR, end = chunk.begin + kChunkTokens;
   p += static_cast<int64_t>(r) * kChunkTokens;
   bool plain =
@@ -272,9 +350,9 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
         plain && row.first <= chunk.begin && row.end >= end && (row.tree_mask == 0 || row.tree_begin >= end);
   }
   if (plain) {
-    softmax_rows<K, NR, true>(tile, chunk, r, n, p, state, factors);
+    softmax_rows<K, NR, true>(tile, chunk, r, n, p, state, lines, factors);
   } else {
-    softmax_rows<K, NR, false>(tile, chunk, r, n, p, state, factors);
+    softmax_rows<K, NR, false>(tile, chunk, r, n, p, state, lines, factors);
   }
 }
 
@@ -330,61 +408,79 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
 }
 
-// A row's weights of a chunk from floats to 16 bits, in their place; returns their unit.
-template <class S>
-inline float round_weights(const Chunk& chunk, float* p) {
-  F most = S::zero();
-  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) most = S::max(most, S::load(p + u * kUnitTokens));
-  const float largest = S::reduce_max(most);
-  const F inverse = S::set1(largest > 1e-30f ? kMostHalf / largest : 0.0f);
-  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u)
-    S::store_pairs(p + u * kUnitTokens, S::mul(S::load(p + u * kUnitTokens), inverse));
-  return largest / kMostHalf;
+// Weights of NR rows and a chunk from floats to 16 bits, in their place: of a row [4][kChunkUnits] fours of low bytes, as many of
+// high ones. Makes their units.
+template <class S, int NR>
+inline void round_weights(float* p, float (&units)[NR]) {
+  F most[NR];
+#pragma GCC unroll 8
+  for (int i = 0; i < NR; ++i) {
+    const float* row = p + i * kChunkTokens;
+    most[i] = S::max(S::max(S::load(row), S::load(row + 16)), S::max(S::load(row + 32), S::load(row + 48)));
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < NR; ++i) units[i] = S::reduce_max(most[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < NR; ++i) {
+    const F inverse = S::set1(units[i] > 1e-30f ? kMostHalf / units[i] : 0.0f);
+    S::store_halves(p + i * kChunkTokens, inverse);
+    units[i] /= kMostHalf;
+  }
 }
 
 // add_values in whole numbers; p: weights of round_weights(), units: theirs. Tokens that are not there weigh zero.
 template <class S, int NR, int NJ>
 inline void add_whole_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
-                             const float* factors, const float* units, float* out) {
+                             const float* factors, const float* units, LinesAhead& lines, float* out) {
+  LinesAhead ahead = lines;
   const int dim = tile.layout->padded_value_dim;
-  typename S::Ints acc[NR][NJ];
+  typename S::Ints low[NR][NJ], high[NR][NJ];
+#pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) {
-    for (int j = 0; j < NJ; ++j) acc[i][j] = S::zero_ints();
+#pragma GCC unroll 8
+    for (int j = 0; j < NJ; ++j) low[i][j] = high[i][j] = S::zero_ints();
   }
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
-    const auto* v = reinterpret_cast<const int8_t*>(chunk.values[u]) + int64_t{4} * d;
-    const std::byte* ahead = chunk.next[u] + tile.layout->v_offset + int64_t{4} * d;
-    const float* weights = p + u * kUnitTokens;
-    for (int t = 0; t < kUnitTokens; t += 4, v += int64_t{4} * dim, ahead += int64_t{4} * dim) {
-      for (int j = 0; j < NJ; ++j) {
-        typename S::Ints a, b;
-        S::prefetch(ahead + 64 * j);
-        S::load_i8_fours(v + 64 * j, a, b);
-        for (int i = 0; i < NR; ++i) {
-          int32_t pairs[2];
-          __builtin_memcpy(pairs, weights + i * kChunkTokens + t, sizeof pairs);
-          acc[i][j] = S::dot_pairs(acc[i][j], a, pairs[0]);
-          acc[i][j] = S::dot_pairs(acc[i][j], b, pairs[1]);
-        }
+    const std::byte* v = chunk.values[u] + int64_t{4} * d;
+    for (int t = 0; t < 4; ++t, v += int64_t{4} * dim) {
+      typename S::Ints x[NJ];
+      ahead.fetch<kWholeLines<NJ>>();
+#pragma GCC unroll 8
+      for (int j = 0; j < NJ; ++j) x[j] = S::load_ints(v + 64 * j);
+#pragma GCC unroll 8
+      for (int i = 0; i < NR; ++i) {
+        const float* four = p + i * kChunkTokens + t * kChunkUnits + u;
+        const typename S::Ints a = four_at<S>(four), b = four_at<S>(four + 4 * kChunkUnits);
+#pragma GCC unroll 8
+        for (int j = 0; j < NJ; ++j) low[i][j] = S::dot_bytes(low[i][j], a, x[j]);
+#pragma GCC unroll 8
+        for (int j = 0; j < NJ; ++j) high[i][j] = S::dot_bytes(high[i][j], b, x[j]);
       }
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) {
     const F factor = S::set1(factors[i]), unit = S::set1(units[i]);
+#pragma GCC unroll 8
     for (int j = 0; j < NJ; ++j) {
       float* to = out + i * dim + d + 16 * j;
-      S::store(to, S::fma(S::to_float(acc[i][j]), unit, S::mul(S::load(to), factor)));
+      const F sum = S::to_float(S::add_ints(low[i][j], S::times_256(high[i][j])));
+      S::store(to, S::fma(sum, unit, S::mul(S::load(to), factor)));
     }
   }
+  lines = ahead;
 }
 
 template <class S, KvFormat K, int NR, int Wide>
-inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, const float* q, float* p) {
+inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, const float* q,
+                        LinesAhead& lines, float* p) {
   int u = chunk.unit_begin;
   if constexpr (kWhole<S, K>) {
     if (tile.layout->padded_dim <= kMostWholeDim) {
-      for (; u + Wide <= chunk.unit_end; u += Wide) whole_score_units<S, NR, Wide>(tile, chunk, r, u, q, p);
-      for (; u < chunk.unit_end; ++u) whole_score_units<S, NR, 1>(tile, chunk, r, u, q, p);
+      constexpr int kWide = kWholeWide<NR>;
+      for (; u + kWide <= chunk.unit_end; u += kWide)
+        whole_score_units<S, NR, kWide>(tile, chunk, r, u, q, lines, p);
+      for (; u < chunk.unit_end; ++u) whole_score_units<S, NR, 1>(tile, chunk, r, u, q, lines, p);
       return;
     }
   }
@@ -395,15 +491,16 @@ inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, co
 // Adds a chunk's values to the sums of NR rows; p: their weights, which it may change.
 template <class S, KvFormat K, int NR, int Wide>
 inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, float* p, const float* factors,
-                             float* out) {
+                             LinesAhead& lines, float* out) {
   const int dim = tile.layout->padded_value_dim;
   int d = 0;
   if constexpr (kWhole<S, K>) {
     float units[NR];
-    for (int i = 0; i < NR; ++i) units[i] = round_weights<S>(chunk, p + i * kChunkTokens);
-    for (; d + 16 * Wide <= dim; d += 16 * Wide)
-      add_whole_values<S, NR, Wide>(tile, chunk, d, p, factors, units, out);
-    for (; d < dim; d += 16) add_whole_values<S, NR, 1>(tile, chunk, d, p, factors, units, out);
+    round_weights<S, NR>(p, units);
+    constexpr int kWide = kWholeWide<NR>;
+    for (; d + 16 * kWide <= dim; d += 16 * kWide)
+      add_whole_values<S, NR, kWide>(tile, chunk, d, p, factors, units, lines, out);
+    for (; d < dim; d += 16) add_whole_values<S, NR, 1>(tile, chunk, d, p, factors, units, lines, out);
   } else {
     for (; d + 16 * Wide <= dim; d += 16 * Wide) add_values<K, NR, Wide>(tile, chunk, d, p, factors, out);
     for (; d < dim; d += 16) add_values<K, NR, 1>(tile, chunk, d, p, factors, out);
@@ -415,11 +512,14 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
                  const AttentionState& state) {
   constexpr int kPerRow = Simd::kAccumulators / NR;
   constexpr int kWide = kPerRow >= 4 ? 4 : kPerRow >= 2 ? 2 : 1;
-  score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, p);
+  LinesAhead lines(chunk);
+  score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, lines, p);
   float factors[NR];
-  softmax_step<K>(tile, chunk, r, p, state, factors);
+  softmax_step<K>(tile, chunk, r, p, state, lines, factors);
   add_chunk_values<Simd, K, NR, kWide>(tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors,
+                                       lines,
                                        state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
+  if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // the scales
 }
 
 // True when no row of [r, r + n) sees a token of the chunk.
@@ -452,6 +552,16 @@ void attend_chunk(const AttentionTile& tile, const Chunk& chunk, const float* q,
   }
 }
 
+template <class S>
+inline void round_pass_queries(const AttentionTile& tile, int r, int n, float scale, float* q) {
+  const AttentionRow* rows = tile.rows + r;
+  const int left = tile.n_rows - r;
+  if (n == 1) round_queries<S, 1>(tile, rows, left, scale, q);
+  if (n == 2) round_queries<S, 2>(tile, rows, left, scale, q);
+  if (n == 4) round_queries<S, 4>(tile, rows, left, scale, q);
+  if (n == 8) round_queries<S, 8>(tile, rows, left, scale, q);
+}
+
 // Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass].
 template <KvFormat K>
 void arrange_queries(const AttentionTile& tile, float scale, float* q) {
@@ -459,13 +569,18 @@ void arrange_queries(const AttentionTile& tile, float scale, float* q) {
   for (int r = 0, n = 0; r < tile.n_rows; r += n) {
     n = pass_rows(tile.n_rows - r);
     float* to = q + static_cast<int64_t>(r) * dim;
+    if constexpr (kWhole<Simd, K>) {
+      if (dim <= kMostWholeDim) {
+        round_pass_queries<Simd>(tile, r, n, scale, to);
+        continue;
+      }
+    }
     for (int i = 0; i < n; ++i) {
       const float* from = r + i < tile.n_rows ? tile.rows[r + i].q : nullptr;
       for (int d = 0; d < dim; ++d) {
         to[d * n + i] = from != nullptr && d < head_dim ? from[d] * scale : 0.0f;
       }
     }
-    if (kWhole<Simd, K> && dim <= kMostWholeDim) round_queries(dim, n, to);
   }
 }
 
@@ -488,17 +603,25 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
     chunk.values[u] = chunk.units[u] + tile.layout->v_offset;
     chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
   }
+  for (auto& next : chunk.next) next = next != nullptr ? next : chunk.next[chunk.unit_begin];
   return chunk;
 }
 
 // The same chunk of head h. Units of neighbouring heads are neighbours: the next head's are prefetched, and
 // the next chunk's with the last head.
 inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h) {
-  Chunk chunk = first;
-  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
-    chunk.units[u] += h * tile.layout->bytes;
-    chunk.values[u] += h * tile.layout->bytes;
-    if (h + 1 < tile.n_heads) chunk.next[u] = chunk.units[u] + tile.layout->bytes;
+  const int64_t bytes = tile.layout->bytes, offset = h * bytes;
+  const bool is_last = h + 1 == tile.n_heads;
+  Chunk chunk;
+  chunk.begin = first.begin;
+  chunk.unit_begin = first.unit_begin;
+  chunk.unit_end = first.unit_end;
+  chunk.end = first.end;
+  for (int u = 0; u < kChunkUnits; ++u) {
+    const bool is_there = u >= first.unit_begin && u < first.unit_end;
+    chunk.units[u] = is_there ? first.units[u] + offset : nullptr;
+    chunk.values[u] = is_there ? first.values[u] + offset : nullptr;
+    chunk.next[u] = is_last || !is_there ? first.next[u] : first.units[u] + offset + bytes;
   }
   return chunk;
 }
