@@ -234,8 +234,8 @@ struct Int8Panel {
   // Sums of 4 N columns, of one of M rows.
   template <int N, int M, Fetch F>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
-    constexpr bool kFew = N == 8 && M >= (Q::kBits == 8 ? 3 : 2) && M < 8;  // measured: docs/kernels.md
-    if constexpr (kFew && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
+    constexpr bool kSome = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;  // measured: docs/kernels.md
+    if constexpr (N == 8 && kSome && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
       return S::template shuffled_dot < L::kBias,
              Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
     } else {
