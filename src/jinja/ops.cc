@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "jinja/eval.h"
 #include "jinja/print.h"
 #include "jinja/text.h"
 
@@ -245,6 +246,18 @@ bool is_internal(const std::string& name) {
   return name.starts_with("__") && std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+// What Jinja tells about a macro.
+Value macro_attribute(Runtime& rt, const MacroInfo& info, const std::string& name) {
+  if (name == "name") return info.name.empty() ? Value::none() : rt.string(info.name);
+  if (name == "catch_kwargs") return Value::of(info.kwargs_slot >= 0);
+  if (name == "catch_varargs") return Value::of(info.varargs_slot >= 0);
+  if (name == "caller") return Value::of(info.caller_slot >= 0);
+  if (name != "arguments") return {};
+  std::vector<Value> names;
+  for (const std::string& param : info.params) names.push_back(rt.string(param));
+  return rt.tuple(std::move(names));
+}
+
 // getattr(object, name), or kMissing for an AttributeError.
 Value attribute(Runtime& rt, const Value& object, const std::string& name) {
   if (object.is(Kind::kUndefined)) fail_undefined(object);
@@ -254,6 +267,7 @@ Value attribute(Runtime& rt, const Value& object, const std::string& name) {
     return found != nullptr ? *found : Value();
   }
   if (is_internal(name)) return rt.unsafe_attribute(object, name);
+  if (object.is(Kind::kMacro)) return macro_attribute(rt, as<Macro>(object).info, name);
   return find_method(rt, object, name);
 }
 

@@ -630,6 +630,8 @@ STATEMENTS = [
     "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }}",
     "{% macro m(a) %}{{ a }}{{ varargs | join('-') }}{{ kwargs | dictsort }}{% endmacro %}{{ m(1, 2, 3, z=1, y=2) }}",
     "{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, 2) }}",
+    "{% macro m(a, b=2) %}{{ kwargs }}{% endmacro %}{{ m.name }}{{ m.arguments }}{{ m.catch_kwargs }}{{ m.catch_varargs }}{{ m.caller }}",
+    "{% macro m() %}{{ caller() }}{{ varargs }}{% endmacro %}{{ m.caller }}{{ m.catch_varargs }}{{ m.arguments | length }}{{ m.nothing is defined }}",
     "{% macro m(a=b, b=3) %}{{ a }}{{ b }}{% endmacro %}{{ m() }}",
     "{% macro m(a, a) %}{% endmacro %}", "{% macro m(a=1, b) %}{% endmacro %}",
     "{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}body {{ a }}{% endcall %}",
