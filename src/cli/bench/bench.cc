@@ -143,11 +143,10 @@ std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, i
 }
 
 // Runs one request per prompt that each decode n_decode tokens, all at once.
-Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
-                                            int n_decode) {
+Result<RoundReport> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts, int n_decode) {
   std::vector<Request> requests;
   for (auto& prompt : prompts) requests.push_back(decode_request(std::move(prompt), n_decode));
-  return run_requests(engine, std::move(requests));
+  return run_round(engine, std::move(requests));
 }
 
 Row summarize(std::string test, std::vector<double> rates, const TokenOperations& operations, double bytes) {
@@ -187,8 +186,8 @@ class Bench {
     std::vector<double> rates;
     for (int i = 0; i <= command_.repetitions; ++i) {
       watch_.sample();
-      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(n_tokens, 1, i), 1));
-      if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
+      ASSIGN_OR_RETURN(const auto round, run_round(engine_, random(n_tokens, 1, i), 1));
+      if (i > 0) rates.push_back(n_tokens / round.stats.at(0).prefill_seconds);
     }
     watch_.sample();
     const EngineInfo& info = engine_.info();
@@ -242,16 +241,18 @@ class Bench {
     return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
   }
 
-  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens.
+  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens, while all of them do: with
+  // speculation some end long before others. Where none did beside all others, by who took longest.
   Result<double> decode_round(Engine& engine, int n_prompt, int batch, int i) const {
     const auto& prompts = command_.prompts;
     std::vector<std::vector<TokenId>> round;
     for (int b = 0; b < batch && !prompts.empty(); ++b)
       round.push_back(prompts[(i * batch + b) % prompts.size()]);
     if (prompts.empty()) round = random(n_prompt, batch, i);
-    ASSIGN_OR_RETURN(const auto stats, run_round(engine, std::move(round), command_.decode_tokens + 1));
+    ASSIGN_OR_RETURN(const auto report, run_round(engine, std::move(round), command_.decode_tokens + 1));
+    if (report.together.n_tokens > 0) return report.together.rate();
     double seconds = 0;
-    for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
+    for (const RequestStats& one : report.stats) seconds = std::max(seconds, one.decode_seconds);
     return static_cast<double>(command_.decode_tokens) * batch / seconds;
   }
 

@@ -1,9 +1,12 @@
 #include "cli/bench/bench_round.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "cli/terminal.h"
 #include "ops/ops.h"
@@ -13,12 +16,21 @@ namespace {
 
 // Counts the requests of one round and keeps the stats of each. Who waits is woken by ends only: it would take a CPU from those who compute
 // at every token.
-class RoundSink : public EventSink {
+class Round {
  public:
-  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+  explicit Round(int n_requests) : n_requests_(n_requests) {}
+
+  void note(int request, std::span<const TokenEvent> events, bool first) {
+    const std::scoped_lock lock(mutex_);
+    if (request == 0 && n_begun_ == n_requests_ && n_done_ == 0) {
+      const auto now = Clock::now();
+      if (begun_ == Clock::time_point{}) begun_ = now, n_before_ = n_tokens_;
+      together_ = {n_tokens_ - n_before_, std::chrono::duration<double>(now - begun_).count()};
+    }
+    n_begun_ += first;
     for (const TokenEvent& event : events) {
+      n_tokens_ += event.token != kNoToken;
       if (event.finish == FinishReason::kNone) continue;
-      const std::scoped_lock lock(mutex_);
       if (event.stats != nullptr) stats_.push_back(*event.stats);
       if (event.error != nullptr) error_ = *event.error;
       ++n_done_;
@@ -26,20 +38,39 @@ class RoundSink : public EventSink {
     }
   }
 
-  Result<std::vector<RequestStats>> wait(int n) {
+  Result<RoundReport> wait() {
     std::unique_lock lock(mutex_);
-    while (n_done_ < n && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
+    while (n_done_ < n_requests_ && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
     if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
     if (error_) return tl::unexpected(*error_);
-    return stats_;
+    return RoundReport{stats_, together_};
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  const int n_requests_;
   std::mutex mutex_;
   std::condition_variable done_;
   std::vector<RequestStats> stats_;
   std::optional<Error> error_;
-  int n_done_ = 0;
+  int n_begun_ = 0, n_done_ = 0;
+  int64_t n_tokens_ = 0, n_before_ = 0;  // of all requests; when all had begun
+  Clock::time_point begun_;
+  RoundReport::Together together_;
+};
+
+// One request's news. Whole steps are counted: from one token of the first request to another of it.
+class RoundSink : public EventSink {
+ public:
+  RoundSink(std::shared_ptr<Round> round, int request) : round_(std::move(round)), request_(request) {}
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    round_->note(request_, events, std::exchange(first_, false));
+  }
+
+ private:
+  const std::shared_ptr<Round> round_;
+  const int request_;
+  bool first_ = true;
 };
 
 }  // namespace
@@ -53,11 +84,19 @@ Request decode_request(std::vector<TokenId> prompt, int n_decode) {
   return request;
 }
 
-Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Request> requests) {
-  auto sink = std::make_shared<RoundSink>();
+Result<RoundReport> run_round(Engine& engine, std::vector<Request> requests) {
   const auto n = static_cast<int>(requests.size());
-  for (Request& request : requests) RETURN_IF_ERROR(engine.submit(std::move(request), sink));
-  return sink->wait(n);
+  const auto round = std::make_shared<Round>(n);
+  for (int i = 0; i < n; ++i) {
+    RETURN_IF_ERROR(
+        engine.submit(std::move(requests[static_cast<size_t>(i)]), std::make_shared<RoundSink>(round, i)));
+  }
+  return round->wait();
+}
+
+Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Request> requests) {
+  ASSIGN_OR_RETURN(RoundReport report, run_round(engine, std::move(requests)));
+  return std::move(report.stats);
 }
 
 Status settle(Engine& engine) {
