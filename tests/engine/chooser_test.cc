@@ -228,9 +228,63 @@ TEST(Chooser, TriesInFewRounds) {
       world.step(ids, {0.02, 0.02}, {.pass = world.seconds(n)}, tokens);
       n_tried += world.n_drafting > 0;
     }
-    EXPECT_GT(n_tried, 0) << n;
+    if (n <= 4) EXPECT_GT(n_tried, 0) << n;
     EXPECT_LE(n_tried, 36) << n << " sequences";
   }
+}
+
+// Where each row costs as much as a token nothing is to be found out, however often guesses are right; where rows are cheap it is.
+TEST(Chooser, TriesOnlyWhereRightGuessesWouldPay) {
+  std::map<int, double> linear, cheap;
+  for (int rows = 1; rows <= 256; rows *= 2) linear[rows] = 0.2 + rows, cheap[rows] = 1 + 0.02 * rows;
+  for (const int n : {8, 16, 32}) {
+    for (const bool pays : {false, true}) {
+      World world(pays ? cheap : linear);
+      std::vector<SeqId> ids;
+      for (int i = 1; i <= n; ++i) ids.push_back(SeqId(static_cast<uint64_t>(i)));
+      int n_tried = 0;
+      double tokens = 0;
+      for (int round = 0; round < 1500; ++round) {
+        world.step(ids, {0.85, 0.85}, {.pass = 0.02}, tokens);
+        n_tried += world.n_drafting > 0;
+      }
+      if (pays) EXPECT_GT(n_tried, 1000) << n;
+      if (!pays) EXPECT_EQ(n_tried, 0) << n;
+    }
+  }
+}
+
+class Lookup : public FakeDrafter {
+ public:
+  using FakeDrafter::FakeDrafter;
+  bool costs_nothing() const override { return true; }
+};
+
+// A sequence whose text repeats nothing is looked up in every fourth step, one that does in all.
+TEST(Chooser, AsksLessOftenForWhatIsNeverFound) {
+  Speculation speculation(std::make_unique<Lookup>(std::make_shared<DraftScript>()), 0, false);
+  for (const auto& [rows, time] : kTiles) speculation.note_calibration(rows, time);
+  const SeqId ids[] = {SeqId(1), SeqId(2)};
+  std::vector<Speculation::Choice> choices;
+  int n_asked[2] = {};
+  constexpr int kSteps = 400;
+  for (int step = 0; step < kSteps; ++step) {
+    speculation.choose(ids, 2, choices);
+    std::vector<DraftTree> trees;
+    for (int i = 0; i < 2; ++i) {
+      if (choices[static_cast<size_t>(i)].nodes == 0) continue;
+      ++n_asked[i];
+      DraftTree& tree = trees.emplace_back();
+      if (i == 1) tree.add_next(1);
+    }
+    if (!trees.empty()) speculation.note_draft({2, 0, 0, trees});
+    for (int i = 0; i < 2; ++i) {
+      if (choices[static_cast<size_t>(i)].nodes > 0) speculation.note_outcome(ids[i], 2, i, i);
+    }
+  }
+  EXPECT_GT(n_asked[0], kSteps / 5);
+  EXPECT_LT(n_asked[0], kSteps / 3);
+  EXPECT_GT(n_asked[1], kSteps * 9 / 10);
 }
 
 TEST(Chooser, StopsWhereTheMachineIsBusy) {
@@ -278,7 +332,7 @@ TEST(Chooser, SaysInTimeWhetherDraftsMayCome) {
   double tokens = 0;
   int n_awaited = 0, in_a_row = kNotice, n_drafts = 0;
   for (int i = 0; i < kSteps; ++i) {
-    world.step(ids, {0.1, 0.1}, {0.2}, tokens);
+    world.step(ids, {0.1, 0.1}, {0.05}, tokens);
     const bool awaited = world.speculation.awaits_drafts();
     if (world.n_drafting > 0) {
       EXPECT_GE(in_a_row, kNotice - 1) << "step " << i;

@@ -20,7 +20,8 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, int length, bool chai
       chains_only_(chains_only),
       one_pass_(drafter_->one_pass()) {
   checking_.reserve(static_cast<size_t>(max_nodes()) + 1);
-  for (size_t load = kManyFrom; load < loads_.size(); ++load) loads_[load].account = kOpeningOfMany;
+  for (size_t load = kManyFrom; load < loads_.size(); ++load)
+    loads_[load].account = kOpeningOfMany, loads_[load].granted = kGrantedToMany;
 }
 
 int Speculation::max_nodes() const { return std::min(drafter_->max_nodes(), kMaxDraftNodes); }
@@ -37,6 +38,7 @@ double Speculation::cost(int n_decoding, int rows) const {
 }
 
 double Speculation::pass_cost(const Load& load, int n_decoding) const {
+  if (drafter_->costs_nothing()) return 0;
   return load.pass.empty() ? unknown_pass_ * cost(n_decoding, n_decoding) : load.pass.value();
 }
 
@@ -57,9 +59,23 @@ void Speculation::set_prices(const Load& load, int n_decoding, int n_sequences) 
   round_price_ = plain_rate * pass * (one_pass_ ? 1.0 : std::max(1.0, load.passes));
 }
 
-// Tokens that a draft brings beyond its price: as measured, and until enough was, by the chance of a guess. As long as
-// trying can be paid for, what the measured gains' own spread leaves open counts as gain.
-double Speculation::expected_gain(const Load& load) const {
+// Whether very good guesses would bring something worth looking for: where rows are dear a single right one pays for little more than
+// its row, and no trial finds out anything else. What costs nothing to ask proposes only what it is sure of.
+bool Speculation::very_good_would_pay() const {
+  constexpr double kVeryGood = 0.9, kWorthTrying = 0.1;
+  const double chance = drafter_->costs_nothing() ? 1 : kVeryGood;
+  double reach = 1, kept = 0;
+  for (int k = 1; k <= prices_.max_nodes(); ++k) {
+    kept += reach *= chance;
+    const double drafting = one_pass_ ? round_price_ : prices_.pass * k;
+    if (kept - prices_.checking[static_cast<size_t>(k)] - drafting >= kWorthTrying) return true;
+  }
+  return false;
+}
+
+// Tokens that a draft brings beyond its price: as measured, and until enough was, by the chance of a guess. Where trying can be
+// paid for and very good guesses would pay, what the measured gains' own spread leaves open counts as gain.
+double Speculation::expected_gain(const Load& load, bool affordable) const {
   constexpr double kPriorWeight = 6, kSpread = 0.5;
   const auto chance = static_cast<float>(load.chance);
   const int length = best_length(chance, prices_, max_nodes());
@@ -70,7 +86,7 @@ double Speculation::expected_gain(const Load& load) const {
     prior -= prices_.checking[static_cast<size_t>(length)] + prices_.pass * static_cast<float>(length);
   const double weight = load.n_drafts + kPriorWeight;
   const double mean = (load.n_drafts * load.gain + kPriorWeight * prior) / weight;
-  return mean + (load.account > 0 ? kSpread / std::sqrt(weight) : 0);
+  return mean + (affordable && hopeful_ ? kSpread / std::sqrt(weight) : 0);
 }
 
 // Beside many sequences a few find out for the others how often guesses are right: a first draft may cost the
@@ -80,9 +96,11 @@ bool Speculation::knows_enough(const Load& load, int n_decoding) const {
   return n_decoding <= kFew || load.n_guesses >= kScouted || drafter_->costs_nothing();
 }
 
-// A probe costs more beside many sequences and has less to find out.
+// A probe costs more beside many sequences and has less to find out. Where not even very good guesses would pay it only looks whether the
+// costs are still the same; unless that is for what the drafter's first passes took.
 bool Speculation::probe(Load& load, int n_decoding) {
-  const int due = load.probe_after * (1 + n_decoding / 4);
+  const bool may_pay = hopeful_ || (!load.pass.empty() && !load.pass.settled());
+  const int due = (may_pay ? load.probe_after : kLastProbe) * (1 + n_decoding / 4);
   soon_ |= load.since_probe + kNotice >= due && soon_affordable(load);
   if (++load.since_probe < due || load.account <= 0) return false;
   load.since_probe = 0;
@@ -97,11 +115,19 @@ void Speculation::choose_probes(std::vector<Choice>& choices) {
   for (size_t i = 0; i < n; ++i) choices[i] = {nodes, false};
 }
 
+// A lookup costs a hundredth of a short step: what finds nothing again and again is asked in every fourth.
+bool Speculation::looks_up(Record& record) {
+  constexpr int kMany = 8, kMostBetween = 3;
+  if (++record.idle <= std::min(record.n_empty / kMany, kMostBetween)) return false;
+  record.idle = 0;
+  return true;
+}
+
 // Whether drafts have paid for this sequence, or it is time to try.
 bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expected) {
-  constexpr double kPriorDrafts = 10;
-  if (drafter_->costs_nothing()) return true;
+  constexpr double kPriorDrafts = 10, kKept = 0.99, kKeptInNotice = 0.72;  // kKept^kNotice
   Record& record = records_[sequence];
+  if (drafter_->costs_nothing()) return looks_up(record);
   if (record.load != load) record = {.load = load, .drafted = record.drafted};
   const bool affordable = loads_[static_cast<size_t>(load)].account > 0;
   if (record.gain + kPriorDrafts * expected > 0) {
@@ -110,9 +136,10 @@ bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expect
     return affordable || (record.drafted && loads_[static_cast<size_t>(load)].account > -kMostSaved);
   }
   if (record.trial > 0) return --record.trial, true;
-  record.gain *= 0.99;
+  record.gain *= kKept;
   const int due = record.wait * (1 + n_decoding / 4);
-  soon_ |= record.idle + kNotice >= due && soon_affordable(loads_[static_cast<size_t>(load)]);
+  const bool soon = record.idle + kNotice >= due || kKeptInNotice * record.gain + kPriorDrafts * expected > 0;
+  soon_ |= soon && soon_affordable(loads_[static_cast<size_t>(load)]);
   if (++record.idle < due || !affordable) return false;
   record.idle = 0, record.trial = kTrial - 1;
   record.wait = std::min(2 * record.wait, kLastProbe);
@@ -145,8 +172,14 @@ void Speculation::choose_by_load(std::span<const SeqId> sequences, int n_decodin
   }
   if (n_choices % kPlainAgain == kPlainAgain - 1) return;
   set_prices(load, n_decoding, static_cast<int>(sequences.size()));
-  const double expected = expected_gain(load);
+  const bool few =
+      static_cast<size_t>(index) < kManyFrom;  // trying costs little there, and costs are learned by it
+  load.hopeful = few || very_good_would_pay() ? std::min(load.hopeful + 1, kHopeful) : 0;
+  hopeful_ = load.hopeful == kHopeful;
+  soon_ |= load.hopeful > kHopeful - kNotice && !hopeful_ && soon_affordable(load);
+  const double expected = expected_gain(load, load.account > 0);
   if (expected <= 0) {
+    soon_ |= soon_affordable(load) && expected_gain(load, true) > 0;
     if (probe(load, n_decoding)) choose_probes(choices);
     return;
   }
@@ -229,11 +262,12 @@ void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, i
   }
   if (probing_) {
     load.n_drafts *= kForgotten;
-    if (n_accepted == n_proposed) load.probe_after = kFirstProbe;
+    if (n_accepted == n_proposed && hopeful_) load.probe_after = kFirstProbe;
     return;
   }
   Record& record = records_[sequence];
   if (record.load != index) record = {.load = index, .drafted = true};
+  record.n_empty = n_proposed == 0 ? record.n_empty + 1 : 0;
   // A drafter that costs next to nothing is only to blame for what it proposes.
   if (n_proposed == 0 && drafter_->costs_nothing()) return;
   const double gain = n_accepted - price_scale_ * plain_share_ * checking_[static_cast<size_t>(n_proposed)] -
@@ -246,15 +280,16 @@ void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, i
 void Speculation::note_step(const Step& step) {
   const int n = step.n_decoding;
   if (n == 0) return;
+  const double level = costs_.level();  // before this step, which would else excuse itself
   if (step.seconds >= 0) costs_.add(step.rows, step.seconds);
   if (costs_.empty()) return;
   Load& load = loads_[static_cast<size_t>(load_of(n))];
-  const double plain = cost(n, n), level = costs_.level();
+  const double plain = cost(n, n);
   const double target = step.seconds >= 0 ? step.seconds / level : cost(n, step.rows);
   const double drafter = std::max(0.0, step.drafter_seconds) / level;
   const bool is_plain = step.drafter_seconds < 0 || (drafter_->costs_nothing() && step.rows == n);
   if (is_plain) {
-    load.account = std::min(load.account + kGranted, kMostSaved);
+    load.account = std::min(load.account + load.granted, kMostSaved);
   } else {
     load.account = std::min(load.account + static_cast<double>(step.tokens) / n - (target + drafter) / plain,
                             kMostSaved);

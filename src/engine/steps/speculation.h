@@ -79,6 +79,7 @@ class Speculation {
   void forget(SeqId sequence);
 
  private:
+  static constexpr int kNotice = 32, kHopeful = 2 * kNotice;
   // What is known for about the same number of decoding sequences.
   struct Load {
     RecentMedian pass;            // of the drafter, at level 1
@@ -88,8 +89,10 @@ class Speculation {
     double n_drafts = 0;
     double chance = kPriorChance, n_guesses = 0;  // of a guess to be right
     double account = kOpening;                    // plain steps gained by drafts or granted to them
+    double granted = kGranted;                    // by a plain step
     double proposing = 1;                         // share of who is asked that gets guesses, where any do
     int n_choices = 0;
+    int hopeful = kHopeful;  // steps in a row in which very good guesses would pay, kHopeful at most
     int since_probe = 0, probe_after = kFirstProbe;
   };
   // What the drafts of one sequence brought beyond their price, old ones fading.
@@ -98,24 +101,27 @@ class Speculation {
     bool drafted = false;
     double gain = 0;
     int idle = 0, wait = kFirstProbe, trial = 0;
+    int n_empty = 0;  // times in a row that the drafter had nothing
   };
   static constexpr double kPriorChance = 0.7;
   // Plain steps; the last for each of them. Beside many sequences there is less to gain, and trying is paid by all of them.
-  static constexpr double kOpening = 4, kOpeningOfMany = 2, kMostSaved = 16, kGranted = 0.01;
-  static constexpr size_t kManyFrom = 4;  // the load of more than 4
+  static constexpr double kOpening = 4, kOpeningOfMany = 2, kMostSaved = 16;
+  static constexpr double kGranted = 0.01, kGrantedToMany = 0.005;
+  static constexpr size_t kManyFrom = 2;  // the load of 3
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
   static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
-  static constexpr int kNotice = 32;
 
   static int load_of(int n_decoding);
   double cost(int n_decoding, int rows) const;
   double pass_cost(const Load& load, int n_decoding) const;
-  static bool soon_affordable(const Load& load) { return load.account > -kNotice * kGranted; }
+  static bool soon_affordable(const Load& load) { return load.account > -kNotice * load.granted; }
   void set_prices(const Load& load, int n_decoding, int n_sequences);
-  double expected_gain(const Load& load) const;
+  bool very_good_would_pay() const;
+  double expected_gain(const Load& load, bool affordable) const;
   bool knows_enough(const Load& load, int n_decoding) const;
   bool probe(Load& load, int n_decoding);
   void choose_probes(std::vector<Choice>& choices);
+  static bool looks_up(Record& record);
   bool drafts(SeqId sequence, int load, int n_decoding, double expected);
   void choose_by_load(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices);
 
@@ -132,6 +138,7 @@ class Speculation {
   int awaited_ = kNotice;   // steps for which awaits_drafts() holds
   bool soon_ = false;       // a draft may be wanted in the next kNotice steps
   bool probing_ = false;    // in this step
+  bool hopeful_ = true;     // very good guesses would pay for long now
   double price_scale_ = 1;  // what this step's guesses cost, by their prices
   double plain_share_ = 1;  // a price by what plain decoding makes, as a share of that in prices_
   double round_price_ = 0;  // of the drafter's time for a sequence's draft, by what plain decoding makes

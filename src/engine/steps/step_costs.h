@@ -15,6 +15,7 @@ class RecentMedian {
  public:
   void add(double value);
   bool empty() const { return n_ == 0; }
+  bool settled() const { return n_ >= 3; }  // no longer a single one's
   double value() const { return value_; }
 
  private:
