@@ -95,6 +95,21 @@ TEST(JsonCheck, Alternatives) {
   EXPECT_EQ(mismatch(schema, R"(true)"), "body: expected a string or a list of token ids, got true");
 }
 
+TEST(JsonCheck, AnObjectIsTheAlternativeOfItsTypeAndFields) {
+  const char* schema = R"({"properties": {"form": {"anyOf": [
+      {"type": "object", "properties": {"type": {"enum": ["text"]}}, "additionalProperties": false},
+      {"type": "object", "properties": {"type": {"enum": ["regex"]}, "regex": {"type": "object", "required": ["pattern"]}},
+       "additionalProperties": false, "required": ["type", "regex"]},
+      {"type": "object", "properties": {"type": {"enum": ["regex"]}, "pattern": {"type": "string"}},
+       "additionalProperties": false, "required": ["type", "pattern"]}]}}})";
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "regex": {"pattern": "a"}}})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "regex": {}}})"), "form.regex.pattern: missing");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "pattern": 1}})"),
+            "form.pattern: expected a string, got 1");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "text", "text": 1}})"),
+            R"(form: expected an object, got {"type":"text","text":1})");
+}
+
 TEST(JsonCheck, LongValuesAreCutBetweenCharacters) {
   std::string value = "\"";
   for (int i = 0; i < 100; ++i) value += "\xe2\x82\xac";

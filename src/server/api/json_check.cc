@@ -205,18 +205,33 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
   return {};
 }
 
-// The alternative of the value's type gives the message when there is just one.
+// Whether an object is of the alternative by its field `type` and the names of all of its fields.
+bool is_meant(const Schema& one, const Value& value) {
+  const auto properties = one.find("properties");
+  if (!value.is_object() || properties == one.end() || !value.contains("type")) return false;
+  if (!properties->contains("type") || !check((*properties)["type"], value["type"], {})) return false;
+  if (one.value("additionalProperties", Schema(true)) != false) return true;
+  return std::ranges::all_of(value.items(),
+                             [&](const auto& field) { return properties->contains(field.key()); });
+}
+
+// The alternative of the value's type gives the message when there is just one, or that which an object means.
 Status check_any(const Schema& schema, const Value& value, const Path& path) {
-  Status only;
-  int n_close = 0;
+  Status only, meant;
+  int n_close = 0, n_meant = 0;
   for (const Schema& one : schema["anyOf"]) {
     Status status = check(one, value, path);
     if (status) return {};
     if (type_fits(one, value) && !one.contains("enum")) {
       ++n_close;
-      only = std::move(status);
+      only = status;
+    }
+    if (is_meant(one, value)) {
+      ++n_meant;
+      meant = std::move(status);
     }
   }
+  if (n_meant == 1) return meant;
   if (n_close == 1) return only;
   return wrong(path, expectation(schema), value);
 }

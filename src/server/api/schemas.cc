@@ -47,6 +47,11 @@ Json sampling_fields() {
     if (range.limited()) limit(one, range);
     fields[name] = std::move(one);
   });
+  const char* belongs = "belongs to beam search, which is not supported";
+  fields["use_beam_search"] = only(false, "not supported by this server");
+  fields["beam_width"] = one_of({1, defaults.beam_width}, belongs);
+  fields["early_stopping"] = only(false, belongs);
+  fields["length_penalty"] = only(1.0, belongs);
   return fields;
 }
 
@@ -84,12 +89,7 @@ Json openai_fields() {
           integer(-1, INT32_MAX, "most tokens of reasoning, which is then ended; -1: no limit")},
          {"stream_interval", only(1, "text is sent as soon as it is there")},
          {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
-         {"spaces_between_special_tokens", only(true, "only the default is supported")},
-         {"use_beam_search", only(false, "not supported by this server")},
-         {"beam_width",
-          one_of({1, SamplingParams().beam_width}, "belongs to beam search, which is not supported")},
-         {"early_stopping", only(false, "belongs to beam search, which is not supported")},
-         {"length_penalty", only(1.0, "belongs to beam search, which is not supported")}});
+         {"spaces_between_special_tokens", only(true, "only the default is supported")}});
   merge(fields, structured_fields());
   for (const char* name : {"logits_processors", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
                            "repetition_detection", "logprob_token_ids"}) {
