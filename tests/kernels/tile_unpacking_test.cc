@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/gemm_kernels.h"
@@ -59,13 +60,16 @@ class BothForms {
   }
 
   std::vector<float> run(TileKernels::TileGemm gemm, int stride) {
-    std::vector<float> out(static_cast<size_t>(shape_.n_rows) * static_cast<size_t>(stride), -77.0f);
+    const size_t n_out = static_cast<size_t>(shape_.n_rows) * static_cast<size_t>(stride);
+    AlignedBytes out_bytes(n_out * sizeof(float));
+    const std::span out(reinterpret_cast<float*>(out_bytes.data()), n_out);
+    std::ranges::fill(out, -77.0f);
     AlignedBytes scratch(tiles_.scratch_bytes);
     const int n = w_.n_panels(), first = std::min(3, n);  // two calls, as two workers would make them
     for (const auto& [begin, end] : {std::pair{0, first}, std::pair{first, n}})
       if (begin < end)
         gemm(w_, packed_.data(), shape_.n_rows, begin, end, {out.data(), stride, nullptr}, scratch.data());
-    return out;
+    return {out.begin(), out.end()};
   }
 
  private:
@@ -80,12 +84,14 @@ bool same_float(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-void expect_same_bits(const TileKernels& tiles, int type, const ProductShape& shape, bool int8) {
+// padding: of every row of the output.
+void expect_same_bits(const TileKernels& tiles, int type, const ProductShape& shape, bool int8,
+                      int padding = 3) {
   const auto before = (int8 ? tiles.int8_rows : tiles.bf16)[type];
   const auto between = (int8 ? tiles.int8_rows_between : tiles.bf16_between)[type];
   if (between == nullptr) return;
   BothForms forms(tiles, static_cast<PanelType>(type), shape, int8);
-  const int stride = shape.outputs + 3;
+  const int stride = shape.outputs + padding;
   const auto expected = forms.run(before, stride), got = forms.run(between, stride);
   int n_numbers = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -113,6 +119,16 @@ TEST(TileUnpacking, BetweenProductsGivesTheSameBits) {
     }
   }
   if (!tested) GTEST_SKIP() << "no tiles, and this processor lacks AVX-512 BF16 to emulate them";
+}
+
+// An output of 4 MiB whose lines are whole goes around the caches, between the products of the next panels.
+TEST(TileUnpacking, StreamedOutputsAreTheSameBits) {
+  for (const KernelTable& table : available_kernels()) {
+    if (!has_both_unpackings(table)) continue;
+    expect_same_bits(*table.tiles, static_cast<int>(panel_type(QuantType::kQ4_K)), {512, 2048, 256}, false,
+                     0);
+    expect_same_bits(*table.tiles, static_cast<int>(PanelType::kTernaryRow), {600, 1776, 640}, true, 0);
+  }
 }
 
 TEST(TileUnpacking, IsForcedByTheEnvironment) {

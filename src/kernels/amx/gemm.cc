@@ -18,6 +18,7 @@ namespace penstock {
 namespace {
 
 #include "kernels/amx/tiles.h"
+#include "kernels/avx2/gemm_simd.h"
 #include "kernels/avx512/gemm_simd.h"
 #include "kernels/generic/float_gemm.inl"
 
@@ -197,9 +198,12 @@ struct TileSource {
   static constexpr bool kNibbles = Q::kBits == 4 && !Q::kIsCodebook;
   using Scale = CodeScale<kNibbles ? 4 : 8>;
 
+  static constexpr int group_of(int step, int part) {
+    return kParts == 2 ? 2 * step + part : L::group_of(step * 32);
+  }
   [[gnu::always_inline]] static Scale scale_of(const uint8_t* unit, int step, int part) {
     const auto u = Panel::unit_scales(unit, 0);
-    const int group = kParts == 2 ? 2 * step + part : L::group_of(step * 32);
+    const int group = group_of(step, part);
     __m512 offset = _mm512_setzero_ps();
     if constexpr (Q::kHasOffset) offset = Panel::offset(unit, u, group, 0);
     return Scale::make(Panel::scale(unit, u, group, 0), offset, L::kBias);
@@ -298,61 +302,7 @@ struct ByteSource {
   }
 };
 
-// --- Tiles times tiles ---
-
-// One step of multiply: kTileK columns. With LoadSums the four tiles of sums are loaded between the first
-// products, which hides half of what loading them all at the start costs.
-template <class N, bool FirstUse, bool LoadSums>
-[[gnu::always_inline]] inline void multiply_step(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
-                                                 const uint8_t* sums) {
-  const auto load_a = [&]<int Tile>(const uint8_t* p) {
-    // Later passes over the activations bypass the first-level cache, which holds the weights.
-    if constexpr (FirstUse) {
-      tile_load<Tile>(p, 64);
-    } else {
-      tile_load_once<Tile>(p, 64);
-    }
-  };
-  load_a.template operator()<4>(a);
-  tile_load<6>(b0, 64);
-  if constexpr (LoadSums) tile_load<0>(sums, 64);
-  N::template dot<0, 4, 6>();
-  tile_load<7>(b1, 64);
-  if constexpr (LoadSums) tile_load<1>(sums + kTileBytes, 64);
-  N::template dot<1, 4, 7>();
-  load_a.template operator()<5>(a + kTileBytes);
-  if constexpr (LoadSums) tile_load<2>(sums + 2 * kTileBytes, 64);
-  N::template dot<2, 5, 6>();
-  if constexpr (LoadSums) tile_load<3>(sums + 3 * kTileBytes, 64);
-  N::template dot<3, 5, 7>();
-}
-
-// 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums (rows 0-15: weights
-// 0-15, 16-31; rows 16-31: the same). The sums after these, those of the next 32 rows, are fetched meanwhile,
-// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
-template <class N, bool FirstUse>
-[[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
-                                            int b_stride, int n_steps, uint8_t* sums, bool fresh,
-                                            const uint8_t* ahead) {
-  int s = 0;
-  if (fresh) {
-    tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
-  } else {
-    multiply_step<N, FirstUse, true>(a, b0, b1, sums);
-    a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride, s = 1;
-  }
-  const uint8_t* next = sums + 4 * kTileBytes;
-  for (; s < n_steps; ++s, a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride) {
-    multiply_step<N, FirstUse, false>(a, b0, b1, sums);
-    for (int l = 0; l < kAheadBytes / kSliceSteps; l += 64) __builtin_prefetch(ahead + l, 0, 2);
-    ahead += kAheadBytes / kSliceSteps;
-    if (!fresh && s >= n_steps - 8) {
-      for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 0, 3);
-    }
-  }
-  tile_store<0>(sums, 64), tile_store<1>(sums + kTileBytes, 64);
-  tile_store<2>(sums + 2 * kTileBytes, 64), tile_store<3>(sums + 3 * kTileBytes, 64);
-}
+#include "kernels/amx/gemm_tiles.inl"
 
 // Source: how panels become B tiles of N. Bias: what the tiles' codes are above the levels they stand for.
 template <class N, class Source, bool Direct, int Bias>
@@ -400,10 +350,12 @@ struct TileProduct {
   void write_block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
     const ptrdiff_t pair_bytes = static_cast<ptrdiff_t>((row_end - row + 31) / 32) * 4 * kTileBytes;
     for (int m = row; m < row_end; ++m) {
-      const uint8_t* from =
-          sums + static_cast<ptrdiff_t>((m - row) / 16) * 2 * kTileBytes + (m - row) % 16 * 64;
+      const BlockSums block = block_sums(sums, (m - row) / 32);
+      const int tile = (m - row) / 16 % 2 * 2, at = (m - row) % 16 * 64;
+      const uint8_t* from[2] = {block.tile(tile) + at, block.tile(tile + 1) + at};
       for (int panel = begin; panel < end; ++panel) {
-        __m512 sum = finish(from + (panel - begin) / 2 * pair_bytes + (panel - begin) % 2 * kTileBytes, m);
+        const int i = panel - begin;
+        __m512 sum = finish(from[i % 2] + i / 2 * pair_bytes, m);
         if constexpr (Stream) {
           const int first = panel * kPanelRows;
           if (w.row_scales != nullptr) sum = _mm512_mul_ps(sum, _mm512_loadu_ps(w.row_scales + first));
@@ -449,6 +401,7 @@ struct TileProduct {
     const int bytes =
         static_cast<int>(static_cast<int64_t>(n_steps) * N::kTileK / Source::kUnitK * Source::kUnitBytes);
     const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
+    BlockSums last;
     for (int m = 0; m < n_blocks; ++m) {
       const uint8_t* a = slice_tiles<N>(tiles, n_rows, padded_cols, slice_index, row + 32 * m);
       if (next != nullptr) {
@@ -457,14 +410,16 @@ struct TileProduct {
           __builtin_prefetch(next + w.panel_bytes + l * 64, 0, 2);
         }
       }
-      uint8_t* block = pair_sums + m * 4 * kTileBytes;
+      const Handover sums{last, block_sums(pair_sums, m), slice_index == 0};
       if (first_pair) {
-        multiply<N, true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
+        multiply<N, true>(a, b0, b1, b_stride, n_steps, sums, ahead);
       } else {
-        multiply<N, false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
+        multiply<N, false>(a, b0, b1, b_stride, n_steps, sums, ahead);
       }
+      last = sums.next;
       ahead += kAheadBytes;
     }
+    store_sums(last);
   }
 
   void block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
@@ -537,8 +492,7 @@ struct TileProduct {
           b[p] = step_tile(panels[p], step + 1, weights + ((step + 1) % 2 * 2 + p) * kTileBytes);
         }
       }
-      tile_store<0>(sums, 64), tile_store<1>(sums + kTileBytes, 64);
-      tile_store<2>(sums + 2 * kTileBytes, 64), tile_store<3>(sums + 3 * kTileBytes, 64);
+      store_sums({sums});
       write_sums(sums, first, second, 0, n_rows, out);
     }
   }

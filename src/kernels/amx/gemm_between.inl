@@ -10,9 +10,13 @@ template <int CodeBits>
 struct HalfScale {
   __m256 scale, offset;
 
-  static HalfScale of(const CodeScale<CodeBits>& all, int half) {
-    if (half == 0) return {_mm512_castps512_ps256(all.scale), _mm512_castps512_ps256(all.offset)};
-    return {_mm512_extractf32x8_ps(all.scale, 1), _mm512_extractf32x8_ps(all.offset, 1)};
+  // As CodeScale::make().
+  [[gnu::always_inline]] static HalfScale make(__m256 scale, __m256 offset, int bias) {
+    constexpr int kOne = 1 << CodeBits;
+    const __m256 cut = _mm256_set1_ps(CodeScale<CodeBits>::kCut);
+    const __m256 s = _mm256_mul_ps(scale, cut), o = _mm256_mul_ps(offset, cut);
+    return {_mm256_mul_ps(s, _mm256_set1_ps(kOne)),
+            _mm256_fnmadd_ps(s, _mm256_set1_ps(static_cast<float>(kOne + bias)), o)};
   }
   // As CodeScale::value().
   template <int First>
@@ -43,6 +47,7 @@ template <class Q>
 struct CodesInEighths {
   using Source = TileSource<Q>;
   using Panel = typename Source::Panel;
+  using HalfPanel = Int8Panel<Avx2, Q>;
   using L = typename Source::L;
   static constexpr int kCodeBits = Source::kNibbles ? 4 : 8;
 
@@ -52,9 +57,15 @@ struct CodesInEighths {
 
   CodesInEighths(const PanelMatrix&, const uint8_t* panel, int s)
       : unit(panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes), step(s % L::kSteps) {
-    for (int part = 0; part < Source::kParts; ++part) {
-      const auto all = Source::scale_of(unit, step, part);
-      for (int half = 0; half < 2; ++half) scale[part][half] = HalfScale<kCodeBits>::of(all, half);
+    for (int half = 0; half < 2; ++half) {
+      const auto u = HalfPanel::unit_scales(unit, 8 * half);
+      for (int part = 0; part < Source::kParts; ++part) {
+        const int group = Source::group_of(step, part);
+        __m256 offset = _mm256_setzero_ps();
+        if constexpr (Q::kHasOffset) offset = HalfPanel::offset(unit, u, group, 8 * half);
+        scale[part][half] =
+            HalfScale<kCodeBits>::make(HalfPanel::scale(unit, u, group, 8 * half), offset, L::kBias);
+      }
     }
   }
   // Eighth E; `tile` begins with the first.
@@ -173,9 +184,9 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   // Of a block of 32 rows and one slice.
   struct Block {
     const uint8_t *a, *b;
-    uint8_t* sums;
+    Handover sums;
     const uint8_t* ahead;  // as multiply()
-    bool first_use, fresh;
+    bool first_use;
   };
 
   template <int T>
@@ -190,19 +201,21 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   template <bool MayBeFirst, class F, class G>
   [[gnu::always_inline]] static void step(const Block& block, int s, F first, G second) {
     const uint8_t *a = block.a + s * 2 * kTileBytes, *b = block.b + s * 2 * kTileBytes;
-    const bool load_sums = MayBeFirst && s == 0 && !block.fresh;
+    const auto pass = [&]<int I> {
+      if (MayBeFirst && s == 0) block.sums.template pass<I>();
+    };
     load_a<4>(block, a);
     tile_load<6>(b, 64);
-    if (load_sums) tile_load<0>(block.sums, 64);
+    pass.template operator()<0>();
     N::template dot<0, 4, 6>();
     tile_load<7>(b + kTileBytes, 64);
-    if (load_sums) tile_load<1>(block.sums + kTileBytes, 64);
+    pass.template operator()<1>();
     N::template dot<1, 4, 7>();
     first();
     load_a<5>(block, a + kTileBytes);
-    if (load_sums) tile_load<2>(block.sums + 2 * kTileBytes, 64);
+    pass.template operator()<2>();
     N::template dot<2, 5, 6>();
-    if (load_sums) tile_load<3>(block.sums + 3 * kTileBytes, 64);
+    pass.template operator()<3>();
     N::template dot<3, 5, 7>();
     second();
   }
@@ -210,8 +223,8 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   [[gnu::always_inline]] static void fetch(const Block& block, int s, int n) {
     constexpr int kBytes = kAheadBytes / kSliceSteps;
     for (int l = 0; l < kBytes; l += 64) __builtin_prefetch(block.ahead + s * kBytes + l, 0, 2);
-    if (block.fresh || s < n - 8) return;
-    const uint8_t* next = block.sums + 4 * kTileBytes + static_cast<ptrdiff_t>(s - (n - 8)) * 512;
+    if (block.sums.fresh || s < n - 8) return;
+    const uint8_t* next = block.sums.next.at + 4 * kTileBytes + static_cast<ptrdiff_t>(s - (n - 8)) * 512;
     for (int l = 0; l < 8; ++l) __builtin_prefetch(next + l * 64, 0, 3);
   }
   template <int E>
@@ -224,7 +237,6 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   }
 
   void multiply_block(const Block& block, int n, Unpacking& next) const {
-    if (block.fresh) tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
     int s = 0;
     for (; s + 4 <= n && next.left(); s += 4, ++next.done) {
       const auto tile = next.tile();
@@ -237,8 +249,6 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     const auto nothing = [] {};
 #pragma GCC unroll 1
     for (; s < n; ++s) step<true>(block, s, nothing, nothing), fetch(block, s, n);
-    tile_store<0>(block.sums, 64), tile_store<1>(block.sums + kTileBytes, 64);
-    tile_store<2>(block.sums + 2 * kTileBytes, 64), tile_store<3>(block.sums + 3 * kTileBytes, 64);
   }
 
   // Fetches part m of n of what is unpacked while the next item is multiplied.
@@ -254,8 +264,9 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     }
   }
 
-  // One item, whose slice is unpacked at `b`.
-  void multiply_item(const Item& item, const uint8_t* b, Unpacking next, const Item& to_fetch) const {
+  // One item, whose slice is unpacked at `b`. `last`: the sums that are in the tiles, if any, before and behind it.
+  void multiply_item(const Item& item, const uint8_t* b, Unpacking next, const Item& to_fetch,
+                     BlockSums& last) const {
     const int blocks = item.n_blocks();
     const int ahead_slice = item.slice + 1 < n_slices() ? item.slice + 1 : 0;
     const uint8_t* ahead = slice_tiles<N>(tiles, n_rows, padded_cols, ahead_slice, item.row) +
@@ -265,11 +276,11 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
       fetch_packed(to_fetch, m, blocks);
       const Block block{slice_tiles<N>(tiles, n_rows, padded_cols, item.slice, item.row + 32 * m),
                         b,
-                        pair_sums + m * 4 * kTileBytes,
+                        {last, block_sums(pair_sums, m), item.slice == 0},
                         ahead,
-                        item.panel == item.begin,
-                        item.slice == 0};
+                        item.panel == item.begin};
       multiply_block(block, n_steps(item.slice), next);
+      last = block.sums.next;
     }
     next.finish();
   }
@@ -277,11 +288,13 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   void run(const Range& range, const GemmOutput& out) const {
     Item item = first(range);
     unpacking(item, slices[0]).finish();
+    BlockSums last;
     for (int i = 0; exists(item); ++i) {
       const Item next = after(item, range);
       const Item later = exists(next) ? after(next, range) : next;
-      multiply_item(item, slices[i % 2], unpacking(next, slices[(i + 1) % 2]), later);
+      multiply_item(item, slices[i % 2], unpacking(next, slices[(i + 1) % 2]), later, last);
       if (next.begin != item.begin || next.row != item.row) {  // the block's sums are whole
+        store_sums(last), last = {};
         if (this->streams(out)) {
           this->template write_block<true>(item.begin, item.end, item.row, item.row_end, out);
         } else {
