@@ -6,6 +6,8 @@
 namespace penstock::grammar {
 namespace {
 
+constexpr size_t kMostDoubleDigits = 17;  // of a number that programs write with an exponent
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Reads digits from text[at] on; returns how many.
@@ -124,7 +126,7 @@ std::vector<std::string> Decimal::scientific_texts() const {
   if (is_zero()) return {"-0.0"};
   // Python has an exponent from 1e16 on and below 1e-4, and others later.
   const int64_t power = exponent_ + static_cast<int64_t>(digits_.size()) - 1;
-  if (power >= -4 && power < 16) return {};
+  if ((power >= -4 && power < 16) || digits_.size() > kMostDoubleDigits) return {};
   std::string mantissa = (negative_ ? "-" : "") + digits_.substr(0, 1);
   if (digits_.size() > 1) mantissa += "." + digits_.substr(1);
   const std::string size = std::to_string(std::abs(power));

@@ -125,6 +125,7 @@ TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_TRUE(allows(R"({"enum":[1,-12e20]})", "-1.2e+21"));
   EXPECT_TRUE(allows(R"({"const":0})", "-0.0"));
   EXPECT_FALSE(allows(R"({"const":1e-7})", "1e-8"));
+  EXPECT_FALSE(allows(R"({"const":123456789012345678901})", "1.23456789012345678901e20"));
   EXPECT_FALSE(allows(R"({"const":1e20})", "1e+21"));
   EXPECT_TRUE(allows(R"({"enum":[0]})", "0e3"));
   EXPECT_FALSE(allows(R"({"enum":[0]})", "2e3"));
