@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <istream>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,10 +27,25 @@ constexpr const char* kFooter =
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours off.";
 
+// CLI11 takes a section's line with a comment behind it for an option.
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::string text;
+    for (std::string line; std::getline(input, line); text += line + '\n') {
+      const std::string before = CLI::detail::trim_copy(line.substr(0, line.find('#')));
+      if (before.starts_with('[') && before.ends_with(']')) line = before;
+    }
+    std::istringstream lines(text);
+    return ConfigBase::from_config(lines);
+  }
+};
+
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
   app.set_version_flag("--version", std::string("penstock ") + kVersion);
   app.set_config("--config", "", "read options from this file");
+  app.config_formatter(std::make_shared<ConfigFile>());
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   app.failure_message(usage_error);

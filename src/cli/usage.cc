@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -56,20 +57,26 @@ std::string extra_argument(const CLI::App& app, const CLI::App& command) {
   const CLI::App* at = &app;
   while (at->remaining().empty() && !at->get_subcommands().empty()) at = at->get_subcommands().back();
   const std::vector<std::string> extras = at->remaining();
-  if (extras.empty()) return {};
-  const std::string name = extras[0].substr(0, extras[0].find('='));
-  if (name.starts_with('-')) {
+  const size_t mark = !extras.empty() && extras[0] == "--" ? 1 : 0;  // no options stand behind it
+  if (extras.size() == mark) return {};
+  const std::string name = extras[mark].substr(0, extras[mark].find('='));
+  if (mark == 0 && name.starts_with('-')) {
     if (at != &command && command.get_option_no_throw(name) != nullptr)
       return fmt::format("{} goes behind the command: {} {} ...", name, full_name(command), name);
-    return fmt::format("there is no option {}{}", name, suggestion(name, options_of(*at, "--")));
+    std::vector<std::string> known = options_of(*at, "--");
+    if (at != &command) std::ranges::move(options_of(command, "--"), std::back_inserter(known));
+    return fmt::format("there is no option {}{}", name, suggestion(name, known));
   }
   if (at == &command && !commands_of(*at).empty())
     return fmt::format("there is no command {}{}", name, suggestion(name, commands_of(*at)));
-  return fmt::format("argument {} was not expected", extras[0]);
+  return fmt::format("argument {} was not expected", extras[mark]);
 }
 
 // An entry of the configuration file that means nothing: "serve.prot"; of a section "srve.++".
 std::string extra_entry(const CLI::App& app, const std::string& entry) {
+  if (const size_t bracket = entry.find('['); bracket != std::string::npos)
+    return fmt::format("--config: {}: a section's line is [NAME], with nothing but a # comment behind it",
+                       entry.substr(bracket));
   const CLI::App* section = &app;
   size_t begin = 0;
   for (size_t end = entry.find('.'); end != std::string::npos;
@@ -89,6 +96,28 @@ std::string extra_entry(const CLI::App& app, const std::string& entry) {
                      suggestion(name, options_of(*section, "")));
 }
 
+// Which command that was not given has a value for that option which was refused, as `text` says: it came from the configuration
+// file. nullptr: none.
+const CLI::App* refused_in_file(const CLI::App& app, const CLI::App& given, const std::string& name,
+                                const std::string& text) {
+  const std::string words = text + " ";
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name().empty()) continue;  // a group of options, which are those of app too
+    const CLI::Option* option = command == &given ? nullptr : command->get_option_no_throw(name);
+    if (option != nullptr && option->count() > 0 &&
+        (!option->get_callback_run() ||
+         words.find(" " + CLI::detail::join(option->results()) + " ") != words.npos))
+      return command;
+    if (const CLI::App* found = refused_in_file(*command, given, name, text)) return found;
+  }
+  return nullptr;
+}
+
+bool is_whole_number(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
+}
+
 // "--port = many"
 std::string unfit_value(const CLI::App& command, const std::string& assignment) {
   const size_t at = assignment.find(" = ");
@@ -96,7 +125,10 @@ std::string unfit_value(const CLI::App& command, const std::string& assignment) 
   const std::string name = assignment.substr(0, at), value = assignment.substr(at + 3);
   const CLI::Option* option = command.get_option_no_throw(name);
   const std::string type = option == nullptr ? "" : option->get_type_name();
-  const std::string_view kind = type.starts_with("INT")    ? "a whole number"
+  const bool is_signed = type.starts_with("INT"), negative = value.starts_with('-');
+  if ((is_signed || (type.starts_with("UINT") && !negative)) && is_whole_number(value))
+    return fmt::format("{}: {} is too {}", name, value, negative ? "small" : "large");
+  const std::string_view kind = is_signed                  ? "a whole number"
                                 : type.starts_with("UINT") ? "a whole number from 0 on"
                                 : type.starts_with("FLOAT") || type.starts_with("SECONDS")
                                     ? "a number"
@@ -111,6 +143,11 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
                              kEntry = "INI was not able to parse ", kValue = "Could not convert: ";
   const CLI::App* command = &command_given(*app);
   std::string text = error.what();
+  // "--port" of "--port: Value 99999 not in range" and of "Could not convert: --port = many"
+  const size_t value_at = text.starts_with(kValue) ? kValue.size() : 0;
+  const std::string option =
+      text.substr(value_at, text.find_first_of(value_at > 0 ? " " : ":", value_at) - value_at);
+  const CLI::App* of_file = refused_in_file(*app, *command, option, text);
   // Of a command whose own commands are not known CLI11 says that one is required.
   const bool no_command = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
                           !commands_of(*command).empty();
@@ -122,7 +159,11 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
     text = extra_entry(*app, text.substr(kEntry.size()));
     command = app;
   } else if (text.starts_with(kValue)) {
-    text = unfit_value(*command, text.substr(kValue.size()));
+    text = unfit_value(of_file != nullptr ? *of_file : *command, text.substr(kValue.size()));
+  }
+  if (of_file != nullptr) {
+    text = fmt::format("--config: {}: {}", full_name(*of_file), text);
+    command = app;
   }
   const std::string name = full_name(*command);
   const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(command->get_formatter());

@@ -107,7 +107,7 @@ class Usage(unittest.TestCase):
 
     def test_config_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write('[generate]\nmax-tokens = 3\ntemperature = 0.0\nprompt = "The"\njson = true\n')
+            file.write('[generate]  # a story of [3]\nmax-tokens = 3\ntemperature = 0.0\nprompt = "The"\njson = true\n')
             file.flush()
             self.assertEqual(penstock_json("--config", file.name, "generate")["completion_tokens"], 3)
 
@@ -117,10 +117,14 @@ class Usage(unittest.TestCase):
                            (["generate", "--temperatur", 1], "there is no option --temperatur; the nearest is --temperature\n"),
                            (["generate", "--regexp=a"], "there is no option --regexp; the nearest is --regex\n"),
                            (["generate", "--gpu-layers", 1], "penstock generate: there is no option --gpu-layers\n"),
+                           (["--temperatur", 1, "generate"], "there is no option --temperatur; the nearest is --temperature\n"),
                            (["-m", "model.gguf", "generate"], "-m goes behind the command: penstock generate -m ...\n"),
                            (["tokenize", "hello"], "penstock tokenize: argument hello was not expected\nUsage: "),
+                           (["quantize", "--type", "q8_0", "--", "a", "b", "-c"], "penstock quantize: argument -c was not expected\n"),
                            (["quantize"], "Usage: penstock quantize [OPTIONS] input output\n"),
                            (["generate", "-n", "many"], "--max-tokens: expected a whole number, got many\n"),
+                           (["generate", "-n", 3000000000], "--max-tokens: 3000000000 is too large\n"),
+                           (["generate", "-n", -3000000000], "--max-tokens: -3000000000 is too small\n"),
                            (["generate", "-n", 1, "-n", 2], "--max-tokens: given 2 times, expected once\n"),
                            (["serve", "--port", 99999], "99999 not in range 0 to 65535\n")):
             code, out, err = penstock(*args)
@@ -132,7 +136,14 @@ class Usage(unittest.TestCase):
         for text, said in (("[serve]\nprot = 1\n", "penstock serve has no option prot; the nearest is port\n"),
                            ("[srve]\nport = 1\n", "no command for the section [srve]; the nearest is serve\n"),
                            ("port = 1\n", "port stands in no section"),
-                           ("[serve\nport = 1\n", "[serve stands in no section")):
+                           ("[serve\nport = 1\n", "[serve: a section's line is [NAME], with nothing but a # comment behind it\n"),
+                           ("[generate]\n[serve] port = 1\n", "--config: [serve] port: a section's line is [NAME]"),
+                           ('[bench]\ndecode-tokens = "x"\n',
+                            "penstock: --config: penstock bench: --decode-tokens: expected a whole number, got x\n"),
+                           ("[serve]\nport = 99999\n", "penstock: --config: penstock serve: --port: Value 99999 not in range"),
+                           ("[bench]\ndecode-tokens = [1, 2]\n", "penstock bench: --decode-tokens: given 2 times, expected once\n"),
+                           ('[run]\nmax-tokens = "x"\n', "penstock run: --max-tokens: expected a whole number, got x\n"),
+                           ('[generate]\ntemperature = "x"\n', "penstock generate: --temperature: expected a number, got x\n")):
             with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
                 file.write(text)
                 file.flush()
