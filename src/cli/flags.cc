@@ -38,8 +38,8 @@ std::string flag_name(const std::string& field) {
   return found != aliases().end() ? found->second : "--" + dashed(field);
 }
 
-// What the help of some fields says besides: " (cpu, …)" of those that name a row of a list.
-std::string choices(std::string_view field) {
+// What the help of some fields ends with: " (cpu, …)" of those that name a row of a list.
+std::string help_end(std::string_view field) {
   if (field == "model") return ", or a name: org/name:Q4_K_M";
   if (field == "backend") return " (auto, " + backend_names() + ")";
   if (field == "policy") return " (" + policy_names() + ")";
@@ -93,7 +93,11 @@ CLI::Option* add_flag_for(CLI::App& app, const std::string& names, T& field, con
     return app.add_option(names, field, help);
   } else {
     CLI::Option* option = app.add_option(names, field, help);
-    if constexpr (std::is_arithmetic_v<T>) option->capture_default_str();
+    if constexpr (std::is_arithmetic_v<T>) {
+      option->capture_default_str();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!field.empty()) option->capture_default_str();
+    }
     return option;
   }
 }
@@ -149,7 +153,7 @@ SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
 void add_engine_flags(CLI::App& app, EngineConfig& config) {
   EngineConfig::visit(config, [&](const char* field, auto& value, const char* help) {
     if (std::string_view(field) == "seed") return;  // a request's seed is the one users mean
-    add_flag_for(app, flag_name(field), value, help + choices(field))->group("Engine");
+    add_flag_for(app, flag_name(field), value, help + help_end(field))->group("Engine");
   });
 }
 
