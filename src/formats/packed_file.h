@@ -68,7 +68,7 @@ struct PartToWrite {
 };
 
 // Writes beside `path` and renames, so that readers see a whole file or the one before; writers at the same time do not
-// disturb each other, the last one's file stays. Errors: kIo (nothing is left behind).
+// disturb each other, the last one's file stays. Errors: as file_error() (nothing is left behind).
 Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
                          std::span<const PartToWrite> parts);
 // Of content that is there.

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/file_error.h"
 #include "formats/packed_file.h"
 #include "formats/packed_head.h"
 
@@ -26,7 +27,7 @@ size_t round_up(size_t n) {
 }
 
 tl::unexpected<Error> failed(const std::string& where, const char* what) {
-  return errorf(ErrorCode::kIo, "{}: {}: {}", where, what, std::strerror(errno));
+  return errorf(file_error(errno), "{}: {}: {}", where, what, std::strerror(errno));
 }
 
 Status write_all(int fd, const std::string& where, std::span<const std::byte> bytes, size_t offset) {
@@ -110,10 +111,11 @@ size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
 Status reserve(int fd, const std::string& where, size_t bytes) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
-    return errorf(ErrorCode::kIo, "{}: {} bytes are more than this process may write to a file", where,
-                  bytes);
+    return errorf(ErrorCode::kResourceExhausted,
+                  "{}: {} bytes are more than this process may write to a file", where, bytes);
   }
-  if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT))
+  if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 &&
+      file_error(errno) == ErrorCode::kResourceExhausted)
     return failed(where, "no room");
   return {};
 }

@@ -186,7 +186,7 @@ TEST(PackedFile, FullDisk) {
   const Status status = write_packed_parts(fd, "/dev/full", kOrigin, parts_to_write(parts.parts));
   close(fd);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::kIo);
+  EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   EXPECT_NE(status.error().message.find("No space left"), std::string::npos) << status.error().message;
 }
 
@@ -199,7 +199,7 @@ TEST(PackedFile, LimitOnFileSizes) {
   const Status status = write_packed_file(dir / "f.packed", kOrigin, some_parts(3).parts);
   setrlimit(RLIMIT_FSIZE, &limit);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::kIo);
+  EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 

@@ -208,7 +208,7 @@ TEST_F(ExpertFileTest, AFullDisk) {
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(model);
-  EXPECT_EQ(model.error().code, ErrorCode::kIo);
+  EXPECT_EQ(model.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(model.error().message, HasSubstr(folder_.string()));
   EXPECT_THAT(model.error().message, HasSubstr("limit 10000"));
   EXPECT_TRUE(fs::is_empty(folder_)) << "something is left";

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "model/sources/packed_cache.h"
 
@@ -30,7 +31,7 @@ constexpr int64_t kDirtyBytes = int64_t{64} << 20;  // written and not yet on th
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 tl::unexpected<Error> failed(const fs::path& folder, const std::string& what) {
-  return errorf(ErrorCode::kIo, "experts_offload: folder {}: {}: {}", folder.string(), what,
+  return errorf(file_error(errno), "experts_offload: folder {}: {}: {}", folder.string(), what,
                 std::strerror(errno));
 }
 
@@ -106,7 +107,7 @@ Status ExpertFile::write_chunk() {
   rlimit limit = {};  // a process that goes beyond it would be killed
   const auto end = static_cast<uint64_t>(written_) + chunk_.size();
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur) {
-    return errorf(ErrorCode::kIo,
+    return errorf(ErrorCode::kResourceExhausted,
                   "experts_offload: folder {}: {} bytes are more than this process may write to a file "
                   "(limit {})",
                   folder_.string(), end, limit.rlim_cur);

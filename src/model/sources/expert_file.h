@@ -13,16 +13,16 @@ namespace penstock {
 
 class ExpertFile {
  public:
-  // Error: kIo, no file can be made in the folder, which is created where it is not there.
+  // Error: as file_error(), no file can be made in the folder, which is created where it is not there.
   static Result<std::unique_ptr<ExpertFile>> create(const std::filesystem::path& folder);
   ~ExpertFile();
   ExpertFile(const ExpertFile&) = delete;
   ExpertFile& operator=(const ExpertFile&) = delete;
 
-  // The same weight, but in the file; to be read after finish(). REQUIRES: ops.restores_in_place(). Errors: kIo, the disk is full
-  // or fails; kResourceExhausted, there are no addresses for it.
+  // The same weight, but in the file; to be read after finish(). REQUIRES: ops.restores_in_place(). Errors: kIo, the disk fails;
+  // kResourceExhausted, it is full, or there are no addresses for it.
   Result<std::unique_ptr<Weight>> move(std::unique_ptr<Weight> weight, Ops& ops);
-  // All is on the disk, so that any page can be dropped. Error: kIo.
+  // All is on the disk, so that any page can be dropped. Error: as file_error().
   Status finish();
   int64_t bytes() const { return end_; }
 
