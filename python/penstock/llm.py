@@ -341,10 +341,13 @@ class LLM:
         """Frees the cache, and with it the weights, until wake_up()."""
         self.sleep()
 
-    def get_world_size(self) -> int:
-        """Ranks that share the model."""
-        config = self.args.config
-        return int(config.get("tensor_parallel_size", 1)) * int(config.get("pipeline_parallel_size", 1))
+    def get_world_size(self, include_dp: bool = True) -> int:
+        """Ranks that share the model, of all its engines unless include_dp is False; one where vectors are made."""
+        if self._pooler is not None:
+            return 1
+        config = self.config
+        ranks: int = config["tensor_parallel_size"] * config["pipeline_parallel_size"]
+        return ranks * int(config["data_parallel_size"]) if include_dp else ranks
 
     def start_profile(self, profile_prefix: Optional[str] = None) -> None:
         """Begins to look at where time goes."""

@@ -33,7 +33,7 @@ METHODS = {
     "beam_search": "prompts params lora_request use_tqdm concurrency_limit priority",
     "sleep": "level mode", "wake_up": "tags", "get_tokenizer": "", "get_default_sampling_params": "", "get_metrics": "",
     "reset_prefix_cache": "reset_running_requests reset_connector", "reset_mm_cache": "", "release_kv_cache_memory": "",
-    "start_profile": "profile_prefix", "stop_profile": "", "get_world_size": "",
+    "start_profile": "profile_prefix", "stop_profile": "", "get_world_size": "include_dp",
     "wait_for_completion": "output_type use_tqdm",
 }
 REQUEST_OUTPUT = """request_id prompt prompt_token_ids prompt_logprobs outputs finished metrics lora_request encoder_prompt

@@ -419,6 +419,7 @@ def test_several_engines_give_the_same():
     two = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, data_parallel_size=2, threads=1)
     prompts = ["Once upon a time", "The dog", "Lily", "One day"]
     assert text_of(two.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
+    assert (two.get_world_size(), two.get_world_size(include_dp=False), one.get_world_size()) == (2, 1, 1)
     with pytest.raises(ValueError, match="data_parallel_size"):
         penstock.LLM(STORIES, data_parallel_size=65)
 
