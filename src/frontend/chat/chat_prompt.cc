@@ -52,8 +52,7 @@ Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials,
 Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::string& source) {
   const std::string& text = source.empty() ? tokenizer.chat_template() : source;
   if (text.empty())
-    return errorf(ErrorCode::kInvalidArgument,
-                  "the model has no chat template, and none was given (--chat-template FILE)");
+    return errorf(ErrorCode::kInvalidArgument, "the model has no chat template, and none was given");
   Json specials = Json::object();
   const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
                                                    {"eos_token", tokenizer.eos()},
