@@ -107,7 +107,11 @@ TEST(JsonCheck, AnObjectIsTheAlternativeOfItsTypeAndFields) {
   EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "pattern": 1}})"),
             "form.pattern: expected a string, got 1");
   EXPECT_EQ(mismatch(schema, R"({"form": {"type": "text", "text": 1}})"),
-            R"(form: expected an object, got {"type":"text","text":1})");
+            "form.text: this server knows no such field");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex"}})"), "form.regex: missing");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "rgx"}})"),
+            R"(form.type: expected "text" or "regex", got "rgx")");
+  EXPECT_EQ(mismatch(schema, R"({"form": {}})"), "form.type: missing");
 }
 
 TEST(JsonCheck, LongValuesAreCutBetweenCharacters) {

@@ -205,34 +205,54 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
   return {};
 }
 
-// Whether an object is of the alternative by its field `type` and the names of all of its fields.
-bool is_meant(const Schema& one, const Value& value) {
+// The schema of an alternative's field `type`, null where it has none.
+const Schema* type_field(const Schema& one) {
   const auto properties = one.find("properties");
-  if (!value.is_object() || properties == one.end() || !value.contains("type")) return false;
-  if (!properties->contains("type") || !check((*properties)["type"], value["type"], {})) return false;
+  if (properties == one.end()) return nullptr;
+  const auto type = properties->find("type");
+  return type == properties->end() ? nullptr : &*type;
+}
+
+bool knows_all_fields(const Schema& one, const Value& value) {
   if (one.value("additionalProperties", Schema(true)) != false) return true;
   return std::ranges::all_of(value.items(),
-                             [&](const auto& field) { return properties->contains(field.key()); });
+                             [&](const auto& field) { return one["properties"].contains(field.key()); });
+}
+
+// What is wrong with an object that is none of the alternatives, each of which says by its field `type` what it is: that there is
+// no such type, or what the first of the type finds, of those that know all its fields if there are any. Fine where that can't be told.
+Status check_kind(const Schema& schema, const Value& value, const Path& path) {
+  Schema types = Schema::array();
+  const Schema* meant = nullptr;
+  bool knows = false;
+  for (const Schema& one : schema["anyOf"]) {
+    if (!type_fits(one, value)) continue;
+    const Schema* type = type_field(one);
+    if (type == nullptr || !type->contains("enum")) return {};
+    for (const Schema& name : (*type)["enum"]) types.push_back(name);
+    if (!value.contains("type") || !check(*type, value["type"], {})) continue;
+    if (meant == nullptr || (!knows && knows_all_fields(one, value)))
+      meant = &one, knows = knows_all_fields(one, value);
+  }
+  if (types.empty()) return {};
+  if (meant != nullptr) return check(*meant, value, path);
+  return check_object({{"required", {"type"}}, {"properties", {{"type", {{"enum", types}}}}}}, value, path);
 }
 
 // The alternative of the value's type gives the message when there is just one, or that which an object means.
 Status check_any(const Schema& schema, const Value& value, const Path& path) {
-  Status only, meant;
-  int n_close = 0, n_meant = 0;
+  Status only;
+  int n_close = 0;
   for (const Schema& one : schema["anyOf"]) {
     Status status = check(one, value, path);
     if (status) return {};
     if (type_fits(one, value) && !one.contains("enum")) {
       ++n_close;
-      only = status;
-    }
-    if (is_meant(one, value)) {
-      ++n_meant;
-      meant = std::move(status);
+      only = std::move(status);
     }
   }
-  if (n_meant == 1) return meant;
   if (n_close == 1) return only;
+  if (value.is_object()) RETURN_IF_ERROR(check_kind(schema, value, path));
   return wrong(path, expectation(schema), value);
 }
 
