@@ -1,14 +1,24 @@
 #include "grammar/decimal.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
 namespace penstock::grammar {
 namespace {
 
-constexpr size_t kMostDoubleDigits = 17;  // of a number that programs write with an exponent
+constexpr size_t kMostDoubleDigits = 17;    // of a number that programs write with an exponent
+constexpr int64_t kMostIntegerDigits = 20;  // of an integer that programs write without
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Whether a double is just this whole number.
+bool is_double(const std::string& digits) {
+  double value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return fmt::format("{:.0f}", value) == digits;
+}
 
 // Reads digits from text[at] on; returns how many.
 size_t read_digits(std::string_view text, size_t& at, std::string& out) {
@@ -122,11 +132,13 @@ std::string Decimal::text() const {
   return out;
 }
 
-std::vector<std::string> Decimal::scientific_texts() const {
+std::vector<std::string> Decimal::texts_of_programs() const {
   if (is_zero()) return {"-0.0"};
   // Python has an exponent from 1e16 on and below 1e-4, and others later.
   const int64_t power = exponent_ + static_cast<int64_t>(digits_.size()) - 1;
   if ((power >= -4 && power < 16) || digits_.size() > kMostDoubleDigits) return {};
+  // Integers that are written digit by digit are read as they stand.
+  if (power >= 0 && power < kMostIntegerDigits && !is_double(whole_digits())) return {};
   std::string mantissa = (negative_ ? "-" : "") + digits_.substr(0, 1);
   if (digits_.size() > 1) mantissa += "." + digits_.substr(1);
   const std::string size = std::to_string(std::abs(power));

@@ -36,8 +36,9 @@ class Decimal {
   std::optional<int64_t> to_int() const;  // nullopt: no integer, or beyond 2^62
   // A JSON number: "-12.5", "1e400". Equal numbers give equal texts.
   std::string text() const;
-  // As programs write numbers that are very large or small, "1e-07", "1E-7", "1.5e+300", and "-0.0"; none for others.
-  std::vector<std::string> scientific_texts() const;
+  // Other texts that programs write: of numbers that are very large or small, "1e-07", "1E-7", "1.5e+300"; of zero "-0.0". None
+  // where who reads them as a double gets another number than of text(): of more than 17 digits, or integers between doubles.
+  std::vector<std::string> texts_of_programs() const;
 
  private:
   std::strong_ordering compare_magnitude(const Decimal& other) const;

@@ -127,6 +127,10 @@ TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_FALSE(allows(R"({"const":1e-7})", "1e-8"));
   EXPECT_FALSE(allows(R"({"const":123456789012345678901})", "1.23456789012345678901e20"));
   EXPECT_FALSE(allows(R"({"const":1e20})", "1e+21"));
+  EXPECT_FALSE(allows(R"({"const":12345678901234567})", "1.2345678901234567e16"));  // a double is ...568
+  EXPECT_FALSE(allows(R"({"const":1234567890123456700})", "1.2345678901234567e18"));
+  EXPECT_TRUE(allows(R"({"const":12345678901234568})", "1.2345678901234568e16"));
+  EXPECT_TRUE(allows(R"({"const":10000000000000000})", "1e+16"));
   EXPECT_TRUE(allows(R"({"enum":[0]})", "0e3"));
   EXPECT_FALSE(allows(R"({"enum":[0]})", "2e3"));
   EXPECT_TRUE(allows(R"({"exclusiveMinimum":0})", "0.5e3"));

@@ -148,10 +148,10 @@ Compiled<std::vector<uint32_t>> LeafMaker::make_numbers(FormulaId formula, Value
     pieces.insert(pieces.end(), some->begin(), some->end());
   }
   std::vector<uint32_t> leaves;
-  std::vector<std::string> scientific;
+  std::vector<std::string> others;
   for (const JsonValue* value : values->listed) {
     if (spelling == ValueSpelling::kAny) {
-      for (std::string& text : value->number.scientific_texts()) scientific.push_back(std::move(text));
+      for (std::string& text : value->number.texts_of_programs()) others.push_back(std::move(text));
     }
     if (value->number.n_digits() <= kMaxValueDigits) {
       pieces.push_back({.low = NumberBound{value->number}, .high = NumberBound{value->number}});
@@ -159,7 +159,7 @@ Compiled<std::vector<uint32_t>> LeafMaker::make_numbers(FormulaId formula, Value
       leaves.push_back(fixed(value->number.text()));
     }
   }
-  for (const std::string& text : scientific) leaves.push_back(fixed(text));
+  for (const std::string& text : others) leaves.push_back(fixed(text));
   if (pieces.empty()) return leaves;
   const CommonLexemes& common = CommonLexemes::get();
   const bool any = spelling == ValueSpelling::kAny && pieces.size() == 1;
