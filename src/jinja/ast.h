@@ -113,7 +113,9 @@ struct MacroInfo {
   FunctionInfo function;
   ScopeEntry entry;
   std::vector<int> param_slots;
-  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // -1: the body does not use it
+  int caller_slot = -1, kwargs_slot = -1,
+      varargs_slot = -1;  // -1: the body does not use it, or has it as a parameter
+  bool uses_caller = false;
 };
 
 struct Branch {

@@ -251,7 +251,9 @@ Value macro_attribute(Runtime& rt, const MacroInfo& info, const std::string& nam
   if (name == "name") return info.name.empty() ? Value::none() : rt.string(info.name);
   if (name == "catch_kwargs") return Value::of(info.kwargs_slot >= 0);
   if (name == "catch_varargs") return Value::of(info.varargs_slot >= 0);
-  if (name == "caller") return Value::of(info.caller_slot >= 0);
+  if (name == "caller") return Value::of(info.uses_caller);
+  if (name == "explicit_caller")
+    return Value::of(std::ranges::find(info.params, "caller") != info.params.end());
   if (name != "arguments") return {};
   std::vector<Value> names;
   for (const std::string& param : info.params) names.push_back(rt.string(param));

@@ -398,6 +398,7 @@ class Resolver {
       return std::find(info.params.begin(), info.params.end(), name) != info.params.end();
     };
     if (mentions(info.body, "caller")) {
+      info.uses_caller = true;
       if (!is_param("caller")) {
         info.caller_slot = scope.declare_parameter("caller");
       } else if (static_cast<size_t>(std::find(info.params.begin(), info.params.end(), "caller") -
