@@ -287,6 +287,28 @@ TEST(Chooser, AsksLessOftenForWhatIsNeverFound) {
   EXPECT_GT(n_asked[1], kSteps * 9 / 10);
 }
 
+// What one step owes is bounded: the machine may have slept in it.
+TEST(Chooser, DraftsAgainAfterAStepThatWasHeldUp) {
+  std::map<int, double> cheap;
+  for (int rows = 1; rows <= 256; rows *= 2) cheap[rows] = 1 + 0.02 * rows;
+  World world(cheap);
+  std::vector<SeqId> ids;
+  for (int i = 1; i <= 8; ++i) ids.push_back(SeqId(static_cast<uint64_t>(i)));
+  double tokens = 0;
+  const auto n_drafting = [&](int rounds, double pass) {
+    int n = 0;
+    for (int round = 0; round < rounds; ++round) {
+      world.step(ids, {0.9, 0.9}, {.pass = pass}, tokens);
+      n += world.n_drafting > 0;
+    }
+    return n;
+  };
+  EXPECT_GT(n_drafting(500, 0.02), 300);
+  EXPECT_EQ(n_drafting(1, 10'000), 1);
+  n_drafting(6000, 0.02);
+  EXPECT_GT(n_drafting(500, 0.02), 300);
+}
+
 TEST(Chooser, StopsWhereTheMachineIsBusy) {
   std::map<int, double> linear;
   for (int rows = 1; rows <= 512; rows *= 2) linear[rows] = 0.1 + rows;

@@ -262,11 +262,11 @@ void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, i
   }
   if (probing_) {
     load.n_drafts *= kForgotten;
-    if (n_accepted == n_proposed && hopeful_) load.probe_after = kFirstProbe;
+    if (n_proposed > 0 && n_accepted == n_proposed && hopeful_) load.probe_after = kFirstProbe;
     return;
   }
   Record& record = records_[sequence];
-  if (record.load != index) record = {.load = index, .drafted = true};
+  if (record.load != index) record = {.load = index, .drafted = true, .n_empty = record.n_empty};
   record.n_empty = n_proposed == 0 ? record.n_empty + 1 : 0;
   // A drafter that costs next to nothing is only to blame for what it proposes.
   if (n_proposed == 0 && drafter_->costs_nothing()) return;
@@ -288,12 +288,9 @@ void Speculation::note_step(const Step& step) {
   const double target = step.seconds >= 0 ? step.seconds / level : cost(n, step.rows);
   const double drafter = std::max(0.0, step.drafter_seconds) / level;
   const bool is_plain = step.drafter_seconds < 0 || (drafter_->costs_nothing() && step.rows == n);
-  if (is_plain) {
-    load.account = std::min(load.account + load.granted, kMostSaved);
-  } else {
-    load.account = std::min(load.account + static_cast<double>(step.tokens) / n - (target + drafter) / plain,
-                            kMostSaved);
-  }
+  load.account += is_plain ? load.granted : static_cast<double>(step.tokens) / n - (target + drafter) / plain;
+  // A step that the machine held up is not paid off for hours.
+  load.account = std::clamp(load.account, -2 * kMostSaved, kMostSaved);
   load.tokens = kFading * load.tokens + step.tokens;
   load.cost = kFading * load.cost + target + drafter;
 }
