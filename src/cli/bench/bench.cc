@@ -241,8 +241,8 @@ class Bench {
     return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
   }
 
-  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens, while all of them do: with
-  // speculation some end long before others. Where none did beside all others, by who took longest.
+  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens, by who took longest. With
+  // speculation, where some end long before others, while all of them decode, if that was most of the tokens.
   Result<double> decode_round(Engine& engine, int n_prompt, int batch, int i) const {
     const auto& prompts = command_.prompts;
     std::vector<std::vector<TokenId>> round;
@@ -250,7 +250,9 @@ class Bench {
       round.push_back(prompts[(i * batch + b) % prompts.size()]);
     if (prompts.empty()) round = random(n_prompt, batch, i);
     ASSIGN_OR_RETURN(const auto report, run_round(engine, std::move(round), command_.decode_tokens + 1));
-    if (report.together.n_tokens > 0) return report.together.rate();
+    const bool may_draft = !command_.config.spec.empty() && command_.config.spec != "off";
+    if (may_draft && 2 * report.together.n_tokens > int64_t{command_.decode_tokens} * batch)
+      return report.together.rate();
     double seconds = 0;
     for (const RequestStats& one : report.stats) seconds = std::max(seconds, one.decode_seconds);
     return static_cast<double>(command_.decode_tokens) * batch / seconds;
