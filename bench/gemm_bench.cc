@@ -177,8 +177,8 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const TileKernels* tiles = table().tiles;
   const bool use_tiles =
       tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
-  const bool in_fours = n_rows >= kManyRows && !use_tiles && !w.rounding.one_scale();
-  const Int8Activations int8(x, n_rows, kCols, w.rounding, in_fours ? kBlockOfMany : int8_block_rows(n_rows));
+  const bool fours = !use_tiles && !w.rounding.one_scale();
+  const Int8Activations int8(x, n_rows, kCols, w.rounding, int8_block_rows(n_rows, fours));
   const bool floats = table().gemm->int8[index] == nullptr;
   const bool use_bf16 = tiles != nullptr && n_rows >= (floats ? 3 : TileKernels::kMinBf16Rows) &&
                         tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;

@@ -60,17 +60,20 @@ struct Int8Rows {
   const int8_t* values;
   const ActivationGroup* groups;
   const ActivationHalves* halves;
-  int block_rows;  // int8_block_rows(n_rows), or of kManyRows and more kBlockOfMany where their scales are of groups
+  int block_rows;  // int8_block_rows()
   int n_steps;     // padded columns / 32; at least those of every matrix multiplied
   bool one_scale;  // all groups of a row have the same
 };
 
-constexpr int int8_block_rows(int n_rows) {
+// From so many rows on, four at a time are multiplied with what has been unpacked.
+inline constexpr int kManyRows = 49;
+
+// fours: whether many rows may lie in blocks of four, which are read as one stream. GemmKernels::int8 takes them where scales are
+// of groups; it wants sixteen where they are of whole rows, and TileKernels::int8 does always.
+constexpr int int8_block_rows(int n_rows, bool fours = false) {
+  if (fours && n_rows >= kManyRows) return 4;
   return n_rows <= 2 ? (n_rows < 1 ? 1 : n_rows) : n_rows <= 8 ? (n_rows + 1) / 2 * 2 : 16;
 }
-
-// So many rows are multiplied four at a time with what has been unpacked, and are read as one stream where these lie together.
-inline constexpr int kManyRows = 49, kBlockOfMany = 4;
 
 struct FloatRows {
   const float* values;

@@ -121,7 +121,7 @@ TEST(TileUnpacking, BetweenProductsGivesTheSameBits) {
   if (!tested) GTEST_SKIP() << "no tiles, and this processor lacks AVX-512 BF16 to emulate them";
 }
 
-// An output of 4 MiB whose lines are whole goes around the caches, between the products of the next panels.
+// An output of 4 MiB whose lines are whole goes around the caches.
 TEST(TileUnpacking, StreamedOutputsAreTheSameBits) {
   for (const KernelTable& table : available_kernels()) {
     if (!has_both_unpackings(table)) continue;

@@ -251,10 +251,9 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     const auto bias = random_floats(w.rows, 4);
     const int stride = w.rows + 3;
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
-    for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 22, 27, 33, 48}) {
+    for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 22, 27, 33, 48, 49, 52}) {
       if (n_rows > max_rows) continue;
-      const QuantizedRows q =
-          quantize(*table().gemm, x, n_rows, cols, {}, n_rows >= kManyRows ? kBlockOfMany : 0);
+      const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols, {}, int8_block_rows(n_rows, true));
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
       const auto multiply = [&](const PanelMatrix& by, const GemmOutput& to) {
@@ -355,7 +354,7 @@ TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
     const auto int8 = table().gemm->int8[index];
     const bool tiles = int8 == nullptr && table().tiles != nullptr && table().tiles->bf16[index] != nullptr;
     if (int8 != nullptr) {
-      const int block = n_rows >= kManyRows ? kBlockOfMany : int8_block_rows(n_rows);
+      const int block = int8_block_rows(n_rows, true);
       int8(panels, quantize(*table().gemm, x, n_rows, kCols, {}, block).view(), n_rows, 0, panels.n_panels(),
            out);
     } else if (tiles) {

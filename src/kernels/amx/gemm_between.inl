@@ -2,7 +2,7 @@
 // of a tile after every second product: the vector units work while the tiles do. Include inside an anonymous namespace, after
 // TileProduct.
 //
-// What is unpacked is computed in 256 bits: arithmetic of 512 bits waits for the tiles. The unpacked weights and the order of
+// What is unpacked is multiplied and converted in 256 bits: in 512 it waits for the tiles. The unpacked weights and the order of
 // sums are those of TileProduct, so the results are the same bits.
 
 // CodeScale for eight rows of a panel.

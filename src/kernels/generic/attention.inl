@@ -136,7 +136,8 @@ template <int Wide>
 constexpr int kWholeLines = (Wide + 1) / 2;
 
 // Lines of the units that are needed next, of all units in turn: several streams are what memory is read fastest by. And at an
-// even pace, as more cannot be under way than a core has buffers for: half of them come with the products, half with the softmax.
+// even pace, as more cannot be under way than a core has buffers for: half of them come with the products, half with the softmax, but for
+// eight rows and for values in keys, where all come with the products.
 struct LinesAhead {
   explicit LinesAhead(const Chunk& chunk) {
     for (int u = 0; u < kChunkUnits; ++u) at[u] = chunk.next[u];
@@ -658,12 +659,14 @@ inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& 
   const int dim = tile.layout->padded_value_dim;
   TokenRange range = {tile.end, tile.begin};
   for (int h = 0; h < tile.n_heads; ++h) {
-    for (int r = h * tile.head_rows; r < h * tile.head_rows + tile.n_rows; ++r) {
+    const int first_row = h * tile.head_rows, end_row = first_row + tile.n_rows;
+    // Passes compute with rows that are not there as with others.
+    for (int r = first_row; r < first_row + (tile.n_rows + 3) / 4 * 4; ++r)
+      state.max[r] = kLowest, state.sum[r] = 0.0f;
+    for (int r = first_row; r < end_row; ++r) {
       const AttentionRow& row = tile.rows[r];
       for (int d = 0; d < dim; d += 16)
         Simd::store(state.out + static_cast<int64_t>(r) * dim + d, Simd::zero());
-      state.max[r] = kLowest;
-      state.sum[r] = 0.0f;
       range.first = row.first < range.first ? row.first : range.first;
       range.end = row.end > range.end ? row.end : range.end;
     }

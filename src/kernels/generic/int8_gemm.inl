@@ -234,8 +234,8 @@ struct Int8Panel {
   // Sums of 4 N columns, of one of M rows.
   template <int N, int M, Fetch F>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
-    constexpr bool kSome = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;  // measured: docs/kernels.md
-    if constexpr (N == 8 && kSome && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
+    constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;  // measured: docs/kernels.md
+    if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
       return S::template shuffled_dot < L::kBias,
              Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
     } else {
@@ -491,8 +491,11 @@ struct Int8Panel {
       }
     }
     if (n_rows > 16) {
-      if constexpr (Whole || !requires { S::kBlockRows; }) blocks<Whole, 16>(w, x, n_rows, begin, end, out);
-      return;
+      if constexpr (Whole || !requires { S::kBlockRows; }) {
+        return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
+      } else {
+        return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+      }
     }
     switch (x.block_rows) {
       case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);

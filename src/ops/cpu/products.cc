@@ -91,8 +91,8 @@ Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path,
   if (path == ProductPath::kInt8 || path == ProductPath::kInt8Tiles) form.kind = Kind::kInt8;
   if (form.kind == Kind::kInt8 || form.kind == Kind::kInt8Tiles) form.rounding = weight.rounding();
   if (form.kind == Kind::kInt8) {
-    const bool many = path == ProductPath::kInt8 && n_rows >= kManyRows && !form.rounding.one_scale();
-    form.block_rows = many ? kBlockOfMany : int8_block_rows(n_rows);
+    const bool fours = path == ProductPath::kInt8 && !form.rounding.one_scale();
+    form.block_rows = int8_block_rows(n_rows, fours);
   }
   return form;
 }
