@@ -97,7 +97,7 @@ TEST(JsonCheck, Alternatives) {
 
 TEST(JsonCheck, AnObjectIsTheAlternativeOfItsTypeAndFields) {
   const char* schema = R"({"properties": {"form": {"anyOf": [
-      {"type": "object", "properties": {"type": {"enum": ["text"]}}, "additionalProperties": false},
+      {"type": "object", "properties": {"type": {"enum": ["text"]}}, "additionalProperties": false, "required": ["type"]},
       {"type": "object", "properties": {"type": {"enum": ["regex"]}, "regex": {"type": "object", "required": ["pattern"]}},
        "additionalProperties": false, "required": ["type", "regex"]},
       {"type": "object", "properties": {"type": {"enum": ["regex"]}, "pattern": {"type": "string"}},
