@@ -262,14 +262,12 @@ class Bench {
     }
   }
 
-  // By who took longest. With speculation, where some end long before others, while all of them decode, if that was most of the
-  // tokens and takes long enough to be timed from here: news of tokens come late by milliseconds, several at a time.
+  // By who took longest. With speculation, where some end long before others, while all of them decode, if that was a part worth
+  // timing.
   double rate_together(const RoundReport& report, int batch) const {
-    constexpr double kFewSeconds = 0.05;
     const int64_t n_tokens = int64_t{command_.decode_tokens} * batch;
     const bool may_draft = !command_.config.spec.empty() && command_.config.spec != "off";
-    if (may_draft && 2 * report.together.n_tokens > n_tokens && report.together.seconds > kFewSeconds)
-      return report.together.rate();
+    if (may_draft && 4 * report.together.n_tokens > n_tokens) return report.together.rate();
     double longest = 0;
     for (const RequestStats& one : report.stats) longest = std::max(longest, one.decode_seconds);
     return static_cast<double>(n_tokens) / longest;
