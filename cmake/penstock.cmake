@@ -28,7 +28,7 @@ endif()
 # their own, such as the kernels of one instruction set, stay alone (docs/adr/0009-files-compiled-together.md).
 function(penstock_compile_together target)
   if(PENSTOCK_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
     # Types of anonymous namespaces are no longer in a main file, for which alone g++ has no objection; and where more is inlined,
     # it takes Asio's memory of coroutines for mismatched and appended strings for overlapping.
     target_compile_options(${target} PRIVATE
