@@ -6,6 +6,7 @@
 // other work on the machine change the level at once, although only the sizes in use are measured then.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <vector>
 
 namespace penstock {
