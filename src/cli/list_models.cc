@@ -1,6 +1,7 @@
 // penstock models: what is on this machine, by the name that -m takes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -13,7 +14,7 @@
 #include "cli/terminal.h"
 #include "formats/weight_source.h"
 #include "hub/hub.h"
-#include "model/config.h"
+#include "model/arch/archs.h"
 
 namespace penstock {
 namespace {
@@ -119,8 +120,29 @@ void print_table(const std::vector<ModelRow>& rows) {
   }
 }
 
+// README's table, for tools/architecture_table.py: those that both formats have, or directories alone.
+void print_architectures() {
+  std::vector<const Architecture*> rows(architectures().begin(), architectures().end());
+  std::erase_if(rows, [](const Architecture* row) { return row->hf_types.empty(); });
+  const auto lower = [](const Architecture* row) {
+    std::string title(row->title);
+    std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::tolower(c); });
+    return title;
+  };
+  std::ranges::stable_sort(rows, {}, lower);
+  fmt::print("| model | `model_type` | GGUF |\n|---|---|---|\n");
+  for (const Architecture* row : rows) {
+    const std::string_view gguf = row->gguf_name.empty() ? row->name : row->gguf_name;
+    fmt::print("| {} | `{}` | {} |\n", row->title, row->hf_types[0],
+               row->directories_only ? "–" : fmt::format("`{}`", gguf));
+  }
+}
+
 struct ModelsCommand {
   explicit ModelsCommand(CLI::App& app) {
+    app.add_flag(
+        "--architectures", architectures,
+        "print the architectures that are known as a Markdown table: model, model_type, GGUF's name");
     app.add_flag(
         "--json", json,
         "print one JSON object {models: [{name, source, path, format, architecture, type, parameters, bytes, "
@@ -128,6 +150,10 @@ struct ModelsCommand {
   }
 
   int run() const {
+    if (architectures) {
+      print_architectures();
+      return kExitOk;
+    }
     const auto settings = hub_settings();
     if (!settings) return fail(settings.error());
     std::vector<FoundModel> models = models_on_disk(*settings);
@@ -145,7 +171,7 @@ struct ModelsCommand {
     return kExitOk;
   }
 
-  bool json = false;
+  bool json = false, architectures = false;
 };
 
 }  // namespace

@@ -23,9 +23,9 @@ constexpr int kMaxDim = 1 << 20, kMaxVocab = 1 << 24;
 
 std::vector<std::string_view> known_architectures(bool gguf) {
   std::vector<std::string_view> names;
-  for (const Architecture& architecture : architectures()) {
-    if (gguf) names.push_back(architecture.name);
-    if (!gguf && !architecture.hf_types.empty()) names.push_back(architecture.hf_types[0]);
+  for (const Architecture* architecture : architectures()) {
+    if (gguf) names.push_back(architecture->name);
+    if (!gguf && !architecture->hf_types.empty()) names.push_back(architecture->hf_types[0]);
   }
   return names;
 }
@@ -309,8 +309,8 @@ Result<ModelConfig> read_gguf(const WeightSource& source) {
 }
 
 const Architecture* find_hf_architecture(std::string_view type) {
-  for (const Architecture& architecture : architectures()) {
-    if (std::ranges::find(architecture.hf_types, type) != architecture.hf_types.end()) return &architecture;
+  for (const Architecture* architecture : architectures()) {
+    if (std::ranges::find(architecture->hf_types, type) != architecture->hf_types.end()) return architecture;
   }
   return nullptr;
 }

@@ -130,7 +130,7 @@ struct Multipliers {
 };
 
 struct ModelConfig {
-  std::string arch;  // its row in archs.cc: "llama", "gemma3", ...
+  std::string arch;  // Architecture::name: "llama", "gemma3", ...
   std::string name;  // what the file calls itself, or ""
   int n_layers = 0;
   int n_heads = 0;

@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
   config.qk_norm = QkNorm::kHead;
@@ -47,5 +49,23 @@ void describe_afmoe(ConfigWriter& writer, const ModelConfig& config) {
   if (config.embedding_scale == 1.0f) writer.set({"embedding_scale", ""}, 1.0f);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
+
+}  // namespace
+
+extern constinit const Architecture kAfmoe = {
+    .name = "afmoe",
+    .title = "AFMoE (Trinity)",
+    .hf_types = {"afmoe", "AfmoeForCausalLM"},
+    .configure = configure_afmoe,
+    .hf_names = afmoe_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "rms_norm_eps": 1e-5,
+    "moe_intermediate_size": 1408, "num_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2,
+    "first_k_dense_replace": 1, "sliding_window": 1024})",
+    .hf_aliases = R"({"num_shared_experts": "n_shared_experts",
+    "num_dense_layers": "first_k_dense_replace", "route_scale": "routed_scaling_factor", "route_norm": "norm_topk_prob",
+    "score_func": "scoring_func"})",
+    .describe = describe_afmoe,
+};
 
 }  // namespace penstock

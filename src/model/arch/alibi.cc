@@ -5,6 +5,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_mpt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   drop_ropes(config);
@@ -72,5 +74,38 @@ void bloom_names(NameTable& names, const ModelConfig&) {
   names.qkv = "self_attention.query_key_value", names.o = "self_attention.dense";
   names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
 }
+
+constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
+
+}  // namespace
+
+extern constinit const Architecture kMpt = {
+    .name = "mpt",
+    .title = "MPT",
+    .hf_types = {"mpt", "MptForCausalLM", "MPTForCausalLM"},
+    .configure = configure_mpt,
+    .hf_names = mpt_names,
+    .forward = decoder_forward,
+    .hf_defaults = kTiedDefaults,
+    .hf_aliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})",
+    .describe = describe_mpt,
+    .wide_ffn = true,
+};
+
+extern constinit const Architecture kBloom = {
+    .name = "bloom",
+    .title = "BLOOM",
+    .hf_types = {"bloom", "BloomForCausalLM"},
+    .configure = configure_bloom,
+    .hf_names = bloom_names,
+    .forward = decoder_forward,
+    .hf_defaults = kTiedDefaults,
+    .hf_aliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "seq_length": "max_position_embeddings"})",
+    .describe = describe_bloom,
+    .wide_ffn = true,
+    .hf_qkv_by_group = true,
+};
 
 }  // namespace penstock

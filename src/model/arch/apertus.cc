@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
 
-}  // namespace
-
 void configure_apertus(ConfigReader& reader, ModelConfig& config) {
   config.gated_ffn = false;
   config.qk_norm = QkNorm::kHead;
@@ -43,5 +41,18 @@ void describe_apertus(ConfigWriter& writer, const ModelConfig& config) {
 void apertus_names(NameTable& names, const ModelConfig&) {
   names.attn_norm = "attention_layernorm", names.ffn_norm = "feedforward_layernorm";
 }
+
+}  // namespace
+
+extern constinit const Architecture kApertus = {
+    .name = "apertus",
+    .title = "Apertus",
+    .hf_types = {"apertus", "ApertusForCausalLM"},
+    .configure = configure_apertus,
+    .hf_names = apertus_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6})",
+    .describe = describe_apertus,
+};
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
-// One row per architecture: which files it is, how it behaves, what its tensors are called, how it computes.
+// What an architecture is: which files it has, how it behaves, what its tensors are called, how it computes.
 #pragma once
 #include <array>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -15,9 +16,29 @@ namespace penstock {
 using ForwardFunction = StepOutputs (*)(const ModelConfig&, const ModelWeights&, StepShape, KvCache&, Ops&,
                                         const ForwardOptions&);
 
+// What config.json calls an architecture: first a model_type, then classes and other types; at most six.
+class TypeNames {
+ public:
+  constexpr TypeNames(std::initializer_list<std::string_view> names = {}) {
+    for (const std::string_view name : names) names_[count_++] = name;
+  }
+  constexpr const std::string_view* begin() const { return names_; }
+  constexpr const std::string_view* end() const { return names_ + count_; }
+  constexpr bool empty() const { return count_ == 0; }
+  constexpr std::string_view operator[](size_t i) const { return names_[i]; }
+
+ private:
+  std::string_view names_[6];
+  size_t count_ = 0;
+};
+
+// Stands at the end of the architecture's file and in the list of archs.cc.
 struct Architecture {
-  std::string_view name;                       // ModelConfig::arch; GGUF's general.architecture
-  std::span<const std::string_view> hf_types;  // config.json's model_type and class names
+  std::string_view name;        // ModelConfig::arch; GGUF's general.architecture
+  std::string_view title = "";  // what people call its models
+  TypeNames hf_types = {};
+  std::string_view gguf_name = "";  // of the architecture that GGUF files say instead; "" = name
+  bool directories_only = false;    // its GGUF files were not tried
   // Sets the behaviour switches; sizes, rope and common switches are already read, layers have no window.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
   // Changes to the usual Hugging Face names.
@@ -41,13 +62,8 @@ struct Architecture {
       false;  // GGUF files have embedding_scale, logit_scale and multipliers in the weights
 };
 
-// THE list of decoders, and behind it those of decoders with layer norms, with experts, of decoders that scan and of encoders.
-std::span<const Architecture> architectures();
-std::span<const Architecture> classic_architectures();
-std::span<const Architecture> mixture_architectures();
-std::span<const Architecture> scan_architectures();
-std::span<const Architecture> encoder_architectures();
-// nullptr when unknown. `name` is a row's name.
+std::span<const Architecture* const> architectures();
+// nullptr when unknown. `name` is Architecture::name.
 const Architecture* find_architecture(std::string_view name);
 
 // --- Shared by configure functions ---
@@ -102,6 +118,19 @@ void read_clip_qkv(ConfigReader& reader, ModelConfig& config);
 void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config);
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
+
+// --- Of one architecture, and as they are of others ---
+
+void configure_granite(ConfigReader& reader, ModelConfig& config);  // llama.cc
+void describe_granite(ConfigWriter& writer, const ModelConfig& config);
+void granite_gguf_names(NameTable& names, const ModelConfig& config);
+void describe_biases(ConfigWriter& writer, const ModelConfig& config);
+void describe_ernie4_5(ConfigWriter& writer, const ModelConfig& config);
+void mixtral_names(NameTable& names, const ModelConfig& config);
+void granite_moe_names(NameTable& names, const ModelConfig& config);
+void bamba_names(NameTable& names, const ModelConfig& config);  // granite_hybrid.cc
+void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
+void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
 
 // --- Forwards ---
 

@@ -37,8 +37,6 @@ void read_token_types(ConfigReader& reader, ModelConfig& config) {
   config.n_token_types = reader.integer(key, 0, kMostTokens, there);
 }
 
-}  // namespace
-
 void configure_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
   config.norms = NormPlacement::kAfter;
@@ -166,8 +164,6 @@ void nomic_bert_names(NameTable& names, const ModelConfig&) {
   names.up = "mlp.fc11", names.gate = "mlp.fc12", names.down = "mlp.fc2";
 }
 
-namespace {
-
 // Rope 0: layers that see everything; rope 1: those that see a window.
 void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
   RopeConfig full = config.ropes[0], local = full;
@@ -187,8 +183,6 @@ void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
   config.ropes = {full, local};
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
-
-}  // namespace
 
 void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
@@ -233,6 +227,8 @@ void modern_bert_gguf_names(NameTable& names, const ModelConfig&) {
   names.embedding_norm = "token_embd_norm";
 }
 
+}  // namespace
+
 // The stream is normed behind each sub-layer.
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options) {
@@ -253,5 +249,127 @@ StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights,
   if (options.stream != nullptr) return {};
   return output_head(config, weights, x, shape, ops, options);
 }
+
+namespace {
+
+constexpr std::string_view kBertDefaults =
+    R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12, "intermediate_size": 3072, "max_position_embeddings": 512})";
+
+}  // namespace
+
+extern constinit const Architecture kBert = {
+    .name = "bert",
+    .title = "BERT (encoder)",
+    .hf_types = {"bert", "BertModel"},
+    .configure = configure_bert,
+    .hf_names = bert_names,
+    .forward = bert_forward,
+    .hf_defaults = kBertDefaults,
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kRoberta = {
+    .name = "roberta",
+    .title = "RoBERTa, XLM-R, CamemBERT (encoders)",
+    .hf_types = {"roberta", "RobertaModel", "xlm-roberta", "camembert"},
+    .gguf_name = "bert",
+    .configure = configure_roberta,
+    .hf_names = bert_names,
+    .forward = bert_forward,
+    .hf_defaults = kBertDefaults,
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kDistilBert = {
+    .name = "distilbert",
+    .title = "DistilBERT (encoder)",
+    .hf_types = {"distilbert", "DistilBertModel"},
+    .gguf_name = "bert",
+    .configure = configure_bert,
+    .hf_names = distilbert_names,
+    .forward = bert_forward,
+    .hf_defaults =
+        R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "type_vocab_size": 0})",
+    .hf_aliases = R"({"dim": "hidden_size", "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size", "activation": "hidden_act"})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kElectra = {
+    .name = "electra",
+    .title = "ELECTRA (encoder)",
+    .hf_types = {"electra", "ElectraModel"},
+    .directories_only = true,
+    .configure = configure_electra,
+    .hf_names = bert_names,
+    .forward = bert_forward,
+    .hf_defaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12,
+    "intermediate_size": 1024, "max_position_embeddings": 512})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kJinaV3 = {
+    .name = "jina-v3",
+    .title = "Jina Embeddings v3 (encoder)",
+    .hf_types = {"jina_embeddings_v3", "JinaEmbeddingsV3Model"},
+    .directories_only = true,
+    .configure = configure_jina_v3,
+    .hf_names = jina_v3_names,
+    .forward = bert_forward,
+    .hf_defaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-5,
+    "intermediate_size": 4096, "max_position_embeddings": 8194, "type_vocab_size": 1, "rope_theta": 2e4})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kGte = {
+    .name = "gte",
+    .title = "GTE (encoder)",
+    .hf_types = {"gte", "GteModel"},
+    .directories_only = true,
+    .configure = configure_gte,
+    .hf_names = gte_names,
+    .forward = bert_forward,
+    .hf_defaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12,
+    "intermediate_size": 3072, "max_position_embeddings": 8192, "type_vocab_size": 1, "rope_theta": 1.6e5})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kEuroBert = {
+    .name = "eurobert",
+    .title = "EuroBERT (encoder)",
+    .hf_types = {"eurobert", "EuroBertModel"},
+    .directories_only = true,
+    .configure = configure_eurobert,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "intermediate_size": 3072, "max_position_embeddings": 8192})",
+};
+
+extern constinit const Architecture kNomicBert = {
+    .name = "nomic-bert",
+    .title = "Nomic-BERT (encoder)",
+    .hf_types = {"nomic_bert", "NomicBertModel"},
+    .configure = configure_nomic_bert,
+    .hf_names = nomic_bert_names,
+    .forward = bert_forward,
+    .hf_defaults =
+        R"({"layer_norm_eps": 1e-12, "rope_theta": 1000.0, "intermediate_size": 3072, "max_position_embeddings": 2048})",
+    .hf_aliases =
+        R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
+    "layer_norm_epsilon": "layer_norm_eps", "activation_function": "hidden_act"})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kModernBert = {
+    .name = "modern-bert",
+    .title = "ModernBERT (encoder)",
+    .hf_types = {"modernbert", "ModernBertModel"},
+    .configure = configure_modern_bert,
+    .hf_names = modern_bert_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"layer_norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})",
+    .hf_aliases = R"({"norm_eps": "layer_norm_eps"})",
+    .gguf_names = modern_bert_gguf_names,
+};
 
 }  // namespace penstock

@@ -5,6 +5,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_bitnet_silu(ConfigReader&, ModelConfig& config) {
   config.sub_norms = true;
   config.int8_activations = true;
@@ -25,5 +27,22 @@ void configure_bitnet(ConfigReader& reader, ModelConfig& config) {
   config.divide_weight_scale = inner.text({"", "linear_class"}, "bitlinear") == "bitlinear";
   reader.merge(inner);
 }
+
+}  // namespace
+
+extern constinit const Architecture kBitnet = {
+    .name = "bitnet-b1.58",
+    .title = "BitNet b1.58",
+    .hf_types = {"bitnet", "BitNetForCausalLM"},
+    .configure = configure_bitnet,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})",
+};
+
+extern constinit const Architecture kFirstBitnet = {
+    .name = "bitnet",
+    .configure = configure_bitnet_silu,
+    .forward = decoder_forward,
+};
 
 }  // namespace penstock

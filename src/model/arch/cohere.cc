@@ -5,6 +5,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_cohere(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.norm_bias = false;
@@ -31,5 +33,27 @@ void configure_cohere2(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, reader.integer({"", "sliding_window_pattern"}, 1, 1024, 4), 4096);
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
 }
+
+}  // namespace
+
+extern constinit const Architecture kCohere = {
+    .name = "command-r",
+    .title = "Command-R",
+    .hf_types = {"cohere", "CohereForCausalLM"},
+    .configure = configure_cohere,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})",
+    .describe = describe_cohere,
+};
+
+extern constinit const Architecture kCohere2 = {
+    .name = "cohere2",
+    .title = "Cohere 2 (Command-R7B)",
+    .hf_types = {"cohere2", "Cohere2ForCausalLM"},
+    .configure = configure_cohere2,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true})",
+    .describe = describe_cohere,
+};
 
 }  // namespace penstock

@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-void configure_deepseek3(ConfigReader&, ModelConfig&);
-
 namespace {
+
+void configure_deepseek3(ConfigReader&, ModelConfig&);
 
 constexpr int kMaxRank = 8192, kMaxHead = 4096;
 
@@ -115,8 +115,6 @@ bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {
   if (reader.has(key)) return reader.integer(key, 1, 2) == 2;
   return reader.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", config.n_layers - 1));
 }
-
-}  // namespace
 
 void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
   describe_latent(writer, config);
@@ -226,9 +224,97 @@ void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
   names.expert_gate_up = "ffn_gate_up_exps.weight";
 }
 
+}  // namespace
+
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config) {
   configure_deepseek3(reader, config);
   read_mlp_layer_types(reader, config);
 }
+
+extern constinit const Architecture kYoutu = {
+    .name = "youtu",
+    .title = "Youtu-LLM",
+    .hf_types = {"youtu", "YoutuForCausalLM"},
+    .gguf_name = "deepseek2",
+    .configure = configure_youtu,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128})",
+    .describe = describe_youtu,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kMiniCpm3 = {
+    .name = "minicpm3",
+    .title = "MiniCPM3",
+    .hf_types = {"minicpm3", "MiniCPM3ForCausalLM"},
+    .configure = configure_minicpm3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5,
+    "q_lora_rank": 768, "kv_lora_rank": 256, "qk_rope_head_dim": 32, "head_dim": 32, "qk_nope_head_dim": 64,
+    "scale_depth": 1.4, "dim_model_base": 256})",
+    // Heads are that wide for their rotation.
+    .hf_aliases = R"({"qk_rope_head_dim": "head_dim"})",
+    .describe = describe_minicpm3,
+    .gguf_names = minicpm3_gguf_names,
+};
+
+extern constinit const Architecture kDeepSeek2 = {
+    .name = "deepseek2",
+    .title = "DeepSeek V2",
+    .hf_types = {"deepseek_v2", "DeepseekV2ForCausalLM"},
+    .configure = configure_deepseek2,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+    "moe_intermediate_size": 1407, "topk_method": "greedy"})",
+    .describe = describe_deepseek,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kDeepSeek3 = {
+    .name = "deepseek3",
+    .title = "DeepSeek V3, R1, Kimi K2",
+    .hf_types = {"deepseek_v3", "DeepseekV3ForCausalLM", "kimi_k2"},
+    .gguf_name = "deepseek2",
+    .configure = configure_deepseek3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8,
+    "topk_group": 4, "first_k_dense_replace": 3})",
+    .describe = describe_deepseek,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGlm4MoeLite = {
+    .name = "glm4moelite",
+    .title = "GLM-4.7-Flash",
+    .hf_types = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
+    .gguf_name = "deepseek2",
+    .configure = configure_glm4_moe_lite,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 768, "kv_lora_rank": 512, "rms_norm_eps": 1e-5,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "routed_scaling_factor": 1.8,
+    "first_k_dense_replace": 1})",
+    .describe = describe_deepseek,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kMistral4 = {
+    .name = "mistral4",
+    .title = "Mistral 4",
+    .hf_types = {"mistral4", "Mistral4ForCausalLM"},
+    .configure = configure_mistral4,
+    .hf_names = mistral4_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 1024, "kv_lora_rank": 256,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 2048, "first_k_dense_replace": 0})",
+    .describe = describe_mistral4,
+    .gguf_names = mistral4_gguf_names,
+    .partial_rope = true,
+};
 
 }  // namespace penstock

@@ -5,6 +5,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_solar_open(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   read_dense_layers(reader, config);
@@ -31,5 +33,32 @@ void describe_dots1(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "n_routed_experts"}, config.n_experts);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
+
+}  // namespace
+
+extern constinit const Architecture kSolarOpen = {
+    .name = "solaropen",
+    .title = "Solar Open",
+    .hf_types = {"solar_open", "SolarOpenForCausalLM"},
+    .gguf_name = "glm4moe",
+    .configure = configure_solar_open,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1,
+    "moe_intermediate_size": 1280})",
+    .describe = describe_dots1,
+    .gguf_names = glm4_moe_gguf_names,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kDots1 = {
+    .name = "dots1",
+    .title = "dots.llm1",
+    .hf_types = {"dots1", "Dots1ForCausalLM"},
+    .configure = configure_dots1,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"sliding_window": 4096, "norm_topk_prob": false, "moe_intermediate_size": 1408})",
+    .describe = describe_dots1,
+};
 
 }  // namespace penstock

@@ -5,8 +5,6 @@
 
 namespace penstock {
 
-void describe_ernie4_5(ConfigWriter&, const ModelConfig&);
-
 namespace {
 
 // GGUF files say which layers by their tensors.
@@ -20,8 +18,6 @@ void read_expert_layers(ConfigReader& reader, ModelConfig& config) {
         reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) : in_pattern;
   }
 }
-
-}  // namespace
 
 void configure_ernie4_5_moe(ConfigReader& reader, ModelConfig& config) {
   config.rope_interleaved = true;
@@ -57,5 +53,20 @@ void describe_ernie4_5_moe(ConfigWriter& writer, const ModelConfig& config) {
   for (const std::string_view key : {"num_experts", "num_experts_per_tok", "norm_topk_prob"})
     writer.erase({"", key});
 }
+
+}  // namespace
+
+extern constinit const Architecture kErnie45Moe = {
+    .name = "ernie4_5-moe",
+    .title = "ERNIE 4.5 (experts)",
+    .hf_types = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    .configure = configure_ernie4_5_moe,
+    .hf_names = ernie4_5_moe_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
+    "moe_num_shared_experts": 2})",
+    .describe = describe_ernie4_5_moe,
+};
 
 }  // namespace penstock

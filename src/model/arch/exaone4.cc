@@ -13,8 +13,6 @@ void read_letters(const std::string& letters, int window, ModelConfig& config) {
     config.layers[i].window = letters[i % letters.size()] == 'L' ? window : 0;
 }
 
-}  // namespace
-
 void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kPost;
   config.qk_norm = QkNorm::kHead;
@@ -79,5 +77,44 @@ void exaone_names(NameTable& names, const ModelConfig&) {
   names.o = "attn.attention.out_proj";
   names.gate = "mlp.c_fc_0", names.up = "mlp.c_fc_1", names.down = "mlp.c_proj";
 }
+
+}  // namespace
+
+extern constinit const Architecture kExaone = {
+    .name = "exaone",
+    .title = "EXAONE 3, 3.5",
+    .hf_types = {"exaone", "ExaoneForCausalLM"},
+    .configure = configure_exaone,
+    .hf_names = exaone_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 500000.0})",
+    .hf_aliases = R"({"num_layers": "num_hidden_layers",
+    "layer_norm_epsilon": "rms_norm_eps", "activation_function": "hidden_act"})",
+    .describe = describe_biases,
+};
+
+extern constinit const Architecture kExaone4 = {
+    .name = "exaone4",
+    .title = "EXAONE 4",
+    .hf_types = {"exaone4", "Exaone4ForCausalLM"},
+    .configure = configure_exaone4,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096})",
+    .describe = describe_exaone4,
+};
+
+extern constinit const Architecture kExaoneMoe = {
+    .name = "exaone-moe",
+    .title = "K-EXAONE",
+    .hf_types = {"exaone_moe", "ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM"},
+    .configure = configure_exaone_moe,
+    .hf_names = exaone_moe_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096,
+    "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5})",
+    .hf_aliases = R"({"num_shared_experts": "n_shared_experts"})",
+    .describe = describe_exaone_moe,
+};
 
 }  // namespace penstock

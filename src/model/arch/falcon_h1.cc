@@ -39,8 +39,6 @@ void read_multipliers(ConfigReader& reader, ModelConfig& config) {
   read_list(reader, "mlp_multipliers", {&by.gate, &by.down});
 }
 
-}  // namespace
-
 void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
   if (config.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
@@ -72,5 +70,22 @@ void describe_falcon_h1(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "mamba_rms_norm"}, config.scan_norm);
   writer.set({"", "mamba_norm_before_gate"}, config.norm_before_gate);
 }
+
+}  // namespace
+
+extern constinit const Architecture kFalconH1 = {
+    .name = "falcon-h1",
+    .title = "Falcon-H1",
+    .hf_types = {"falcon_h1", "FalconH1ForCausalLM"},
+    .configure = configure_falcon_h1,
+    .hf_names = bamba_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_d_state": 256,
+    "max_position_embeddings": 8192})",
+    .describe = describe_falcon_h1,
+    .gguf_names = falcon_h1_gguf_names,
+    .gguf_multiplied = true,
+};
 
 }  // namespace penstock

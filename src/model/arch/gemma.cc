@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_gemma(ConfigReader& reader, ModelConfig& config) {
   config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
   // The first one's files call the approximation by the name of what it approximates.
@@ -14,8 +16,6 @@ void configure_gemma(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() || misnamed) config.activation = Activation::kGeluTanh;
   config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
 }
-
-namespace {
 
 // q.k is divided by the root of query_pre_attn_scalar. GGUF does not have it: it is the head size in all
 // published models but the 27B ones (known by their layers), where it is the model's width per head.
@@ -27,8 +27,6 @@ void read_attention_scale(ConfigReader& reader, ModelConfig& config, int layers_
   const float scalar = reader.number({"", "query_pre_attn_scalar"}, 1e-3f, 1e6f, fallback);
   config.attention_scale = reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
 }
-
-}  // namespace
 
 void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
@@ -49,6 +47,8 @@ void configure_vaultgemma(ConfigReader& reader, ModelConfig& config) {
 
 void vaultgemma_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "pre_feedforward_layernorm"; }
 
+}  // namespace
+
 void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   using nlohmann::json;
   RopeConfig local;
@@ -66,6 +66,8 @@ void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
 
+namespace {
+
 void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
   config.norms = NormPlacement::kBoth;
@@ -82,5 +84,68 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   config.output_head = false;
   for (LayerConfig& layer : config.layers) layer.window = layer.window > 0 ? layer.window / 2 + 1 : 0;
 }
+
+constexpr std::string_view kGemma2Defaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
+        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
+        "num_attention_heads": 8, "num_key_value_heads": 4})";
+
+constexpr std::string_view kGemma3Defaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
+        "query_pre_attn_scalar": 256})";
+
+}  // namespace
+
+extern constinit const Architecture kGemma = {
+    .name = "gemma",
+    .title = "Gemma",
+    .hf_types = {"gemma", "GemmaForCausalLM"},
+    .configure = configure_gemma,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"})",
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kGemma2 = {
+    .name = "gemma2",
+    .title = "Gemma 2",
+    .hf_types = {"gemma2", "Gemma2ForCausalLM"},
+    .configure = configure_gemma2,
+    .forward = decoder_forward,
+    .hf_defaults = kGemma2Defaults,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kVaultGemma = {
+    .name = "gemma-vault",
+    .title = "VaultGemma",
+    .hf_types = {"vaultgemma", "VaultGemmaForCausalLM"},
+    .configure = configure_vaultgemma,
+    .hf_names = vaultgemma_names,
+    .forward = decoder_forward,
+    .hf_defaults = kGemma2Defaults,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kGemma3 = {
+    .name = "gemma3",
+    .title = "Gemma 3",
+    .hf_types = {"gemma3_text", "gemma3", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
+    .configure = configure_gemma3,
+    .forward = decoder_forward,
+    .hf_defaults = kGemma3Defaults,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kEmbeddingGemma = {
+    .name = "gemma-embedding",
+    .title = "EmbeddingGemma (encoder)",
+    .hf_types = {"gemma3_text", "Gemma3TextModel"},
+    .configure = configure_gemma3,
+    .forward = decoder_forward,
+    .hf_defaults = kGemma3Defaults,
+    .hf_norms_less_one = true,
+};
 
 }  // namespace penstock

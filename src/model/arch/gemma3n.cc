@@ -16,6 +16,7 @@ using nlohmann::json;
 namespace {
 
 constexpr Key kSparsity{"activation_sparsity_scale", "activation_sparsity_pattern"};
+
 constexpr double kUsualShare = 0.95;  // of gates that are closed, in the first layers of the published sizes
 constexpr int kUsualLayers = 10;
 
@@ -69,8 +70,6 @@ void read_streams(ConfigReader& reader, ModelConfig& config) {
   if (altup.laurel_rank < 1)
     reader.fail(ErrorCode::kCorruptFile, "tensor blk.0.laurel_l.weight: expected a matrix, found none");
 }
-
-}  // namespace
 
 void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
@@ -141,6 +140,8 @@ void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
   names.streams_in = "altup_proj", names.streams_out = "altup_unembd_proj";
 }
 
+}  // namespace
+
 StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
   PENSTOCK_CHECK(options.stream == nullptr);  // its streams are several
@@ -179,5 +180,21 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
   streams.merge(x);
   return output_head(config, weights, x, shape, ops, options);
 }
+
+extern constinit const Architecture kGemma3n = {
+    .name = "gemma3n",
+    .title = "Gemma 3n (text, also of `gemma3n`)",
+    .hf_types = {"gemma3n_text", "Gemma3nForCausalLM", "gemma3n", "Gemma3nForConditionalGeneration"},
+    .configure = configure_gemma3n,
+    .hf_names = gemma3n_names,
+    .forward = gemma3n_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 262400, "max_position_embeddings": 32768,
+        "intermediate_size": 16384, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+        "num_kv_shared_layers": 15, "final_logit_softcapping": 30.0, "laurel_rank": 64})",
+    .describe = describe_gemma3n,
+    .gguf_names = gemma3n_gguf_names,
+};
 
 }  // namespace penstock

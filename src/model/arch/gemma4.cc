@@ -178,6 +178,8 @@ void share_last_layers(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+namespace {
+
 void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
   config.qk_norm = QkNorm::kHead;
@@ -209,8 +211,6 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-namespace {
-
 // What llama.cpp's converter writes.
 void describe_for_gguf(ConfigWriter& writer, const ModelConfig& config, int wide) {
   json ffn = json::array(), heads = json::array();
@@ -230,8 +230,6 @@ void describe_for_gguf(ConfigWriter& writer, const ModelConfig& config, int wide
   writer.set({"rope.dimension_count_swa", ""}, config.ropes[1].rotary_dim);
   writer.erase({"attention.scale", ""});
 }
-
-}  // namespace
 
 void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
   int wide = config.head_dim, n_wide = config.n_kv_heads, n_shared = 0, window = 0;
@@ -284,6 +282,8 @@ void gemma4_gguf_names(NameTable& names, const ModelConfig&) {
   names.expert_gate_up = "ffn_gate_up_exps.weight";
 }
 
+}  // namespace
+
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
@@ -323,5 +323,20 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
   if (beside && goes_on(config, weights)) return end_stage(std::array{x, beside->from(end_layer)}, ops);
   return output_head(config, weights, x, shape, ops, options);
 }
+
+extern constinit const Architecture kGemma4 = {
+    .name = "gemma4",
+    .title = "Gemma 4",
+    .hf_types = {"gemma4_text", "Gemma4ForCausalLM", "gemma4", "Gemma4ForConditionalGeneration"},
+    .configure = configure_gemma4,
+    .hf_names = gemma4_names,
+    .forward = gemma4_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262144, "max_position_embeddings": 131072,
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144})",
+    .describe = describe_gemma4,
+    .gguf_names = gemma4_gguf_names,
+};
 
 }  // namespace penstock

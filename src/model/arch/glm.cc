@@ -6,6 +6,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_glm(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
 
 // GGUF files of GLM-4V, which have positions in three dimensions, hold rotated rows as halves.
@@ -47,6 +49,64 @@ void describe_glm4_moe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
+}  // namespace
+
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+
+namespace {
+
+constexpr std::string_view kGlm4Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
+    "partial_rotary_factor": 0.5})";
+
+}  // namespace
+
+extern constinit const Architecture kGlm = {
+    .name = "chatglm",
+    .title = "GLM-4 (9B, first)",
+    .hf_types = {"glm", "GlmForCausalLM"},
+    .configure = configure_glm,
+    .forward = decoder_forward,
+    .hf_defaults = kGlm4Defaults,
+    .describe = describe_glm4,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGlm4 = {
+    .name = "glm4",
+    .title = "GLM-4",
+    .hf_types = {"glm4", "Glm4ForCausalLM"},
+    .configure = configure_glm4,
+    .hf_names = glm4_names,
+    .forward = decoder_forward,
+    .hf_defaults = kGlm4Defaults,
+    .describe = describe_glm4,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGlm4v = {
+    .name = "glm4",
+    .title = "GLM-4V (text, also of `glm4v`)",
+    .hf_types = {"glm4v_text", "Glm4vForConditionalGeneration", "glm4v"},
+    .configure = configure_glm4,
+    .hf_names = glm4_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 2, "rms_norm_eps": 1e-5})",
+    .describe = describe_glm4,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGlm4Moe = {
+    .name = "glm4moe",
+    .title = "GLM-4.5, 4.6",
+    .hf_types = {"glm4_moe", "Glm4MoeForCausalLM"},
+    .configure = configure_glm4_moe,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+    "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})",
+    .describe = describe_glm4_moe,
+    .gguf_names = glm4_moe_gguf_names,
+    .partial_rope = true,
+};
 
 }  // namespace penstock

@@ -19,8 +19,6 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
   if (!reader.flag({"", "scale_attn_weights"}, true)) config.attention_scale = 1.0f;
 }
 
-}  // namespace
-
 void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
   read_common(reader, config);
   if (!reader.flag({"", "scale_attn_by_inverse_layer_idx"}, false)) return;
@@ -112,6 +110,7 @@ void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
 }
 
 constexpr int kMostComputed = 1 << 16;
+
 constexpr int64_t kMostValues = int64_t{1} << 28;
 
 // The same with positions that are computed, of which the padding's would be zeros.
@@ -150,8 +149,6 @@ void biogpt_names(NameTable& names, const ModelConfig& config) {
   names.final_norm = "layer_norm", names.lm_head = "output_projection";
 }
 
-namespace {
-
 // [[kinds, how often they follow each other], ...]
 void read_attention_types(ConfigReader& reader, ModelConfig& config, int window) {
   const nlohmann::json* types = reader.find({"", "attention_types"});
@@ -178,8 +175,6 @@ void read_attention_types(ConfigReader& reader, ModelConfig& config, int window)
   }
   if (i != config.layers.size()) bad();
 }
-
-}  // namespace
 
 void configure_gpt_neo(ConfigReader& reader, ModelConfig& config) {
   read_common(reader, config);
@@ -211,5 +206,89 @@ void gpt_neo_names(NameTable& names, const ModelConfig& config) {
   names.q = "attn.attention.q_proj", names.k = "attn.attention.k_proj", names.v = "attn.attention.v_proj";
   names.qkv = "", names.o = "attn.attention.out_proj";
 }
+
+constexpr std::string_view kGpt2Aliases =
+    R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
+
+}  // namespace
+
+extern constinit const Architecture kGpt2 = {
+    .name = "gpt2",
+    .title = "GPT-2",
+    .hf_types = {"gpt2", "GPT2LMHeadModel"},
+    .configure = configure_gpt2,
+    .hf_names = gpt2_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})",
+    .hf_aliases = kGpt2Aliases,
+    .wide_ffn = true,
+};
+
+extern constinit const Architecture kStarcoder = {
+    .name = "starcoder",
+    .title = "StarCoder, SantaCoder (GPT-BigCode)",
+    .hf_types = {"gpt_bigcode", "GPTBigCodeForCausalLM"},
+    .configure = configure_starcoder,
+    .hf_names = starcoder_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5})",
+    .hf_aliases = kGpt2Aliases,
+    .describe = describe_starcoder,
+    .wide_ffn = true,
+    .hf_qkv_by_group = true,
+};
+
+extern constinit const Architecture kGptNeo = {
+    .name = "gptneo",
+    .title = "GPT-Neo",
+    .hf_types = {"gpt_neo", "GPTNeoForCausalLM"},
+    .configure = configure_gpt_neo,
+    .hf_names = gpt_neo_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu_new", "layer_norm_epsilon": 1e-5})",
+    .hf_aliases = R"({"num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads", "activation_function": "hidden_act"})",
+    .describe = describe_gpt_neo,
+    .wide_ffn = true,
+};
+
+extern constinit const Architecture kBioGpt = {
+    .name = "biogpt",
+    .title = "BioGPT",
+    .hf_types = {"biogpt", "BioGptForCausalLM"},
+    .configure = configure_biogpt,
+    .hf_names = biogpt_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
+    .describe = describe_biogpt,
+};
+
+extern constinit const Architecture kXglm = {
+    .name = "xglm",
+    .title = "XGLM",
+    .hf_types = {"xglm", "XGLMForCausalLM"},
+    .configure = configure_xglm,
+    .hf_names = xglm_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
+    .hf_aliases = R"({"d_model": "hidden_size", "num_layers": "num_hidden_layers",
+    "attention_heads": "num_attention_heads", "ffn_dim": "intermediate_size", "activation_function": "hidden_act"})",
+    .describe = describe_biogpt,
+};
+
+extern constinit const Architecture kOpt = {
+    .name = "opt",
+    .title = "OPT",
+    .hf_types = {"opt", "OPTForCausalLM"},
+    .configure = configure_opt,
+    .hf_names = opt_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "relu", "intermediate_size": 3072})",
+    .hf_aliases = R"({"ffn_dim": "intermediate_size", "activation_function": "hidden_act"})",
+    .describe = describe_opt,
+};
 
 }  // namespace penstock

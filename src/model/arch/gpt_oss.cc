@@ -7,8 +7,8 @@
 namespace penstock {
 
 namespace {
+
 constexpr float kPublishedAlpha = 1.702f, kPublishedLimit = 7.0f;
-}  // namespace
 
 void configure_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   config.attention_sinks = true;
@@ -34,5 +34,20 @@ void gpt_oss_names(NameTable& names, const ModelConfig&) {
 }
 
 void gpt_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+
+}  // namespace
+
+extern constinit const Architecture kGptOss = {
+    .name = "gpt-oss",
+    .title = "gpt-oss",
+    .hf_types = {"gpt_oss", "GptOssForCausalLM"},
+    .configure = configure_gpt_oss,
+    .hf_names = gpt_oss_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
+    "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})",
+    .describe = describe_gpt_oss,
+    .gguf_names = gpt_oss_gguf_names,
+};
 
 }  // namespace penstock

@@ -8,10 +8,6 @@ namespace penstock {
 
 using nlohmann::json;
 
-void configure_granite(ConfigReader&, ModelConfig&);
-void describe_granite(ConfigWriter&, const ModelConfig&);
-void granite_moe_names(NameTable&, const ModelConfig&);
-
 namespace {
 
 constexpr int kMostHeads = 1 << 14, kMostStates = 1 << 16, kMostTaps = 64;
@@ -141,6 +137,8 @@ void describe_state_space(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"ssm.inner_size", ""}, ssm.values());
 }
 
+namespace {
+
 void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   if (config.activation.kind != Activation::kSilu)
@@ -177,11 +175,15 @@ void configure_bamba(ConfigReader& reader, ModelConfig& config) {
   if (config.has_states()) read_state_space(reader, config);
 }
 
+}  // namespace
+
 void bamba_names(NameTable& names, const ModelConfig&) {
   names.final_norm = "final_layernorm", names.ffn_norm = "pre_ff_layernorm";
   names.gate = "feed_forward.gate_proj", names.up = "feed_forward.up_proj",
   names.down = "feed_forward.down_proj";
 }
+
+namespace {
 
 void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
@@ -192,5 +194,33 @@ void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
   if (config.n_experts == 0) writer.set({"feed_forward_length", ""}, config.ffn_dim);
   if (config.shared_ffn_dim > 0) writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
 }
+
+}  // namespace
+
+extern constinit const Architecture kGraniteHybrid = {
+    .name = "granitehybrid",
+    .title = "Granite 4",
+    .hf_types = {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
+    .configure = configure_granite_hybrid,
+    .hf_names = granite_hybrid_names,
+    .forward = decoder_forward,
+    .describe = describe_granite_hybrid,
+    .gguf_names = granite_gguf_names,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kBamba = {
+    .name = "bamba",
+    .title = "Bamba",
+    .hf_types = {"bamba", "BambaForCausalLM"},
+    .gguf_name = "granitehybrid",
+    .configure = configure_bamba,
+    .hf_names = bamba_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 0.5})",
+    .describe = describe_granite_hybrid,
+    .partial_rope = true,
+    .gguf_pairs = true,
+};
 
 }  // namespace penstock

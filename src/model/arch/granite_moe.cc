@@ -5,8 +5,7 @@
 
 namespace penstock {
 
-void configure_granite(ConfigReader&, ModelConfig&);
-void describe_granite(ConfigWriter&, const ModelConfig&);
+namespace {
 
 void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
@@ -15,6 +14,8 @@ void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
       reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
 }
 
+}  // namespace
+
 void granite_moe_names(NameTable& names, const ModelConfig&) {
   names.router = "block_sparse_moe.router.layer";
   names.expert_gate_up = "block_sparse_moe.input_linear.weight";
@@ -22,10 +23,26 @@ void granite_moe_names(NameTable& names, const ModelConfig&) {
   names.shared_gate_up = "shared_mlp.input_linear", names.shared_down = "shared_mlp.output_linear";
 }
 
+namespace {
+
 void describe_granite_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
   if (config.shared_ffn_dim > 0)
     writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
 }
+
+}  // namespace
+
+extern constinit const Architecture kGraniteMoe = {
+    .name = "granitemoe",
+    .title = "Granite MoE (also `granitemoeshared`)",
+    .hf_types = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared", "GraniteMoeSharedForCausalLM"},
+    .configure = configure_granite_moe,
+    .hf_names = granite_moe_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_local_experts": 8, "num_experts_per_tok": 2})",
+    .describe = describe_granite_moe,
+    .gguf_pairs = true,
+};
 
 }  // namespace penstock

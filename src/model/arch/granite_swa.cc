@@ -5,10 +5,6 @@
 
 namespace penstock {
 
-void configure_granite(ConfigReader&, ModelConfig&);
-void describe_granite(ConfigWriter&, const ModelConfig&);
-void describe_biases(ConfigWriter&, const ModelConfig&);
-
 namespace {
 
 // By layer what the frequencies are made of, 0 for none; in GGUF whether a layer is rotated.
@@ -42,8 +38,6 @@ void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
     config.ropes.back().theta = static_cast<float>(theta);
   }
 }
-
-}  // namespace
 
 void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
@@ -85,5 +79,20 @@ void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
   if (config.shared_ffn_dim > 0)
     writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
 }
+
+}  // namespace
+
+extern constinit const Architecture kGraniteSwa = {
+    .name = "granite_swa",
+    .title = "Granite with windows (also `granitemoe_swa`)",
+    .hf_types = {"granite_swa", "GraniteSWAForCausalLM", "granitemoe_swa", "GraniteMoeSWAForCausalLM"},
+    .configure = configure_granite_swa,
+    .hf_names = granite_swa_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "tie_word_embeddings": true, "num_key_value_heads": 4})",
+    .describe = describe_granite_swa,
+    .gguf_names = granite_swa_gguf_names,
+    .gguf_pairs = true,
+};
 
 }  // namespace penstock

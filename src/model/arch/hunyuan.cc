@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = QkNorm::kHead;
   config.rope_before_norm = true;
@@ -30,8 +32,6 @@ void hunyuan_names(NameTable& names, const ModelConfig&) {
   names.q_norm = "self_attn.query_layernorm", names.k_norm = "self_attn.key_layernorm";
 }
 
-namespace {
-
 // Of all layers, which files may list one by one.
 int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
   if (!reader.has(key)) return fallback;
@@ -42,8 +42,6 @@ int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
                 fmt::format("{}: expected the same number for all layers", reader.name(key)));
   return same ? numbers[0] : fallback;
 }
-
-}  // namespace
 
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
   configure_hunyuan(reader, config);
@@ -105,5 +103,47 @@ void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
   for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
     writer.erase({"", key});
 }
+
+constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
+
+}  // namespace
+
+extern constinit const Architecture kHunyuan = {
+    .name = "hunyuan-dense",
+    .title = "Hunyuan (dense)",
+    .hf_types = {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
+    .configure = configure_hunyuan,
+    .hf_names = hunyuan_names,
+    .forward = decoder_forward,
+    .hf_defaults = kHunyuanDefaults,
+    .describe = describe_hunyuan,
+};
+
+extern constinit const Architecture kHunyuanMoe = {
+    .name = "hunyuan-moe",
+    .title = "Hunyuan (experts)",
+    .hf_types = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"},
+    .configure = configure_hunyuan_moe,
+    .hf_names = hunyuan_moe_names,
+    .forward = decoder_forward,
+    .hf_defaults = kHunyuanDefaults,
+    .describe = describe_hunyuan_moe,
+};
+
+extern constinit const Architecture kHyV3 = {
+    .name = "hy_v3",
+    .title = "Hy3",
+    .hf_types = {"hy_v3", "HYV3ForCausalLM"},
+    .configure = configure_hy_v3,
+    .hf_names = hy_v3_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "rope_theta": 11158840.0, "num_experts": 192, "num_experts_per_tok": 8, "n_shared_experts": 1,
+    "moe_intermediate_size": 1536, "routed_scaling_factor": 2.826})",
+    .hf_aliases =
+        R"({"num_shared_experts": "n_shared_experts", "router_scaling_factor": "routed_scaling_factor"})",
+    .describe = describe_hy_v3,
+    .gguf_names = hy_v3_gguf_names,
+};
 
 }  // namespace penstock

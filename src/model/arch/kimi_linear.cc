@@ -8,8 +8,6 @@
 
 namespace penstock {
 
-void configure_glm4_moe_lite(ConfigReader&, ModelConfig&);
-
 namespace {
 
 constexpr int kMaxKdaTaps = 64, kMaxKdaHeads = 1024, kMaxKdaDim = 4096;
@@ -112,8 +110,6 @@ void expect_kimi(ConfigReader& reader, std::string_view key, std::string_view wa
     reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
 }
 
-}  // namespace
-
 void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
   expect_kimi(reader, "moe_router_activation_func", "sigmoid");
   if (!reader.flag({"", "mla_use_nope"}, true))
@@ -169,5 +165,25 @@ void describe_kimi_linear(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
   writer.set({"kda.head_dim", ""}, config.delta.key_dim);
 }
+
+}  // namespace
+
+extern constinit const Architecture kKimiLinear = {
+    .name = "kimi-linear",
+    .title = "Kimi Linear",
+    .hf_types = {"kimi_linear", "KimiLinearForCausalLM"},
+    .configure = configure_kimi_linear,
+    .hf_names = kimi_linear_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"rms_norm_eps": 1e-5, "first_k_dense_replace": 1, "n_shared_experts": 1, "routed_scaling_factor": 2.446,
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128})",
+    .hf_aliases =
+        R"({"num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+    "num_expert_group": "n_group", "moe_renormalize": "norm_topk_prob", "model_max_length": "max_position_embeddings"})",
+    .describe = describe_kimi_linear,
+    .gguf_names = kimi_linear_gguf_names,
+};
 
 }  // namespace penstock

@@ -79,8 +79,6 @@ void describe_common(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "conv_bias"}, writer.has_tensor("blk.0.shortconv.conv.bias"));
 }
 
-}  // namespace
-
 void configure_lfm2(ConfigReader& reader, ModelConfig& config) {
   configure_common(reader, config);
   adjust_ffn(reader, config);
@@ -152,5 +150,55 @@ void describe_lfm2_moe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"leading_dense_block_count", "num_dense_layers"}, leading_dense_layers(config));
   writer.set({"", "use_expert_bias"}, config.expert_selection_bias);
 }
+
+constexpr std::string_view kLfm2Defaults =
+    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8,
+    "block_ffn_dim_multiplier": 1.0})";
+
+constexpr std::string_view kLfm2Aliases =
+    R"({"norm_eps": "rms_norm_eps", "tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"})";
+
+}  // namespace
+
+extern constinit const Architecture kLfm2 = {
+    .name = "lfm2",
+    .title = "Lfm2",
+    .hf_types = {"lfm2", "Lfm2ForCausalLM", "LFM2ForCausalLM"},
+    .configure = configure_lfm2,
+    .hf_names = lfm2_names,
+    .forward = decoder_forward,
+    .hf_defaults = kLfm2Defaults,
+    .hf_aliases = kLfm2Aliases,
+    .describe = describe_lfm2,
+    .gguf_names = lfm2_gguf_names,
+};
+
+extern constinit const Architecture kLfm2Moe = {
+    .name = "lfm2moe",
+    .title = "Lfm2Moe",
+    .hf_types = {"lfm2_moe", "Lfm2MoeForCausalLM"},
+    .configure = configure_lfm2_moe,
+    .hf_names = lfm2_names,
+    .forward = decoder_forward,
+    .hf_defaults = kLfm2Defaults,
+    .hf_aliases = kLfm2Aliases,
+    .describe = describe_lfm2_moe,
+    .gguf_names = lfm2_gguf_names,
+};
+
+extern constinit const Architecture kLfm3 = {
+    .name = "lfm3",
+    .title = "LFM3",
+    .hf_types = {"lfm3", "Lfm3ForCausalLM"},
+    .configure = configure_lfm3,
+    .hf_names = lfm3_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5,
+    "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5}}})",
+    .hf_aliases = kLfm2Aliases,
+    .describe = describe_lfm3,
+    .gguf_names = lfm2_gguf_names,
+};
 
 }  // namespace penstock

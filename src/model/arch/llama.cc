@@ -5,14 +5,13 @@
 #include "model/arch/archs.h"
 
 namespace penstock {
+
 namespace {
 
 void set_rope_pairs(ConfigReader& reader, ModelConfig& config) {
   config.rope_by_format = true;
   config.rope_interleaved = reader.gguf();
 }
-
-}  // namespace
 
 void configure_llama(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
@@ -31,6 +30,8 @@ void configure_mixtral(ConfigReader& reader, ModelConfig& config) {
   configure_mistral(reader, config);
   read_experts(reader, config);
 }
+
+}  // namespace
 
 void mixtral_names(NameTable& names, const ModelConfig&) {
   names.router = "block_sparse_moe.gate";
@@ -76,6 +77,8 @@ void describe_query_scale(ConfigWriter& writer, const ModelConfig& config) {
   writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.query_scale.beta);
 }
 
+namespace {
+
 void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
   read_windows(reader, config, 0);
@@ -102,8 +105,6 @@ void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-void describe_biases(ConfigWriter& writer, const ModelConfig&);
-
 void describe_smollm3(ConfigWriter& writer, const ModelConfig& config) {
   std::vector<int> rotated;
   bool windows = false;
@@ -124,11 +125,15 @@ void configure_arcee(ConfigReader& reader, ModelConfig& config) {
 
 void configure_seed_oss(ConfigReader&, ModelConfig&) {}
 
+}  // namespace
+
 void describe_biases(ConfigWriter& writer, const ModelConfig&) {
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
   writer.set({"", "attention_out_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
   writer.set({"", "mlp_bias"}, writer.has_tensor("blk.0.ffn_up.bias"));
 }
+
+namespace {
 
 void seed_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
 
@@ -168,8 +173,172 @@ void hyperclovax_names(NameTable& names, const ModelConfig&) {
   names.attn_post_norm = "post_norm1", names.ffn_post_norm = "post_norm2";
 }
 
+}  // namespace
+
 void describe_ernie4_5(ConfigWriter& writer, const ModelConfig&) {
   writer.set({"", "use_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
+
+extern constinit const Architecture kLlama = {
+    .name = "llama",
+    .title = "Llama 1 to 3.3",
+    .hf_types = {"llama", "LlamaForCausalLM"},
+    .configure = configure_llama,
+    .forward = decoder_forward,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kMistral = {
+    .name = "mistral",
+    .title = "Mistral",
+    .hf_types = {"mistral", "MistralForCausalLM"},
+    .gguf_name = "llama",
+    .configure = configure_mistral,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})",
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kMinistral3 = {
+    .name = "mistral3",
+    .title = "Ministral 3",
+    .hf_types = {"ministral3", "Ministral3ForCausalLM"},
+    .configure = configure_ministral3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})",
+    .describe = describe_query_scale,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kInternLm3 = {
+    .name = "internlm3",
+    .title = "InternLM 3",
+    .hf_types = {"internlm3", "InternLM3ForCausalLM"},
+    .gguf_name = "llama",
+    .configure = configure_llama,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5})",
+    .hf_aliases = R"({"qkv_bias": "attention_bias", "bias": "mlp_bias"})",
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kIQuestCoder = {
+    .name = "iquestcoder",
+    .title = "IQuest-Coder",
+    .hf_types = {"iquestcoder", "IQuestCoderForCausalLM"},
+    .gguf_name = "llama",
+    .configure = configure_llama,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})",
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kGranite = {
+    .name = "granite",
+    .title = "Granite",
+    .hf_types = {"granite", "GraniteForCausalLM"},
+    .configure = configure_granite,
+    .forward = decoder_forward,
+    .describe = describe_granite,
+    .gguf_names = granite_gguf_names,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kHyperClovaX = {
+    .name = "hyperclovax",
+    .title = "HyperCLOVA X SEED",
+    .hf_types = {"hyperclovax", "HyperCLOVAXForCausalLM"},
+    .configure = configure_hyperclovax,
+    .hf_names = hyperclovax_names,
+    .forward = decoder_forward,
+    .describe = describe_hyperclovax,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kMinistral = {
+    .name = "ministral",
+    .title = "Ministral",
+    .hf_types = {"ministral", "MinistralForCausalLM"},
+    .configure = configure_ministral,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})",
+};
+
+extern constinit const Architecture kCwm = {
+    .name = "cwm",
+    .title = "CWM",
+    .hf_types = {"cwm", "CwmForCausalLM"},
+    .configure = configure_cwm,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6, "sliding_window": 8192})",
+};
+
+extern constinit const Architecture kHelium = {
+    .name = "helium",
+    .title = "Helium",
+    .hf_types = {"helium", "HeliumForCausalLM"},
+    .configure = configure_helium,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5})",
+    .describe = describe_biases,
+};
+
+extern constinit const Architecture kSmolLm3 = {
+    .name = "smollm3",
+    .title = "SmolLM3",
+    .hf_types = {"smollm3", "SmolLM3ForCausalLM"},
+    .configure = configure_smollm3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 2e6, "num_key_value_heads": 4})",
+    .describe = describe_smollm3,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kArcee = {
+    .name = "arcee",
+    .title = "Arcee",
+    .hf_types = {"arcee", "ArceeForCausalLM"},
+    .configure = configure_arcee,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5})",
+    .describe = describe_biases,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kSeedOss = {
+    .name = "seed_oss",
+    .title = "Seed-OSS",
+    .hf_types = {"seed_oss", "SeedOssForCausalLM"},
+    .configure = configure_seed_oss,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8})",
+    .describe = describe_biases,
+    .gguf_names = seed_oss_gguf_names,
+};
+
+extern constinit const Architecture kErnie45 = {
+    .name = "ernie4_5",
+    .title = "ERNIE 4.5",
+    .hf_types = {"ernie4_5", "Ernie4_5ForCausalLM"},
+    .configure = configure_ernie4_5,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "head_dim": 128,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5})",
+    .describe = describe_ernie4_5,
+};
+
+extern constinit const Architecture kMixtral = {
+    .name = "mixtral",
+    .title = "Mixtral",
+    .hf_types = {"mixtral", "MixtralForCausalLM"},
+    .gguf_name = "llama",
+    .configure = configure_mixtral,
+    .hf_names = mixtral_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2})",
+    .gguf_pairs = true,
+};
 
 }  // namespace penstock

@@ -10,7 +10,9 @@ namespace penstock {
 namespace {
 
 constexpr int kPublishedChunk = 8192, kPublishedFloor = 8192, kPublishedInterval = 4;
+
 constexpr float kPublishedGrowth = 0.1f;
+
 constexpr int kExpertsWithoutNorm = 128;  // GGUF: the model that has so many has no norms on q and k
 constexpr Key kStep{"interleave_moe_layer_step", "interleave_moe_layer_step"};
 
@@ -93,8 +95,6 @@ void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-}  // namespace
-
 void configure_llama4(ConfigReader& reader, ModelConfig& config) {
   config.rope_interleaved = true;
   // GGUF says that nothing has chunks, and then all is rotated, by a window of 0.
@@ -158,5 +158,19 @@ void llama4_names(NameTable& names, const ModelConfig&) {
   names.shared_up = "feed_forward.shared_expert.up_proj";
   names.shared_down = "feed_forward.shared_expert.down_proj";
 }
+
+}  // namespace
+
+extern constinit const Architecture kLlama4 = {
+    .name = "llama4",
+    .title = "Llama 4 (text, also of `llama4`)",
+    .hf_types = {"llama4_text", "Llama4ForCausalLM", "llama4", "Llama4ForConditionalGeneration"},
+    .configure = configure_llama4,
+    .hf_names = llama4_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "intermediate_size": 8192, "num_local_experts": 16, "num_experts_per_tok": 1})",
+    .describe = describe_llama4,
+};
 
 }  // namespace penstock

@@ -6,6 +6,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   config.one_mixer = true;
   config.ffn_dim = 0;
@@ -20,8 +22,6 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, fmt::format("hidden_act: expected silu, got '{}'", activation));
   read_state_space(reader, config);
 }
-
-namespace {
 
 // Of the layers that are one dense feed-forward; in GGUF lists they lie between those of experts.
 int dense_width(ConfigReader& reader, const ModelConfig& config) {
@@ -43,8 +43,6 @@ void read_nemotron_experts(ConfigReader& reader, ModelConfig& config) {
       {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"}, 1, 1 << 20);
   config.expert_latent_dim = reader.integer({"moe_latent_size", "moe_latent_size"}, 1, 1 << 20, 0);
 }
-
-}  // namespace
 
 void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
   config.one_mixer = true;
@@ -124,6 +122,8 @@ void nemotron_h_names(NameTable& names, const ModelConfig& config) {
   names.shared_up = "mixer.shared_experts.up_proj", names.shared_down = "mixer.shared_experts.down_proj";
 }
 
+}  // namespace
+
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                               KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
@@ -146,5 +146,56 @@ StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& wei
   if (options.stream != nullptr) return {};
   return output_head(config, weights, x, shape, ops, options);
 }
+
+namespace {
+
+constexpr std::string_view kNemotronHAliases =
+    R"({"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
+    "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act",
+    "attention_head_dim": "head_dim", "layer_norm_epsilon": "rms_norm_eps"})";
+
+}  // namespace
+
+extern constinit const Architecture kMamba2 = {
+    .name = "mamba2",
+    .title = "Mamba 2",
+    .hf_types = {"mamba2", "Mamba2ForCausalLM"},
+    .configure = configure_mamba2,
+    .hf_names = mamba2_names,
+    .forward = one_mixer_forward,
+    .hf_defaults = R"({"num_attention_heads": 1, "intermediate_size": 1,
+    "max_position_embeddings": 1048576, "rms_norm_eps": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
+    "mamba_n_groups": 8, "mamba_d_state": 128})",
+    .hf_aliases = R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
+    "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand", "layer_norm_epsilon": "rms_norm_eps"})",
+    .describe = describe_mamba2,
+};
+
+extern constinit const Architecture kNemotronH = {
+    .name = "nemotron_h",
+    .title = "Nemotron-H",
+    .hf_types = {"nemotron_h", "NemotronHForCausalLM"},
+    .configure = configure_nemotron_h,
+    .hf_names = nemotron_h_names,
+    .forward = one_mixer_forward,
+    .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "hidden_act": "relu2", "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 8,
+    "mamba_d_state": 128, "max_position_embeddings": 4096, "intermediate_size": 21504, "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688})",
+    .hf_aliases = kNemotronHAliases,
+    .describe = describe_nemotron_h,
+};
+
+// What GGUF calls it with experts; config.json files are read by the row before.
+extern constinit const Architecture kNemotronHMoe = {
+    .name = "nemotron_h_moe",
+    .title = "Nemotron-H with experts, Nemotron 3",
+    .hf_types = {"nemotron_h", "NemotronHForCausalLM"},
+    .configure = configure_nemotron_h,
+    .hf_names = nemotron_h_names,
+    .forward = one_mixer_forward,
+    .hf_aliases = kNemotronHAliases,
+    .describe = describe_nemotron_h,
+};
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-void mixtral_names(NameTable&, const ModelConfig&);
+namespace {
 
 void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = QkNorm::kRow;
@@ -40,5 +40,20 @@ void describe_minimax_m2(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "scoring_func"}, "sigmoid");
   writer.set({"", "rotary_dim"}, config.ropes[0].rotary_dim);
 }
+
+}  // namespace
+
+extern constinit const Architecture kMiniMaxM2 = {
+    .name = "minimax-m2",
+    .title = "MiniMax-M2",
+    .hf_types = {"minimax_m2", "MiniMaxM2ForCausalLM"},
+    .configure = configure_minimax_m2,
+    .hf_names = minimax_m2_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "rope_theta": 5e6, "num_key_value_heads": 8,
+    "num_experts_per_tok": 8, "num_local_experts": 256})",
+    .describe = describe_minimax_m2,
+    .partial_rope = true,
+};
 
 }  // namespace penstock

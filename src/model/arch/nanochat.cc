@@ -4,6 +4,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_nanochat(ConfigReader& reader, ModelConfig& config) {
   config.bare_norms = config.embedding_norm = true;
   config.qk_norm = QkNorm::kPlain;
@@ -21,5 +23,18 @@ void describe_nanochat(ConfigWriter& writer, const ModelConfig& config) {
   if (config.final_softcap == 0.0f) writer.set({"", "final_logit_softcapping"}, nullptr);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
+
+}  // namespace
+
+extern constinit const Architecture kNanoChat = {
+    .name = "nanochat",
+    .title = "nanochat",
+    .hf_types = {"nanochat", "NanoChatForCausalLM"},
+    .configure = configure_nanochat,
+    .hf_names = nanochat_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "final_logit_softcapping": 15.0})",
+    .describe = describe_nanochat,
+};
 
 }  // namespace penstock

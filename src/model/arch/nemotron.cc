@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-void describe_biases(ConfigWriter&, const ModelConfig&);
+namespace {
 
 void configure_jais2(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
@@ -29,5 +29,30 @@ void describe_jais2(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   describe_biases(writer, config);
 }
+
+}  // namespace
+
+extern constinit const Architecture kNemotron = {
+    .name = "nemotron",
+    .title = "Nemotron 4, Minitron",
+    .hf_types = {"nemotron", "NemotronForCausalLM"},
+    .configure = configure_nemotron,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
+    .hf_aliases = R"({"norm_eps": "layer_norm_eps"})",
+    .describe = describe_nemotron,
+    .partial_rope = true,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kJais2 = {
+    .name = "jais2",
+    .title = "Jais 2",
+    .hf_types = {"jais2", "Jais2ForCausalLM"},
+    .configure = configure_jais2,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5})",
+    .describe = describe_jais2,
+};
 
 }  // namespace penstock

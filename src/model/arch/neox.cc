@@ -6,6 +6,8 @@
 
 namespace penstock {
 
+namespace {
+
 void configure_gpt_neox(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.n_kv_heads = config.n_heads;
@@ -191,5 +193,121 @@ void persimmon_names(NameTable& names, const ModelConfig&) {
   names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
   names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
 }
+
+constexpr std::string_view kGptJDefaults = R"({"hidden_act": "gelu_new", "rotary_dim": 64})";
+
+constexpr std::string_view kGptJAliases =
+    R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
+    "activation_function": "hidden_act"})";
+
+}  // namespace
+
+extern constinit const Architecture kGptNeoX = {
+    .name = "gptneox",
+    .title = "GPT-NeoX, Pythia",
+    .hf_types = {"gpt_neox", "GPTNeoXForCausalLM"},
+    .configure = configure_gpt_neox,
+    .hf_names = gpt_neox_names,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"hidden_act": "gelu", "partial_rotary_factor": 0.25})",
+    .hf_aliases = R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})",
+    .describe = describe_gpt_neox,
+    .partial_rope = true,
+    .hf_qkv_by_group = true,
+};
+
+extern constinit const Architecture kFalcon = {
+    .name = "falcon",
+    .title = "Falcon",
+    .hf_types = {"falcon", "FalconForCausalLM", "RefinedWeb", "RefinedWebModel"},
+    .configure = configure_falcon,
+    .hf_names = falcon_names,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true, "activation_function": "gelu"})",
+    .hf_aliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})",
+    .describe = describe_falcon,
+    .gguf_names = falcon_gguf_names,
+    .wide_ffn = true,
+    .hf_qkv_by_group = true,
+};
+
+extern constinit const Architecture kStableLm = {
+    .name = "stablelm",
+    .title = "StableLM",
+    .hf_types = {"stablelm", "StableLmForCausalLM"},
+    .configure = configure_stablelm,
+    .hf_names = stablelm_names,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"partial_rotary_factor": 0.25})",
+    .describe = describe_stablelm,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kStarcoder2 = {
+    .name = "starcoder2",
+    .title = "StarCoder2",
+    .hf_types = {"starcoder2", "Starcoder2ForCausalLM"},
+    .configure = configure_starcoder2,
+    .hf_names = starcoder2_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 2})",
+    .hf_aliases = R"({"norm_epsilon": "layer_norm_eps"})",
+    .describe = describe_starcoder2,
+};
+
+extern constinit const Architecture kPhi2 = {
+    .name = "phi2",
+    .title = "Phi-2",
+    .hf_types = {"phi", "PhiForCausalLM"},
+    .configure = configure_phi2,
+    .hf_names = phi2_names,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})",
+    .describe = describe_phi2,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGptJ = {
+    .name = "gptj",
+    .title = "GPT-J",
+    .hf_types = {"gptj", "GPTJForCausalLM"},
+    .configure = configure_gptj,
+    .hf_names = gptj_names,
+    .forward = parallel_forward,
+    .hf_defaults = kGptJDefaults,
+    .hf_aliases = kGptJAliases,
+    .describe = describe_gptj,
+    .wide_ffn = true,
+};
+
+extern constinit const Architecture kCodeGen = {
+    .name = "codegen",
+    .title = "CodeGen",
+    .hf_types = {"codegen", "CodeGenForCausalLM"},
+    .configure = configure_codegen,
+    .hf_names = codegen_names,
+    .forward = parallel_forward,
+    .hf_defaults = kGptJDefaults,
+    .hf_aliases = kGptJAliases,
+    .describe = describe_gptj,
+    .wide_ffn = true,
+    .hf_qkv_by_group = true,
+};
+
+extern constinit const Architecture kPersimmon = {
+    .name = "persimmon",
+    .title = "Persimmon",
+    .hf_types = {"persimmon", "PersimmonForCausalLM"},
+    .configure = configure_persimmon,
+    .hf_names = persimmon_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
+    .describe = describe_persimmon,
+    .partial_rope = true,
+    .hf_qkv_by_group = true,
+};
 
 }  // namespace penstock

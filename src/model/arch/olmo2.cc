@@ -27,8 +27,6 @@ RopeConfig unscaled(const RopeConfig& rope) {
   return plain;
 }
 
-}  // namespace
-
 void configure_olmo(ConfigReader& reader, ModelConfig& config) {
   config.rope_by_format = true;
   config.rope_interleaved = reader.gguf();
@@ -90,5 +88,56 @@ void configure_olmo3(ConfigReader& reader, ModelConfig& config) {
   }
   split_ropes(config, sliding);
 }
+
+}  // namespace
+
+extern constinit const Architecture kOlmo2 = {
+    .name = "olmo2",
+    .title = "OLMo 2",
+    .hf_types = {"olmo2", "Olmo2ForCausalLM"},
+    .configure = configure_olmo2,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5})",
+};
+
+extern constinit const Architecture kOlmo3 = {
+    .name = "olmo3",
+    .title = "OLMo 3",
+    .hf_types = {"olmo3", "Olmo3ForCausalLM"},
+    .gguf_name = "olmo2",
+    .configure = configure_olmo3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 5e5})",
+};
+
+extern constinit const Architecture kOlmo = {
+    .name = "olmo",
+    .title = "OLMo",
+    .hf_types = {"olmo", "OlmoForCausalLM"},
+    .configure = configure_olmo,
+    .forward = decoder_forward,
+    .describe = describe_olmo,
+    .gguf_pairs = true,
+};
+
+extern constinit const Architecture kOlmoe = {
+    .name = "olmoe",
+    .title = "OLMoE",
+    .hf_types = {"olmoe", "OlmoeForCausalLM"},
+    .configure = configure_olmoe,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})",
+    .describe = describe_olmoe,
+};
+
+extern constinit const Architecture kFlexOlmo = {
+    .name = "flexolmo",
+    .title = "FlexOlmo",
+    .hf_types = {"flex_olmo", "FlexOlmoForCausalLM"},
+    .configure = configure_flex_olmo,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rope_theta": 5e5, "num_experts": 7, "num_experts_per_tok": 5})",
+    .describe = describe_olmoe,
+};
 
 }  // namespace penstock

@@ -6,9 +6,6 @@
 
 namespace penstock {
 
-void mixtral_names(NameTable&, const ModelConfig&);
-void describe_biases(ConfigWriter&, const ModelConfig&);
-
 namespace {
 
 constexpr float kPublishedJitter = 0.01f;
@@ -24,8 +21,6 @@ void read_magnitude(ConfigReader& reader, RopeConfig& rope) {
     inner.fail(ErrorCode::kUnsupported, "short_mscale and long_mscale: expected the same number");
   reader.merge(inner);
 }
-
-}  // namespace
 
 void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
   config.layer_norm = true;
@@ -55,5 +50,19 @@ void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set_inside({"", "rope_parameters"}, "short_mscale", rope.attention_factor);
   writer.set_inside({"", "rope_parameters"}, "long_mscale", rope.attention_factor);
 }
+
+}  // namespace
+
+extern constinit const Architecture kPhiMoe = {
+    .name = "phimoe",
+    .title = "Phi-3.5-MoE",
+    .hf_types = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"},
+    .configure = configure_phimoe,
+    .hf_names = mixtral_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+    "num_local_experts": 16, "num_experts_per_tok": 2})",
+    .describe = describe_phimoe,
+};
 
 }  // namespace penstock

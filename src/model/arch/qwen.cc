@@ -15,8 +15,6 @@ bool read_unlisted_windows(ConfigReader& reader, ModelConfig& config) {
   return !reader.has({"", "layer_types"});
 }
 
-}  // namespace
-
 void configure_qwen2(ConfigReader& reader, ModelConfig& config) {
   if (!read_unlisted_windows(reader, config)) return;
   const int first = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 28);
@@ -27,6 +25,8 @@ void configure_qwen3(ConfigReader& reader, ModelConfig& config) {
   configure_qwen2(reader, config);
   config.qk_norm = QkNorm::kHead;
 }
+
+}  // namespace
 
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config) {
   const int step = reader.integer({"", "decoder_sparse_step"}, 1, 1 << 20, 1);
@@ -45,8 +45,6 @@ void configure_experts(ConfigReader& reader, ModelConfig& config) {
   config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
   read_sparse_layers(reader, config);
 }
-
-}  // namespace
 
 // Every layer has the window.
 void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
@@ -69,6 +67,8 @@ void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
   names.experts_transposed = true;
 }
 
+}  // namespace
+
 // llama.cpp wants the key. Which of the rotated pairs are of time, height and width is about images, a text's positions are all the
 // same; but a pair of none of them would have position 0.
 void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
@@ -83,6 +83,8 @@ void describe_qwen_vl(ConfigWriter& writer, const ModelConfig& config) {
   const bool second = config.arch == "qwen2vl";
   describe_image_sections(writer, config, second ? std::array{16U, 24U, 24U} : std::array{24U, 20U, 20U});
 }
+
+namespace {
 
 void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   if (read_unlisted_windows(reader, config)) {
@@ -108,5 +110,74 @@ void qwen2_moe_names(NameTable& names, const ModelConfig&) {
   names.shared_gate = "mlp.shared_expert.gate_proj", names.shared_up = "mlp.shared_expert.up_proj";
   names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
 }
+
+}  // namespace
+
+extern constinit const Architecture kQwen2 = {
+    .name = "qwen2",
+    .title = "Qwen 2, 2.5",
+    .hf_types = {"qwen2", "Qwen2ForCausalLM"},
+    .configure = configure_qwen2,
+    .forward = decoder_forward,
+};
+
+extern constinit const Architecture kQwen3 = {
+    .name = "qwen3",
+    .title = "Qwen3",
+    .hf_types = {"qwen3", "Qwen3ForCausalLM"},
+    .configure = configure_qwen3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128})",
+};
+
+extern constinit const Architecture kQwen2Vl = {
+    .name = "qwen2vl",
+    .title = "Qwen2-VL, Qwen2.5-VL (text, also of `qwen2_vl`, `qwen2_5_vl`)",
+    .hf_types = {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2_vl", "qwen2_5_vl_text",
+                 "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"},
+    .configure = configure_qwen2,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})",
+    .describe = describe_qwen_vl,
+};
+
+extern constinit const Architecture kQwen3Vl = {
+    .name = "qwen3vl",
+    .title = "Qwen3-VL (text, also of `qwen3_vl`)",
+    .hf_types = {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", "qwen3_vl"},
+    .configure = configure_qwen3,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 128, "rope_theta": 5e5})",
+    .describe = describe_qwen_vl,
+};
+
+extern constinit const Architecture kQwen3Moe = {
+    .name = "qwen3moe",
+    .title = "Qwen3-MoE",
+    .hf_types = {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    .configure = configure_qwen3_moe,
+    .forward = decoder_forward,
+};
+
+extern constinit const Architecture kQwen3VlMoe = {
+    .name = "qwen3vlmoe",
+    .title = "Qwen3-VL with experts (text, also of `qwen3_vl_moe`)",
+    .hf_types = {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"},
+    .configure = configure_qwen3_vl_moe,
+    .hf_names = qwen3_vl_moe_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rope_theta": 5e5})",
+    .describe = describe_qwen_vl,
+};
+
+extern constinit const Architecture kQwen2Moe = {
+    .name = "qwen2moe",
+    .title = "Qwen2-MoE",
+    .hf_types = {"qwen2_moe", "Qwen2MoeForCausalLM"},
+    .configure = configure_qwen2_moe,
+    .hf_names = qwen2_moe_names,
+    .forward = decoder_forward,
+    .describe = describe_qwen2_moe,
+};
 
 }  // namespace penstock

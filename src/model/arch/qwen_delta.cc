@@ -101,8 +101,6 @@ void find_dense_layers(const ConfigReader& reader, ModelConfig& config) {
     layer.moe = !reader.has_tensor(fmt::format("blk.{}.ffn_gate.weight", i++));
 }
 
-}  // namespace
-
 void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
   configure_delta_common(reader, config);
   read_experts(reader, config);
@@ -151,8 +149,6 @@ void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
   names.key_heads_in_turn = true;
 }
 
-namespace {
-
 // Every so many-th layer has attention, and no other; 0 where that is not so.
 int attention_interval(const ModelConfig& config) {
   const auto first = std::ranges::find(config.layers, true, &LayerConfig::attention);
@@ -162,8 +158,6 @@ int attention_interval(const ModelConfig& config) {
   }
   return interval;
 }
-
-}  // namespace
 
 void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   const DeltaConfig& delta = config.delta;
@@ -190,5 +184,54 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   if (!config.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
   if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
 }
+
+}  // namespace
+
+extern constinit const Architecture kQwen3Next = {
+    .name = "qwen3next",
+    .title = "Qwen3-Next",
+    .hf_types = {"qwen3_next", "Qwen3NextForCausalLM"},
+    .configure = configure_qwen3_next,
+    .hf_names = qwen3_next_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})",
+    .describe = describe_qwen_delta,
+    .gguf_names = qwen3_next_gguf_names,
+    .partial_rope = true,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kQwen35 = {
+    .name = "qwen35",
+    .title = "Qwen3.5 (text, also of `qwen3_5`)",
+    .hf_types = {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen3_5", "Qwen3_5ForConditionalGeneration"},
+    .configure = configure_qwen35,
+    .hf_names = qwen35_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 256, "num_key_value_heads": 4, "partial_rotary_factor": 0.25})",
+    .describe = describe_qwen_delta,
+    .gguf_names = qwen35_gguf_names,
+    .partial_rope = true,
+    .hf_norms_less_one = true,
+};
+
+extern constinit const Architecture kQwen35Moe = {
+    .name = "qwen35moe",
+    .title = "Qwen3.5 with experts (text, also of `qwen3_5_moe`)",
+    .hf_types = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
+                 "Qwen3_5MoeForConditionalGeneration"},
+    .configure = configure_qwen35_moe,
+    .hf_names = qwen35_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})",
+    .describe = describe_qwen_delta,
+    .gguf_names = qwen35_gguf_names,
+    .partial_rope = true,
+    .hf_norms_less_one = true,
+};
 
 }  // namespace penstock

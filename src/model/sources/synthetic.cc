@@ -51,15 +51,11 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 }  // namespace
 
 std::string gguf_arch(const ModelConfig& c) {
-  if (c.arch == "mistral" || c.arch == "mixtral" || c.arch == "internlm3" || c.arch == "iquestcoder")
-    return "llama";
-  if (c.arch == "olmo3") return "olmo2";
-  if (c.arch == "bamba") return "granitehybrid";
   if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
-  if (c.arch == "deepseek3" || c.arch == "glm4moelite" || c.arch == "youtu") return "deepseek2";
-  if (c.arch == "solaropen") return "glm4moe";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
-  return c.arch;
+  const Architecture* architecture = find_architecture(c.arch);
+  return architecture == nullptr || architecture->gguf_name.empty() ? c.arch
+                                                                    : std::string(architecture->gguf_name);
 }
 
 json gguf_metadata(const ModelConfig& c) {
