@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/embedder.h"
-#include "engine/open.h"
+#include "engine/open/embedder.h"
+#include "engine/open/open.h"
 #include "frontend/class_head.h"
 #include "frontend/sentence_modules.h"
 #include "penstock/embed.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "frontend/speculation_inputs.h"
 
 namespace penstock {

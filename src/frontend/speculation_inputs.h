@@ -1,6 +1,6 @@
 // What speculation needs of files and must be read with the tokenizer.
 #pragma once
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "text/tokenizer.h"
 
 namespace penstock {

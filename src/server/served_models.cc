@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/cache_memory.h"
+#include "engine/open/cache_memory.h"
 
 namespace penstock {
 namespace {

@@ -1,9 +1,9 @@
 // What the KV cache may take of a device's memory, with the numbers where there is too little.
-#include "engine/cache_memory.h"
+#include "engine/open/cache_memory.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "model/sources/synthetic.h"
 #include "ops/cuda/cuda_ops.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "engine/embedder.h"
+#include "engine/open/embedder.h"
 #include "ops/cuda/emulation/trouble.h"
 #include "support/test_data.h"
 

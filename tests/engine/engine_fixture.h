@@ -6,11 +6,11 @@
 
 #include "draft/drafters.h"
 #include "engine/collector.h"
-#include "engine/engine_impl.h"
 #include "engine/fake_drafter.h"
 #include "engine/fake_model.h"
 #include "engine/naive_beams.h"
-#include "engine/open.h"
+#include "engine/open/engine_impl.h"
+#include "engine/open/open.h"
 
 namespace penstock {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "engine/engine_fixture.h"
-#include "engine/replicas/engine_group.h"
+#include "engine/open/engine_group.h"
 #include "formats/temp_dir.h"
 #include "support/test_data.h"
 

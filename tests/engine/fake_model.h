@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/steps/step_model.h"
+#include "engine/compute/step_model.h"
 #include "kernels/philox.h"
 #include "sampling/sampler.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/collector.h"
-#include "engine/engine_impl.h"
-#include "engine/open.h"
+#include "engine/open/engine_impl.h"
+#include "engine/open/open.h"
 #include "model/sources/synthetic.h"
 
 namespace penstock {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/open.h"
+#include "engine/open/open.h"
 
 namespace penstock {
 namespace {

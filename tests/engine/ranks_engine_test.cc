@@ -6,11 +6,11 @@
 #include <set>
 #include <thread>
 
+#include "engine/compute/fingerprint.h"
+#include "engine/compute/step_model.h"
 #include "engine/engine_fixture.h"
-#include "engine/fingerprint.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
-#include "engine/steps/step_model.h"
 #include "formats/temp_dir.h"
 #include "support/test_data.h"
 

@@ -22,7 +22,7 @@
 #include "cli/flags.h"
 #include "cli/models.h"
 #include "cli/terminal.h"
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "model/sources/synthetic.h"

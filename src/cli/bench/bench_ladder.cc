@@ -11,7 +11,7 @@
 #include "cli/models.h"
 #include "cli/quality/recoded_source.h"
 #include "cli/terminal.h"
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "model/sources/synthetic.h"
 #include "text/tokenizer.h"
 

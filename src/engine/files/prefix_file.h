@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/result.h"
+#include "engine/compute/step_model.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/steps/step_model.h"
 
 namespace penstock {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/compute/step_model.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/steps/step_model.h"
 #include "penstock/engine.h"
 
 namespace penstock {

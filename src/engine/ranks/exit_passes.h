@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/compute/step_model.h"
 #include "engine/ranks/rank_grid.h"
-#include "engine/steps/step_model.h"
 #include "parallel/communicator.h"
 
 namespace penstock {

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/compute/step_model.h"
 #include "engine/ranks/rank_grid.h"
 #include "engine/ranks/rank_worker.h"
-#include "engine/steps/step_model.h"
 #include "formats/weight_source.h"
 #include "parallel/rank_run.h"
 #include "penstock/engine.h"

@@ -1,7 +1,7 @@
 // A model that several ranks share, as the engine of rank 0 sees it: what the engine asks of its own share, it asks of all.
 #pragma once
+#include "engine/compute/step_model.h"
 #include "engine/ranks/rank_messages.h"
-#include "engine/steps/step_model.h"
 #include "parallel/rank_run.h"
 
 namespace penstock {

@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
+#include "engine/compute/step_model.h"
 #include "engine/ranks/rank_grid.h"
-#include "engine/steps/step_model.h"
 #include "parallel/communicator.h"
 
 namespace penstock {

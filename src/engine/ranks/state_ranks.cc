@@ -1,7 +1,7 @@
 #include "engine/ranks/state_ranks.h"
 
 #include "base/check.h"
-#include "engine/fingerprint.h"
+#include "engine/compute/fingerprint.h"
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/rank_worker.h"
 #include "formats/weight_source.h"

@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 
+#include "engine/compute/step_model.h"
 #include "engine/ranks/rank_grid.h"
 #include "engine/ranks/rank_messages.h"
 #include "engine/ranks/stage_steps.h"
-#include "engine/steps/step_model.h"
 #include "parallel/rank_run.h"
 
 namespace penstock {

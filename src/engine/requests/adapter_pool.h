@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/steps/step_model.h"
+#include "engine/compute/step_model.h"
 #include "penstock/engine.h"
 
 namespace penstock {

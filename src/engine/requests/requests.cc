@@ -201,7 +201,7 @@ void Requests::note_plan(const Plan& plan, double time) {
     around_.metrics->num_preemptions.add();
     log().info("request {}: preempted after {} of {} tokens{}", number_of(*running(*preempted).request),
                preempted->n_tokens(), preempted->max_len, preempted->n_swapped > 0 ? ", swapped out" : "");
-    if (around_.speculation) around_.speculation->forget(preempted->id);
+    if (around_.stop_drafting) around_.stop_drafting(preempted->id);
   }
 }
 
@@ -257,7 +257,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   const double time = around_.clock.now();  // from here on nothing runs out of memory
   around_.scheduler.drop_ahead(sequence, false);
   around_.scheduler.finish(sequence);
-  if (around_.speculation) around_.speculation->forget(sequence.id);
+  if (around_.stop_drafting) around_.stop_drafting(sequence.id);
   sequence.done = true;
   RequestStats& stats = sequence.stats;
   stats.prompt_tokens = sequence.n_prompt;

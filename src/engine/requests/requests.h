@@ -4,19 +4,19 @@
 // Engine thread only.
 #pragma once
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "engine/engine_clock.h"
-#include "engine/metrics_recorder.h"
+#include "engine/compute/engine_clock.h"
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/inbox.h"
+#include "engine/requests/metrics_recorder.h"
 #include "engine/requests/outbox.h"
 #include "engine/requests/request_state.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/steps/speculation.h"
 #include "sampling/sampler.h"
 
 namespace penstock {
@@ -32,7 +32,8 @@ class Requests {
     Inbox& inbox;
     AdapterPool& adapters;
     MetricsRecorder& metrics;
-    Speculation* speculation = nullptr;  // null: none
+    // Called for each sequence that ends or is preempted: nobody drafts for it any more. Empty: there is no drafter.
+    std::function<void(SeqId)> stop_drafting;
   };
   explicit Requests(Around around) : around_(std::move(around)) {}
 

@@ -4,7 +4,7 @@
 // The bound is a multiple of what decoding takes with all places filled that can be: a batch that has thinned
 // out while others wait would be filled slowly if its own shorter steps were the measure.
 #pragma once
-#include "engine/steps/step_costs.h"
+#include "engine/compute/step_costs.h"
 
 namespace penstock {
 

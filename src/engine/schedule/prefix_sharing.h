@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/plan.h"
+#include "engine/schedule/plan.h"
 #include "engine/schedule/sequence_blocks.h"
 #include "engine/schedule/state_snapshots.h"
 #include "engine/schedule/waiting_queue.h"

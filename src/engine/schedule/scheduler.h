@@ -23,7 +23,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/plan.h"
+#include "engine/schedule/plan.h"
 #include "engine/schedule/policies.h"
 #include "engine/schedule/prefix_sharing.h"
 #include "engine/schedule/sequence.h"

@@ -8,7 +8,7 @@
 
 #include "cache/block_allocator.h"
 #include "cache/cache_spec.h"
-#include "engine/plan.h"
+#include "engine/schedule/plan.h"
 #include "engine/schedule/sequence.h"
 
 namespace penstock {

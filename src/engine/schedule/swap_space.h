@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/plan.h"
+#include "engine/schedule/plan.h"
 #include "engine/schedule/sequence_blocks.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/metrics_recorder.h"
+#include "engine/requests/metrics_recorder.h"
 #include "engine/requests/requests.h"
 #include "engine/schedule/scheduler.h"
 #include "sampling/sampler.h"

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/files/swap_store.h"
-#include "engine/metrics_recorder.h"
+#include "engine/compute/step_model.h"
+#include "engine/compute/swap_store.h"
+#include "engine/requests/metrics_recorder.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/steps/step_model.h"
 
 namespace penstock {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/steps/work_clock.h"
+#include "engine/compute/work_clock.h"
 #include "model/batch_builder.h"
 #include "ops/ops.h"
 #include "sampling/sampler_state.h"

@@ -1,7 +1,7 @@
 // Finds out what steps of few rows and a drafter's passes take before the first request comes.
 #pragma once
+#include "engine/compute/step_model.h"
 #include "engine/steps/speculation.h"
-#include "engine/steps/step_model.h"
 
 namespace penstock {
 

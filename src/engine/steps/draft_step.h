@@ -5,13 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine_clock.h"
-#include "engine/metrics_recorder.h"
+#include "engine/compute/engine_clock.h"
+#include "engine/compute/step_model.h"
+#include "engine/compute/work_clock.h"
+#include "engine/requests/metrics_recorder.h"
 #include "engine/requests/requests.h"
 #include "engine/steps/speculation.h"
 #include "engine/steps/step.h"
-#include "engine/steps/step_model.h"
-#include "engine/steps/work_clock.h"
 
 namespace penstock {
 

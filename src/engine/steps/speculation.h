@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "engine/steps/step_costs.h"
+#include "engine/compute/step_costs.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/steps/step_model.h"
+#include "engine/compute/step_model.h"
 #include "sampling/sampler.h"
 
 namespace penstock {

@@ -15,13 +15,13 @@
 #include <optional>
 #include <vector>
 
+#include "engine/compute/step_model.h"
+#include "engine/compute/work_clock.h"
 #include "engine/schedule/prefill_pace.h"
 #include "engine/steps/beam_step.h"
 #include "engine/steps/block_mover.h"
 #include "engine/steps/draft_step.h"
 #include "engine/steps/step.h"
-#include "engine/steps/step_model.h"
-#include "engine/steps/work_clock.h"
 #include "model/batch_builder.h"
 
 namespace penstock {

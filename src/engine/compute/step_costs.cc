@@ -1,4 +1,4 @@
-#include "engine/steps/step_costs.h"
+#include "engine/compute/step_costs.h"
 
 #include <algorithm>
 

@@ -5,16 +5,16 @@
 #include <memory>
 #include <thread>
 
-#include "engine/engine_clock.h"
-#include "engine/files/swap_store.h"
-#include "engine/metrics_recorder.h"
+#include "engine/compute/engine_clock.h"
+#include "engine/compute/step_model.h"
+#include "engine/compute/swap_store.h"
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/inbox.h"
+#include "engine/requests/metrics_recorder.h"
 #include "engine/requests/requests.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/steps/speculation.h"
 #include "engine/steps/step_loop.h"
-#include "engine/steps/step_model.h"
 #include "penstock/engine.h"
 
 namespace penstock {

@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "engine/open/engine_group.h"
 #include "engine/ranks/meet_ranks.h"
-#include "engine/replicas/engine_group.h"
 #include "model/model.h"
 #include "ops/ops.h"
 #include "penstock/engine_config.h"

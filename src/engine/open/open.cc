@@ -1,4 +1,6 @@
-#include "engine/open.h"
+#include "engine/open/open.h"
+#include "engine/compute/cache_types.h"
+#include "engine/files/swap_stores.h"
 
 #include <spdlog/spdlog.h>
 
@@ -9,12 +11,12 @@
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
-#include "engine/cache_memory.h"
-#include "engine/engine_impl.h"
-#include "engine/fingerprint.h"
+#include "engine/compute/fingerprint.h"
+#include "engine/open/cache_memory.h"
+#include "engine/open/engine_group.h"
+#include "engine/open/engine_impl.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
-#include "engine/replicas/engine_group.h"
 #include "engine/steps/calibration.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/open/engine_group.h"
 #include "engine/ranks/rank_grid.h"
-#include "engine/replicas/engine_group.h"
 #include "engine/replicas/engines.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "engine/files/swap_store.h"
+#include "engine/files/swap_stores.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "engine/metrics_recorder.h"
+#include "engine/requests/metrics_recorder.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/cache_memory.h"
+#include "engine/open/cache_memory.h"
 
 #include <spdlog/spdlog.h>
 
@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/open.h"
+#include "engine/compute/cache_types.h"
+#include "engine/open/open.h"
 #include "model/batch_builder.h"
 #include "model/stages.h"
 

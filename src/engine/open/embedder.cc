@@ -1,4 +1,4 @@
-#include "engine/embedder.h"
+#include "engine/open/embedder.h"
 
 #include <algorithm>
 #include <map>
@@ -9,15 +9,15 @@
 
 #include "base/check.h"
 #include "base/thread_pool.h"
-#include "engine/fingerprint.h"
-#include "engine/metrics_recorder.h"
-#include "engine/open.h"
-#include "engine/pooler.h"
+#include "engine/compute/fingerprint.h"
+#include "engine/compute/pooler.h"
+#include "engine/open/engine_group.h"
+#include "engine/open/open.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/state_ranks.h"
-#include "engine/replicas/engine_group.h"
 #include "engine/requests/adapter_pool.h"
+#include "engine/requests/metrics_recorder.h"
 #include "model/batch_builder.h"
 #include "model/sources/quantizing_source.h"
 #include "parallel/host_cpus.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/steps/step_model.h"
+#include "engine/compute/step_model.h"
 #include "formats/weight_source.h"
 #include "penstock/embed.h"
 #include "penstock/engine_config.h"

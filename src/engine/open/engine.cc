@@ -4,12 +4,20 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
-#include "engine/engine_impl.h"
 #include "engine/files/prefix_file.h"
 #include "engine/files/session_file.h"
+#include "engine/open/engine_impl.h"
 #include "engine/requests/request_check.h"
 
 namespace penstock {
+namespace {
+
+std::function<void(SeqId)> drafting_stop(Speculation* speculation) {
+  if (!speculation) return {};
+  return [speculation](SeqId sequence) { speculation->forget(sequence); };
+}
+
+}  // namespace
 
 EngineImpl::EngineImpl(EngineParts parts)
     : parts_(std::move(parts)),
@@ -22,7 +30,7 @@ EngineImpl::EngineImpl(EngineParts parts)
                  .inbox = inbox_,
                  .adapters = adapters_,
                  .metrics = metrics_,
-                 .speculation = parts_.speculation.get()}),
+                 .stop_drafting = drafting_stop(parts_.speculation.get())}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},
              {.vocab_size = parts_.info.vocab_size,
               .max_len = parts_.info.max_model_len,

@@ -1,4 +1,4 @@
-#include "engine/pooler.h"
+#include "engine/compute/pooler.h"
 
 #include <algorithm>
 #include <cmath>

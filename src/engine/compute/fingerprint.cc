@@ -1,4 +1,4 @@
-#include "engine/fingerprint.h"
+#include "engine/compute/fingerprint.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "cache/block_allocator.h"
-#include "engine/open.h"
+#include "engine/compute/cache_types.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/open.h"
+#include "engine/open/open.h"
 #include "formats/weight_source.h"
 #include "model/model.h"
 #include "parallel/host_cpus.h"

@@ -1,24 +1,14 @@
-// Where the blocks of preempted sequences are kept: host memory, or a file. The scheduler says which slot
-// holds what; this only moves bytes. Belongs to the engine thread.
+// The swap spaces: slots in host memory, or in a file.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "base/result.h"
+#include "engine/compute/swap_store.h"
 
 namespace penstock {
-
-class SwapStore {
- public:
-  virtual ~SwapStore() = default;
-  // bytes.size() is the group's block_bytes. Errors: kIo, kResourceExhausted (the disk is full); the slot's
-  // content is then undefined.
-  virtual Status write(int group, int slot, std::span<const std::byte> bytes) = 0;
-  // What was written last. Errors: kIo, kCorruptFile (the checksum of a file's block is wrong).
-  virtual Status read(int group, int slot, std::span<std::byte> bytes) = 0;
-};
 
 struct SwapLayout {
   std::vector<int64_t> block_bytes;  // [n_groups]

@@ -26,11 +26,6 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
 // Whether the model makes text; encoders give vectors only. Errors: those of reading a configuration.
 Result<bool> gives_text(const WeightSource& source);
 
-// What `kv_cache_dtype` and `mamba_ssm_cache_dtype` mean. Errors: kInvalidArgument.
-Result<KvDType> kv_dtype(const std::string& name);
-Result<StateDType> state_dtype(const std::string& name);
-Result<CacheTypes> cache_types(const EngineConfig& config);
-
 // The name of the backend that a configuration wants. Each of several ranks wants a GPU of its own, and engines side by side share
 // weights in the host's memory: "auto" is the CPU to them, and they get what they are told.
 std::string backend_of(const EngineConfig& config);

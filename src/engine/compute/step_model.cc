@@ -1,4 +1,4 @@
-#include "engine/steps/step_model.h"
+#include "engine/compute/step_model.h"
 
 #include <iterator>
 
