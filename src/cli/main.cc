@@ -1,4 +1,4 @@
-#include "cli/program.h"
+#include "cli/console/program.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
-#include "cli/mpi_ranks.h"
-#include "cli/usage.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/mpi_ranks.h"
+#include "cli/console/exit_codes.h"
+#include "cli/console/usage.h"
 #include "penstock/version.h"
 
 namespace penstock {

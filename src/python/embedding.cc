@@ -2,7 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include "cli/models.h"
+#include "cli/options/models.h"
 #include "penstock/embed.h"
 #include "python/model_session.h"
 

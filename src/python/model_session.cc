@@ -3,7 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include "cli/models.h"
+#include "cli/options/models.h"
 #include "frontend/params_json.h"
 
 namespace penstock {

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "cli/models.h"
-#include "cli/program.h"
+#include "cli/console/program.h"
+#include "cli/options/models.h"
 #include "frontend/embedding_model.h"
 #include "parallel/child_ranks.h"
 #include "penstock/version.h"

@@ -8,9 +8,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "cli/models.h"
+#include "cli/console/terminal.h"
+#include "cli/options/models.h"
 #include "cli/quality/recoded_source.h"
-#include "cli/terminal.h"
 #include "engine/open/open.h"
 #include "model/sources/synthetic.h"
 #include "text/tokenizer.h"

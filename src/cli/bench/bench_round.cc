@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "cli/terminal.h"
+#include "cli/console/terminal.h"
 #include "ops/ops.h"
 
 namespace penstock {

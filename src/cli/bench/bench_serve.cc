@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "cli/bench/trace.h"
-#include "cli/terminal.h"
+#include "cli/console/terminal.h"
 
 namespace penstock {
 namespace {

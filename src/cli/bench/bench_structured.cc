@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench/bench_round.h"
-#include "cli/input.h"
-#include "cli/models.h"
+#include "cli/console/input.h"
+#include "cli/options/models.h"
 #include "grammar/sequence_matcher.h"
 #include "text/tokenizer.h"
 

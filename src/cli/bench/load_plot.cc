@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "cli/bench/bench_serve.h"
-#include "cli/svg.h"
+#include "cli/console/svg.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "cli/input.h"
+#include "cli/console/input.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "text/tokenizer.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/svg.h"
+#include "cli/console/svg.h"
 
 namespace penstock {
 namespace {

@@ -1,7 +1,7 @@
 #include "cli/quality/likelihood.h"
 
 #include "base/result.h"
-#include "cli/terminal.h"
+#include "cli/console/terminal.h"
 
 namespace penstock {
 

@@ -1,0 +1,42 @@
+// THE list of commands. A new one is a file, its function here and its row.
+#include "cli/commands/commands.h"
+
+namespace penstock {
+
+AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
+    add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
+    add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch, add_route;
+
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "chat with a model in the terminal", add_run},
+    {"generate", "go on from a prompt", add_generate},
+    {"serve", "OpenAI-compatible server", add_serve},
+    {"run-batch", "compute the requests of a file, without a server", add_run_batch},
+    {"keys", "make, list and revoke the API keys of a server", add_keys},
+    {"route", "train what chooses between a small and a large model", add_route},
+    {"models", "list the models on this machine", add_models},
+    {"pull", "download models of a Hugging Face hub", add_pull},
+    {"rm", "remove downloaded models", add_rm},
+    {"tokenize", "text to token ids and back", add_tokenize},
+    {"embed", "texts to vectors, by encoders or decoders", add_embed},
+    {"score", "log-likelihood of every token of a text", add_score},
+    {"perplexity", "how well a model predicts a text", add_perplexity},
+    {"bench", "prefill and decode speed against the machine's limits", add_bench},
+    {"quantize", "make a smaller checkpoint of a checkpoint", add_quantize},
+    {"merge-lora", "add a LoRA adapter to a checkpoint's weights", add_merge_lora},
+    {"eval-quant", "how much quantized checkpoints differ from their original", add_eval_quant},
+    {"imatrix", "which inputs of every layer matter, for quantize --imatrix", add_imatrix},
+    {"inspect", "show what is in a model file", add_inspect},
+    {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
+    {"grammar", "what a schema, regex or grammar allows, and how fast", add_grammar},
+    {"render", "print what a chat template makes of a conversation", add_render},
+    {"rank", "compute beside another process, which starts this", add_rank},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+}  // namespace penstock

@@ -1,0 +1,216 @@
+// penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
+// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation;
+// with --tensor-parallel-size and its like that of several ranks.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/memory.h"
+#include "cli/commands/commands.h"
+#include "cli/console/exit_codes.h"
+#include "cli/console/machine.h"
+#include "cli/console/terminal.h"
+#include "cli/options/flags.h"
+#include "cli/options/models.h"
+#include "cli/planning/plan_ranks.h"
+#include "cli/planning/plan_spec.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/stages.h"
+
+namespace penstock {
+namespace {
+
+struct PlanCommand {
+  explicit PlanCommand(CLI::App& app) : spec(app), ranks(app) {
+    std::string names;
+    for (const NamedShape& shape : named_shapes())
+      names += (names.empty() ? "" : ", ") + std::string(shape.name);
+    CLI::Option* model_option =
+        app.add_option("-m,--model", model, "GGUF file, Hugging Face directory or name");
+    app.add_option("--shape", shape, "a known shape instead of a file: " + names)->excludes(model_option);
+    app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
+    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8 or fp8")
+        ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "fp8"}))
+        ->capture_default_str();
+    app.add_option("--mamba-ssm-cache-dtype", states,
+                   "of the states of recurrent layers: float32 or bfloat16")
+        ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+        ->capture_default_str();
+    app.add_option("--block-size", block_size, "tokens per block")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option(
+        "--memory", memory,
+        "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
+    app.add_flag("--experts-offload", experts_offload,
+                 "with experts in a file (see serve): they need not be in memory");
+    app.add_flag("--json", json, "print one JSON object");
+  }
+  int run() const;
+
+  std::string model, shape, type = "bf16", kv_dtype = "f16", states = "float32", memory;
+  int64_t tokens = 0;
+  int block_size = 16;
+  bool experts_offload = false, json = false;
+  SpecPlan spec;
+  RanksPlan ranks;
+};
+
+constexpr int64_t kTypicalTokens = 1024;  // of a sequence, where its step time depends on them
+
+KvDType parse_kv_dtype(const std::string& name) {
+  if (name == "f32") return KvDType::kF32;
+  if (name == "bf16") return KvDType::kBF16;
+  if (name == "fp8") return KvDType::kF8;
+  return name == "int8" ? KvDType::kI8 : KvDType::kF16;
+}
+
+CacheTypes types_of(const PlanCommand& command) {
+  return {parse_kv_dtype(command.kv_dtype),
+          command.states == "bfloat16" ? StateDType::kBF16 : StateDType::kF32};
+}
+
+struct Plan {
+  std::string name;
+  ModelConfig config;
+  int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
+          sequence_bytes = 0, memory = 0, n_sequences = 0;
+};
+
+int64_t expert_parameters(const ModelConfig& c) {
+  const auto n_layers = std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
+  return int64_t{n_layers} * (c.gated_ffn ? 3 : 2) * c.n_experts * c.expert_dim() * c.expert_ffn_dim;
+}
+
+Result<Plan> make_plan(const PlanCommand& command) {
+  Plan plan;
+  if (!command.shape.empty()) {
+    ASSIGN_OR_RETURN(plan.config, config_from_shape(command.shape));
+    const QuantTypeInfo* type = find_quant_type(command.type);
+    if (type == nullptr)
+      return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
+    plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
+    plan.offloaded_bytes = expert_parameters(plan.config) * type->block_bytes / type->block_size;
+    plan.name = command.shape + " " + command.type;
+  } else {
+    ASSIGN_OR_RETURN(const auto path, find_model(command.model));
+    ASSIGN_OR_RETURN(const auto source, open_weights(path));
+    ASSIGN_OR_RETURN(plan.config, read_config(*source));
+    for (const TensorInfo& tensor : source->tensors())
+      plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
+    plan.offloaded_bytes = expert_bytes(*source, plan.config);
+    plan.name = model_label(command.model, path);
+  }
+  if (!command.experts_offload) plan.offloaded_bytes = 0;
+  if (command.experts_offload && plan.config.n_experts == 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--experts-offload: {}: expected a mixture of experts, got architecture {} without any",
+                  plan.name, plan.config.arch);
+  }
+  plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
+  const CacheSpec spec = plan.config.cache_spec(types_of(command), command.block_size);
+  for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  plan.state_bytes = spec.state_bytes();
+  plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
+  plan.memory = total_memory();
+  if (!command.memory.empty()) {
+    if (std::string wrong = parse_bytes(command.memory, plan.memory); !wrong.empty()) {
+      return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
+    }
+  }
+  const int64_t left = std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
+  plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
+  return plan;
+}
+
+// "2 x 24 layers x 8 heads x 128", of each kind of layer that keeps keys and values.
+std::string cached_values(const ModelConfig& config) {
+  std::map<std::pair<int, int>, int> kinds;  // heads, features of one: layers
+  for (const KvLayerSpec& layer : config.cache_spec(KvDType::kF16, 16).layers) {
+    if (layer.n_kv_heads > 0) ++kinds[{layer.n_kv_heads, layer.head_dim}];
+  }
+  std::string all;
+  for (const auto& [heads, n_layers] : kinds) {
+    const std::string size = config.latent.kv_rank > 0
+                                 ? fmt::format("{}", heads.second)
+                                 : fmt::format("{} heads x {}", heads.first, heads.second);
+    all += fmt::format("{}{} layers x {}", all.empty() ? "" : " + ", n_layers, size);
+  }
+  if (config.latent.kv_rank > 0) return all;
+  return kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all;
+}
+
+int PlanCommand::run() const {
+  if (spec.wanted) {
+    const Status done = spec.run(model, shape, type, json);
+    return done ? kExitOk : fail(done.error());
+  }
+  const auto plan = make_plan(*this);
+  if (!plan) return fail(plan.error());
+  const ModelConfig& config = plan->config;
+  if (ranks.wanted() && experts_offload) {
+    return fail({ErrorCode::kInvalidArgument,
+                 "--experts-offload: plans of several ranks count all weights; leave it out"});
+  }
+  if (ranks.wanted()) {
+    const double bytes_per_weight =
+        static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
+    const int64_t length = tokens > 0 ? tokens : std::min<int64_t>(plan->tokens, kTypicalTokens);
+    const PlannedModel planned{plan->name, config, bytes_per_weight, length, types_of(*this), block_size};
+    const Status done = ranks.run(planned, memory.empty() ? 0 : plan->memory, json);
+    return done ? kExitOk : fail(done.error());
+  }
+  if (json) {
+    const nlohmann::json object = {{"model", plan->name},
+                                   {"parameters", config.n_parameters()},
+                                   {"weight_bytes", plan->weight_bytes},
+                                   {"offloaded_bytes", plan->offloaded_bytes},
+                                   {"kv_cache_dtype", kv_dtype},
+                                   {"kv_bytes_per_token", plan->token_bytes},
+                                   {"mamba_ssm_cache_dtype", states},
+                                   {"state_bytes_per_sequence", plan->state_bytes},
+                                   {"tokens", plan->tokens},
+                                   {"kv_bytes_per_sequence", plan->sequence_bytes},
+                                   {"memory_bytes", plan->memory},
+                                   {"sequences_that_fit", plan->n_sequences}};
+    fmt::print("{}\n", object.dump());
+    return kExitOk;
+  }
+  fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
+             static_cast<double>(config.n_parameters()) / 1e9,
+             format_bytes(static_cast<double>(plan->weight_bytes)));
+  if (experts_offload) {
+    fmt::print("experts in a file       {}; in memory {}, and of the experts what there is room for\n",
+               format_bytes(static_cast<double>(plan->offloaded_bytes)),
+               format_bytes(static_cast<double>(plan->weight_bytes - plan->offloaded_bytes)));
+  }
+  fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
+             format_bytes(static_cast<double>(plan->token_bytes)));
+  if (plan->state_bytes > 0) {
+    fmt::print("state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
+               std::ranges::count_if(config.layers,
+                                     [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
+               format_bytes(static_cast<double>(plan->state_bytes)), states == "auto" ? "float32" : states);
+  }
+  fmt::print("one sequence of {:<7} {}\n", plan->tokens,
+             format_bytes(static_cast<double>(plan->sequence_bytes)));
+  fmt::print("sequences that fit      {} in {} (memory less weights{})\n", plan->n_sequences,
+             format_bytes(static_cast<double>(plan->memory)),
+             experts_offload ? " without those experts; what sequences take, experts lose" : "");
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_plan(CLI::App& app) {
+  auto command = std::make_shared<PlanCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock

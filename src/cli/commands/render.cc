@@ -1,0 +1,83 @@
+// penstock render: what a chat template makes of a conversation.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/console/exit_codes.h"
+#include "cli/console/input.h"
+#include "frontend/chat/chat_template.h"
+
+namespace penstock {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+struct RenderCommand {
+  explicit RenderCommand(CLI::App& app) {
+    app.add_option("--template", template_path, "the template, a Jinja file")->required();
+    app.add_option("--context", context_path,
+                   "JSON object of the template's variables: messages, tools, add_generation_prompt, …")
+        ->required();
+    app.add_option("--now", now, "the clock of strftime_now, as 2026-01-02T03:04:05; default: now");
+  }
+  Result<std::string> render() const;
+  int run() const;
+
+  std::string template_path, context_path, now;
+};
+
+Result<std::tm> parse_time(const std::string& text) {
+  std::tm time{};
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
+  if (end == nullptr || *end != '\0') {
+    return errorf(ErrorCode::kInvalidArgument, "--now: expected a time like 2026-01-02T03:04:05, got {}",
+                  text);
+  }
+  const std::tm given = time;
+  timegm(&time);  // fills in the days of the week and of the year
+  if (time.tm_mday != given.tm_mday || time.tm_mon != given.tm_mon) {
+    return errorf(ErrorCode::kInvalidArgument, "--now: there is no day {}", text);
+  }
+  return time;
+}
+
+Result<std::string> RenderCommand::render() const {
+  RenderOptions options;
+  if (!now.empty()) {
+    ASSIGN_OR_RETURN(options.now, parse_time(now));
+  }
+  ASSIGN_OR_RETURN(std::string source, read_text(template_path));
+  ASSIGN_OR_RETURN(const std::string text, read_text(context_path));
+  OrderedJson context;
+  try {
+    context = OrderedJson::parse(text);
+  } catch (const OrderedJson::exception& error) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object: {}", context_path, error.what());
+  }
+  ASSIGN_OR_RETURN(const auto chat_template, ChatTemplate::parse(std::move(source)));
+  return chat_template.render(context, options);
+}
+
+int RenderCommand::run() const {
+  const auto rendered = render();
+  if (!rendered) return fail(rendered.error());
+  const size_t written = std::fwrite(rendered->data(), 1, rendered->size(), stdout);
+  if (written != rendered->size() || std::fflush(stdout) != 0) {
+    return fail({ErrorCode::kIo, "cannot write the rendering to the standard output"});
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_render(CLI::App& app) {
+  auto command = std::make_shared<RenderCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock

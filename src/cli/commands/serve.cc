@@ -1,0 +1,319 @@
+// penstock serve: the OpenAI-compatible server.
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/commands/commands.h"
+#include "cli/console/exit_codes.h"
+#include "cli/console/terminal.h"
+#include "cli/options/chat_flags.h"
+#include "cli/options/flags.h"
+#include "cli/options/models_config.h"
+#include "cli/options/structured_config.h"
+#include "server/server.h"
+
+namespace penstock {
+namespace {
+
+struct ServeCommand {
+  explicit ServeCommand(CLI::App& app) {
+    add_engine_flags(app, model.engine);
+    app.remove_option(app.get_option("--model"));
+    app.add_option(
+           "-m,--model", models,
+           "GGUF file, Hugging Face directory or name; several are served together, each as NAME=MODEL "
+           "where it shall have a name of its own")
+        ->group("Engine");
+    app.add_option("--models-config", models_config,
+                   "JSON file with a section per model; what a section does not say is as the flags have it")
+        ->check(CLI::ExistingFile)
+        ->excludes("--model")
+        ->type_name("FILE");
+    app.add_option_function<std::string>(
+           "--models-memory",
+           [this](const std::string& text) {
+             if (const std::string error = parse_bytes(text, config.models_memory); !error.empty())
+               throw CLI::ValidationError("--models-memory", error);
+           },
+           "of several models, what their weights and KV caches may take together; 0 is 0.85 of what is free")
+        ->type_name("SIZE");
+    app.add_option(
+           "--served-model-name", model.names,
+           "names in the API, replies show the first (default: the model's name as given, of a path the "
+           "file's name)")
+        ->delimiter(',');
+    app.add_option("--lora-modules", lora_modules,
+                   "LoRA adapters that requests may name in the place of the model: each a PEFT directory or "
+                   "a GGUF file")
+        ->type_name("NAME=PATH");
+    app.add_flag_function("--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
+    app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
+    add_api_flags(app);
+    add_network_flags(app);
+    add_security_flags(app);
+    add_store_flags(app);
+    add_cache_flags(app);
+    add_log_flags(app);
+  }
+  int run();
+
+  ServerConfig config;
+  ModelSettings model;  // what the flags say of every model
+  std::vector<std::string> models;
+  std::string models_config;
+  std::vector<std::string> lora_modules;
+  std::string structured_config = "{}";
+  std::string otlp_endpoint;
+
+ private:
+  Status read_models();  // into config
+  Status check_several() const;
+  void add_store_flags(CLI::App& app);
+  void add_cache_flags(CLI::App& app);
+  void add_api_flags(CLI::App& app);
+  void add_network_flags(CLI::App& app);
+  void add_security_flags(CLI::App& app);
+  void add_log_flags(CLI::App& app);
+  // A time given in seconds.
+  static void add_seconds(CLI::App& app, const char* flag, Milliseconds& value, const char* help) {
+    app.add_option_function<double>(
+           flag, [&value](double seconds) { value = Milliseconds(static_cast<int64_t>(seconds * 1000)); },
+           help)
+        ->check(CLI::Range(0.0, 1e7))
+        ->type_name("SECONDS")
+        ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1000));
+  }
+};
+
+void ServeCommand::add_api_flags(CLI::App& app) {
+  add_chat_flags(app, model);
+  app.add_option("--structured-outputs-config", structured_config,
+                 "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
+                 "reasoning_parser count, backend may be \"auto\"")
+      ->type_name("JSON");
+  app.add_option("--max-logprobs", config.max_logprobs,
+                 "alternatives per token a request may ask for; -1 is any number")
+      ->capture_default_str();
+  app.add_flag("--enable-force-include-usage", config.force_include_usage,
+               "every event of a stream tells the usage so far, without being asked");
+  app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
+               "log unknown fields of requests instead of refusing them");
+}
+
+void ServeCommand::add_network_flags(CLI::App& app) {
+  HttpConfig& http = config.http;
+  app.add_option("--host", http.host, "address to listen on")->capture_default_str();
+  app.add_option("--port", http.port, "port to listen on; 0 is any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--root-path", config.root_path,
+                 "path under which a proxy shows this server; requests may have it in front or not")
+      ->type_name("PATH");
+  app.add_option("--io-threads", http.io_threads, "threads for sockets and text")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--max-connections", http.max_connections, "connections at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-header-bytes", http.max_header_bytes, "largest head of a request")
+      ->check(CLI::Range(1024, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-body-bytes", http.max_body_bytes, "largest request body")->capture_default_str();
+  app.add_option("--max-total-body-bytes", http.max_total_body_bytes, "of all requests under way")
+      ->capture_default_str();
+  add_seconds(app, "--header-timeout", http.header_timeout, "for the head of a request to arrive");
+  add_seconds(app, "--body-timeout", http.body_timeout, "for the body of a request to arrive");
+  add_seconds(app, "--idle-timeout", http.idle_timeout, "between two requests of a connection");
+  add_seconds(app, "--write-timeout", http.write_timeout, "that a client may read nothing");
+  add_seconds(app, "--sse-keep-alive-interval", config.keep_alive_interval,
+              "between two comments of a silent stream");
+  add_seconds(app, "--request-timeout", config.request_timeout, "that a request may take; 0 is no limit");
+  add_seconds(app, "--shutdown-timeout", config.shutdown_timeout, "to finish requests at shutdown");
+}
+
+void ServeCommand::add_security_flags(CLI::App& app) {
+  app.add_option("--api-key", config.api_keys, "key that clients must send; may be repeated")
+      ->envname("PENSTOCK_API_KEY");
+  app.add_option("--api-key-file", config.api_key_file,
+                 "file of hashed keys with scopes and quotas: see `penstock keys`");
+  app.add_option("--cors-origin", config.cors_origins,
+                 "origin whose pages may call this server; * is any; may be repeated");
+  app.add_option(
+      "--allowed-host", config.allowed_hosts,
+      "name that Host may have besides local ones, where there are no keys; * is any; may be repeated");
+  app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
+  app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
+}
+
+void ServeCommand::add_store_flags(CLI::App& app) {
+  app.add_option("--data-dir", config.data_dir,
+                 "folder for what is kept between runs, /v1/files above all; without it nothing is")
+      ->type_name("PATH");
+  app.add_option("--max-stored-files", config.store_limits.files.files, "files of one API key")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-stored-bytes", config.store_limits.files.bytes,
+                 "of the files of one API key together; one file is a request body: see --max-body-bytes")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  ResponseLimits& responses = config.store_limits.responses;
+  app.add_option("--max-stored-responses", responses.responses,
+                 "of one API key; the oldest make room for new ones")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-stored-response-bytes", responses.bytes, "of the responses of one API key together")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option_function<double>(
+         "--stored-response-days",
+         [&responses](double days) { responses.seconds = static_cast<int64_t>(days * 86400); },
+         "how long a response is kept")
+      ->check(CLI::Range(0.0, 36500.0))
+      ->type_name("DAYS")
+      ->default_str("30");
+}
+
+void ServeCommand::add_cache_flags(CLI::App& app) {
+  ReplyCacheConfig& cache = config.reply_cache;
+  app.add_option_function<std::string>(
+         "--reply-cache",
+         [&cache](const std::string& text) {
+           if (const std::string error = parse_bytes(text, cache.bytes); !error.empty())
+             throw CLI::ValidationError("--reply-cache", error);
+         },
+         "keep replies, so many bytes of them, and give them to equal requests that draw nothing at random")
+      ->type_name("SIZE");
+  app.add_option("--reply-cache-entries", cache.entries, "replies that are kept at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+  app.add_option("--reply-cache-ttl", cache.ttl, "that a reply is given again")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option(
+         "--reply-cache-by-meaning", config.reply_cache_embedder,
+         "and to chats whose last question means the same: name of the served embedding model that tells")
+      ->type_name("NAME");
+  app.add_option("--reply-cache-threshold", cache.threshold,
+                 "cosine of the vectors of two questions from which they may mean the same")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_flag("--reply-cache-across-keys", cache.across_keys,
+               "give replies to one API key to the others too");
+  app.add_flag("--reply-cache-sampled", cache.sampled,
+               "keep and give replies that were drawn at random without a seed too");
+  app.add_flag("--reply-cache-on-request", cache.only_on_request,
+               "only for requests that ask for it: x-penstock-cache: on");
+}
+
+void ServeCommand::add_log_flags(CLI::App& app) {
+  app.add_flag("--log-requests,!--no-log-requests", config.log.requests, "log a line per request");
+  app.add_flag("--log-prompts", config.log.prompts, "and what it sent");
+  app.add_option("--log-format", config.log.format, "text or json")->capture_default_str();
+  app.add_option("--log-level", config.log.level, "trace, debug, info, warn, error or off")
+      ->capture_default_str();
+  app.add_option(
+         "--otlp-endpoint,--otlp-traces-endpoint", otlp_endpoint,
+         "OTLP/HTTP receiver to send spans of requests to; without it as OTEL_EXPORTER_OTLP_ENDPOINT says")
+      ->type_name("URL");
+  app.add_flag("--vllm-metrics,!--no-vllm-metrics", config.vllm_metrics,
+               "show /metrics under vLLM's names too");
+}
+
+// A connection is a descriptor: as many as the system lets this process have.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The allocator raises its limit for mapping a block by itself with every large block that is freed, up to 32
+// MiB, and keeps what lies below it for later: a few large requests would stay in memory for good. A fixed
+// limit gives them back.
+void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
+
+// Flags that are about one model's own files.
+Status ServeCommand::check_several() const {
+  const EngineConfig& engine = model.engine;
+  const std::pair<const char*, bool> flags[] = {{"--served-model-name", !model.names.empty()},
+                                                {"--lora-modules", !lora_modules.empty()},
+                                                {"--draft-model", !engine.draft_model.empty()},
+                                                {"--spec-heads", !engine.spec_heads.empty()},
+                                                {"--spec-corpus", !engine.spec_corpus.empty()},
+                                                {"--prefix-cache-file", !engine.prefix_cache_file.empty()},
+                                                {"--swap-dir", !engine.swap_dir.empty()},
+                                                {"--chat-template", !model.chat.chat_template.empty()}};
+  for (const auto& [flag, given] : flags) {
+    if (given)
+      return errorf(ErrorCode::kInvalidArgument, "{}: of which of the models? Say it in --models-config",
+                    flag);
+  }
+  return {};
+}
+
+Status ServeCommand::read_models() {
+  RETURN_IF_ERROR(read_structured_config(structured_config, config.structured, model.chat));
+  ASSIGN_OR_RETURN(model.adapters, adapters_of_flags(lora_modules));
+  if (models.size() > 1 || !models_config.empty()) RETURN_IF_ERROR(check_several());
+  if (models_config.empty()) {
+    ASSIGN_OR_RETURN(config.models, models_of_flags(models, model));
+    return {};
+  }
+  ASSIGN_OR_RETURN(ModelsConfig read, read_models_config(models_config, model));
+  config.models = std::move(read.models);
+  config.routes = std::move(read.routes);
+  if (config.models_memory == 0) config.models_memory = read.memory;
+  return {};
+}
+
+int ServeCommand::run() {
+  return_large_blocks();
+  if (const Status read = read_models(); !read) return fail(read.error());
+  auto otlp = otlp_config(otlp_endpoint);
+  if (!otlp) return fail(otlp.error());
+  config.otlp = std::move(*otlp);
+  raise_file_limit();
+  // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  auto server = Server::open(config);
+  if (!server) return fail(server.error());
+  std::thread([signals, raw = server->get()] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    if (!raw->models().ready()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
+    raw->stop();
+    sigwait(&signals, &signal);  // a second one does not wait for the drain
+    _exit(kExitInterrupted);
+  }).detach();
+  const Status served = (*server)->run([&] {
+    std::vector<std::string> names;
+    for (const auto& one : (*server)->models().all()) names.push_back(one->name());
+    fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
+               config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
+  });
+  if (served) return kExitOk;
+  // The io threads still answer /health; the process ends here all the same.
+  const int code = fail(served.error());
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+Action add_serve(CLI::App& app) {
+  auto command = std::make_shared<ServeCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,50 @@
+#include "cli/options/structured_config.h"
+
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+constexpr const char* kFlag = "--structured-outputs-config";
+
+tl::unexpected<Error> wrong(const std::string& name, const char* expected, const OrderedJson& got) {
+  return errorf(ErrorCode::kInvalidArgument, "{}: {}: expected {}, got {}", kFlag, name, expected,
+                got.dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+}
+
+Status read_one(const std::string& name, const OrderedJson& value, StructuredDefaults& defaults,
+                ChatConfig& chat) {
+  bool* const flag = name == "disable_any_whitespace"          ? &defaults.disable_any_whitespace
+                     : name == "disable_additional_properties" ? &defaults.disable_additional_properties
+                                                               : nullptr;
+  if (flag != nullptr || name == "disable_fallback") {  // there is nothing to fall back to
+    if (!value.is_boolean()) return wrong(name, "true or false", value);
+    if (flag != nullptr) *flag = value.get<bool>();
+    return {};
+  }
+  if (name == "reasoning_parser") {
+    if (!value.is_string()) return wrong(name, "a parser's name", value);
+    if (!value.get_ref<const std::string&>().empty()) chat.reasoning_parser = value;
+    return {};
+  }
+  if (name == "backend")
+    return value == "auto" ? Status() : wrong(name, "\"auto\": there is one backend, Penstock's own", value);
+  if (name == "enable_in_reasoning")
+    return value == false ? Status() : wrong(name, "false: reasoning is free, the answer is held", value);
+  return errorf(ErrorCode::kInvalidArgument, "{}: {}: there is no such field here", kFlag, name);
+}
+
+}  // namespace
+
+Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat) {
+  const OrderedJson fields = OrderedJson::parse(text, nullptr, false);
+  if (!fields.is_object())
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object, got {}", kFlag, text);
+  for (const auto& [name, value] : fields.items()) {
+    if (!value.is_null()) RETURN_IF_ERROR(read_one(name, value, defaults, chat));
+  }
+  return {};
+}
+
+}  // namespace penstock
