@@ -90,14 +90,15 @@ function(penstock_add_cuda target folder)
     target_compile_definitions(${target} PRIVATE PENSTOCK_CUDA=1)
   endif()
   if(PENSTOCK_CUDA_EMULATION)
-    file(GLOB emulation CONFIGURE_DEPENDS ${folder}/emulation/*.cc)
+    file(GLOB emulation CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulation/cuda/*.cc)
     set(wrapped)
     foreach(kernel ${kernels})
       get_filename_component(name ${kernel} NAME_WE)
       file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cuda/emulated_${name}.cc CONTENT "#include \"${kernel}\"\n")
       list(APPEND wrapped ${PROJECT_BINARY_DIR}/cuda/emulated_${name}.cc)
     endforeach()
-    set_source_files_properties(${wrapped} ${emulation} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_source_files_properties(${wrapped} ${emulation} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+      INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/tests)
     # `unroll`; and types of anonymous namespaces that are in no main file
     # A GPU faults on a load or store of 16 bytes that is not aligned: kernels trap on it here (SIGILL), with nothing to link.
     set_source_files_properties(${wrapped} PROPERTIES COMPILE_OPTIONS

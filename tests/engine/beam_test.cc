@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 #include "support/test_data.h"
 
 namespace penstock {

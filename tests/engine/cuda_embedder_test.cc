@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "emulation/cuda/trouble.h"
 #include "engine/open/embedder.h"
-#include "ops/cuda/emulation/trouble.h"
 #include "support/test_data.h"
 
 namespace penstock {

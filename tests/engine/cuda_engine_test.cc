@@ -2,10 +2,10 @@
 // bit, while batches grow and shrink, sequences part and drafts are checked.
 #include <gtest/gtest.h>
 
+#include "emulation/cuda/trouble.h"
 #include "engine/fake_drafter.h"
 #include "engine/model_engine.h"
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/emulation/trouble.h"
 #include "support/test_data.h"
 
 namespace penstock {

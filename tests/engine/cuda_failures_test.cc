@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "emulation/cuda/trouble.h"
 #include "engine/collector.h"
 #include "kernels/philox.h"
-#include "ops/cuda/emulation/trouble.h"
 #include "ops/ops.h"
 #include "support/test_data.h"
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/counted_memory.h"
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 
 namespace penstock {
 namespace {

@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 #include "engine/letter_grammar.h"
 
 namespace penstock {

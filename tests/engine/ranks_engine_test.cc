@@ -6,9 +6,11 @@
 #include <set>
 #include <thread>
 
+#include "engine/compute/cache_types.h"
 #include "engine/compute/fingerprint.h"
 #include "engine/compute/step_model.h"
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
 #include "formats/temp_dir.h"

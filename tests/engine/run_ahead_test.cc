@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 
 namespace penstock {
 namespace {

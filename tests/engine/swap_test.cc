@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "engine/engine_fixture.h"
+#include "engine/files/swap_stores.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/amx/emulation/tile_file.h"
+#include "emulation/amx/tile_file.h"
 #include "kernels/kernel_table.h"
 
 namespace penstock {

@@ -3,13 +3,13 @@
 
 #include <cmath>
 
+#include "emulation/cuda/trouble.h"
 #include "formats/weight_source.h"
 #include "model/ftype.h"
 #include "model/runner.h"
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/emulation/trouble.h"
 #include "support/plain_ops.h"
 #include "support/test_data.h"
 

@@ -6,7 +6,7 @@
 #include "ops/ops_under_test.h"
 
 #ifdef PENSTOCK_CUDA_EMULATION
-#include "ops/cuda/emulation/trouble.h"
+#include "emulation/cuda/trouble.h"
 
 namespace penstock::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #ifdef PENSTOCK_CUDA_EMULATION
-#include "ops/cuda/emulation/trouble.h"
+#include "emulation/cuda/trouble.h"
 #endif
 
 namespace penstock {

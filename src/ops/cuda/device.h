@@ -1,5 +1,5 @@
 // What the backend needs of a device: memory, copies, kernels, in one order. Two do it: the CUDA runtime (runtime/), and
-// this machine's processor (emulation/), on which the kernels of the same source run as fibers, for tests.
+// this machine's processor (tests/emulation/cuda/), on which the kernels of the same source run as fibers, for tests.
 //
 // Everything happens in the order of the calls. Copies and kernels may return before they are done; copy_out() and wait()
 // return when all before them is. The first failure stays (status()): from then on nothing is done any more, unless it was memory
@@ -206,6 +206,6 @@ class PinnedMemory {
 Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
 // capacity: bytes of memory; 0: what the machine has.
-std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);  // emulation/trouble.h makes it fail
+std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);  // emulation/cuda/trouble.h makes it fail
 
 }  // namespace penstock::cuda

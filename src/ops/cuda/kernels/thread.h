@@ -1,5 +1,5 @@
 // What kernel bodies are written in: who a thread is, and what the threads of a warp or of a block do together. Instructions
-// of the GPU under nvcc; under g++ the threads are fibers that meet at each of these calls (emulation/fibers.h).
+// of the GPU under nvcc; under g++ the threads are fibers that meet at each of these calls (tests/emulation/cuda/fibers.h).
 //
 // All 32 lanes of a warp make the same calls of shuffle and mma, all threads of a block the same calls of sync. A thread
 // that returns early while others wait for it is an error that the emulation finds. Threads that may have nothing to do
@@ -14,7 +14,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/cuda/emulation/fibers.h"
+#include "emulation/cuda/fibers.h"
 #endif
 
 namespace penstock::cuda {
@@ -189,6 +189,6 @@ PENSTOCK_DEVICE SplitPair split_pair(float first, float second) {
 #include "ops/cuda/runtime/start.cuh"
 #include "ops/cuda/runtime/thread.cuh"
 #else
-#include "ops/cuda/emulation/start.h"
-#include "ops/cuda/emulation/thread.h"
+#include "emulation/cuda/start.h"
+#include "emulation/cuda/thread.h"
 #endif

@@ -63,5 +63,5 @@ PENSTOCK_DEVICE void load_fragment(const Thread& t, const std::byte* tile, int s
 #if defined(__CUDACC__)
 #include "ops/cuda/runtime/warpgroup.cuh"
 #else
-#include "ops/cuda/emulation/warpgroup.h"
+#include "emulation/cuda/warpgroup.h"
 #endif

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "emulation/cuda/trouble.h"
 #include "ops/cuda/device.h"
-#include "ops/cuda/emulation/trouble.h"
 
 namespace penstock::cuda {
 namespace {

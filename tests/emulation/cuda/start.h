@@ -1,6 +1,6 @@
 // Starting a kernel on fibers (g++).
 #pragma once
-#include "ops/cuda/emulation/fibers.h"
+#include "emulation/cuda/fibers.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/amx/emulation/tile_file.h"
+#include "emulation/amx/tile_file.h"
 
 #include <immintrin.h>
 

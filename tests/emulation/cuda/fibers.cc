@@ -1,4 +1,4 @@
-#include "ops/cuda/emulation/fibers.h"
+#include "emulation/cuda/fibers.h"
 
 #include <spdlog/spdlog.h>
 
