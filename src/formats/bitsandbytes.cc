@@ -3,6 +3,7 @@
 // .SCB per output.
 #include <numeric>
 
+#include "base/json_text.h"
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -75,7 +76,7 @@ class BitsAndBytes final : public Prequantized {
                     kMaxStateBytes, state.bytes.size(), quant_info(state.type).name);
     }
     const auto* text = reinterpret_cast<const char*>(state.bytes.data());
-    description = json::parse(text, text + state.bytes.size(), nullptr, false);
+    description = bounded_json({text, state.bytes.size()});
     const bool object = description.is_object();
     const json shape = object ? description.value("shape", json()) : json();
     const json block = object ? description.value("blocksize", json()) : json();

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "base/json_text.h"
 #include "formats/safetensors.h"
 
 namespace penstock {
@@ -118,19 +119,8 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
 Result<json> read_json_object(const fs::path& path) {
   ASSIGN_OR_RETURN(std::string text, read_file(path, kMaxJsonBytes));
   text = with_named_numbers(std::move(text));
-  bool too_deep = false;
-  const auto check_depth = [&](int depth, json::parse_event_t, json&) {
-    too_deep |= depth > kMaxJsonDepth;
-    return !too_deep;
-  };
-  json value;
-  try {
-    value = json::parse(text, check_depth);
-  } catch (const json::exception& error) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}", path.string(), error.what());
-  }
-  if (too_deep)
-    return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", path.string(), kMaxJsonDepth);
+  ASSIGN_OR_RETURN(json value,
+                   read_bounded_json(text, ErrorCode::kCorruptFile, path.string(), kMaxJsonDepth));
   if (!value.is_object()) {
     return errorf(ErrorCode::kCorruptFile, "{}: expected a JSON object, got {}", path.string(),
                   value.type_name());

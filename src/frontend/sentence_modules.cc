@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 
 namespace {
@@ -34,7 +36,7 @@ class ModuleReader {
   Result<json> file(const std::string& name) const {
     const auto text = source_.side_file(name);
     if (!text) return json();
-    json parsed = json::parse(*text, nullptr, false);
+    json parsed = bounded_json<json>(*text);
     if (!parsed.is_object() && !parsed.is_array())
       return errorf(ErrorCode::kCorruptFile, "{}/{}: expected JSON", source_.path().string(), name);
     return parsed;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_error.h"
+#include "base/json_text.h"
 #include "gateway/api_keys.h"
 
 namespace penstock {
@@ -95,7 +96,7 @@ Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path) {
     if (text.size() > kLargestFile)
       return errorf(ErrorCode::kCorruptFile, "key file {}: more than {} bytes", path, kLargestFile);
   }
-  const json document = json::parse(text, nullptr, false);
+  const json document = bounded_json<json>(text);
   if (!document.is_object() || !document.contains("keys") || !document["keys"].is_array()) {
     return errorf(ErrorCode::kCorruptFile, "key file {}: expected the JSON that `penstock keys add` writes",
                   path);

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -54,18 +56,10 @@ Result<std::string> read_small_file(const std::filesystem::path& path, size_t ma
 }
 
 Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view where) {
-  bool too_deep = false;
-  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    too_deep |= depth > kMaxJsonDepth;
-    return !too_deep;
-  };
-  try {
-    nlohmann::json value = nlohmann::json::parse(text, check_depth);
-    if (!too_deep) return value;
-  } catch (const nlohmann::json::exception& error) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}", where, printable(error.what()));
-  }
-  return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", where, kMaxJsonDepth);
+  auto value = read_bounded_json(text, ErrorCode::kCorruptFile, where, kMaxJsonDepth);
+  if (value) return value;
+  return errorf(ErrorCode::kCorruptFile, "{}{}", where,
+                printable(std::string_view(value.error().message).substr(where.size())));
 }
 
 std::string json_string(const nlohmann::json& object, const char* key) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/nearest_name.h"
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
@@ -317,7 +318,7 @@ const Architecture* find_hf_architecture(std::string_view type) {
 
 void use_usual_names(const Architecture& architecture, json& object) {
   if (architecture.hf_aliases.empty()) return;
-  const json aliases = json::parse(architecture.hf_aliases);
+  const json aliases = bounded_json(architecture.hf_aliases);
   for (const auto& [theirs, usual] : aliases.items()) {
     const auto found = object.find(theirs);
     if (found == object.end() || found->is_null()) continue;
@@ -367,7 +368,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   use_usual_names(*architecture, object);
   count_layers(object);
   if (!architecture->hf_defaults.empty()) {
-    json merged = json::parse(architecture->hf_defaults);
+    json merged = bounded_json(architecture->hf_defaults);
     merged.update(object);
     object = std::move(merged);
   }
@@ -405,7 +406,7 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
   std::string known;
   for (const NamedShape& shape : named_shapes()) {
     if (shape.name == name) {
-      ASSIGN_OR_RETURN(ModelConfig config, read_hf(json::parse(shape.config), nullptr, std::string(name)));
+      ASSIGN_OR_RETURN(ModelConfig config, read_hf(bounded_json(shape.config), nullptr, std::string(name)));
       config.name = name;
       return config;
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "model/arch/archs.h"
 #include "model/names.h"
 #include "model/rope.h"
@@ -166,7 +167,7 @@ void describe_as(const Architecture& row, const WeightSource& gguf, const ModelC
   ConfigWriter writer(out, Naming::kHuggingFace, "", &gguf);
   if (row.describe != nullptr) row.describe(writer, config);
   if (row.hf_aliases.empty()) return;
-  const json aliases = json::parse(row.hf_aliases);
+  const json aliases = bounded_json(row.hf_aliases);
   for (const auto& [theirs, usual] : aliases.items()) {
     const auto found = out.find(usual.get_ref<const std::string&>());
     if (found != out.end()) out[theirs] = json(*found);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/json_text.h"
 #include "frontend/random_id.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
@@ -159,7 +160,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
       co_await again.async_wait(net::use_awaitable);
       continue;
     }
-    json body = json::parse(exchange.body(), nullptr, false);
+    json body = bounded_json<json>(exchange.body());
     if (body.is_discarded()) body = exchange.body();
     LineResult result;
     result.failed = exchange.status() != 200;

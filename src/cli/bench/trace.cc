@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -45,7 +47,7 @@ bool parse_csv_line(const std::string& line, TraceRequest& request) {
 }
 
 bool parse_json_line(const std::string& line, TraceRequest& request) {
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json object = bounded_json(line);
   if (!object.is_object()) return false;
   const auto number = [&](const char* key, double& value) {
     const auto found = object.find(key);

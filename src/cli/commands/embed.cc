@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
@@ -117,7 +118,7 @@ Result<std::vector<Prompt>> EmbedCommand::inputs() const {
   }
   if (!ids_file.empty()) {
     ASSIGN_OR_RETURN(const std::string content, read_text(ids_file));
-    const Json lists = Json::parse(content, nullptr, false);
+    const Json lists = bounded_json<Json>(content);
     const auto is_list = [](const Json& item) { return item.is_array(); };
     if (lists.is_array() && std::ranges::any_of(lists, is_list)) {
       for (size_t i = 0; i < lists.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/grammar_check.h"
 #include "cli/commands/grammar_sample.h"
@@ -200,7 +201,7 @@ int GrammarCommand::print_samples(const GrammarSpec& spec,
                                   const std::shared_ptr<const grammar::Vocabulary>& vocabulary,
                                   const std::string& id) const {
   nlohmann::ordered_json line = nlohmann::ordered_json::object();
-  if (!id.empty()) line["id"] = nlohmann::ordered_json::parse(id, nullptr, false);
+  if (!id.empty()) line["id"] = bounded_json<nlohmann::ordered_json>(id);
   const auto compiled = grammar::Grammar::compile(spec, vocabulary);
   if (!compiled) {
     const grammar::Refusal& refusal = compiled.error();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "grammar/matcher/token_set.h"
 #include "text/tokenizer.h"
 
@@ -95,7 +96,7 @@ CheckAnswer check_grammar(const GrammarCheck& check, const Tokenizer& tokenizer,
 
 std::string CheckAnswer::json(const std::string& id) const {
   OrderedJson out = OrderedJson::object();
-  if (!id.empty()) out["id"] = OrderedJson::parse(id, nullptr, false);
+  if (!id.empty()) out["id"] = bounded_json<OrderedJson>(id);
   if (refusal) {
     out["error"] = {
         {"kind", grammar::name_of(refusal->kind)}, {"where", refusal->where}, {"message", refusal->message}};

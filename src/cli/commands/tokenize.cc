@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
@@ -51,7 +52,7 @@ Result<std::vector<TokenId>> parse_ids(const std::string& content, int vocab_siz
     ids.push_back(static_cast<TokenId>(id));
     return {};
   };
-  Json parsed = Json::parse(content, nullptr, false);
+  Json parsed = bounded_json<Json>(content);
   if (parsed.is_object()) parsed = parsed.value("tokens", Json());
   if (parsed.is_array()) {
     for (const Json& id : parsed) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "cli/options/config_section.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -174,12 +175,8 @@ Result<ModelsConfig> read_models_config(const std::string& file, const ModelSett
   std::ostringstream text;
   text << in.rdbuf();
   if (!in) return errorf(ErrorCode::kNotFound, "--models-config: {} cannot be read", file);
-  SectionJson fields;
-  try {
-    fields = SectionJson::parse(text.str(), nullptr, true, true);
-  } catch (const SectionJson::parse_error& error) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: {}", file, error.what());
-  }
+  ASSIGN_OR_RETURN(SectionJson fields, read_bounded_json<SectionJson>(text.str(), ErrorCode::kInvalidArgument,
+                                                                      file, kMaxJsonNesting, true));
   if (!fields.is_object() || !fields["models"].is_array() || fields["models"].empty())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected an object with a list of models", file);
   ModelsConfig config;

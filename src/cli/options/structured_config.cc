@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -38,7 +40,7 @@ Status read_one(const std::string& name, const OrderedJson& value, StructuredDef
 }  // namespace
 
 Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat) {
-  const OrderedJson fields = OrderedJson::parse(text, nullptr, false);
+  const OrderedJson fields = bounded_json<OrderedJson>(text);
   if (!fields.is_object())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object, got {}", kFlag, text);
   for (const auto& [name, value] : fields.items()) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/json_text.h"
 #include "cli/console/input.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
@@ -25,7 +26,7 @@ Result<std::vector<std::string>> documents_of(const std::string& file, const std
     at = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json value = Json::parse(line, nullptr, false);
+    const Json value = bounded_json<Json>(line);
     const Json field = value.is_object() ? value.value("text", value.value("prompt", Json())) : value;
     if (!field.is_string()) {
       return errorf(ErrorCode::kCorruptFile, "{}: line {}: expected a string or an object with \"text\"",

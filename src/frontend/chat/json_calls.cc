@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -10,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::optional<Json> parse(std::string_view text) {
-  Json json = Json::parse(text, nullptr, false);
+  Json json = bounded_json<Json>(text);
   if (json.is_discarded()) return std::nullopt;
   return json;
 }

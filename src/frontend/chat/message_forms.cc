@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -83,7 +84,8 @@ class FormsFinder {
   // What the template makes of the messages, empty when it refuses them. Some templates need tools, others have
   // wishes of their own about how these are described.
   std::string shown(const Json& messages, bool tools_first = false) const {
-    static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "other_function",
+    static const Json tools =
+        bounded_json<Json>(R"([{"type": "function", "function": {"name": "other_function",
         "description": "A function.", "parameters": {"type": "object", "properties": {"key": {"type": "string",
         "description": "A key."}}, "required": ["key"]}}}])");
     const Json none = nullptr;
@@ -189,7 +191,7 @@ Content form_of(const MessageForms& forms, const Json& message) {
 
 void put_arguments_in_form(bool as_text, Json& function) {
   Json& arguments = function["arguments"];
-  if (arguments.is_string()) arguments = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+  if (arguments.is_string()) arguments = bounded_json<Json>(arguments.get_ref<const std::string&>());
   if (!arguments.is_structured()) arguments = Json::object();
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

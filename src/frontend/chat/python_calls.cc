@@ -2,6 +2,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -159,7 +160,7 @@ class PythonReader {
         json += text_.substr(at_, 6);
         at_ += 6;
       }
-      const Json parsed = Json::parse(json + "\"", nullptr, false);
+      const Json parsed = bounded_json<Json>(json + "\"");
       if (parsed.is_discarded() || at_ > text_.size()) return false;
       text += parsed.get<std::string>();
       return true;

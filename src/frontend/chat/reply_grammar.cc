@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json_text.h"
 #include "frontend/chat/call_grammar.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/marked_parser.h"
@@ -67,7 +68,7 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
     return errorf(ErrorCode::kInvalidArgument, "structured_outputs: expected one form of the output, got {}",
                   n_given);
   const auto parsed = [](const std::string& given, const char* field) -> Result<Json> {
-    Json value = Json::parse(given, nullptr, false);
+    Json value = bounded_json<Json>(given);
     if (value.is_discarded())
       return errorf(ErrorCode::kInvalidArgument, "structured_outputs.{}: expected JSON", field);
     return value;

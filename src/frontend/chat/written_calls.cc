@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -215,7 +216,7 @@ class WrittenCall {
   static Json value(std::string_view raw, JsonTypes types) {
     using namespace json_types;
     if (types == kString) return std::string(raw);
-    Json json = Json::parse(raw, nullptr, false);
+    Json json = bounded_json<Json>(raw);
     if ((types & kString) == 0 && json.is_discarded()) {  // some templates show models Python's words
       const std::string_view word = without_space(raw);
       if (word == "True" || word == "False") json = word == "True";

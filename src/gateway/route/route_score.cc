@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -52,7 +54,7 @@ Result<std::vector<RouteExample>> read_route_examples(const std::string& file, d
   std::string text;
   for (int number = 1; std::getline(in, text); ++number) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json line = Json::parse(text, nullptr, false);
+    const Json line = bounded_json<Json>(text);
     if (!line.is_object())
       return errorf(ErrorCode::kInvalidArgument, "{}:{}: expected a JSON object", file, number);
     RouteExample example{question_in(line)};
@@ -123,7 +125,7 @@ double RouteScore::operator()(std::span<const float> vector) const {
 Result<RouteScore> RouteScore::load(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return errorf(ErrorCode::kNotFound, "{} cannot be read", file);
-  const Json fields = Json::parse(in, nullptr, false);
+  const Json fields = bounded_json<Json>(std::string(std::istreambuf_iterator<char>(in), {}));
   if (!fields.is_object() || fields.value("format", Json()) != kFormat)
     return errorf(ErrorCode::kCorruptFile, "{}: expected what `penstock route train` writes", file);
   if (fields.value("version", Json()) != 1)

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/random_id.h"
 
 namespace penstock {
@@ -29,7 +30,7 @@ StoredBatch batch_of(const DatabaseRow& row) {
   batch.output_file = row.text(8), batch.error_file = row.text(9);
   batch.status = static_cast<BatchStatus>(std::clamp<int64_t>(row.integer(10), 0, kNumBatchStatuses - 1));
   batch.created = row.integer(11), batch.expires = row.integer(12);
-  const auto since = nlohmann::json::parse(row.text(13), nullptr, false);
+  const auto since = bounded_json(row.text(13));
   for (size_t i = 0; since.is_array() && i < std::min<size_t>(since.size(), kNumBatchStatuses); ++i)
     batch.since[i] = since[i].is_number_integer() ? since[i].get<int64_t>() : 0;
   batch.total = row.integer(14), batch.completed = row.integer(15), batch.failed = row.integer(16);
@@ -69,7 +70,7 @@ BatchResults::~BatchResults() {
 }
 
 Status BatchResults::take(const File& file, std::string_view text, size_t place) {
-  const auto line = nlohmann::json::parse(text, nullptr, false);
+  const auto line = bounded_json(text);
   if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
     return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", file.path.string(), place);
   done_.insert(line["custom_id"].get<std::string>());

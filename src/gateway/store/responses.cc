@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -15,7 +17,7 @@ int64_t bytes_of(const StoredResponse& response) {
 
 // The reply of one whose process was killed, with the reason.
 std::string failed_reply(const std::string& reply) {
-  auto object = ResponseJson::parse(reply, nullptr, false);
+  auto object = bounded_json<ResponseJson>(reply);
   if (!object.is_object()) object = ResponseJson::object();
   object["status"] = "failed";
   object["error"] = {{"code", "server_error"},

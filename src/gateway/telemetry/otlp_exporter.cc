@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -24,7 +26,7 @@ size_t keep_reply(char* data, size_t, size_t n, void* to) {
 
 // Spans that the receiver says it did not take.
 size_t rejected_spans(const std::string& reply) {
-  const auto body = nlohmann::json::parse(reply, nullptr, false);
+  const auto body = bounded_json(reply);
   const nlohmann::json::json_pointer place("/partialSuccess/rejectedSpans");
   if (!body.is_object() || !body.contains(place)) return 0;
   const nlohmann::json& value = body[place];

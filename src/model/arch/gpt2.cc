@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "model/arch/archs.h"
 
 namespace penstock {
@@ -152,7 +153,7 @@ void biogpt_names(NameTable& names, const ModelConfig& config) {
 // [[kinds, how often they follow each other], ...]
 void read_attention_types(ConfigReader& reader, ModelConfig& config, int window) {
   const nlohmann::json* types = reader.find({"", "attention_types"});
-  static const nlohmann::json kUsual = nlohmann::json::parse(R"([[["global", "local"], 12]])");
+  static const nlohmann::json kUsual = bounded_json(R"([[["global", "local"], 12]])");
   const nlohmann::json& list = types == nullptr ? kUsual : *types;
   size_t i = 0;
   const auto bad = [&] {

@@ -4,6 +4,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/json_fields.h"
 #include "server/api/structured.h"
 
@@ -32,7 +33,7 @@ class Culprit {
 
   Error find(const HttpRequest& request, Error whole) {
     // It has been read before, and is looked at once more only where something is refused.
-    const auto body = nlohmann::ordered_json::parse(request.body, nullptr, false);
+    const auto body = bounded_json<nlohmann::ordered_json>(request.body);
     if (auto asked = read_structured_outputs(body); asked && *asked)
       try_one((*asked)->outputs, (*asked)->field);
     const auto& tools = get_field(body, "tools");

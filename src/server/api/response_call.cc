@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/schemas.h"
@@ -79,8 +80,8 @@ Result<json> earlier_items(const StoreCall& stored, const std::string& id) {
   if (!found && found.error().code == ErrorCode::kNotFound)
     return errorf(ErrorCode::kInvalidArgument, "{}: {}", kField, found.error().message);
   if (!found) return tl::unexpected(found.error());
-  const json reply = json::parse(found->reply, nullptr, false);
-  json items = json::parse(found->input, nullptr, false);
+  const json reply = bounded_json<json>(found->reply);
+  json items = bounded_json<json>(found->input);
   const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
   if (status != "completed" && status != "incomplete") {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a response that is completed, {} is {}", kField,

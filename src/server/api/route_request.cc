@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/ascii.h"
+#include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
 
@@ -104,7 +105,7 @@ double probability_of(const std::string& word, const std::string& reply) {
     return ascii_lower(text);
   };
   const std::string wanted = plain(word);
-  const json body = json::parse(reply, nullptr, false);
+  const json body = bounded_json<json>(reply);
   const auto at = [&](const char* pointer) {
     const json::json_pointer place(pointer);
     return body.is_object() && body.contains(place) ? body[place] : json();

@@ -1,6 +1,7 @@
 // OpenAI's batches: POST and GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel.
 #include <charconv>
 
+#include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
 #include "server/api/json_check.h"
@@ -26,7 +27,7 @@ json batch_json(const StoredBatch& batch) {
   };
   const auto or_null = [](const std::string& text) { return text.empty() ? json() : json(text); };
   const auto parsed = [](const std::string& text) {
-    return text.empty() ? json() : json::parse(text, nullptr, false);
+    return text.empty() ? json() : bounded_json<json>(text);
   };
   return {
       {"id", batch.id},

@@ -3,10 +3,12 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace penstock {
 
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view file) {
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json json = bounded_json(text);
   if (json.is_discarded()) return errorf(ErrorCode::kCorruptFile, "{}: not valid JSON", file);
   if (!json.is_object())
     return errorf(ErrorCode::kCorruptFile, "{}: expected an object, got {}", file, json.type_name());

@@ -1,0 +1,61 @@
+// The one way to read JSON that others wrote, files and replies: nesting is bounded, because what is done with a value
+// (copies, texts, checks) goes down into it level by level on the stack. Bodies of requests have a reader of their own
+// (server/api/json_reader.h), which bounds memory too. tools/check_layers.py holds all others to this file.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace penstock {
+
+inline constexpr int kMaxJsonNesting = 256;  // lists and objects within each other
+
+// Whether lists and objects of a text in JSON, comments aside, are in each other so many times at most; any text may be given.
+inline bool nests_within(std::string_view text, int most) {
+  // The last byte of the comment that begins at a slash; without one the slash.
+  const auto end_of_comment = [text](size_t slash) {
+    const bool line = text.substr(slash, 2) == "//", block = text.substr(slash, 2) == "/*";
+    if (!line && !block) return slash;
+    const size_t end = line ? text.find('\n', slash) : text.find("*/", slash + 2);
+    return end == std::string_view::npos ? text.size() : end + (line ? 0 : 1);
+  };
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+      case '[':
+      case '{':
+        if (++depth > most) return false;
+        break;
+      case ']':
+      case '}': --depth; break;
+      case '"':
+        for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\' ? 1 : 0;
+        break;
+      case '/': i = end_of_comment(i); break;
+      default: break;
+    }
+  }
+  return true;
+}
+
+// The value; is_discarded() where the text is not JSON or nests too deeply.
+template <class Json = nlohmann::json>
+Json bounded_json(std::string_view text) {
+  if (!nests_within(text, kMaxJsonNesting)) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, false);
+}
+
+// The same with the reason. Errors: `code`, with `where` in front.
+template <class Json = nlohmann::json>
+Result<Json> read_bounded_json(std::string_view text, ErrorCode code, std::string_view where,
+                               int most = kMaxJsonNesting, bool with_comments = false) {
+  if (!nests_within(text, most)) return errorf(code, "{}: nested deeper than {}", where, most);
+  try {
+    return Json::parse(text, nullptr, true, with_comments);
+  } catch (const typename Json::exception& error) {
+    return errorf(code, "{}: {}", where, error.what());
+  }
+}
+
+}  // namespace penstock
