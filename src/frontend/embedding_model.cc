@@ -160,6 +160,15 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     if (const std::string* form = rerank_template()) return input_of_rerank(*form, pair, index, options);
     const PairForm& form = tokenizer_->pair_form();
     const EncodeOptions plain{.add_special = false, .parse_special = true};
+    const bool cuts = options.truncate || options.truncate_to > 0;
+    for (const std::string* text : {&pair.first, &pair.second}) {
+      const size_t most = limit_of(options.truncate_to);
+      if (const size_t least = cuts ? 0 : tokenizer_->count_at_least(*text, most); least > most) {
+        return errorf(ErrorCode::kContextOverflow,
+                      "pair {}: expected at most {} tokens, got at least {} (truncate cuts it)", index, most,
+                      least);
+      }
+    }
     std::vector<TokenId> first = tokenizer_->encode(pair.first, plain);
     std::vector<TokenId> second = tokenizer_->encode(pair.second, plain);
     const size_t around = form.before.size() + form.between.size() + form.after.size();
@@ -301,8 +310,14 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     const std::string prompt = name.empty() ? "" : modules_.prompts.at(name);
     if (!prompt.empty() && !modules_.with_prompt)
       return make_error(ErrorCode::kUnsupported, "include_prompt: poolings without the prompt are not known");
-    std::vector<TokenId> tokens =
-        tokenizer_->encode(prompt + std::get<std::string>(input), {.parse_special = true});
+    const auto& text = std::get<std::string>(input);
+    const bool cuts = options.truncate || options.truncate_to > 0;
+    if (const size_t least = cuts ? 0 : tokenizer_->count_at_least(text, limit); least > limit) {
+      return errorf(ErrorCode::kContextOverflow,
+                    "input {}: expected at most {} tokens, got at least {} (truncate cuts it)", index, limit,
+                    least);
+    }
+    std::vector<TokenId> tokens = tokenizer_->encode(prompt + text, {.parse_special = true});
     if (tokens.size() <= limit) return tokens;
     if (!options.truncate && options.truncate_to == 0) {
       return errorf(ErrorCode::kContextOverflow,

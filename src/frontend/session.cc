@@ -46,18 +46,13 @@ std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions&
 }
 
 Status Session::check_length(std::string_view text) const {
-  constexpr size_t kFirst = 64 * 1024, kGrowth = 4;  // bytes
   const auto max_len = static_cast<size_t>(engine_->info().max_model_len);
-  for (size_t end = kFirst; end < text.size(); end *= kGrowth) {
-    // Where a text is cut, other tokens may come of it, but never half as many.
-    const size_t least = encode(text.substr(0, end), {.add_bos = false, .parse_special = true}).size() / 2;
-    if (least <= max_len) continue;
-    return errorf(
-        ErrorCode::kContextOverflow,
-        "This model's maximum context length is {} tokens. However, the prompt has at least {} tokens.",
-        max_len, least);
-  }
-  return {};
+  const size_t least = tokenizer_->count_at_least(text, max_len);
+  if (least <= max_len) return {};
+  return errorf(
+      ErrorCode::kContextOverflow,
+      "This model's maximum context length is {} tokens. However, the prompt has at least {} tokens.",
+      max_len, least);
 }
 
 Metrics Session::metrics() const {

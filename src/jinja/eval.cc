@@ -77,6 +77,7 @@ Evaluator::Frame Evaluator::activate(const FunctionInfo& function, std::shared_p
 
 Value Evaluator::resolve(const std::string& name) {
   if (const auto it = exported_.find(name); it != exported_.end()) return it->second;
+  rt_.step(as<Dict>(context_).items.size() / 8);
   if (const Value* found = as<Dict>(context_).find(name)) return *found;
   return global_function(rt_, name);
 }
@@ -238,6 +239,7 @@ Evaluator::Flow Evaluator::run_with(const Stmt& stmt, Frame& frame) {
 }
 
 void Evaluator::run_block(const Stmt& stmt, Frame& frame) {
+  rt_.step(exported_.size());
   const auto saved = exported_;
   for (const auto& [name, ref] : stmt.visible) {
     const Value& value = slot(ref, frame);

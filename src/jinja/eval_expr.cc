@@ -154,6 +154,7 @@ Args Evaluator::eval_args(const CallArgs& args, Frame& frame) {
   }
   for (const auto& [key, value] : as<Dict>(more).items) {
     if (!key.is(Kind::kString)) fail("TypeError", "keywords must be strings");
+    rt_.step(1 + out.keyword.size() / 8);
     if (out.find(key.text()) != nullptr) {
       fail("TypeError", fmt::format("got multiple values for keyword argument '{}'", key.text()));
     }

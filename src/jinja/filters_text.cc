@@ -23,6 +23,7 @@ template <std::string (*Map)(std::string_view)>
 Value mapped(Runtime& rt, const Value& self, const Args& args) {
   args.bind("filter", {}, 0);
   const Value text = soft(rt, self);
+  rt.step(text.text().size());
   return rt.string_like(text, Map(text.text()));
 }
 
@@ -74,6 +75,7 @@ Value title(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_title", {}, 0);
   const Value source = soft(rt, self);
   const std::string& text = source.text();
+  rt.step(text.size());
   std::string out;
   bool at_start = true;
   size_t word = 0;
@@ -235,7 +237,9 @@ Value indent(Runtime& rt, const Value& self, const Args& args) {
   const bool blank = truthy(rt, a[2]);
   std::string out = truthy(rt, a[1]) ? indention : "";
   bool first_line = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  const auto lines = split_lines(text, false, kMaxItems);
+  rt.check_items(lines.size());
+  for (const std::string_view line : lines) {
     if (!first_line) {
       rt.append(out, "\n");
       if (blank || !line.empty()) rt.append(out, indention);
@@ -263,6 +267,7 @@ Value join(Runtime& rt, const Value& self, const Args& args) {
 Value strip_tags(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_striptags", {}, 0);
   std::string text = to_text(rt, self);
+  rt.step(text.size() / 4);
   const auto cut = [&](std::string_view open, std::string_view close) {
     std::string kept;
     size_t i = 0;
@@ -337,7 +342,8 @@ Value truncate(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, kept + end);
 }
 
-void percent_encode(std::string& out, std::string_view text, bool for_query) {
+void percent_encode(Runtime& rt, std::string& out, std::string_view text, bool for_query) {
+  rt.step(text.size());
   for (const char c : text) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
                        std::string_view("_.-~").find(c) != std::string_view::npos;
@@ -355,7 +361,7 @@ Value url_encode(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_urlencode", {}, 0);
   std::string out;
   if (self.is(Kind::kString) || !is_iterable(self)) {
-    percent_encode(out, to_text(rt, self), false);
+    percent_encode(rt, out, to_text(rt, self), false);
     return rt.string(std::move(out));
   }
   std::vector<Value> pairs;
@@ -368,9 +374,9 @@ Value url_encode(Runtime& rt, const Value& self, const Args& args) {
     const auto pair = to_vector(rt, item);
     if (pair.size() != 2) fail("ValueError", "urlencode needs pairs");
     if (!out.empty()) out += '&';
-    percent_encode(out, to_text(rt, pair[0]), true);
+    percent_encode(rt, out, to_text(rt, pair[0]), true);
     out += '=';
-    percent_encode(out, to_text(rt, pair[1]), true);
+    percent_encode(rt, out, to_text(rt, pair[1]), true);
     rt.check_size(out.size());
   }
   return rt.string(std::move(out));
@@ -379,7 +385,7 @@ Value url_encode(Runtime& rt, const Value& self, const Args& args) {
 Value word_count(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_wordcount", {}, 0);
   const std::string text = to_text(rt, self);
-  rt.step(text.size() / 16);
+  rt.step(text.size() / 4);
   int64_t n = 0;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {

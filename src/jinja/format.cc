@@ -214,6 +214,7 @@ class PercentFormat {
   }
 
   std::string conversion() {
+    rt_.step();
     ++i_;
     std::optional<Value> keyed;
     if (i_ < text_.size() && text_[i_] == '(') {
@@ -221,6 +222,7 @@ class PercentFormat {
       if (close == std::string_view::npos) fail("ValueError", "incomplete format key");
       if (!arguments_.is(Kind::kDict)) fail("TypeError", "format requires a mapping");
       const std::string key(text_.substr(i_ + 1, close - i_ - 1));
+      rt_.step(as<Dict>(arguments_).items.size() / 8);
       const Value* found = as<Dict>(arguments_).find(key);
       if (found == nullptr) fail("KeyError", quote(key));
       keyed = *found;

@@ -36,6 +36,7 @@ bool given(const Value& value) { return !value.is(Kind::kMissing) && !value.is(K
 template <std::string (*Map)(std::string_view)>
 Value str_mapped(Runtime& rt, const Value& self, const Args& args) {
   args.bind("str", {}, 0);
+  rt.step(self.text().size());
   return rt.string_like(self, Map(self.text()));
 }
 
@@ -43,7 +44,7 @@ template <bool (*Test)(char32_t), bool WhenEmpty = false>
 Value all_of(Runtime& rt, const Value& self, const Args& args) {
   args.bind("str", {}, 0);
   const std::string& text = self.text();
-  rt.step(text.size() / 16);
+  rt.step(text.size() / 8);
   for (size_t i = 0; i < text.size();) {
     if (!Test(decode(text, i))) return Value::of(false);
   }
@@ -55,7 +56,7 @@ template <bool Lower>
 Value is_case(Runtime& rt, const Value& self, const Args& args) {
   args.bind("str", {}, 0);
   const std::string& text = self.text();
-  rt.step(text.size() / 16);
+  rt.step(text.size() / 8);
   bool any = false;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = decode(text, i);
@@ -67,7 +68,7 @@ Value is_case(Runtime& rt, const Value& self, const Args& args) {
 
 Value is_title_case(Runtime& rt, const Value& self, const Args&) {
   const std::string& text = self.text();
-  rt.step(text.size() / 16);
+  rt.step(text.size() / 8);
   bool any = false, after_cased = false;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = decode(text, i);
@@ -87,7 +88,7 @@ Value strip_method(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("strip", {"chars"}, 0);
   if (!given(a[0])) return rt.string_like(self, std::string(strip(self.text(), S)));
   const std::string_view chars = string_argument(a[0], "strip");
-  rt.step(self.text().size() / 64 * (1 + chars.size() / 8));
+  rt.step(self.text().size() * (1 + chars.size()) / 64);
   return rt.string_like(self, std::string(strip(self.text(), S, &chars)));
 }
 
@@ -95,7 +96,8 @@ int64_t count_argument(const Value& value, int64_t otherwise) {
   return value.is(Kind::kMissing) ? otherwise : to_index(value, "count");
 }
 
-std::vector<std::string_view> split_white(std::string_view text, int64_t limit, bool from_right) {
+std::vector<std::string_view> split_white(Runtime& rt, std::string_view text, int64_t limit,
+                                          bool from_right) {
   std::vector<std::string_view> parts;
   const Side side = from_right ? Side::kRight : Side::kLeft;
   for (text = strip(text, side); !text.empty(); text = strip(text, side)) {
@@ -103,6 +105,7 @@ std::vector<std::string_view> split_white(std::string_view text, int64_t limit, 
       parts.push_back(text);
       break;
     }
+    rt.check_items(parts.size() + 1);
     size_t end = from_right ? text.size() : 0;
     while (from_right ? end > 0 : end < text.size()) {
       size_t next = from_right ? previous(text, end) : end;
@@ -147,13 +150,13 @@ Value split(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("split", {"sep", "maxsplit"}, 0);
   const int64_t limit = count_argument(a[1], -1);
   rt.step(self.text().size() / 16);
-  if (!given(a[0])) return to_list(rt, self, split_white(self.text(), limit, FromRight));
+  if (!given(a[0])) return to_list(rt, self, split_white(rt, self.text(), limit, FromRight));
   return to_list(rt, self, split_on(rt, self.text(), string_argument(a[0], "split"), limit, FromRight));
 }
 
 Value split_lines_method(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("splitlines", {"keepends"}, 0);
-  return to_list(rt, self, split_lines(self.text(), truthy(rt, a[0])));
+  return to_list(rt, self, split_lines(self.text(), truthy(rt, a[0]), kMaxItems));
 }
 
 template <bool FromRight>
@@ -372,7 +375,8 @@ Value format_map(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, format_braces(rt, self.text(), fields));
 }
 
-Value is_identifier_method(Runtime&, const Value& self, const Args&) {
+Value is_identifier_method(Runtime& rt, const Value& self, const Args&) {
+  rt.step(self.text().size() / 8);
   return Value::of(is_identifier(self.text()));
 }
 
@@ -546,7 +550,12 @@ Value find_method(Runtime& rt, const Value& object, const std::string& name) {
   for (const MethodRow& row : methods_of(object)) {
     if (name != row.name) continue;
     return rt.function(
-        name, [object, method = row.method](Runtime& r, const Args& args) { return method(r, object, args); },
+        name,
+        [object, method = row.method](Runtime& r, const Args& args) {
+          r.read(object);
+          r.read(args);
+          return method(r, object, args);
+        },
         object.depth() + 1);
   }
   for (const char* unsafe : unsafe_of(object)) {

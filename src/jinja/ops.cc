@@ -284,6 +284,7 @@ int64_t to_index(const Value& value, const char* what) {
 }
 
 Value binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
+  if (op == BinaryOp::kMod && a.is(Kind::kString)) rt.read(a);
   if (op == BinaryOp::kMod && a.is(Kind::kString)) return rt.string_like(a, format_percent(rt, a.text(), b));
   if (a.is(Kind::kUndefined)) fail_undefined(a);
   if (b.is(Kind::kUndefined)) fail_undefined(b);

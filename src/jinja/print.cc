@@ -40,7 +40,7 @@ class Repr {
 
  private:
   void text(const Value& v) {
-    rt_.step(v.text().size() / 16);
+    rt_.step(v.text().size() / 8);
     const std::string quoted = quote(v.text());
     rt_.append(out, as<String>(v).markup ? fmt::format("Markup({})", quoted) : quoted);
   }

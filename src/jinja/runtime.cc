@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/work.h"
 #include "jinja/text.h"
 
 namespace penstock::jinja {
@@ -156,8 +157,20 @@ bool ordered(Runtime& rt, const Value& a, const Value& b, const char* op, bool w
 }  // namespace
 
 void Runtime::step(size_t n) {
+  constexpr int64_t kOften = 1024;
+  const int64_t before = steps_;
   steps_ += static_cast<int64_t>(n);
+  if (before / kOften != steps_ / kOften) give_way();
   if (steps_ > limits_.steps) fail_limit(fmt::format("the template takes more than {} steps", limits_.steps));
+}
+
+void Runtime::read(const Value& value) {
+  if (value.is(Kind::kString)) step(value.text().size() / 16);
+}
+
+void Runtime::read(const Args& args) {
+  for (const Value& value : args.positional) read(value);
+  for (const auto& [name, value] : args.keyword) read(value);
 }
 
 void Runtime::check_size(size_t bytes) const {
@@ -219,6 +232,7 @@ Value Runtime::group(Value grouper, Value list) {
 
 Value Runtime::dict(Pairs items) {
   check_items(items.size());
+  step(items.size() / 8);
   int depth = 0;
   for (const auto& [key, value] : items) depth = std::max({depth, key.depth(), value.depth()});
   return from_object(Kind::kDict, make<Dict>(std::move(items), depth + 1));
@@ -450,7 +464,10 @@ std::unique_ptr<Iter> iterate(Runtime& rt, const Value& value) {
 }
 
 std::vector<Value> to_vector(Runtime& rt, const Value& value) {
-  if (value.is_sequence()) return value.items();
+  if (value.is_sequence()) {
+    rt.step(value.items().size() / 8);
+    return value.items();
+  }
   std::vector<Value> items;
   const auto iter = iterate(rt, value);
   for (Value item; iter->next(rt, item);) {

@@ -149,6 +149,8 @@ Value call_filter(Runtime& rt, std::string_view name, const Value& self, const A
   const FilterFunction function = find_filter(name);
   if (function == nullptr) fail("TemplateRuntimeError", fmt::format("No filter named '{}'.", name));
   rt.step();
+  rt.read(self);
+  rt.read(args);
   return function(rt, self, args);
 }
 
@@ -156,6 +158,8 @@ bool call_test(Runtime& rt, std::string_view name, const Value& self, const Args
   const FilterFunction function = find_test(name);
   if (function == nullptr) fail("TemplateRuntimeError", fmt::format("No test named '{}'.", name));
   rt.step();
+  rt.read(self);
+  rt.read(args);
   return truthy(rt, function(rt, self, args));
 }
 

@@ -226,10 +226,10 @@ std::string_view strip(std::string_view text, Side side, const std::string_view*
   return text;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, size_t most) {
   std::vector<std::string_view> lines;
   size_t start = 0;
-  for (size_t i = 0; i < text.size();) {
+  for (size_t i = 0; i < text.size() && lines.size() <= most;) {
     const size_t end = i;
     const char32_t c = decode(text, i);
     if (!is_line_break(c)) continue;
@@ -237,7 +237,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
     lines.push_back(text.substr(start, (keep_ends ? i : end) - start));
     start = i;
   }
-  if (start < text.size()) lines.push_back(text.substr(start));
+  if (start < text.size() && lines.size() <= most) lines.push_back(text.substr(start));
   return lines;
 }
 

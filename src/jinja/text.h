@@ -40,7 +40,7 @@ enum class Side { kLeft, kRight, kBoth };
 // Without chars: white space. With chars: any code point of chars.
 std::string_view strip(std::string_view text, Side side, const std::string_view* chars = nullptr);
 
-// str.splitlines
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+// str.splitlines; of more than `most` lines the first most + 1.
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, size_t most);
 
 }  // namespace penstock::jinja

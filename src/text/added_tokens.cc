@@ -38,7 +38,7 @@ void AddedTokens::build(std::vector<AddedToken> tokens, const Normalizer& normal
 }
 
 void AddedTokens::split(std::string_view text, bool normalized, bool parse_special,
-                        std::vector<Segment>& out) const {
+                        FunctionRef<void(const Segment&)> out) const {
   const Trie& trie = normalized ? normalized_ : raw_;
   size_t start = 0;  // of the text not handed out yet
   for (size_t i = 0; i < text.size() && !trie.empty();) {
@@ -66,12 +66,12 @@ void AddedTokens::split(std::string_view text, bool normalized, bool parse_speci
         end += d.length;
       }
     }
-    if (start < begin) out.push_back({kNoToken, text.substr(start, begin - start)});
-    out.push_back({token.id, text.substr(begin, end - begin)});
+    if (start < begin) out({kNoToken, text.substr(start, begin - start)});
+    out({token.id, text.substr(begin, end - begin)});
     start = end;
     i = std::max(i, end);
   }
-  if (start < text.size()) out.push_back({kNoToken, text.substr(start)});
+  if (start < text.size()) out({kNoToken, text.substr(start)});
 }
 
 }  // namespace penstock

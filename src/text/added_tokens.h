@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "penstock/types.h"
 #include "text/normalizer.h"
 #include "text/vocab/trie.h"
@@ -34,7 +35,8 @@ class AddedTokens {
 
   bool has_normalized() const { return !normalized_.empty(); }
   // Cuts text at tokens (leftmost, then longest). With parse_special off, special tokens count as text.
-  void split(std::string_view text, bool normalized, bool parse_special, std::vector<Segment>& out) const;
+  void split(std::string_view text, bool normalized, bool parse_special,
+             FunctionRef<void(const Segment&)> out) const;
   const std::vector<AddedToken>& tokens() const { return tokens_; }
 
  private:

@@ -49,22 +49,21 @@ void for_each_part(std::string_view text, Predicate&& accepts, F&& f) {
 }
 
 template <class F>
-void for_each_part(std::string_view text, const std::vector<Match>& matches, bool invert, F&& f) {
+void for_each_part(std::string_view text, const Regex& pattern, bool invert, F&& f) {
   size_t at = 0;
-  for (const Match& m : matches) {
+  pattern.for_each(text, [&](Match m) {
     if (at < m.begin) f(Part{at, m.begin, invert});
     if (m.begin < m.end) f(Part{m.begin, m.end, !invert});
     at = m.end;
-  }
+  });
   if (at < text.size()) f(Part{at, text.size(), invert});
 }
 
 // Turns parts into words as the behavior says.
 class Joiner {
  public:
-  Joiner(std::string_view text, Behavior behavior, std::vector<std::string_view>& out)
+  Joiner(std::string_view text, Behavior behavior, WordSink out)
       : text_(text), behavior_(behavior), out_(out) {}
-  ~Joiner() { flush(); }
 
   void operator()(Part part) {
     switch (behavior_) {
@@ -87,6 +86,10 @@ class Joiner {
     }
     previous_match_ = part.match;
   }
+  void flush() {
+    if (open_) emit(begin_, end_);
+    open_ = false;
+  }
 
  private:
   void extend(Part part) {
@@ -94,23 +97,36 @@ class Joiner {
     end_ = part.end;
     open_ = true;
   }
-  void flush() {
-    if (open_) emit(begin_, end_);
-    open_ = false;
-  }
   void emit(size_t begin, size_t end) {
-    if (begin < end) out_.push_back(text_.substr(begin, end - begin));
+    if (begin < end) out_(text_.substr(begin, end - begin));
   }
 
   std::string_view text_;
   Behavior behavior_;
-  std::vector<std::string_view>& out_;
+  WordSink out_;
   bool open_ = false, previous_match_ = false;
   size_t begin_ = 0, end_ = 0;
 };
 
+// The parts that `cut` finds, by a pattern or a predicate, as words.
+template <class Cut>
+void join_parts(std::string_view text, Behavior behavior, WordSink out, Cut&& cut) {
+  Joiner joiner(text, behavior, out);
+  cut(joiner);
+  joiner.flush();
+}
+
+template <class Predicate>
+void split_by(std::string_view text, Predicate&& accepts, Behavior behavior, WordSink out) {
+  join_parts(text, behavior, out, [&](Joiner& joiner) { for_each_part(text, accepts, joiner); });
+}
+
+void split_by(std::string_view text, const Regex& pattern, bool invert, Behavior behavior, WordSink out) {
+  join_parts(text, behavior, out, [&](Joiner& joiner) { for_each_part(text, pattern, invert, joiner); });
+}
+
 // regex \w+|[^\w\s]+
-void split_words(std::string_view text, std::vector<std::string_view>& out) {
+void split_words(std::string_view text, WordSink out) {
   const auto kind = [](char32_t c) { return unicode::is_word(c) ? 1 : unicode::is_white_space(c) ? 0 : 2; };
   size_t begin = 0;
   int open = 0;
@@ -118,13 +134,13 @@ void split_words(std::string_view text, std::vector<std::string_view>& out) {
     const unicode::Decoded d = unicode::decode(text, i);
     const int k = kind(d.code);
     if (k != open) {
-      if (open != 0) out.push_back(text.substr(begin, i - begin));
+      if (open != 0) out(text.substr(begin, i - begin));
       begin = i;
       open = k;
     }
     i += d.length;
   }
-  if (open != 0) out.push_back(text.substr(begin));
+  if (open != 0) out(text.substr(begin));
 }
 
 Result<Behavior> parse_behavior(const nlohmann::json& json, Behavior fallback) {
@@ -246,51 +262,45 @@ Result<PreTokenizer::Step> PreTokenizer::leaf(const nlohmann::json& json, const 
   return errorf(ErrorCode::kUnsupported, "tokenizer.json: pre_tokenizer \"{:.40}\" is not known", type);
 }
 
-void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, Words& words) {
-  std::vector<std::string_view>& out = words.list;
-  const auto by_pattern = [&](std::string_view text, const Regex& pattern, Behavior behavior, bool invert) {
-    words.matches.clear();
-    pattern.find_all(text, words.matches);
-    for_each_part(text, words.matches, invert, Joiner(text, behavior, out));
-  };
+void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, WordSink words) {
   switch (step.kind) {
     case Kind::kSplit:
-    case Kind::kDelimiter: by_pattern(piece, step.pattern, step.behavior, step.invert); return;
+    case Kind::kDelimiter: split_by(piece, step.pattern, step.invert, step.behavior, words); return;
     case Kind::kDigits:
-      for_each_part(piece, unicode::is_numeric,
-                    Joiner(piece, step.individual ? Behavior::kIsolated : Behavior::kContiguous, out));
+      split_by(piece, unicode::is_numeric, step.individual ? Behavior::kIsolated : Behavior::kContiguous,
+               words);
       return;
-    case Kind::kPunctuation:
-      for_each_part(piece, unicode::is_punctuation, Joiner(piece, step.behavior, out));
+    case Kind::kPunctuation: split_by(piece, unicode::is_punctuation, step.behavior, words); return;
+    case Kind::kWhitespace: split_words(piece, words); return;
+    case Kind::kWhitespaceSplit: split_by(piece, unicode::is_white_space, Behavior::kRemoved, words); return;
+    case Kind::kBert:
+      split_by(piece, unicode::is_white_space, Behavior::kRemoved, [&](std::string_view part) {
+        split_by(part, unicode::is_punctuation, Behavior::kIsolated, words);
+      });
       return;
-    case Kind::kWhitespace: split_words(piece, out); return;
-    case Kind::kWhitespaceSplit:
-      for_each_part(piece, unicode::is_white_space, Joiner(piece, Behavior::kRemoved, out));
-      return;
-    case Kind::kBert: {
-      std::vector<std::string_view> parts;
-      for_each_part(piece, unicode::is_white_space, Joiner(piece, Behavior::kRemoved, parts));
-      for (const std::string_view part : parts) {
-        for_each_part(part, unicode::is_punctuation, Joiner(part, Behavior::kIsolated, out));
-      }
-      return;
-    }
-    case Kind::kByteLevel: {
-      if (step.prefix_space && !piece.starts_with(' '))
-        piece = words.storage.emplace_back(" " + std::string(piece));
-      const size_t first = out.size();
-      if (step.split) {
-        by_pattern(piece, gpt2_regex(), Behavior::kIsolated, false);
-      } else {
-        out.push_back(piece);
-      }
-      if (!step.map) return;
-      for (size_t i = first; i < out.size(); ++i)
-        out[i] = words.storage.emplace_back(to_byte_alphabet(out[i]));
-      return;
-    }
-    case Kind::kMetaspace: break;
+    case Kind::kByteLevel: run_byte_level(step, piece, words); return;
+    case Kind::kMetaspace: run_metaspace(step, piece, at_start, words); return;
   }
+}
+
+void PreTokenizer::run_byte_level(const Step& step, std::string_view piece, WordSink words) {
+  std::string prefixed;
+  if (step.prefix_space && !piece.starts_with(' ')) piece = prefixed = " " + std::string(piece);
+  const auto give = [&](std::string_view word) {
+    if (step.map) {
+      words(to_byte_alphabet(word));
+    } else {
+      words(word);
+    }
+  };
+  if (step.split) {
+    split_by(piece, gpt2_regex(), false, Behavior::kIsolated, give);
+  } else {
+    give(piece);
+  }
+}
+
+void PreTokenizer::run_metaspace(const Step& step, std::string_view piece, bool at_start, WordSink words) {
   std::string text;
   text.reserve(piece.size() + piece.size() / 2 + 3);
   for (const char c : piece) {
@@ -302,51 +312,27 @@ void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, 
   }
   const bool wanted = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start);
   if (wanted && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
-  piece = words.storage.emplace_back(std::move(text));
-  if (!step.split) {
-    out.push_back(piece);
-    return;
+  if (step.split) {
+    split_by(text, Regex::literal(step.replacement), false, Behavior::kMergedWithNext, words);
+  } else {
+    words(text);
   }
-  words.matches.clear();
-  for (size_t at = 0; (at = piece.find(step.replacement, at)) != std::string_view::npos;
-       at += step.replacement.size()) {
-    words.matches.push_back({at, at + step.replacement.size()});
-  }
-  for_each_part(piece, words.matches, false, Joiner(piece, Behavior::kMergedWithNext, out));
 }
 
-void PreTokenizer::split_valid(std::string_view text, bool at_start, Words& words) const {
+// What a step gives goes on to the next one at once: no list of words is ever made.
+void PreTokenizer::split_valid(std::string_view text, bool at_start, size_t first_step,
+                               WordSink words) const {
   if (text.empty()) return;
-  if (steps_.empty()) {
-    words.list.push_back(text);
-    return;
-  }
-  if (steps_.size() == 1) {
-    run(steps_[0], text, at_start, words);
-    return;
-  }
-  // Only the words of this text may be split again: those already listed are done.
-  std::vector<std::string_view> done;
-  done.swap(words.list);
-  words.list.push_back(text);
-  for (const Step& step : steps_) {
-    words.scratch.clear();
-    words.scratch.swap(words.list);
-    for (size_t i = 0; i < words.scratch.size(); ++i) {
-      if (!words.scratch[i].empty()) run(step, words.scratch[i], at_start && i == 0, words);
-    }
-  }
-  if (!done.empty()) {
-    done.insert(done.end(), words.list.begin(), words.list.end());
-    words.list.swap(done);
-  }
+  if (first_step == steps_.size()) return words(text);
+  bool first = at_start;
+  run(steps_[first_step], text, at_start, [&](std::string_view piece) {
+    split_valid(piece, std::exchange(first, false), first_step + 1, words);
+  });
 }
 
-void PreTokenizer::split(std::string_view text, bool at_start, Words& words) const {
-  words.list.clear();
-  words.storage.clear();
+void PreTokenizer::split(std::string_view text, bool at_start, WordSink words) const {
   if (!byte_level_ || unicode::is_valid(text)) {
-    split_valid(text, at_start, words);
+    split_valid(text, at_start, 0, words);
     return;
   }
   size_t start = 0;
@@ -356,14 +342,18 @@ void PreTokenizer::split(std::string_view text, bool at_start, Words& words) con
       i += d.length;
       continue;
     }
-    split_valid(text.substr(start, i - start), at_start && start == 0, words);
+    split_valid(text.substr(start, i - start), at_start && start == 0, 0, words);
     start = i;
     while (i < text.size() && !(d = unicode::decode(text, i)).valid) i += d.length;
     const std::string_view run_of_bytes = text.substr(start, i - start);
-    words.list.push_back(mapped_ ? words.storage.emplace_back(to_byte_alphabet(run_of_bytes)) : run_of_bytes);
+    if (mapped_) {
+      words(to_byte_alphabet(run_of_bytes));
+    } else {
+      words(run_of_bytes);
+    }
     start = i;
   }
-  split_valid(text.substr(start), at_start && start == 0, words);
+  split_valid(text.substr(start), at_start && start == 0, 0, words);
 }
 
 }  // namespace penstock

@@ -1,23 +1,18 @@
 // Splits a normalized text into the words that a vocabulary's merge rules never cross.
 #pragma once
-#include <deque>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "text/regex.h"
 
 namespace penstock {
 
-// Words of one text; views into the text or into storage.
-struct Words {
-  std::vector<std::string_view> list;
-  std::deque<std::string> storage;  // texts that a step changed
-  std::vector<std::string_view> scratch;
-  std::vector<Match> matches;
-};
+// Takes the words of a text one by one. They are views into the text, or into what lasts as long as the call.
+using WordSink = FunctionRef<void(std::string_view)>;
 
 // A list of steps. Immutable.
 class PreTokenizer {
@@ -46,7 +41,7 @@ class PreTokenizer {
   // Words of text. at_start: nothing precedes it in the whole input.
   // REQUIRES: text is well-formed UTF-8, or is_byte_level() without is_mapped(); then ill-formed runs are
   // words of their own.
-  void split(std::string_view text, bool at_start, Words& words) const;
+  void split(std::string_view text, bool at_start, WordSink words) const;
 
  private:
   enum class Kind : uint8_t {
@@ -74,8 +69,10 @@ class PreTokenizer {
   static Status add_json(const nlohmann::json& json, int depth, std::vector<Step>& steps);
   static Result<Step> leaf(const nlohmann::json& json, const std::string& type);
   void finish();
-  void split_valid(std::string_view text, bool at_start, Words& words) const;
-  static void run(const Step& step, std::string_view piece, bool at_start, Words& words);
+  void split_valid(std::string_view text, bool at_start, size_t first_step, WordSink words) const;
+  static void run(const Step& step, std::string_view piece, bool at_start, WordSink words);
+  static void run_byte_level(const Step& step, std::string_view piece, WordSink words);
+  static void run_metaspace(const Step& step, std::string_view piece, bool at_start, WordSink words);
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

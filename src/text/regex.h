@@ -1,10 +1,12 @@
 // Regular expressions as tokenizer files write them (Oniguruma's and Rust's dialect), run by PCRE2 with JIT.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -21,13 +23,22 @@ class Regex {
   // Matches this text and nothing else.
   static Regex literal(std::string_view text);
 
-  // Appends every match, left to right, none overlapping, empty ones included.
-  // A search that exceeds the backtracking limit ends the list early: the rest of the text counts as
-  // unmatched. REQUIRES: text is well-formed UTF-8.
-  void find_all(std::string_view text, std::vector<Match>& out) const;
+  // Every match, left to right, none overlapping, empty ones included. The patterns that group digits in threes from the
+  // right, quadratic as they are written, take linear time. A search that exceeds the backtracking limit ends the list
+  // early: the rest of the text counts as unmatched. In the scope of a Work (base/work.h), too many searches that come
+  // near the limit end the work. REQUIRES: text is well-formed UTF-8.
+  void for_each(std::string_view text, FunctionRef<void(Match)> found) const;
+  void find_all(std::string_view text, std::vector<Match>& out) const {
+    for_each(text, [&](Match match) { out.push_back(match); });
+  }
 
  private:
   struct Code;
+  // Digits in threes from the right: the groups, or the places between them (one in front of a full first group too).
+  enum class Grouped : uint8_t { kNo, kGroups, kBetween };
+  static Grouped grouped_by(std::string_view pattern, std::string& runs);
+  static void for_each_group(const Code& code, std::string_view text, FunctionRef<void(Match)> found);
+  bool search(std::string_view text, size_t at, Match& found) const;
   std::shared_ptr<const Code> code_;
 };
 

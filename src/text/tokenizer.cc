@@ -4,6 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+#include "base/work.h"
 #include "text/load/json_fields.h"
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
@@ -124,38 +126,28 @@ void Tokenizer::Impl::finish() {
 void Tokenizer::Impl::encode_text(std::string_view text, const EncodeOptions& options,
                                   std::vector<TokenId>& out) const {
   const std::unique_ptr<WordScratch> scratch = parts.model->make_scratch();
-  Words words;
-  std::vector<Segment> segments, inner;
-  added.split(text, false, options.parse_special, segments);
+  const auto encode_word = [&](std::string_view word) {
+    give_way();
+    parts.model->encode(word, scratch.get(), out);
+  };
   std::string normalized;
-  for (const Segment& segment : segments) {
-    if (segment.id != kNoToken) {
-      out.push_back(segment.id);
-      continue;
-    }
+  added.split(text, false, options.parse_special, [&](const Segment& segment) {
+    if (segment.id != kNoToken) return out.push_back(segment.id);
     const bool at_start = segment.text.data() == text.data();
     const Normalizer& normalizer =
         at_start || !parts.inner_normalizer ? parts.normalizer : *parts.inner_normalizer;
     std::string_view body = segment.text;
-    if (!normalizer.is_identity()) {
-      normalized = normalizer.apply(body);
-      body = normalized;
-    }
-    inner.clear();
+    if (!normalizer.is_identity()) body = normalized = normalizer.apply(body);
+    const auto encode_piece = [&](const Segment& piece) {
+      if (piece.id != kNoToken) return out.push_back(piece.id);
+      parts.pre_tokenizer.split(piece.text, at_start && piece.text.data() == body.data(), encode_word);
+    };
     if (added.has_normalized()) {
-      added.split(body, true, options.parse_special, inner);
+      added.split(body, true, options.parse_special, encode_piece);
     } else if (!body.empty()) {
-      inner.push_back({kNoToken, body});
+      encode_piece({kNoToken, body});
     }
-    for (const Segment& piece : inner) {
-      if (piece.id != kNoToken) {
-        out.push_back(piece.id);
-        continue;
-      }
-      parts.pre_tokenizer.split(piece.text, at_start && piece.text.data() == body.data(), words);
-      for (const std::string_view word : words.list) parts.model->encode(word, scratch.get(), out);
-    }
-  }
+  });
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -176,7 +168,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& me
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
   Result<TokenizerParts> parts =
       errorf(ErrorCode::kNotFound, "no tokenizer.json, tokenizer.model, *.tiktoken or vocab.txt");
-  const nlohmann::json config = nlohmann::json::parse(files.tokenizer_config_json, nullptr, false);
+  const nlohmann::json config = bounded_json(files.tokenizer_config_json);
   if (!files.tokenizer_json.empty()) {
     parts = load_tokenizer_json(files.tokenizer_json);
   } else if (is_tiktoken(files.tokenizer_model)) {
@@ -232,6 +224,16 @@ std::string Tokenizer::decode_bytes(std::span<const TokenId> tokens, bool skip_s
     first = false;
   }
   return out;
+}
+
+size_t Tokenizer::count_at_least(std::string_view text, size_t most) const {
+  constexpr size_t kFirst = 64 * 1024, kGrowth = 4;  // bytes
+  size_t least = 0;
+  for (size_t end = kFirst; end < text.size() && least <= most; end *= kGrowth) {
+    // Where a text is cut, other tokens may come of it, but never half as many.
+    least = encode(text.substr(0, end), {.add_special = false, .parse_special = true}).size() / 2;
+  }
+  return least;
 }
 
 const PairForm& Tokenizer::pair_form() const { return impl_->parts.pair; }

@@ -57,6 +57,10 @@ class Tokenizer {
   // vocabularies and read as U+FFFD, one per byte, by the others.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
+  // A number of tokens that a text has at least, as its beginning tells: a text of megabytes need not become tokens for that.
+  // It ends as soon as that is more than `most`; of texts up to 64 KiB it is 0.
+  size_t count_at_least(std::string_view text, size_t most) const;
+
   // Two texts as one, as transformers reads text and text_pair: `first` and `second` are tokens without special ones.
   const PairForm& pair_form() const;
   std::vector<TokenId> join(std::span<const TokenId> first, std::span<const TokenId> second) const;

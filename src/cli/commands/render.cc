@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
@@ -47,20 +48,19 @@ Result<std::tm> parse_time(const std::string& text) {
 }
 
 Result<std::string> RenderCommand::render() const {
-  RenderOptions options;
+  std::optional<std::tm> clock;
   if (!now.empty()) {
-    ASSIGN_OR_RETURN(options.now, parse_time(now));
+    ASSIGN_OR_RETURN(clock, parse_time(now));
   }
   ASSIGN_OR_RETURN(std::string source, read_text(template_path));
   ASSIGN_OR_RETURN(const std::string text, read_text(context_path));
-  OrderedJson context;
-  try {
-    context = OrderedJson::parse(text);
-  } catch (const OrderedJson::exception& error) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object: {}", context_path, error.what());
-  }
+  ASSIGN_OR_RETURN(OrderedJson context,
+                   read_bounded_json<OrderedJson>(text, ErrorCode::kInvalidArgument,
+                                                  context_path + ": expected a JSON object"));
   ASSIGN_OR_RETURN(const auto chat_template, ChatTemplate::parse(std::move(source)));
-  return chat_template.render(context, options);
+  RenderOptions options = render_options_for(context);
+  options.now = clock;
+  return chat_template.render(std::move(context), options);
 }
 
 int RenderCommand::run() const {

@@ -89,7 +89,8 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   }
   std::string last;
   if (prompt.continue_final_message) last = last_text(context["messages"].back());
-  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(std::move(context)));
+  const RenderOptions limits = render_options_for(context);
+  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(std::move(context), limits));
   if (prompt.continue_final_message) RETURN_IF_ERROR(cut_after_content(text, last));
   return text;
 }

@@ -65,6 +65,21 @@ Value to_value(Runtime& rt, Json& json, int depth) {
   }
 }
 
+// Bytes of a context's texts and, about, of its other values.
+int64_t bytes_of(const Json& json, int depth) {
+  constexpr int64_t kValue = 64;
+  if (depth > jinja::kMaxDepth) return 0;  // such a context is refused
+  if (json.is_string()) return kValue + static_cast<int64_t>(json.get_ref<const std::string&>().size());
+  int64_t bytes = kValue;
+  if (json.is_object()) {
+    for (const auto& [key, item] : json.get_ref<const Json::object_t&>())
+      bytes += static_cast<int64_t>(key.size()) + bytes_of(item, depth + 1);
+  } else if (json.is_array()) {
+    for (const Json& item : json) bytes += bytes_of(item, depth + 1);
+  }
+  return bytes;
+}
+
 std::tm local_now() {
   const std::time_t now = std::time(nullptr);
   std::tm out{};
@@ -73,6 +88,16 @@ std::tm local_now() {
 }
 
 }  // namespace
+
+RenderOptions render_options_for(const Json& context) {
+  constexpr int64_t kForSteps = 1, kForOutput = 2, kForMemory = 4;
+  const int64_t bytes = bytes_of(context, 0);
+  RenderOptions options;
+  options.max_steps += kForSteps * bytes;
+  options.max_output += static_cast<size_t>(kForOutput * bytes);
+  options.max_memory += kForMemory * bytes;
+  return options;
+}
 
 ChatTemplate::ChatTemplate(std::unique_ptr<jinja::TemplateTree> tree) : tree_(std::move(tree)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;

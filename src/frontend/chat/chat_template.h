@@ -20,11 +20,14 @@ struct TemplateTree;
 }
 
 struct RenderOptions {
-  std::optional<std::tm> now;               // the clock of strftime_now; the local time without
-  int64_t max_steps = 20'000'000;           // about one step per expression, and per 64 bytes of text made
-  size_t max_output = size_t{64} << 20;     // bytes of any one text, the rendering included
-  int64_t max_memory = int64_t{512} << 20;  // bytes of values alive at once
+  std::optional<std::tm> now;              // the clock of strftime_now; the local time without
+  int64_t max_steps = 20'000'000;          // jinja::Runtime::step() says what takes how many
+  size_t max_output = size_t{8} << 20;     // bytes of any one text, the rendering included
+  int64_t max_memory = int64_t{32} << 20;  // bytes of values alive at once
 };
+
+// Limits for a context: those above, and a share for each byte that it brings.
+RenderOptions render_options_for(const nlohmann::ordered_json& context);
 
 class ChatTemplate {
  public:

@@ -178,6 +178,7 @@ void Bpe::encode_part(std::string_view part, Scratch& s, std::vector<TokenId>& o
 }
 
 void Bpe::encode_merged(std::string_view part, Scratch& s, std::vector<TokenId>& out) const {
+  bound_part(part);
   start_symbols(part, s);
   if (s.symbols.empty()) return;
   if (s.symbols.size() <= kShortWord && rules_.unused.empty()) {
@@ -272,6 +273,7 @@ void Bpe::merge_long(Scratch& s) const {
     std::push_heap(s.heap.begin(), s.heap.end());
   };
   while (!s.heap.empty()) {
+    give_way();
     std::pop_heap(s.heap.begin(), s.heap.end());
     const Scratch::Candidate top = s.heap.back();
     s.heap.pop_back();

@@ -35,6 +35,7 @@ void Unigram::encode(std::string_view word, WordScratch* scratch, std::vector<To
 }
 
 void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const {
+  bound_part(word);
   s.ends.assign(word.size() + 1, {});
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
     if (rules_.single_precision) score = static_cast<float>(score);
@@ -43,6 +44,7 @@ void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId
     node = {score, static_cast<uint32_t>(begin), id};
   };
   for (size_t begin = 0; begin < word.size();) {
+    give_way();
     const double base = s.ends[begin].score;
     const auto char_length = static_cast<size_t>(unicode::decode(word, begin).length);
     bool has_char = false;
