@@ -9,7 +9,7 @@
 #include "server/api/pooling.h"
 #include "server/api/route_request.h"
 #include "server/held_exchange.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -119,7 +119,7 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
 net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route, Exchange& exchange) {
   const Table& table = table_of(config);
   RouteFeatures features;
-  co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
+  co_await server_.run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
   RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
   // A key that may not use the model that is chosen has the other one.

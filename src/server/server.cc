@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/work.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
 #include "server/http/access.h"
-#include "server/http/run_apart.h"
 #include "server/request_spans.h"
 
 namespace penstock {
@@ -114,6 +114,8 @@ std::string canonical_path(std::string_view path, std::string_view root_path) {
 Server::Server(const ServerConfig& config)
     : config_(config),
       models_(config.any_model_name, config.models_memory),
+      trusts_templates_(std::ranges::any_of(
+          config.models, [](const ModelSettings& model) { return model.chat.trust_request_template; })),
       compilations_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u)) {}
 
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
@@ -272,6 +274,7 @@ Status Server::run(const std::function<void()>& on_ready) {
   watch.join();
   batch_runner_.reset();  // before the threads that its lines use
   background_.drain(std::chrono::steady_clock::time_point(drain_end_.load()));
+  apart_.stop();
   for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
     threads->stop();
     threads->join();
@@ -286,6 +289,7 @@ void Server::stop() {
   if (batch_runner_ != nullptr) batch_runner_->stop();
   http_->stop(config_.shutdown_timeout, [this] {
     log_->warn("shutdown timeout: requests under way are cut");
+    apart_.cancel_all();
     models_.stop();
   });
 }
@@ -341,15 +345,31 @@ void Server::begin_trace(Exchange& exchange, const Route* route) const {
   exchange.reply_headers.emplace_back("traceresponse", trace.context.header());
 }
 
+net::awaitable<void> Server::run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
+  constexpr size_t kAtOnce = 4096;  // bytes: a millisecond of tokenizing
+  if (n_bytes > kAtOnce || trusts_templates_)
+    co_return co_await apart_.run(exchange, n_bytes, std::move(work));
+  work();
+}
+
 net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
   std::string failure;
+  std::optional<Error> ended;
   try {
     if (const RouteConfig* choice = router_->asked_for(route, exchange.request()))
       co_await router_->answer(*choice, route, exchange);
     else
       co_await respond(route, exchange);
+  } catch (const WorkEnded& work) {
+    ended = work.error();
   } catch (const std::exception& error) {
     failure = error.what();
+  }
+  if (ended && !exchange.replied()) {
+    const bool cut =
+        ended->code == ErrorCode::kCancelled;  // of a client that is still there: the server stops
+    co_return co_await exchange.reply(
+        error_reply(exchange.request(), http_status(ended->code), cut ? "shutting down" : ended->message));
   }
   if (failure.empty()) co_return;
   log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,

@@ -17,6 +17,7 @@
 #include "gateway/usage.h"
 #include "server/background_runs.h"
 #include "server/batch_runner.h"
+#include "server/http/apart_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/traffic.h"
@@ -49,7 +50,8 @@ struct ServerConfig {
   // without TLS and without keys.
   std::vector<std::string> allowed_hosts;
   StructuredDefaults structured;
-  int max_choices = 128;               // prompts * n of one call
+  int max_choices = 128;                         // prompts * n of one call
+  int64_t max_reply_bytes = int64_t{128} << 20;  // that a reply with vectors or log-probabilities may become
   int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
   bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them
   std::chrono::milliseconds request_timeout{0};  // 0 = none
@@ -111,6 +113,13 @@ class Server {
   void stop();
   // Threads for grammars, of which one may take long.
   net::thread_pool& compilations() { return compilations_; }
+  // Does what reads or writes about `n_bytes` for a client: at once where that is little, else apart from the
+  // connections. Throws WorkEnded (base/work.h) when the client leaves or the server stops; answer() catches it.
+  net::awaitable<void> run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work);
+  // The same of a request's body.
+  net::awaitable<void> run_apart(Exchange& exchange, std::function<void()> work) {
+    return run_apart(exchange, exchange.request().body.size(), std::move(work));
+  }
 
   const ServerConfig& config() const { return config_; }
   const ServedModels& models() const { return models_; }
@@ -128,6 +137,7 @@ class Server {
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
   int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
+  std::atomic<int64_t>& reply_bytes() { return reply_bytes_; }  // of replies with vectors, under way
   RequestLog& log() { return *log_; }
   const OtlpExporter* exporter() const { return exporter_.get(); }  // null: spans go nowhere
   bool needs_key() const { return keys_->required(); }
@@ -186,13 +196,16 @@ class Server {
   std::optional<Origins> origins_;
   Traffic traffic_;
   std::unique_ptr<Router> router_;
-  ServedModels models_;  // before http_, whose exchanges refer to them
+  ServedModels models_;          // before http_, whose exchanges refer to them
+  const bool trusts_templates_;  // of requests: a body of any size may ask for much
   std::unique_ptr<HttpServer> http_;
-  net::thread_pool compilations_;              // their results go to handlers of http_
+  ApartThreads apart_;                         // their results go to handlers of http_
+  net::thread_pool compilations_;              // the same
   net::thread_pool loads_{1};                  // of models, the same
   std::unique_ptr<BatchRunner> batch_runner_;  // with stores_; destroyed before all that its lines use
   BackgroundRuns background_;                  // likewise
   std::atomic<int> n_generating_ = 0;
+  std::atomic<int64_t> reply_bytes_ = 0;
   std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::atomic<std::chrono::steady_clock::duration> drain_end_{};  // since the clock's epoch

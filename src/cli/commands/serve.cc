@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -97,6 +98,11 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
                  "reasoning_parser count, backend may be \"auto\"")
       ->type_name("JSON");
+  app.add_option(
+         "--max-reply-bytes", config.max_reply_bytes,
+         "what a reply with vectors or log-probabilities may become; more is refused before it is computed")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 40))
+      ->capture_default_str();
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
@@ -273,6 +279,26 @@ Status ServeCommand::read_models() {
   return {};
 }
 
+constexpr std::chrono::milliseconds kMostAfterDrain{10000};  // to cut what the drain has left, and to end
+
+// A second signal does not wait for the drain. False: none came, and the time is over: whatever holds the process up does
+// not outlast it.
+bool wait_for_another(const sigset_t& signals, std::chrono::milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) break;
+    const timespec time{static_cast<time_t>(left.count() / 1'000'000'000),
+                        static_cast<long>(left.count() % 1'000'000'000)};
+    if (sigtimedwait(&signals, nullptr, &time) > 0) return true;
+  }
+  fmt::print(stderr, "shutdown: something has not ended {} s after it began: the process ends all the same\n",
+             std::chrono::duration_cast<std::chrono::seconds>(most).count());
+  std::fflush(nullptr);
+  return false;
+}
+
 int ServeCommand::run() {
   return_large_blocks();
   if (const Status read = read_models(); !read) return fail(read.error());
@@ -288,13 +314,12 @@ int ServeCommand::run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto server = Server::open(config);
   if (!server) return fail(server.error());
-  std::thread([signals, raw = server->get()] {
+  std::thread([signals, raw = server->get(), drain = config.shutdown_timeout] {
     int signal = 0;
     sigwait(&signals, &signal);
     if (!raw->models().ready()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
     raw->stop();
-    sigwait(&signals, &signal);  // a second one does not wait for the drain
-    _exit(kExitInterrupted);
+    _exit(wait_for_another(signals, drain + kMostAfterDrain) ? kExitInterrupted : kExitFailure);
   }).detach();
   const Status served = (*server)->run([&] {
     std::vector<std::string> names;

@@ -26,6 +26,49 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
   return {};
 }
 
+constexpr size_t kPerToken = 4, kPerLogprob = 60;  // bytes of a reply's text
+
+// What is asked for must not become more than the server allows, whatever is generated.
+Status check_reply(const Server& server, const GenerationCall& call, bool stream) {
+  const SamplingParams& params = call.params;
+  const auto entries = [](const std::optional<int>& wanted, const ServedModel& model) {
+    return !wanted ? 0.0 : *wanted < 0 ? 1.0 + model.engine().info().vocab_size : 1.0 + *wanted;
+  };
+  const int context = call.model->max_model_len();
+  double bytes = 0;
+  for (const auto& prompt : call.prompts) {
+    const int room = std::max(context - static_cast<int>(prompt.size()), 0);
+    const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
+    bytes += static_cast<double>(prompt.size()) * kPerLogprob * entries(params.prompt_logprobs, *call.model);
+    if (!stream)
+      bytes += 1.0 * params.n * n_tokens * (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
+  }
+  const auto most = static_cast<double>(server.config().max_reply_bytes);
+  if (bytes <= most) return {};
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see --max-reply-bytes): ask for fewer "
+      "tokens, choices or alternatives",
+      params.prompt_logprobs ? "prompt_logprobs"
+      : params.logprobs      ? "logprobs"
+                             : "n",
+      bytes, most);
+}
+
+// What a whole reply has about.
+size_t reply_bytes(const Generation& generation) {
+  size_t bytes = 0;
+  for (const RequestOutput& output : generation.outputs()) {
+    bytes += output.prompt_token_ids.size() * kPerToken;
+    for (const auto& row : output.prompt_logprobs) bytes += row.size() * kPerLogprob;
+    for (const CompletionOutput& one : output.outputs) {
+      bytes += one.token_ids.size() * kPerToken;
+      for (const auto& row : one.logprobs) bytes += row.size() * kPerLogprob;
+    }
+  }
+  return bytes;
+}
+
 net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
                                    ReplyShape& shape) {
   bool open = co_await exchange.begin_stream(stream_head(shape.content_type()));
@@ -83,6 +126,8 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
+  if (const Status fits = check_reply(server, call, stream); !fits)
+    co_return co_await exchange.reply(shape.error(fits.error()));
   Reuse reuse(server, exchange, call);
   if (const Status looked_up = co_await reuse.look_up(); !looked_up) {
     co_return co_await exchange.reply(shape.error(looked_up.error()));
@@ -113,7 +158,10 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
   co_await shape.keep(generation, nullptr);
   reuse.keep(generation);
-  co_await exchange.reply(json_reply(shape.whole(generation)));
+  HttpReply whole;
+  co_await server.run_apart(exchange, reply_bytes(generation),
+                            [&] { whole = json_reply(shape.whole(generation)); });
+  co_await exchange.reply(std::move(whole));
 }
 
 }  // namespace penstock

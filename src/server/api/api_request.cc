@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/schedule/background.h"
 #include "frontend/params_json.h"
+#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/structured.h"
@@ -75,6 +76,11 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
   if (!request.header(kBackgroundMark).empty()) body["priority"] = "background";
+  if (const size_t most = most_text(server); truncates(body) && request.body.size() > most) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "truncate_prompt_tokens: expected a body of at most {} bytes, got {}", most,
+                  request.body.size());
+  }
   const std::string name = served_name(server, request, body);
   ASSIGN_OR_RETURN(ModelLease model, server.models().lease(name, request.key));
   ServedAdapterRef adapter = model->adapters().find(name);
@@ -92,6 +98,23 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
                   model->name());
   }
   return ApiBody{std::move(body), std::move(model), std::move(adapter)};
+}
+
+size_t most_text(const Server& server) {
+  constexpr size_t kLeast = size_t{4} << 20, kPerToken = 8;
+  size_t bytes = kLeast;
+  for (const auto& model : server.models().all())
+    bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
+  return bytes;
+}
+
+std::optional<HttpReply> check_text_body(const Server& server, const HttpRequest& request) {
+  const size_t most = most_text(server);
+  if (request.body.size() <= most) return std::nullopt;
+  return error_reply(
+      request, 413,
+      fmt::format("body: expected at most {} bytes where a text is not for a model to answer, got {}: cut it",
+                  most, request.body.size()));
 }
 
 std::string model_named_in(const Server& server, const HttpRequest& request) {

@@ -1,5 +1,6 @@
 // Reading the JSON body of a request: checked against its schema, typed access, null meaning absent.
 #pragma once
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,6 +29,12 @@ struct ApiBody {
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
 Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
                           ModelUse use = ModelUse::kText);
+
+// Bytes of a text that is counted or shown instead of computed, which no context bounds: what the longest context of the
+// served models takes, 4 MiB at least.
+size_t most_text(const Server& server);
+// 413, in the shape of the API that was asked, for a body that is more than such a text.
+std::optional<HttpReply> check_text_body(const Server& server, const HttpRequest& request);
 
 // The name of a model in a body that nobody has checked; "" when it has none.
 std::string model_named_in(const Server& server, const HttpRequest& request);

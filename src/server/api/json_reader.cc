@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/work.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -98,6 +99,7 @@ class ValueBuilder {
     return put(value, 0, error);
   }
   bool put(json value, size_t owned, error_code& error) {
+    give_way();
     const bool in_object = !open_.empty() && open_.back()->is_object();
     const size_t bytes = owned + (in_object ? kMemberBytes + key_.size() : kValueBytes);
     if (bytes > left_) return refuse("too many values", error);

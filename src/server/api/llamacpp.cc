@@ -144,7 +144,8 @@ Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedMo
     RETURN_IF_ERROR(session.check_length(prompt.get_ref<const std::string&>()));
     return session.encode(prompt.get_ref<const std::string&>(), {});
   }
-  if (prompt.size() > static_cast<size_t>(model.max_model_len())) {
+  const auto most = static_cast<size_t>(model.max_model_len());
+  if (prompt.size() > most) {
     return errorf(ErrorCode::kContextOverflow, "prompt: expected at most {} tokens and strings, got {}",
                   model.max_model_len(), prompt.size());
   }
@@ -155,6 +156,8 @@ Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedMo
       RETURN_IF_ERROR(session.check_length(text));
       const std::vector<TokenId> part = session.encode(text, {.add_bos = i == 0, .parse_special = true});
       ids.insert(ids.end(), part.begin(), part.end());
+      if (ids.size() > most)
+        return errorf(ErrorCode::kContextOverflow, "prompt: expected at most {} tokens, got more", most);
       continue;
     }
     const auto id = prompt[i].get<int64_t>();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/work.h"
 #include "server/api/schema_parts.h"
 
 namespace penstock {
@@ -143,8 +144,11 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exch
   EmbedOptions options;
   options.prompt_name = std::string();
   options.truncate = truncate;
-  const Prompt prompt = text;
-  auto inputs = lease->pooling().model().encode({&prompt, 1}, options);
+  // What is cut is cut far before that.
+  const Prompt prompt = truncate ? text.substr(0, most_text(server)) : text;
+  Result<std::vector<std::vector<TokenId>>> inputs;
+  co_await server.run_apart(exchange, text.size(),
+                            [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
   if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
   call.inputs = std::move(*inputs);
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());
@@ -159,6 +163,33 @@ int64_t n_tokens(const PoolingCall& call) {
   return n;
 }
 
+Status take_reply(Server& server, const ServedModel& model, const PoolingCall& call, bool as_base64,
+                  BodyBudget& budget) {
+  const EmbeddingInfo info = model.pooling().model().info();
+  const bool vectors =
+      call.kind.task == PoolingKind::Task::kEmbed || call.kind.task == PoolingKind::Task::kEmbedTokens;
+  const int64_t n_rows = call.kind.task == PoolingKind::Task::kEmbedTokens
+                             ? n_tokens(call)
+                             : static_cast<int64_t>(call.lengths.size());
+  const int64_t width = !vectors                   ? static_cast<int64_t>(info.labels.size())
+                        : call.kind.dimensions > 0 ? call.kind.dimensions
+                                                   : info.dimensions;
+  constexpr int64_t kBase64 = 6;  // bytes of a number, about
+  const int64_t bytes = n_rows * width * (as_base64 ? kBase64 : static_cast<int64_t>(kBytesOfNumber));
+  const int64_t most = server.config().max_reply_bytes;
+  if (bytes > most) {
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "input: the reply would have {} numbers, some {} bytes, expected at most {} (see --max-reply-bytes)",
+        n_rows * width, bytes, most);
+  }
+  constexpr int64_t kAtOnce = 4;  // of the largest
+  budget.attach(server.reply_bytes(), kAtOnce * most);
+  if (budget.take(bytes)) return {};
+  return errorf(ErrorCode::kResourceExhausted,
+                "the replies under way hold {} bytes, all that this server allows", kAtOnce * most);
+}
+
 json pooling_reply(const std::string& prefix, const std::string& name, int64_t n_tokens) {
   return {{"id", random_id(prefix)},
           {"object", "list"},
@@ -168,6 +199,7 @@ json pooling_reply(const std::string& prefix, const std::string& name, int64_t n
 }
 
 void append_numbers(std::span<const float> numbers, std::string& out) {
+  give_way();
   out += '[';
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (i > 0) out += ',';

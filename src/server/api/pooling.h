@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/api/api_request.h"
+#include "server/http/http_body.h"
 
 namespace penstock {
 
@@ -31,6 +32,11 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exch
                                                             bool truncate);
 
 int64_t n_tokens(const PoolingCall& call);
+// Takes what the reply to a call will be, about, from what the server allows for one and for all of them together, until
+// `budget` ends. Errors: kInvalidArgument, kResourceExhausted.
+Status take_reply(Server& server, const ServedModel& model, const PoolingCall& call, bool as_base64,
+                  BodyBudget& budget);
+inline constexpr size_t kBytesOfNumber = 12;  // of a vector's text, about
 // {"id", "object", "created", "model", "usage"}; prefix: of the id; name: of the model or its adapter.
 json pooling_reply(const std::string& prefix, const std::string& name, int64_t n_tokens);
 // "[0.25,-1.5]", every number as short as it comes back the same; null for what is not finite.

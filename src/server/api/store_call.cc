@@ -20,12 +20,12 @@ Result<StoreCall> read_store_call(Server& server, const HttpRequest& request, st
 
 net::awaitable<void> answer_from_stores(Server& server, Exchange& exchange, std::string_view route,
                                         const StoreWork& work) {
-  Result<json> reply;
+  HttpReply whole;
   co_await run_compilation(server, [&] {
     const auto call = read_store_call(server, exchange.request(), route);
-    reply = call ? work(*call) : Result<json>(tl::unexpected(call.error()));
+    const Result<json> reply = call ? work(*call) : Result<json>(tl::unexpected(call.error()));
+    whole = reply ? json_reply(*reply) : error_reply(reply.error());
   });
-  HttpReply whole = reply ? json_reply(*reply) : error_reply(reply.error());  // not inside: see json_reply
   co_await exchange.reply(std::move(whole));
 }
 

@@ -9,7 +9,7 @@
 #include "server/api/infill.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -251,7 +251,7 @@ json CompletionShape::whole(const Generation& generation) {
 
 net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
   decltype(read_completion_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_completion_call(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { call = read_completion_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   CompletionShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

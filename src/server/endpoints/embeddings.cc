@@ -1,17 +1,14 @@
 // POST /v1/embeddings (OpenAI's), /pooling and /classify (vLLM's).
 #include <algorithm>
 
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kManyNumbers = 1 << 16;  // whose text is written aside from the connections
 
 struct PoolingAsked {
   ModelLease model;
@@ -83,9 +80,12 @@ struct ReplyForm {
 net::awaitable<void> answer_vectors(Server& server, Exchange& exchange, const nlohmann::json& schema,
                                     ReplyForm form) {
   Result<PoolingAsked> asked;
-  co_await run_apart(
+  co_await server.run_apart(
       exchange, [&] { asked = read_pooling(server, exchange.request(), schema, PoolingKind::Task::kEmbed); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
+  BodyBudget budget;
+  if (const Status fits = take_reply(server, *asked->model, asked->call, asked->as_base64, budget); !fits)
+    co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   const json head = pooling_reply(form.prefix, asked->name, n_tokens(asked->call));
   std::vector<size_t> n_rows;
   if (asked->call.kind.task == PoolingKind::Task::kEmbedTokens) n_rows = asked->call.lengths;
@@ -97,11 +97,7 @@ net::awaitable<void> answer_vectors(Server& server, Exchange& exchange, const nl
   const auto write = [&] {
     reply.body = vectors_body(head, *vectors, form.object, form.field, asked->as_base64, n_rows);
   };
-  if (n_numbers < kManyNumbers) {
-    write();
-  } else {
-    co_await run_compilation(server, write);
-  }
+  co_await server.run_apart(exchange, n_numbers * kBytesOfNumber, write);
   co_await exchange.reply(std::move(reply));
 }
 
@@ -199,23 +195,30 @@ net::awaitable<void> post_pooling(Server& server, Exchange& exchange) {
 
 net::awaitable<void> post_classify(Server& server, Exchange& exchange) {
   Result<PoolingAsked> asked;
-  co_await run_apart(exchange, [&] {
+  co_await server.run_apart(exchange, [&] {
     asked = read_pooling(server, exchange.request(), classify_request(), PoolingKind::Task::kClassify);
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
+  BodyBudget budget;
+  if (const Status fits = take_reply(server, *asked->model, asked->call, false, budget); !fits)
+    co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   json reply = pooling_reply("classify-", asked->name, n_tokens(asked->call));
   const std::vector<std::string> labels = asked->model->pooling().model().info().labels;
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "input"));
   reply["data"] = json::array();
-  for (const std::vector<float>& row : *rows) {
-    const auto best = static_cast<size_t>(std::ranges::max_element(row) - row.begin());
-    reply["data"].push_back({{"index", reply["data"].size()},
-                             {"label", labels[best]},
-                             {"probs", row},
-                             {"num_classes", row.size()}});
-  }
-  co_await exchange.reply(json_reply(reply));
+  HttpReply whole;
+  co_await server.run_apart(exchange, rows->size() * labels.size() * kBytesOfNumber, [&] {
+    for (const std::vector<float>& row : *rows) {
+      const auto best = static_cast<size_t>(std::ranges::max_element(row) - row.begin());
+      reply["data"].push_back({{"index", reply["data"].size()},
+                               {"label", labels[best]},
+                               {"probs", row},
+                               {"num_classes", row.size()}});
+    }
+    whole = json_reply(reply);
+  });
+  co_await exchange.reply(std::move(whole));
 }
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -73,7 +73,7 @@ class PlainShape final : public ReplyShape {
 
 net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
   decltype(read_plain_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_plain_call(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { call = read_plain_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   PlainShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

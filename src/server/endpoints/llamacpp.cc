@@ -9,7 +9,7 @@
 #include "server/api/openai_json.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -299,7 +299,7 @@ json LlamaShape::last(size_t index, const Generation& generation) {
 net::awaitable<void> answer_llama(Server& server, Exchange& exchange,
                                   Result<LlamaCall> (*read)(Server&, const HttpRequest&)) {
   Result<LlamaCall> call;
-  co_await run_apart(exchange, [&] { call = read(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { call = read(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   LlamaShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

@@ -1,11 +1,12 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
+#include "base/json_text.h"
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -181,7 +182,7 @@ json MessageShape::whole(const Generation& generation) {
       message["content"].push_back({{"type", "tool_use"},
                                     {"id", segment.call.id},
                                     {"name", segment.call.name},
-                                    {"input", json::parse(segment.call.arguments, nullptr, false)}});
+                                    {"input", bounded_json<json>(segment.call.arguments)}});
     }
   }
   message.update(stop_fields());
@@ -202,15 +203,17 @@ Result<json> count_tokens(Server& server, const HttpRequest& request) {
 
 net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
   decltype(read_message_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
   MessageShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 
 net::awaitable<void> post_count_tokens(Server& server, Exchange& exchange) {
+  if (auto refused = check_text_body(server, exchange.request()))
+    co_return co_await exchange.reply(std::move(*refused));
   Result<json> result;
-  co_await run_apart(exchange, [&] { result = count_tokens(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { result = count_tokens(server, exchange.request()); });
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

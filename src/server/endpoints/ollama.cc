@@ -1,5 +1,6 @@
 // POST /api/generate and /api/chat: Ollama's API, whose streams are lines of JSON.
 #include "server/api/ollama.h"
+#include "base/json_text.h"
 
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
@@ -8,7 +9,7 @@
 #include "server/api/openai_json.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -178,7 +179,7 @@ class OllamaShape final : public ReplyShape {
 };
 
 json OllamaShape::call_of(const ReplySegment& segment) {
-  json arguments = json::parse(segment.call.arguments, nullptr, false);
+  json arguments = bounded_json<json>(segment.call.arguments);
   if (!arguments.is_object()) arguments = json::object();
   return {{"id", segment.call.id},
           {"function",
@@ -245,7 +246,7 @@ json OllamaShape::whole(const Generation& generation) {
 net::awaitable<void> answer_ollama(Server& server, Exchange& exchange,
                                    Result<OllamaCall> (*read)(Server&, const HttpRequest&)) {
   Result<OllamaCall> call;
-  co_await run_apart(exchange, [&] { call = read(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { call = read(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(ollama_error(call.error()));
   if (call->only != nullptr) {
     json reply = ollama_head(call->name);

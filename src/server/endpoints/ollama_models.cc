@@ -9,7 +9,7 @@
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -116,29 +116,35 @@ Result<EmbedAsked> read_embed(Server& server, const HttpRequest& request, bool o
   return result;
 }
 
+std::string embed_body(const EmbedAsked& asked, const PoolingQueue::Vectors& vectors, int64_t n_tokens) {
+  std::string rows;
+  for (const std::vector<float>& vector : vectors) {
+    if (!rows.empty()) rows += ',';
+    append_numbers(vector, rows);
+  }
+  if (asked.one) return fmt::format(R"({{"embedding":{}}})", rows.empty() ? "[]" : rows);
+  const auto taken = std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked.start).count();
+  return fmt::format(
+      R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
+      dump(asked.name), rows, taken, n_tokens);
+}
+
 net::awaitable<void> answer_embed(Server& server, Exchange& exchange, bool one) {
   Result<EmbedAsked> asked;
-  co_await run_apart(exchange, [&] { asked = read_embed(server, exchange.request(), one); });
+  co_await server.run_apart(exchange, [&] { asked = read_embed(server, exchange.request(), one); });
   if (!asked) co_return co_await exchange.reply(ollama_error(asked.error()));
+  BodyBudget budget;
+  if (const Status fits = take_reply(server, *asked->model, asked->call, false, budget); !fits)
+    co_return co_await exchange.reply(ollama_error(fits.error()));
   const int64_t n = n_tokens(asked->call);
   Result<PoolingQueue::Vectors> vectors;
   if (!asked->call.inputs.empty())
     vectors = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!vectors) co_return co_await exchange.reply(ollama_error(vectors.error()));
-  std::string rows;
-  for (const std::vector<float>& vector : *vectors) {
-    if (!rows.empty()) rows += ',';
-    append_numbers(vector, rows);
-  }
   HttpReply reply;
-  if (one) {
-    reply.body = fmt::format(R"({{"embedding":{}}})", rows.empty() ? "[]" : rows);
-  } else {
-    const auto taken = std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked->start).count();
-    reply.body = fmt::format(
-        R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
-        dump(asked->name), rows, taken, n);
-  }
+  const size_t n_numbers = vectors->empty() ? 0 : vectors->size() * vectors->front().size();
+  co_await server.run_apart(exchange, n_numbers * kBytesOfNumber,
+                            [&] { reply.body = embed_body(*asked, *vectors, n); });
   co_await exchange.reply(std::move(reply));
 }
 
@@ -248,7 +254,7 @@ net::awaitable<void> get_ollama_version(Server&, Exchange& exchange) {
 
 net::awaitable<void> post_ollama_show(Server& server, Exchange& exchange) {
   Result<json> result;
-  co_await run_apart(exchange, [&] { result = show_model(server, exchange.request()); });
+  co_await server.run_apart(exchange, [&] { result = show_model(server, exchange.request()); });
   if (!result) co_return co_await exchange.reply(ollama_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

@@ -1,4 +1,5 @@
 // POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the background.
+#include "base/json_text.h"
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/background_stream.h"
@@ -6,7 +7,7 @@
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/response_call.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -274,7 +275,7 @@ using SharedCall = std::shared_ptr<Result<ResponseCall>>;
 std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchange) {
   if (run.cancelled()) return "";
   if (exchange.replied() && exchange.status() != 200) {
-    const json body = json::parse(exchange.body(), nullptr, false);
+    const json body = bounded_json<json>(exchange.body());
     return get_string(get_field(body, "error"), "message", "it could not be generated");
   }
   if (run.overflowed()) return "its events are more than the server keeps";
@@ -326,10 +327,10 @@ net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, co
 net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
   const auto call = std::make_shared<Result<ResponseCall>>();
   const auto read = [&] { *call = read_response_call(server, exchange.request()); };
-  if (server.config().data_dir.empty())
-    co_await run_apart(exchange, read);
-  else
-    co_await run_compilation(server, read);
+  // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
+  const size_t n_bytes = exchange.request().body.size();
+  const bool may_read = !server.config().data_dir.empty();
+  co_await server.run_apart(exchange, may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
   if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
   if ((*call)->background) co_return co_await answer_in_background(server, exchange, call);
   ResponseShape shape(server, **call, nullptr);

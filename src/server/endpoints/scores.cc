@@ -7,7 +7,7 @@
 #include "server/api/errors.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
-#include "server/http/run_apart.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -111,6 +111,20 @@ std::vector<double> scores_of(const ScoreAsked& asked, const PoolingQueue::Vecto
   return scores;
 }
 
+// The best ones, best first, with their texts if they are wanted.
+json ranked(ScoreAsked& asked, const std::vector<double>& scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  json results = json::array();
+  for (size_t i = 0; i < asked.top_n; ++i) {
+    json result = {{"index", order[i]}, {"relevance_score", scores[order[i]]}};
+    if (!asked.documents.empty()) result["document"] = {{"text", std::move(asked.documents[order[i]])}};
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
 nlohmann::json text_or_texts(const char* help) {
   using namespace schema;  // NOLINT: a schema
   Json texts = {{"type", "array"}, {"items", plain("string")}, {"minItems", 1}, {"maxItems", kMostTexts}};
@@ -186,38 +200,39 @@ const nlohmann::json& rerank_reply() {
 
 net::awaitable<void> post_score(Server& server, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await run_apart(exchange, [&] { asked = read_score(server, exchange.request(), score_request()); });
+  co_await server.run_apart(exchange,
+                            [&] { asked = read_score(server, exchange.request(), score_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
   json reply = pooling_reply("score-", asked->name, n_tokens(asked->call));
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "text_2"));
-  reply["data"] = json::array();
-  for (const double score : scores_of(*asked, *rows))
-    reply["data"].push_back({{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
-  co_await exchange.reply(json_reply(reply));
+  HttpReply whole;
+  co_await server.run_apart(exchange, [&] {
+    reply["data"] = json::array();
+    for (const double score : scores_of(*asked, *rows))
+      reply["data"].push_back({{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
+    whole = json_reply(reply);
+  });
+  co_await exchange.reply(std::move(whole));
 }
 
 net::awaitable<void> post_rerank(Server& server, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await run_apart(exchange, [&] { asked = read_rerank(server, exchange.request(), rerank_request()); });
+  co_await server.run_apart(exchange,
+                            [&] { asked = read_rerank(server, exchange.request(), rerank_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
   json reply = pooling_reply("rerank-", asked->name, n_tokens(asked->call));
   reply.erase("object");
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "documents"));
-  const std::vector<double> scores = scores_of(*asked, *rows);
-  std::vector<size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
-  reply["results"] = json::array();
-  for (size_t i = 0; i < asked->top_n; ++i) {
-    json result = {{"index", order[i]}, {"relevance_score", scores[order[i]]}};
-    if (!asked->documents.empty()) result["document"] = {{"text", asked->documents[order[i]]}};
-    reply["results"].push_back(std::move(result));
-  }
   if (exchange.request().path.starts_with("/v2"))
     reply["meta"] = {{"api_version", {{"version", "2"}}}, {"billed_units", {{"search_units", 1}}}};
-  co_await exchange.reply(json_reply(reply));
+  HttpReply whole;
+  co_await server.run_apart(exchange, [&] {  // it may repeat the documents
+    reply["results"] = ranked(*asked, scores_of(*asked, *rows));
+    whole = json_reply(reply);
+  });
+  co_await exchange.reply(std::move(whole));
 }
 
 }  // namespace penstock

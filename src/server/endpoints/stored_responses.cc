@@ -3,6 +3,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 
+#include "base/json_text.h"
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/background_stream.h"
@@ -94,7 +95,7 @@ void drop_logprobs(json& reply) {
 
 // As it is now. run: of one that is under way, or null.
 Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run) {
-  json reply = json::parse(stored.reply, nullptr, false);
+  json reply = bounded_json<json>(stored.reply);
   if (!reply.is_object() || !reply["output"].is_array())
     return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", stored.id);
   if (stored.ended) return reply;
@@ -193,17 +194,19 @@ net::awaitable<void> get_response(Server& server, Exchange& exchange) {
   if (!query) co_return co_await exchange.reply(error_reply(query.error()));
   Result<Found> found;
   Result<json> reply;
+  HttpReply whole;
   co_await run_compilation(server, [&] {
     const auto call = read_store_call(server, exchange.request(), kResponsePath);
     found = call ? find_response(server, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
     if (found && reply && !query->logprobs) drop_logprobs(*reply);
+    if (found && reply && !query->stream) whole = json_reply(*reply);
   });
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   if (query->stream)
     co_return co_await stream_response(server, exchange, *found, *reply, query->starting_after + 1);
-  co_await exchange.reply(json_reply(*reply));
+  co_await exchange.reply(std::move(whole));
 }
 
 net::awaitable<void> delete_response(Server& server, Exchange& exchange) {
@@ -240,15 +243,19 @@ net::awaitable<void> post_response_cancel(Server& server, Exchange& exchange) {
     }
   }
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
-  drop_logprobs(*reply);
-  co_await exchange.reply(json_reply(*reply));
+  HttpReply whole;
+  co_await run_compilation(server, [&] {
+    drop_logprobs(*reply);
+    whole = json_reply(*reply);
+  });
+  co_await exchange.reply(std::move(whole));
 }
 
 net::awaitable<void> get_response_items(Server& server, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
     ASSIGN_OR_RETURN(const StoredResponse stored, call.stores->responses->find(call.owner, call.id));
-    const json items = json::parse(stored.input, nullptr, false);
+    const json items = bounded_json<json>(stored.input);
     if (!items.is_array())
       return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", call.id);
     json page = item_page(items, query);

@@ -1,12 +1,18 @@
 // POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
 // remote tokenizer, and llama.cpp's; POST /apply-template.
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include "frontend/embedding_model.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/errors.h"
+#include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/http/run_apart.h"
 #include "server/server.h"
+#include "text/unicode.h"
 
 namespace penstock {
 namespace {
@@ -63,48 +69,116 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   return model.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }
 
-// The token's text, or its bytes where they are a part of a character.
-json piece_json(const Tokenizer& tokenizer, TokenId token) {
-  const std::string bytes(tokenizer.token_bytes(token));
-  const std::vector<TokenId> alone = {token};
-  const bool is_text = tokenizer.decode(alone, false) == tokenizer.decode_bytes(alone, false);
-  return is_text ? json(bytes) : json(std::vector<unsigned char>(bytes.begin(), bytes.end()));
+// What /tokenize answers. The reply is made piece by piece while it is sent: it may be many times as long as the text.
+struct Tokenized {
+  ModelLease model;
+  const Tokenizer* tokenizer = nullptr;  // with pieces or texts; else it may be null
+  std::vector<TokenId> ids;
+  bool with_pieces = false, with_texts = false;
+};
+
+Result<Tokenized> tokenize(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request(), ModelUse::kEither));
+  RETURN_IF_ERROR(check_content(asked.fields));
+  Tokenized result{.model = asked.model,
+                   .ids = {},
+                   .with_pieces = get_bool(asked.fields, "with_pieces"),
+                   .with_texts = get_bool(asked.fields, "return_token_strs")};
+  ASSIGN_OR_RETURN(result.ids, tokens_of(*asked.model, asked.fields));
+  if (result.with_pieces || result.with_texts) {
+    ASSIGN_OR_RETURN(result.tokenizer, tokenizer_of(*asked.model));
+  }
+  return result;
 }
 
-Result<json> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request(), ModelUse::kEither));
-  const ServedModel& model = *asked.model;
-  const bool with_texts = get_bool(asked.fields, "return_token_strs");
-  RETURN_IF_ERROR(check_content(asked.fields));
-  const bool with_pieces = get_bool(asked.fields, "with_pieces");
-  ASSIGN_OR_RETURN(const auto ids, tokens_of(model, asked.fields));
-  json reply = {{"count", ids.size()},
-                {"max_model_len", model.max_model_len()},
-                {"tokens", ids},
-                {"token_strs", nullptr}};
-  if (with_pieces) {
-    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
-    for (json& token : reply["tokens"])
-      token = {{"id", token}, {"piece", piece_json(*tokenizer, token.get<TokenId>())}};
+// The reply's text in pieces of bounded size.
+class TokensText {
+ public:
+  explicit TokensText(const Tokenized& of) : of_(of), pieces_(of.with_pieces), texts_(of.with_texts) {}
+
+  // Appends the next piece; false: that was the last.
+  bool next(std::string& out) {
+    constexpr size_t kPerPiece = 2048;  // tokens: less than 20 ms
+    if (part_ == 0) {
+      fmt::format_to(std::back_inserter(out), R"({{"count":{},"max_model_len":{},"tokens":[)", of_.ids.size(),
+                     of_.model->max_model_len());
+      part_ = 1;
+    }
+    const size_t end = std::min(at_ + kPerPiece, of_.ids.size());
+    for (; at_ < end; ++at_) {
+      if (at_ > 0) out += ',';
+      append(of_.ids[at_], out);
+    }
+    if (at_ < of_.ids.size()) return true;
+    at_ = 0;
+    out += part_ == 1 ? R"(],"token_strs":)" : "]";
+    if (part_++ == 1 && texts_) {
+      out += '[';
+      return true;
+    }
+    out += part_ == 2 ? "null}" : "}";
+    return false;
   }
-  if (with_texts) {
-    reply["token_strs"] = json::array();
-    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
-    for (const TokenId id : ids) reply["token_strs"].push_back(tokenizer->piece(id));
+
+ private:
+  void append(TokenId id, std::string& out) const {
+    if (part_ == 2) {
+      out += dump(json(of_.tokenizer->piece(id)));
+    } else if (pieces_) {
+      fmt::format_to(std::back_inserter(out), R"({{"id":{},"piece":)", id);
+      append_piece(id, out);
+      out += '}';
+    } else {
+      fmt::format_to(std::back_inserter(out), "{}", id);
+    }
   }
-  return reply;
+  // The token's text, or its bytes where they are a part of a character.
+  void append_piece(TokenId id, std::string& out) const {
+    const std::string bytes(of_.tokenizer->token_bytes(id));
+    if (unicode::is_valid(bytes)) {
+      out += json_text(bytes);
+    } else {
+      out += dump(json(std::vector<unsigned char>(bytes.begin(), bytes.end())));
+    }
+  }
+
+  const Tokenized& of_;
+  const bool pieces_, texts_;
+  int part_ = 0;  // 1: in the tokens, 2: in their texts
+  size_t at_ = 0;
+};
+
+net::awaitable<void> send_tokens(Exchange& exchange, const Tokenized& tokenized) {
+  TokensText text(tokenized);
+  HttpReply reply;
+  if (!text.next(reply.body)) co_return co_await exchange.reply(std::move(reply));
+  std::string piece = std::exchange(reply.body, {});
+  if (!co_await exchange.begin_stream(std::move(reply))) co_return;
+  for (bool more = true; more; piece.clear()) {
+    if (!co_await exchange.write(piece)) co_return;
+    piece.clear();
+    co_await net::post(exchange.executor(), net::use_awaitable);  // others have their turn between two pieces
+    more = text.next(piece);
+    if (!more && !co_await exchange.write(piece)) co_return;
+  }
+  co_await exchange.end_stream();
 }
 
 Result<json> detokenize(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, detokenize_request(), ModelUse::kEither));
   ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(*asked.model));
   std::vector<TokenId> ids;
+  size_t n_bytes = 0;
+  const size_t most = most_text(server);
   for (const json& item : asked.fields["tokens"]) {
     if (item.get<int64_t>() >= tokenizer->vocab_size()) {
       return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
                     tokenizer->vocab_size() - 1, dump(item));
     }
     ids.push_back(item.get<TokenId>());
+    n_bytes += tokenizer->token_bytes(ids.back()).size();
+    if (n_bytes > most)
+      return errorf(ErrorCode::kInvalidArgument, "tokens: expected at most {} bytes of text, got more", most);
   }
   const std::string text = tokenizer->decode(ids, false);
   return json{{"prompt", text}, {"content", text}};
@@ -122,16 +196,25 @@ Result<json> apply_template(Server& server, const HttpRequest& request) {
 using Work = Result<json> (*)(Server& server, const HttpRequest& request);
 
 net::awaitable<void> answer_with(Server& server, Exchange& exchange, Work work) {
-  Result<json> result;
-  co_await run_apart(exchange, [&] { result = work(server, exchange.request()); });
-  if (!result) co_return co_await exchange.reply(error_reply(result.error()));
-  co_await exchange.reply(json_reply(*result));
+  if (auto refused = check_text_body(server, exchange.request()))
+    co_return co_await exchange.reply(std::move(*refused));
+  HttpReply reply;
+  co_await server.run_apart(exchange, [&] {
+    const Result<json> result = work(server, exchange.request());
+    reply = result ? json_reply(*result) : error_reply(result.error());
+  });
+  co_await exchange.reply(std::move(reply));
 }
 
 }  // namespace
 
 net::awaitable<void> post_tokenize(Server& server, Exchange& exchange) {
-  co_await answer_with(server, exchange, tokenize);
+  if (auto refused = check_text_body(server, exchange.request()))
+    co_return co_await exchange.reply(std::move(*refused));
+  Result<Tokenized> tokenized;
+  co_await server.run_apart(exchange, [&] { tokenized = tokenize(server, exchange.request()); });
+  if (!tokenized) co_return co_await exchange.reply(error_reply(tokenized.error()));
+  co_await send_tokens(exchange, *tokenized);
 }
 
 net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {

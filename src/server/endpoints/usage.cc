@@ -130,9 +130,11 @@ const nlohmann::json& audit_reply() {
 }
 
 net::awaitable<void> get_usage(Server& server, Exchange& exchange) {
-  Result<json> reply;
-  co_await run_compilation(server, [&] { reply = use_reply(server, exchange.request()); });
-  HttpReply whole = reply ? json_reply(*reply) : error_reply(reply.error());  // not inside: see json_reply
+  HttpReply whole;
+  co_await run_compilation(server, [&] {
+    const Result<json> reply = use_reply(server, exchange.request());
+    whole = reply ? json_reply(*reply) : error_reply(reply.error());
+  });
   co_await exchange.reply(std::move(whole));
 }
 

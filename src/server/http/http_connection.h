@@ -1,7 +1,6 @@
 // One connection of the HTTP server: reads requests, answers them through the handler, keeps its time limits,
 // notices a client that leaves. Everything happens on the one io thread that owns it.
 #pragma once
-#include <malloc.h>
 #include <poll.h>
 
 #include <array>
@@ -190,7 +189,7 @@ class HttpConnectionOf final : public HttpConnection,
   void break_off() override { keep_alive_ = false; }
 
  private:
-  static constexpr size_t kLargeBody = 1 << 20, kSmallBody = 64 * 1024;
+  static constexpr size_t kSmallBody = 64 * 1024;
   static constexpr int kMostUnsent = 128 * 1024;
   static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
 
@@ -276,9 +275,7 @@ class HttpConnectionOf final : public HttpConnection,
     request_.body = std::move(parser->get().body().text);
     parser.reset();
     co_await answer(plan.answer);
-    const bool was_large = request_.body.capacity() > kLargeBody;
     request_ = {};
-    if (was_large) malloc_trim(0);  // or the allocator would keep what the largest requests ever took
     co_return keep_alive_ && !gone_ && replied_;
   }
 
@@ -352,10 +349,8 @@ class HttpConnectionOf final : public HttpConnection,
   // Frees what has been read and tells the client, if it is still there.
   net::awaitable<void> fail(Parser& parser, HttpFailure failure, bool timed_out) {
     const std::string target(parser.get().target());  // empty before there is one
-    const bool was_large = parser.get().body().text.capacity() > kLargeBody;
     parser.get().body().text = {};
     parser.get().body().budget->release();
-    if (was_large) malloc_trim(0);
     if (failure.status == 0) co_return;
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
     co_await refuse(target, failure.status, failure.message);

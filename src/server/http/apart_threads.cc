@@ -1,0 +1,139 @@
+#include "server/http/apart_threads.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+
+#include "base/work.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMuch = 1 << 20;  // bytes
+constexpr int kNicer = 5;  // each thread for larger work gives way to the one before it, and to those that compute
+
+net::awaitable<void> call(std::function<void()> work) {
+  work();
+  co_return;
+}
+
+}  // namespace
+
+// done: of the executor alone; failure: written before it.
+struct ApartThreads::Job {
+  Job(const net::any_io_executor& executor, size_t n_bytes, std::function<void()> task)
+      : arrival(executor, net::steady_timer::time_point::max()), n_bytes(n_bytes), task(std::move(task)) {}
+  net::steady_timer arrival;
+  const size_t n_bytes;
+  std::function<void()> task;
+  Work work;
+  std::exception_ptr failure;
+  bool done = false;
+
+  void run() {
+    try {
+      const WorkScope scope(work);
+      give_way();
+      task();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (n_bytes > kMuch) malloc_trim(0);  // or the allocator would keep what the largest work ever took
+  }
+};
+
+ApartThreads::ApartThreads() {
+  for (size_t lane = 0; lane < kLanes; ++lane) threads_.emplace_back([this, lane] { serve(lane); });
+}
+
+net::awaitable<void> ApartThreads::run(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
+  const auto job = std::make_shared<Job>(exchange.executor(), n_bytes, std::move(work));
+  if (exchange.gone()) job->work.cancel();
+  if (!add(job)) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
+  exchange.on_disconnect = [job] { job->work.cancel(); };
+  while (!job->done) co_await job->arrival.async_wait(net::as_tuple(net::use_awaitable));
+  exchange.on_disconnect = nullptr;
+  if (job->failure) std::rethrow_exception(job->failure);
+}
+
+bool ApartThreads::add(const std::shared_ptr<Job>& job) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  waiting_[job->n_bytes <= kSmall ? 0 : job->n_bytes <= kMedium ? 1 : 2].push_back(job);
+  wake_.notify_all();
+  return true;
+}
+
+// Of its own size, or the largest below. REQUIRES: mutex_.
+std::shared_ptr<ApartThreads::Job> ApartThreads::next(size_t lane) {
+  for (size_t size = lane + 1; size > 0; --size) {
+    auto& queue = waiting_[size - 1];
+    if (queue.empty()) continue;
+    auto job = std::move(queue.front());
+    queue.pop_front();
+    return job;
+  }
+  return nullptr;
+}
+
+void ApartThreads::serve(size_t lane) {
+  pthread_setname_np(pthread_self(), "penstock-apart");
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), static_cast<int>(lane) * kNicer);
+  for (std::unique_lock lock(mutex_);;) {
+    auto job = next(lane);
+    if (job == nullptr) {
+      if (stopping_) return;
+      wake_.wait(lock);
+      continue;
+    }
+    running_[lane] = job;
+    lock.unlock();
+    job->run();
+    lock.lock();
+    running_[lane] = nullptr;
+    lock.unlock();
+    const auto executor = job->arrival.get_executor();
+    net::post(executor, [job = std::move(job)] {
+      job->done = true;
+      job->arrival.cancel();
+    });
+    lock.lock();
+  }
+}
+
+void ApartThreads::cancel_all() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& queue : waiting_) {
+    for (const auto& job : queue) job->work.cancel();
+  }
+  for (const auto& job : running_) {
+    if (job != nullptr) job->work.cancel();
+  }
+}
+
+void ApartThreads::stop() {
+  cancel_all();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+net::awaitable<void> run_on(net::thread_pool& threads, std::function<void()> work) {
+  co_await net::co_spawn(threads, call(std::move(work)), net::use_awaitable);
+}
+
+}  // namespace penstock

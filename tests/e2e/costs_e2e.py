@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""What a request can cost: bodies, templates and replies that are out of proportion. Memory stays bounded, /health answers
+meanwhile, small requests overtake large ones, work ends with its client, and SIGTERM ends the process in time.
+
+PENSTOCK_BINARY and PENSTOCK_SLOWNESS as for abuse_e2e.py.
+"""
+import json
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_server import PROGRAM, SLOW, Server, in_threads, read_all, wait_for  # noqa: E402
+
+MIB = 1 << 20
+SIZE = int(33_500_000 / SLOW)  # just inside --max-body-bytes
+TEXT = int(4 * MIB / SLOW)  # what is counted at most
+# Beside four times the body: pools, scratch memory of the largest stretch, replies under way.
+BESIDE = 100 * MIB
+
+
+def filled(before, piece, after, size):
+    return before + piece * ((size - len(before) - len(after)) // len(piece)) + after
+
+
+def request_of(path, body):
+    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+
+
+class Health:
+    """Asks /health on and on; every answer is counted."""
+
+    def __init__(self, server):
+        self.server, self.done, self.n, self.failures, self.longest = server, threading.Event(), 0, [], 0.0
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.done.is_set():
+            begin = time.monotonic()
+            try:
+                if self.server.get("/health", timeout=20).status != 200:
+                    self.failures.append("status")
+            except OSError as error:
+                self.failures.append(repr(error))
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self.n += 1
+            self.done.wait(0.005)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.done.set()
+        self.thread.join()
+
+
+class Costs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--no-log-requests", "--trust-request-chat-template", "--max-reply-bytes", 1000000, "--max-num-seqs", 4)
+        cls.server.generate()
+
+    @classmethod
+    def tearDownClass(cls):
+        code, log = cls.server.stop(), cls.server.log()
+        cls.server.__exit__()
+        assert code == 0, f"exit code {code}: {log[-3000:]}"
+        assert "Sanitizer" not in log and "runtime error" not in log, log[-5000:]
+
+    def attack(self, path, body, statuses=(200,), times=4, beside=BESIDE):
+        """The reply; memory and the other clients are watched meanwhile."""
+        before = self.server.rss()
+        self.server.forget_peak()
+        with Health(self.server) as health:
+            reply = self.server.post(path, body)
+        self.assertIn(reply.status, statuses, (path, body[:80], reply.body[:300]))
+        self.assertEqual(health.failures, [])
+        self.assertGreater(health.n, 0)
+        self.assertLess(health.longest, 2 * SLOW, (path, body[:80]))
+        if SLOW == 1:  # sanitizers keep shadows of everything
+            self.assertLess(self.server.peak() - before, times * len(body) + beside, (path, body[:80]))
+        return reply
+
+    def cpu(self):
+        fields = pathlib.Path(f"/proc/{self.server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def test_large_bodies_that_only_count(self):
+        """More than any context is refused, with the limit, before it is looked at."""
+        for path, before in (("/tokenize", b'{"with_pieces":true,"content":"'), ("/tokenize", b'{"prompt":"'),
+                             ("/tokenize", b'{"messages":[{"role":"user","content":"'), ("/apply-template", b'{"messages":[{"role":"user","content":"'),
+                             ("/detokenize", b'{"tokens":[1],"model":"'), ("/v1/messages/count_tokens", b'{"messages":[{"role":"user","content":"')):
+            for piece in (b"word ", b"1", b" "):
+                reply = self.attack(path, filled(before, piece, b'"}', SIZE), (413,))
+                self.assertIn(b"at most 4194304 bytes", reply.body)
+
+    def test_texts_as_long_as_they_may_be(self):
+        """Every shape becomes tokens, or is refused with a reason; the reply is made while it is sent."""
+        for piece in (b"word ", b"1", b" ", b"a", b"<s>", b"\\n", b"\xf0\x9f\x98\x80", b"a1 ", b"\\u0001"):
+            body = filled(b'{"with_pieces":true,"content":"', piece, b'"}', TEXT)
+            reply = self.attack("/tokenize", body, (200, 400))
+            if reply.status == 400:
+                self.assertIn(b"at most 1048576", reply.body)
+                continue
+            count = int(re.match(rb'{"count":(\d+),', reply.body)[1])
+            self.assertGreater(count, 1000)
+            self.assertEqual(reply.body.count(b'{"id":'), count)
+            self.assertTrue(reply.body.endswith(b'}],"token_strs":null}'))
+        body = filled(b'{"return_token_strs":true,"prompt":"', b"word ", b'"}', TEXT)
+        tokens = self.attack("/tokenize", body).json()
+        self.assertEqual(len(tokens["token_strs"]), tokens["count"])
+        self.assertEqual(len(tokens["tokens"]), tokens["count"])
+
+    def test_a_streamed_reply_is_the_same(self):
+        few = self.server.post("/tokenize", {"content": "Once upon a time 12 \u00e9", "with_pieces": True}).json()
+        many = self.server.post("/tokenize", {"content": "Once upon a time 12 \u00e9" + " x" * 20000, "with_pieces": True}).json()
+        self.assertEqual(few["tokens"], many["tokens"][:len(few["tokens"])])
+        self.assertEqual(list(few), list(many))
+        for token in many["tokens"]:
+            self.assertEqual(set(token), {"id", "piece"})
+
+    def test_detokenizing_is_counted(self):
+        longest = max(range(256, 1000), key=lambda i: len(self.server.post("/detokenize", {"tokens": [i]}).json()["content"].encode()))
+        body = filled(b'{"tokens":[%d' % longest, b",%d" % longest, b"]}", TEXT)
+        self.attack("/detokenize", body, (200, 400))
+
+    def test_small_requests_overtake_large_ones(self):
+        body = filled(b'{"content":"', b"word 12 ", b'"}', TEXT)
+        large = [self.server.raw(request_of("/tokenize", body), timeout=120) for _ in range(6)]
+        for i in range(5):
+            self.assertEqual(self.server.post("/tokenize", {"content": "small " * 2000 + str(i)}).status, 200)
+        # The large ones are done one after the other: the last has not even been begun.
+        large[-1].setblocking(False)
+        self.assertRaises(BlockingIOError, large[-1].recv, 1)
+        for sock in large:
+            sock.close()
+
+    def test_work_ends_with_its_client(self):
+        body = filled(b'{"content":"', b"word 12 ", b'"}', TEXT)
+        start = self.cpu()
+        self.assertEqual(self.server.post("/tokenize", body).status, 200)
+        one = self.cpu() - start
+        start = self.cpu()
+        for i in range(30):
+            sock = self.server.raw(request_of("/tokenize", body))
+            if i % 2:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        self.assertTrue(wait_for(lambda: self.server.metric("penstock:http_connections") <= 1))
+        self.assertEqual(self.server.post("/tokenize", {"content": "word " * 2000}).status, 200)
+        self.assertLess(self.cpu() - start, 10 * one + 1)  # 30 are the clients that left, much is reading what they sent
+
+    def test_templates_of_requests(self):
+        text = "{% set x = 'ab c' * 1500000 %}"
+        forever = "{% for i in range(100000) %}{% for j in range(100000) %}"
+        hours = [forever + "{{ i }}", "{% set ns = namespace(l=[]) %}" + forever + "{% set ns.l = ns.l + ['a' * 1000000 ~ j] %}"]
+        hours += [text + forever + "{{ x | length }}{{ x | upper | length }}", text + forever + "{% set y %}{{ x }}{% continue %}{% endset %}",
+                  text + forever + "{% if 'zz' in x %}{% endif %}"]
+        hours += [text + forever + "{% set y = " + what + " %}" for what in ("x.swapcase()", "x ~ i", "x | urlencode", "x | tojson", "x[::-1]", "x | striptags")]
+        large = ["{% set x = 'a' * 100000000 %}", "{% set x = ['a' * 4000000] * 900000 %}{{ x | join }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"]
+        large += [text + rest for rest in ("{{ x | title }}", "{{ x.split() | length }}", "{% set x = x * 60 %}{{ x }}", "{{ x.strip('abc d') }}" * 50)]
+        for n, source in enumerate([hour + "{% endfor %}{% endfor %}" for hour in hours] + large):
+            body = {"messages": [{"role": "user", "content": "x"}], "chat_template": source}
+            path = "/v1/chat/completions" if n % 3 == 0 else "/apply-template"
+            reply = self.attack(path, json.dumps(body).encode(), (200, 400))
+            self.assertLess(len(reply.body), 40 * MIB)
+
+    def test_replies_are_counted_before_they_are_computed(self):
+        prompt = "Once upon a time " * 40
+        for fields in ({"prompt_logprobs": 20, "n": 1, "prompt": [prompt] * 100}, {"logprobs": 20, "n": 100, "max_tokens": 200, "prompt": "x"},
+                       {"echo": True, "logprobs": 20, "prompt": [prompt] * 100, "stream": True}):
+            reply = self.attack("/v1/completions", json.dumps({"max_tokens": 1, **fields}).encode(), (400,))
+            self.assertIn(b"--max-reply-bytes", reply.body)
+        chat = {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ messages[0].content }}", "logprobs": True, "top_logprobs": 20, "n": 100,
+                "max_tokens": 100}
+        self.assertIn(b"--max-reply-bytes", self.attack("/v1/chat/completions", json.dumps(chat).encode(), (400,)).body)
+        self.assertEqual(self.server.post("/v1/completions", {"prompt": prompt[:100], "prompt_logprobs": 5, "logprobs": 5, "max_tokens": 5}).status, 200)
+
+    def test_chats_that_are_cut(self):
+        for body in (filled(b'{"truncate_prompt_tokens":10,"prompt":"', b"word ", b'"}', SIZE),
+                     filled(b'{"truncate_prompt_tokens":10,"chat_template":"x","messages":[{"role":"assistant","content":"', b"word ", b'"}]}', SIZE)):
+            reply = self.attack("/v1/chat/completions" if b"messages" in body[:80] else "/v1/completions", body, (400,))
+            self.assertIn(b"truncate_prompt_tokens", reply.body)
+
+
+class Vectors(unittest.TestCase):
+    def test_vectors_are_counted_before_they_are_computed(self):
+        with Server("--runner", "pooling", "--no-log-requests", "--max-reply-bytes", 1000000) as server:
+            server.post("/pooling", {"input": "x"})
+            before = server.rss()
+            server.forget_peak()
+            text = "Once upon a time there was a little girl. " * 8
+            for fields in ({"task": "token_embed", "input": [text] * 1000}, {"task": "token_embed", "input": [text] * 1000, "encoding_format": "base64"},
+                           {"task": "embed", "input": ["x"] * 2048}):
+                reply = server.post("/pooling", fields)
+                self.assertEqual(reply.status, 400, reply.body[:300])
+                self.assertIn(b"--max-reply-bytes", reply.body)
+            self.assertEqual(server.post("/v1/embeddings", {"input": ["x"] * 2048}).status, 400)
+            self.assertEqual(server.post("/pooling", {"task": "token_embed", "input": text}).status, 200)
+            for body in (filled(b'{"input":"', b"word ", b'"}', SIZE), filled(b'{"truncate_prompt_tokens":5,"input":"', b"word ", b'"}', SIZE)):
+                self.assertEqual(server.post("/v1/embeddings", body).status, 400)
+            if SLOW == 1:
+                self.assertLess(server.peak() - before, 4 * SIZE + BESIDE)
+            self.assertEqual(server.stop(), 0)
+
+
+class Shutdown(unittest.TestCase):
+    def test_while_bodies_are_worked_on(self):
+        """It ends in time, by itself, whatever is being read, rendered, tokenized and written."""
+        hour = "{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}{% endfor %}"
+        work = [request_of("/tokenize", filled(b'{"with_pieces":true,"content":"', b"a 1", b'"}', TEXT)),
+                request_of("/v1/completions", filled(b'{"prompt":"', b"word ", b'"}', SIZE)),
+                request_of("/v1/chat/completions", filled(b'{"chat_template":"{{ messages }}","messages":[{"role":"assistant","content":"', b"x\\n", b'"}]}', SIZE)),
+                request_of("/apply-template", json.dumps({"messages": [], "chat_template": hour}).encode()),
+                request_of("/detokenize", filled(b'{"tokens":[1', b",300", b"]}", TEXT))]
+        for round_ in range(4):
+            with Server("--no-log-requests", "--trust-request-chat-template", "--shutdown-timeout", "1" if round_ % 2 else "0.2") as server:
+                socks = in_threads(10, lambda i: server.raw(work[(i + round_) % len(work)], timeout=60))
+                time.sleep(0.05 * round_)
+                begin = time.monotonic()
+                self.assertEqual(server.stop(timeout=20), 0, server.log()[-2000:])
+                self.assertLess(time.monotonic() - begin, 11 * SLOW)
+                for sock in socks:
+                    read_all(sock)
+
+
+class DeepFiles(unittest.TestCase):
+    """JSON that others wrote nests as deeply as they like: it is refused, wherever it is read."""
+
+    def test_files_of_a_hundred_thousand_levels(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            model = path / "model"
+            model.mkdir()
+            (path / "template").write_text("{{ messages }}")
+            for text in ('{"a":' * 100000 + "1" + "}" * 100000, "[" * 100000 + "]" * 100000, '{"models":[' * 100000 + "]}" * 100000,
+                         '/* " */{"models":' + "[" * 100000 + "]" * 100000 + "}"):
+                (path / "deep.json").write_text(text)
+                for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors.index.json"):
+                    (model / name).write_text(text)
+                (path / "lines").write_text('{"custom_id":"1","method":"POST","url":"/v1/completions","body":' + text + "}\n")
+                deep = path / "deep.json"
+                for command in (["serve", "--models-config", deep, "--port", 0], ["render", "--template", path / "template", "--context", deep],
+                                ["serve", "-m", model, "--port", 0], ["inspect", "-m", model], ["tokenize", "-m", model, "--ids", "x"],
+                                ["serve", "--api-key-file", deep, "--port", 0], ["keys", "list", "--file", deep],
+                                ["run-batch", "-i", path / "lines", "-o", path / "out"]):
+                    done = subprocess.run([PROGRAM, *map(str, command)], capture_output=True, timeout=60 * SLOW, check=False)
+                    self.assertIn(done.returncode, range(1, 6), (command, text[:20], done.returncode, done.stderr[-300:]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

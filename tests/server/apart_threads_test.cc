@@ -1,0 +1,145 @@
+#include "server/http/apart_threads.h"
+
+#include <gmock/gmock.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <latch>
+
+#include "base/work.h"
+#include "server/unattended_exchange.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kSmall = 1, kLarge = size_t{32} << 20;
+
+// A connections' thread, and what became of the work that was given from it.
+class ApartThreadsTest : public testing::Test {
+ protected:
+  ~ApartThreadsTest() override {
+    apart_.stop();
+    guard_.reset();
+    context_.stop();
+    io_.join();
+  }
+  struct Call {
+    explicit Call(net::io_context& context) : exchange(context.get_executor(), {}) {}
+    UnattendedExchange exchange;
+    std::latch over{1};
+    std::string outcome;  // "done", or why it ended; after over
+    std::thread::id back_on;
+  };
+  std::shared_ptr<Call> start(size_t n_bytes, std::function<void()> work) {
+    auto call = std::make_shared<Call>(context_);
+    net::co_spawn(context_, run(call, n_bytes, std::move(work)), net::detached);
+    return call;
+  }
+  void leave(const std::shared_ptr<Call>& call) {
+    net::post(context_, [call] { call->exchange.leave(); });
+  }
+
+  ApartThreads apart_;
+
+ private:
+  net::awaitable<void> run(std::shared_ptr<Call> call, size_t n_bytes, std::function<void()> work) {
+    try {
+      co_await apart_.run(call->exchange, n_bytes, std::move(work));
+      call->outcome = "done";
+    } catch (const std::exception& error) {
+      call->outcome = error.what();
+    }
+    call->back_on = std::this_thread::get_id();
+    call->over.count_down();
+  }
+
+  net::io_context context_;
+  net::executor_work_guard<net::io_context::executor_type> guard_ = net::make_work_guard(context_);
+
+ protected:
+  std::thread io_{[this] { context_.run(); }};
+};
+
+void until_cancelled() {
+  for (;;) give_way();
+}
+
+TEST_F(ApartThreadsTest, WorksApartAndComesBack) {
+  std::thread::id worked_on;
+  const auto call = start(kSmall, [&] { worked_on = std::this_thread::get_id(); });
+  call->over.wait();
+  EXPECT_EQ(call->outcome, "done");
+  EXPECT_EQ(call->back_on, io_.get_id());
+  EXPECT_NE(worked_on, io_.get_id());
+}
+
+TEST_F(ApartThreadsTest, GivesOnWhatTheWorkThrows) {
+  const auto call = start(kSmall, [] { throw std::runtime_error("no"); });
+  call->over.wait();
+  EXPECT_EQ(call->outcome, "no");
+}
+
+TEST_F(ApartThreadsTest, SmallWorkDoesNotWaitForLargeWork) {
+  std::vector<std::shared_ptr<Call>> large;
+  for (int i = 0; i < 5; ++i) large.push_back(start(kLarge, until_cancelled));
+  const auto medium = start(ApartThreads::kMedium, until_cancelled);
+  for (int i = 0; i < 20; ++i) {
+    const auto small = start(kSmall, [] {});
+    small->over.wait();
+    EXPECT_EQ(small->outcome, "done");
+  }
+  large.push_back(medium);
+  for (const auto& call : large) EXPECT_FALSE(call->over.try_wait());
+  for (const auto& call : large) leave(call);
+  for (const auto& call : large) {
+    call->over.wait();
+    EXPECT_EQ(call->outcome, "cancelled");
+  }
+}
+
+// What waits behind one that left is not begun either when its client left.
+TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
+  std::latch begun(1);
+  std::atomic<int> n_begun = 0;
+  const auto first = start(kLarge, [&] {
+    begun.count_down();
+    until_cancelled();
+  });
+  begun.wait();
+  std::vector<std::shared_ptr<Call>> behind;
+  for (int i = 0; i < 10; ++i) behind.push_back(start(kLarge, [&] { ++n_begun; }));
+  for (const auto& call : behind) leave(call);
+  leave(first);
+  first->over.wait();
+  EXPECT_EQ(first->outcome, "cancelled");
+  for (const auto& call : behind) {
+    call->over.wait();
+    EXPECT_EQ(call->outcome, "cancelled");
+  }
+  EXPECT_EQ(n_begun, 0);
+}
+
+TEST_F(ApartThreadsTest, StopCancelsAndWaits) {
+  std::latch begun(2);
+  std::vector<std::shared_ptr<Call>> calls;
+  for (const size_t size : {kSmall, kLarge}) {
+    calls.push_back(start(size, [&] {
+      begun.count_down();
+      until_cancelled();
+    }));
+  }
+  begun.wait();
+  calls.push_back(start(kLarge, [] {}));
+  apart_.stop();
+  calls.push_back(start(kSmall, [] {}));
+  for (const auto& call : calls) {
+    call->over.wait();
+    EXPECT_EQ(call->outcome, "cancelled");
+  }
+}
+
+}  // namespace
+}  // namespace penstock
