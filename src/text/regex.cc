@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/work.h"
+#include "text/newer_characters.h"
 #include "text/regex_dialect.h"
 #include "text/unicode.h"
 
@@ -28,21 +29,81 @@ pcre2_jit_stack* jit_stack(void*) {
   return holder.stack;
 }
 
+// One compiled expression.
+class Program {
+ public:
+  ~Program() {
+    pcre2_code_free(code_);
+    pcre2_match_context_free(context_);
+    pcre2_match_context_free(quick_);
+  }
+
+  // pattern: of the file, for the error; translated: for PCRE2.
+  static Result<std::unique_ptr<const Program>> compile(std::string_view pattern,
+                                                        const std::string& translated) {
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    auto program = std::make_unique<Program>();
+    program->code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                                   &offset, nullptr);
+    if (program->code_ == nullptr) {
+      PCRE2_UCHAR message[200];
+      pcre2_get_error_message(error, message, sizeof message);
+      return errorf(ErrorCode::kCorruptFile, "tokenizer pattern \"{:.80}\": {} at byte {}", pattern,
+                    reinterpret_cast<const char*>(message), offset);
+    }
+    program->context_ = pcre2_match_context_create(nullptr);
+    pcre2_set_match_limit(program->context_, kMatchLimit);
+    pcre2_set_heap_limit(program->context_, kHeapLimitKib);
+    program->jit_ = pcre2_jit_compile(program->code_, PCRE2_JIT_COMPLETE) == 0;
+    program->quick_ = pcre2_match_context_copy(program->context_);
+    pcre2_set_match_limit(program->quick_, kQuickLimit);
+    for (pcre2_match_context* context : {program->context_, program->quick_}) {
+      if (program->jit_) pcre2_jit_stack_assign(context, jit_stack, nullptr);
+    }
+    return program;
+  }
+
+  // The first match from `at` on; false: there is none.
+  bool search(std::string_view text, size_t at, Match& found) const {
+    // Kept per thread: patterns run over single words too, where making it would cost more than the match.
+    thread_local const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+        pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
+    const auto match = [&](pcre2_match_context* context) {
+      return (jit_ ? pcre2_jit_match : pcre2_match)(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
+                                                    data.get(), context);
+    };
+    Work* const work = WorkScope::current();
+    int rc = match(work != nullptr ? quick_ : context_);
+    if (rc == PCRE2_ERROR_MATCHLIMIT && work != nullptr) {
+      if (!work->take_long_step()) {
+        end_work({ErrorCode::kInvalidArgument,
+                  "text: long runs of digits, letters or spaces take the model's tokenizer too long"});
+      }
+      rc = match(context_);
+    }
+    if (rc < 0) return false;
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
+    found = {range[0], range[1]};
+    return found.begin <= found.end && found.begin >= at;  // else \K moved the start: no sensible pieces
+  }
+
+ private:
+  pcre2_code* code_ = nullptr;
+  pcre2_match_context *context_ = nullptr, *quick_ = nullptr;  // quick: with a lower limit, for a first try
+  bool jit_ = false;
+};
+
 }  // namespace
 
 struct Regex::Code {
-  pcre2_code* code = nullptr;
-  pcre2_match_context *context = nullptr, *quick = nullptr;  // quick: with a lower limit, for a first try
-  bool jit = false;
+  std::unique_ptr<const Program> program;  // null: literal or runs are all
+  std::unique_ptr<const Program> newer;    // for texts with newer characters, where that makes a difference
   std::string literal;
   Grouped grouped = Grouped::kNo;
   std::optional<Regex> runs;  // of grouped: the runs of digits
-
-  ~Code() {
-    pcre2_code_free(code);
-    pcre2_match_context_free(context);
-    pcre2_match_context_free(quick);
-  }
 };
 
 // Whether it is one of the ways to write that digits are grouped in threes from the right, which look ahead to the end of a run
@@ -89,61 +150,21 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   }
   if (!unicode::is_valid(pattern)) return errorf(ErrorCode::kCorruptFile, "tokenizer pattern: not UTF-8");
   ASSIGN_OR_RETURN(const std::string translated, to_pcre(pattern));
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                             &offset, nullptr);
-  if (code->code == nullptr) {
-    PCRE2_UCHAR message[200];
-    pcre2_get_error_message(error, message, sizeof message);
-    return errorf(ErrorCode::kCorruptFile, "tokenizer pattern \"{:.80}\": {} at byte {}", pattern,
-                  reinterpret_cast<const char*>(message), offset);
-  }
-  code->context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(code->context, kMatchLimit);
-  pcre2_set_heap_limit(code->context, kHeapLimitKib);
-  code->quick = pcre2_match_context_copy(code->context);
-  pcre2_set_match_limit(code->quick, kQuickLimit);
-  code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
-  for (pcre2_match_context* context : {code->context, code->quick}) {
-    if (code->jit) pcre2_jit_stack_assign(context, jit_stack, nullptr);
+  ASSIGN_OR_RETURN(const std::string with_newer, to_pcre(pattern, Characters::kWithNewer));
+  ASSIGN_OR_RETURN(code->program, Program::compile(pattern, translated));
+  if (with_newer != translated) {
+    // Too large with them where it was not without: newer characters stay unassigned.
+    if (auto newer = Program::compile(pattern, with_newer)) code->newer = *std::move(newer);
   }
   Regex regex;
   regex.code_ = std::move(code);
   return regex;
 }
 
-// The first match from `at` on; false: there is none.
-bool Regex::search(std::string_view text, size_t at, Match& found) const {
-  const Code& code = *code_;
-  // Kept per thread: patterns run over single words too, where making it would cost more than the match.
-  thread_local const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
-  const auto match = [&](pcre2_match_context* context) {
-    return (code.jit ? pcre2_jit_match : pcre2_match)(code.code, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                                                      data.get(), context);
-  };
-  Work* const work = WorkScope::current();
-  int rc = match(work != nullptr ? code.quick : code.context);
-  if (rc == PCRE2_ERROR_MATCHLIMIT && work != nullptr) {
-    if (!work->take_long_step()) {
-      end_work({ErrorCode::kInvalidArgument,
-                "text: long runs of digits, letters or spaces take the model's tokenizer too long"});
-    }
-    rc = match(code.context);
-  }
-  if (rc < 0) return false;
-  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-  found = {range[0], range[1]};
-  return found.begin <= found.end && found.begin >= at;  // else \K moved the start: no sensible pieces
-}
-
 void Regex::for_each(std::string_view text, FunctionRef<void(Match)> found) const {
   const Code& code = *code_;
   if (code.grouped != Grouped::kNo) return for_each_group(code, text, found);
-  if (code.code == nullptr) {
+  if (code.program == nullptr) {
     if (code.literal.empty()) return;
     for (size_t at = 0; (at = text.find(code.literal, at)) != std::string_view::npos;
          at += code.literal.size()) {
@@ -151,8 +172,10 @@ void Regex::for_each(std::string_view text, FunctionRef<void(Match)> found) cons
     }
     return;
   }
+  const bool newer = code.newer != nullptr && unicode::has_newer_characters(text);
+  const Program& program = newer ? *code.newer : *code.program;
   size_t at = 0, last_end = std::string_view::npos;
-  for (Match match{}; at <= text.size() && search(text, at, match);) {
+  for (Match match{}; at <= text.size() && program.search(text, at, match);) {
     give_way();
     const auto [begin, end] = match;
     const bool empty = begin == end;

@@ -1,4 +1,5 @@
-// Regular expressions as tokenizer files write them (Oniguruma's and Rust's dialect), run by PCRE2 with JIT.
+// Regular expressions as tokenizer files write them (Oniguruma's and Rust's dialect), run by PCRE2 with JIT. Classes of
+// characters are those of Unicode 16 (newer_characters.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -38,7 +39,6 @@ class Regex {
   enum class Grouped : uint8_t { kNo, kGroups, kBetween };
   static Grouped grouped_by(std::string_view pattern, std::string& runs);
   static void for_each_group(const Code& code, std::string_view text, FunctionRef<void(Match)> found);
-  bool search(std::string_view text, size_t at, Match& found) const;
   std::shared_ptr<const Code> code_;
 };
 

@@ -1,12 +1,15 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex_dialect.h"
 
+#include <fmt/format.h>
 #include <pcre2.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <vector>
+
+#include "text/newer_characters.h"
 
 namespace penstock {
 namespace {
@@ -19,12 +22,15 @@ constexpr std::string_view kNotSpaceRanges =
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{"
     "200b}-\\x{2027}"
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
+// \w in a class, and by itself.
+constexpr std::string_view kWordInClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 // With the few that newer versions of Unicode than PCRE2's count in.
 constexpr std::string_view kAlphabetic =
     "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{11081}";
 constexpr std::string_view kAlphanumeric =
     "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{11081}\\p{Nd}";
+constexpr std::string_view kLowercase = "\\p{Lowercase}\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}";
 // POSIX' names; those that are missing mean the same on both sides.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPosix = {{
     {"alnum", kAlphanumeric},
@@ -32,13 +38,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPosix =
     {"blank", "\\x{09}\\p{Zs}"},
     {"cntrl", "\\p{Cc}"},
     {"digit", "\\p{Nd}"},
-    {"graph", "[:graph:]\\p{Cf}\\p{Co}"},
-    {"lower", "\\p{Lowercase}\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}"},
-    {"print", "[:print:]\\p{Cf}\\p{Co}"},
+    {"graph", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}"},
+    {"lower", kLowercase},
+    {"print", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}"},
     {"punct", "\\p{P}\\p{S}"},
     {"space", kSpaceRanges},
     {"upper", "\\p{Uppercase}"},
-    {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
+    {"word", kWordInClass},
     {"xdigit", "0-9a-fA-F"},
 }};
 constexpr int kMaxClassDepth = 16;  // of classes in classes
@@ -97,24 +103,78 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
-// What PCRE2 calls the property. A script's plain name means its extensions there, the script alone elsewhere.
-std::string property_name(std::string_view name) {
+// In small letters, without separators; a category's long name becomes its short one.
+std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
     if (c != '_' && c != ' ' && c != '-')
       plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   const auto found = std::ranges::find(kCategories, plain, &Category::name);
-  if (found != kCategories.end()) return std::string(found->code);
+  if (found == kCategories.end()) return plain;
+  plain = found->code;
+  std::ranges::transform(plain, plain.begin(), [](unsigned char c) { return std::tolower(c); });
+  return plain;
+}
+
+// What PCRE2 calls the property. A script's plain name means its extensions there, the script alone elsewhere.
+std::string property_name(std::string_view name) {
+  const std::string plain = plain_name(name);
+  const auto is_code = [&](const Category& one) {
+    return std::ranges::equal(plain, one.code, [](char a, unsigned char b) { return a == std::tolower(b); });
+  };
+  if (const auto found = std::ranges::find_if(kCategories, is_code); found != kCategories.end())
+    return std::string(found->code);
   if (plain.size() <= 2 || plain.find_first_of("=:^&") != std::string::npos) return std::string(name);
   std::string script = "sc:" + std::string(name);
   return compiles("\\p{" + script + "}") ? script : std::string(name);
 }
 
+using unicode::Has;
+using unicode::NewerCharacters;
+
+std::string range_of(const NewerCharacters& one) {
+  return fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(one.first),
+                     static_cast<uint32_t>(one.last));
+}
+
+// Newer characters that a property, or what is not of it, has beyond PCRE2's tables, and those that it has there only: as
+// they stand in a class.
+struct Newer {
+  std::string more, less;
+};
+Newer newer_of(std::string_view property, bool negated) {
+  const std::string name = plain_name(property);
+  Newer newer;
+  for (const NewerCharacters& one : unicode::newer_characters()) {
+    NewerCharacters known = one;
+    known.category = one.known_category;
+    if (one.known_category == "Cn") known.script = known.short_script = "unknown", known.flags = 0;
+    const Has now = has_property(one, name), before = has_property(known, name);
+    if (now == Has::kUnknown) return {};
+    const bool has = (now == Has::kYes) != negated, had = (before == Has::kYes) != negated;
+    if (has && !had) newer.more += range_of(one);
+    if (had && !has) newer.less += range_of(one);
+  }
+  return newer;
+}
+
+// The same of what stands in a class: properties (none is negated) and characters.
+std::string with_newer(std::string_view items) {
+  std::string out(items);
+  constexpr std::string_view kProperty = "\\p{";
+  for (size_t at = 0; (at = items.find(kProperty, at)) != std::string_view::npos;) {
+    at += kProperty.size();
+    out += newer_of(items.substr(at, items.find('}', at) - at), false).more;
+  }
+  return out;
+}
+
 // Reads a pattern once, from left to right.
 class Translator {
  public:
-  explicit Translator(std::string_view pattern) : pattern_(pattern) {}
+  Translator(std::string_view pattern, Characters characters)
+      : pattern_(pattern), newer_(characters == Characters::kWithNewer) {}
 
   Result<std::string> run() {
     std::string out;
@@ -129,7 +189,7 @@ class Translator {
         groups_.pop_back();
       }
       if (c == '\\') {
-        escape(false, out);
+        escape(nullptr, out);
       } else if (c == '[') {
         ASSIGN_OR_RETURN(const Class whole, read_class(0));
         out += written(whole);
@@ -186,14 +246,16 @@ class Translator {
     return pattern_.substr(end).starts_with(":]") ? end + 2 - at_ : 0;
   }
 
-  static Class posix_class(std::string_view text) {
+  // What stands in a class, with newer characters where they are wanted.
+  std::string items(std::string_view text) const { return newer_ ? with_newer(text) : std::string(text); }
+
+  Class posix_class(std::string_view text) const {
     std::string_view name = text.substr(2, text.size() - 4);
     Class result;
     result.negated = name.starts_with('^');
     if (result.negated) name.remove_prefix(1);
     const auto found = std::ranges::find(kPosix, name, &std::pair<std::string_view, std::string_view>::first);
-    result.operands[0].items =
-        found != kPosix.end() ? std::string(found->second) : "[:" + std::string(name) + ":]";
+    result.operands[0].items = found != kPosix.end() ? items(found->second) : "[:" + std::string(name) + ":]";
     return result;
   }
 
@@ -218,7 +280,7 @@ class Translator {
         ASSIGN_OR_RETURN(Class inner, read_class(depth + 1));
         add(std::move(inner), operand);
       } else if (pattern_[at_] == '\\') {
-        escape(true, operand.items);
+        escape(&operand, operand.items);
       } else {
         if (pattern_[at_] == '^') operand.items += '\\';
         operand.items += pattern_[at_++];
@@ -235,8 +297,9 @@ class Translator {
   static bool is_plain(const Class& c) { return c.operands.size() == 1 && c.operands[0].classes.empty(); }
 
   static void add(Class inner, Class::Union& to) {
-    if (is_plain(inner) && !inner.negated) {
+    if (inner.operands.size() == 1 && !inner.negated) {
       to.items += inner.operands[0].items;
+      std::ranges::move(inner.operands[0].classes, std::back_inserter(to.classes));
     } else {
       to.classes.push_back(std::move(inner));
     }
@@ -262,38 +325,48 @@ class Translator {
     return c.negated ? "(?:(?!" + out + ")(?s:.))" : "(?:" + out + ")";
   }
 
-  // REQUIRES: at "\\".
-  void escape(bool in_class, std::string& out) {
+  // REQUIRES: at "\\". in_class: where it stands, whose items `out` is then.
+  void escape(Class::Union* in_class, std::string& out) {
     const char kind = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     const size_t begin = at_;
     at_ += kind == '\0' ? 1 : 2;
     const auto ranges = [&](std::string_view text, bool negated) {
-      out += in_class ? std::string(text) : (negated ? "[^" : "[") + std::string(text) + "]";
+      put(class_of(items(text), negated), in_class, out);
     };
     switch (kind) {
       case 's': return ranges(kSpaceRanges, false);
-      case 'S': return in_class ? ranges(kNotSpaceRanges, false) : ranges(kSpaceRanges, true);
-      case 'w': return ranges(kWord, false);
-      case 'W':
-        if (!in_class) return ranges(kWord, true);
-        break;
-      case 'd': out += "\\p{Nd}"; return;
-      case 'D': out += "\\P{Nd}"; return;
+      case 'S': return in_class != nullptr ? ranges(kNotSpaceRanges, false) : ranges(kSpaceRanges, true);
+      case 'w':
+      case 'W': return ranges(in_class != nullptr ? kWordInClass : kWord, kind == 'W');
+      case 'd':
+      case 'D': return property("Nd", kind == 'D', in_class, out);
       case 'h': return ranges("0-9a-fA-F", false);
       case 'b':
       case 'B':
-        if (!in_class) return word_boundary(kind == 'b', out);
+        if (in_class == nullptr) return word_boundary(kind == 'b', out);
         break;
       case 'u':
         if (code_point(out)) return;
         break;
       case 'p':
       case 'P':
-        if (next_is("{")) return property(kind, out);
+        if (next_is("{")) return named_property(kind == 'P', in_class, out);
         break;
       default: break;
     }
     out.append(pattern_, begin, at_ - begin);
+  }
+
+  static Class class_of(std::string items, bool negated) {
+    Class result;
+    result.negated = negated;
+    result.operands[0].items = std::move(items);
+    return result;
+  }
+
+  static void put(Class one, Class::Union* in_class, std::string& out) {
+    if (in_class != nullptr) return add(std::move(one), *in_class);
+    out += written(one);
   }
 
   // \uHHHH; \u{H} is left with its braces. REQUIRES: behind the u.
@@ -311,8 +384,8 @@ class Translator {
     return true;
   }
 
-  static void word_boundary(bool wanted, std::string& out) {
-    const std::string word = "[" + std::string(kWord) + "]";
+  void word_boundary(bool wanted, std::string& out) const {
+    const std::string word = "[" + items(kWord) + "]";
     const std::string before = "(?<=" + word + ")", not_before = "(?<!" + word + ")";
     const std::string after = "(?=" + word + ")", not_after = "(?!" + word + ")";
     out +=
@@ -320,23 +393,48 @@ class Translator {
   }
 
   // REQUIRES: at "{".
-  void property(char kind, std::string& out) {
+  void named_property(bool negated, Class::Union* in_class, std::string& out) {
     const size_t end = pattern_.find('}', at_);
-    std::string_view name = pattern_.substr(at_ + 1, end == std::string_view::npos ? end : end - at_ - 1);
-    const bool negated = name.starts_with('^');
-    if (negated) name.remove_prefix(1);
-    out += '\\';
-    out += kind;
-    out += (negated ? "{^" : "{") + property_name(name);
-    if (end == std::string_view::npos) {
+    if (end == std::string_view::npos) {  // PCRE2 tells
+      out += "\\p" + std::string(pattern_.substr(at_));
       at_ = pattern_.size();
       return;
     }
-    out += '}';
+    std::string_view name = pattern_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    property(property_name(name), negated, in_class, out);
+  }
+
+  // name: as PCRE2 has it; a script may be too new for that.
+  void property(const std::string& name, bool negated, Class::Union* in_class, std::string& out) const {
+    const std::string plain = plain_name(name);
+    if (plain == "alphabetic" || plain == "alpha")
+      return put(class_of(items(kAlphabetic), negated), in_class, out);
+    if (plain == "lowercase" || plain == "lower")
+      return put(class_of(items(kLowercase), negated), in_class, out);
+    const std::string known = std::string(negated ? "\\P{" : "\\p{") + name + "}";
+    if (std::string newer = newer_of(name, false).more; !newer.empty() && !compiles(known))
+      return put(class_of(std::move(newer), negated), in_class, out);
+    const Newer newer = newer_ ? newer_of(name, negated) : Newer{};
+    if (newer.more.empty() && newer.less.empty()) {
+      out += known;
+      return;
+    }
+    Class result = class_of(newer.less.empty() ? known + newer.more : newer.more, false);
+    if (!newer.less.empty()) {
+      Class reduced = class_of(known, false);
+      reduced.operands.emplace_back().classes.push_back(class_of(newer.less, true));
+      result.operands[0].classes.push_back(std::move(reduced));
+    }
+    put(std::move(result), in_class, out);
   }
 
   std::string_view pattern_;
+  bool newer_;  // with newer characters
   size_t at_ = 0;
   size_t atom_ = 0;             // where that to which a quantifier belongs begins in the output
   std::vector<size_t> groups_;  // where those that are open begin
@@ -344,6 +442,8 @@ class Translator {
 
 }  // namespace
 
-Result<std::string> to_pcre(std::string_view pattern) { return Translator(pattern).run(); }
+Result<std::string> to_pcre(std::string_view pattern, Characters characters) {
+  return Translator(pattern, characters).run();
+}
 
 }  // namespace penstock

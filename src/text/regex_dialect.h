@@ -1,5 +1,6 @@
 // From the dialect of tokenizer files (Oniguruma's and Rust's) to PCRE2's.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,8 +10,10 @@ namespace penstock {
 
 // The pattern as PCRE2 with UTF, UCP and MULTILINE reads it: \s, \w, \d, \h, \b and names of properties with the
 // meaning that they have elsewhere; classes inside classes, with unions, complements and intersections; {n,m}+
-// repeats and is not possessive.
+// repeats and is not possessive. kWithNewer: classes have the characters that are newer than PCRE2's tables too
+// (newer_characters.h); such patterns take longer to match.
 // Errors: kCorruptFile (a class without an end, or nested too deeply).
-Result<std::string> to_pcre(std::string_view pattern);
+enum class Characters : uint8_t { kKnown, kWithNewer };
+Result<std::string> to_pcre(std::string_view pattern, Characters characters = Characters::kKnown);
 
 }  // namespace penstock

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "text/newer_characters.h"
 
 namespace penstock::unicode {
 namespace {
@@ -166,6 +167,11 @@ bool is_white_space(char32_t c) {
 
 bool is_word(char32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  if (const NewerCharacters* newer = find_newer(c); newer != nullptr) {
+    constexpr std::string_view kWordCategories = "LM";
+    return kWordCategories.find(newer->category[0]) != std::string_view::npos || newer->category == "Nd" ||
+           newer->category == "Pc" || (newer->flags & NewerCharacters::kAlphabetic) != 0;
+  }
   const auto u = static_cast<UChar32>(c);
   constexpr uint32_t kMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK | U_GC_L_MASK;
   return (U_GET_GC_MASK(u) & kMask) != 0 || u_isUAlphabetic(u) || u_hasBinaryProperty(u, UCHAR_JOIN_CONTROL);
@@ -173,6 +179,7 @@ bool is_word(char32_t c) {
 
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
+  if (const NewerCharacters* newer = find_newer(c); newer != nullptr) return newer->category[0] == 'N';
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0;
 }
 

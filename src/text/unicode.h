@@ -36,7 +36,7 @@ std::string replace_invalid_bytes(std::string_view text);
 // Every maximal part of an ill-formed sequence becomes one U+FFFD, as browsers, Rust and Python decode.
 std::string replace_invalid_sequences(std::string_view text);
 
-// White_Space, \w and numbers follow ICU's version of Unicode; punctuation, controls and BERT's marks Unicode
+// White_Space, \w and numbers follow Unicode 16 (newer_characters.h); punctuation, controls and BERT's marks Unicode
 // 8, marks Unicode 9, as in the reference tokenizers.
 bool is_white_space(char32_t c);      // White_Space
 bool is_word(char32_t c);             // regex \w: Alphabetic, M, Nd, Pc, Join_Control
