@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/open/open.h"
+#include "frontend/chat/turn_ends.h"
 #include "frontend/speculation_inputs.h"
 
 namespace penstock {
@@ -34,6 +35,7 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   ASSIGN_OR_RETURN(auto source, open_weights(config.model));
   std::unique_ptr<Session> session(new Session);
   ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(*source));
+  session->tokenizer_->add_ends(turn_ends(*session->tokenizer_));
   session->grammars_ = std::make_unique<GrammarCache>(*session->tokenizer_);
   session->defaults_ = defaults_of(source->generation_config());
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));

@@ -1,7 +1,6 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
@@ -12,21 +11,6 @@
 
 namespace penstock {
 namespace {
-
-// Names that end a model's turn, whatever the configuration lists.
-constexpr std::array<std::string_view, 13> kEndNames = {"<|eot_id|>",
-                                                        "<|im_end|>",
-                                                        "<|end|>",
-                                                        "<end_of_turn>",
-                                                        "<|endoftext|>",
-                                                        "<|eom_id|>",
-                                                        "<EOT>",
-                                                        "_<EOT>",
-                                                        "<|end_of_text|>",
-                                                        "</s>",
-                                                        "<end_of_utterance>",
-                                                        "<|return|>",
-                                                        "<｜end▁of▁sentence｜>"};
 
 // The fields of a configuration that name tokens, as JSON; values of other shapes are left out.
 std::string id_fields(const nlohmann::json& config) {
@@ -64,7 +48,7 @@ struct Tokenizer::Impl {
 
   void finish();
   void build_bytes();
-  void find_end_tokens();
+  void add_ends(std::span<const TokenId> ids);
   void encode_text(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const;
 };
 
@@ -89,23 +73,11 @@ void Tokenizer::Impl::build_bytes() {
   }
 }
 
-void Tokenizer::Impl::find_end_tokens() {
-  const int n = parts.vocabulary.size();
-  end.assign(static_cast<size_t>(n), false);
-  const auto mark = [&](TokenId id) {
-    if (id >= 0 && id < n) end[id] = true;
-  };
-  mark(parts.eos);
-  for (const TokenId id : parts.end_of_generation) mark(id);
-  // gpt-oss ends a message with <|end|>, a turn with <|return|> or <|call|>.
-  const bool harmony = parts.vocabulary.find("<|return|>") >= 0 && parts.vocabulary.find("<|call|>") >= 0;
-  for (const AddedToken& token : parts.added) {
-    if (harmony && token.content == "<|end|>") continue;
-    if (std::find(kEndNames.begin(), kEndNames.end(), token.content) != kEndNames.end()) mark(token.id);
-    if (harmony && token.content == "<|call|>") mark(token.id);
-  }
-  for (TokenId id = 0; id < n; ++id) {
-    if (end[id]) end_ids.push_back(id);
+void Tokenizer::Impl::add_ends(std::span<const TokenId> ids) {
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= parts.vocabulary.size() || end[id]) continue;
+    end[id] = true;
+    end_ids.insert(std::ranges::lower_bound(end_ids, id), id);
   }
 }
 
@@ -117,7 +89,9 @@ void Tokenizer::Impl::finish() {
     if (token.special) special[token.id] = true;
   }
   build_bytes();
-  find_end_tokens();
+  end.assign(static_cast<size_t>(parts.vocabulary.size()), false);
+  add_ends(parts.end_of_generation);
+  add_ends({&parts.eos, 1});
   added.build(parts.added, parts.normalizer);
   const auto it = parts.chat_templates.find("default");
   if (it != parts.chat_templates.end()) chat_template = it->second;
@@ -150,7 +124,7 @@ void Tokenizer::Impl::encode_text(std::string_view text, const EncodeOptions& op
   });
 }
 
-Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_parts(Result<TokenizerParts> parts) {
@@ -166,8 +140,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& me
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
-  Result<TokenizerParts> parts =
-      errorf(ErrorCode::kNotFound, "no tokenizer.json, tokenizer.model, *.tiktoken or vocab.txt");
+  Result<TokenizerParts> parts = errorf(
+      ErrorCode::kNotFound, "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken or vocab.txt");
   const nlohmann::json config = bounded_json(files.tokenizer_config_json);
   if (!files.tokenizer_json.empty()) {
     parts = load_tokenizer_json(files.tokenizer_json);
@@ -187,6 +161,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
   TokenizerFiles files;
   const auto read = [&](std::string_view name) { return source.side_file(name).value_or(std::string()); };
   files.tokenizer_json = read("tokenizer.json");
+  if (files.tokenizer_json.empty()) files.tokenizer_json = read("tekken.json");
   for (const char* name :
        {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model", "tiktoken.model"}) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
@@ -276,6 +251,7 @@ bool Tokenizer::is_special(TokenId id) const { return id >= 0 && id < vocab_size
 bool Tokenizer::is_end_of_generation(TokenId id) const {
   return id >= 0 && id < vocab_size() && impl_->end[id];
 }
+void Tokenizer::add_ends(std::span<const TokenId> ids) { impl_->add_ends(ids); }
 std::span<const TokenId> Tokenizer::end_of_generation_ids() const { return impl_->end_ids; }
 
 bool Tokenizer::add_bos() const {

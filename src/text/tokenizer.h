@@ -1,6 +1,6 @@
 // Text to token ids and back, for every vocabulary the loaders know.
 //
-// A Tokenizer is immutable after load: any thread may call it. Views it returns live as long as it does.
+// A Tokenizer is immutable after load (and add_ends): any thread may call it. Views it returns live as long as it does.
 #pragma once
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ struct PairForm {
 // The content of the files of a Hugging Face directory that describe a tokenizer; empty = there is no such
 // file.
 struct TokenizerFiles {
-  std::string tokenizer_json;
+  std::string tokenizer_json;   // or tekken.json (recognised by content)
   std::string tokenizer_model;  // SentencePiece protobuf, or a tiktoken file (recognised by content)
   std::string tokenizer_config_json;
   std::string special_tokens_map_json;
@@ -86,9 +86,13 @@ class Tokenizer {
   TokenId eos() const;
   TokenId unk() const;
   TokenId pad() const;
-  bool is_special(TokenId id) const;            // control tokens: no text of their own
-  bool is_end_of_generation(TokenId id) const;  // eos and its kin: <|eot_id|>, <end_of_turn>, <|im_end|>, ...
+  bool is_special(TokenId id) const;  // control tokens: no text of their own
+  // What ends a reply: eos, the eos ids of config.json and generation_config.json, GGUF's eot, eom and eog ids, those that
+  // the family of a tiktoken file has.
+  bool is_end_of_generation(TokenId id) const;
   std::span<const TokenId> end_of_generation_ids() const;  // ascending
+  // Further ends, which a chat template has. REQUIRES: no other thread uses the tokenizer yet.
+  void add_ends(std::span<const TokenId> ids);
   // Whether add_special puts a BOS first, an EOS last.
   bool add_bos() const;
   bool add_eos() const;
@@ -101,8 +105,8 @@ class Tokenizer {
  private:
   struct Impl;
   static Result<std::unique_ptr<Tokenizer>> from_parts(Result<TokenizerParts> parts);
-  explicit Tokenizer(std::unique_ptr<const Impl> impl);
-  std::unique_ptr<const Impl> impl_;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace penstock

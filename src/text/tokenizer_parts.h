@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,17 +30,28 @@ struct TokenizerParts {
   std::vector<TokenId> before, after;  // what add_special puts around a text
   PairForm pair;                       // and around two
   TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
-  std::vector<TokenId> end_of_generation;  // beside eos and the well-known names
+  std::vector<TokenId> end_of_generation;  // beside eos
   std::map<std::string, std::string> chat_templates;
+  std::string built_in_template;  // where the files have none
 };
 
-// tokenizer.json. Errors: kCorruptFile, kUnsupported.
+// tokenizer.json, or tekken.json. Errors: kCorruptFile, kUnsupported.
 Result<TokenizerParts> load_tokenizer_json(std::string_view text);
 // tokenizer.model of SentencePiece. legacy: a dummy prefix also follows an added token.
 Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy);
 // Rank files: lines of base64 and rank.
 bool is_tiktoken(std::string_view bytes);
 Result<TokenizerParts> load_tiktoken(std::string_view bytes);
+// tekken.json of Mistral's models, and whether it is one.
+bool is_tekken(const nlohmann::json& root);
+Result<TokenizerParts> load_tekken(const nlohmann::json& root);
+// A byte-level BPE whose merges are made by the tokens themselves, those with lower ids first; a word that is a token is that
+// token. Errors: kCorruptFile (tokens with equal bytes).
+struct TokenBytes {
+  std::string bytes;
+  TokenId id;
+};
+Status set_ranked_tokens(std::span<const TokenBytes> tokens, TokenizerParts& parts);
 // vocab.txt of BERT.
 Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercase);
 Result<TokenizerParts> load_gguf_tokenizer(const nlohmann::json& metadata);

@@ -142,8 +142,13 @@ TEST(Tokenizer, GgufAndJsonGiveTheSameIds) {
   EXPECT_EQ((*from_gguf)->chat_templates().at("tool_use"), "b");
   EXPECT_TRUE((*from_gguf)->add_bos());
   EXPECT_TRUE((*from_gguf)->is_end_of_generation(1));
-  EXPECT_TRUE((*from_gguf)->is_end_of_generation(*(*from_gguf)->find("<|im_end|>")));
-  EXPECT_FALSE((*from_gguf)->is_end_of_generation(5));
+  EXPECT_FALSE((*from_gguf)->is_end_of_generation(*(*from_gguf)->find("<|im_end|>")));  // a name says nothing
+  metadata["tokenizer.ggml.eot_token_id"] = *(*from_gguf)->find("<|im_end|>");
+  metadata["tokenizer.ggml.eom_token_id"] = 5;
+  const auto with_ends = Tokenizer::from_gguf(metadata);
+  ASSERT_TRUE(with_ends) << with_ends.error().message;
+  EXPECT_TRUE((*with_ends)->is_end_of_generation(*(*with_ends)->find("<|im_end|>")));
+  EXPECT_TRUE((*with_ends)->is_end_of_generation(5));
 }
 
 TEST(Tokenizer, SpecialTokensInTextAreTextUnlessParsed) {

@@ -185,6 +185,7 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {
   }
   read_templates(config, parts);
   if (!files.chat_template_jinja.empty()) parts.chat_templates["default"] = files.chat_template_jinja;
+  if (!parts.built_in_template.empty()) parts.chat_templates.try_emplace("default", parts.built_in_template);
   return {};
 }
 

@@ -20,6 +20,7 @@ struct TiktokenFamily {
   std::string_view preset;
   std::vector<Special> specials;
   TokenId bos = kNoToken, eos = kNoToken;
+  std::vector<std::string_view> turn_ends = {};  // names of specials that end a turn, beside eos
 };
 
 std::vector<Special> llama3_specials(TokenId first) {
@@ -50,8 +51,11 @@ std::vector<Special> qwen_specials(TokenId first) {
 
 Result<TiktokenFamily> family_of(int n_ranks) {
   switch (n_ranks) {
-    case 128000: return TiktokenFamily{n_ranks, "llama3", llama3_specials(n_ranks), n_ranks, n_ranks + 1};
-    case 151643: return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks};
+    case 128000:
+      return TiktokenFamily{n_ranks, "llama3",    llama3_specials(n_ranks),
+                            n_ranks, n_ranks + 1, {"<|eot_id|>", "<|eom_id|>"}};
+    case 151643:
+      return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks, {"<|im_end|>"}};
     case 100256:
       return TiktokenFamily{n_ranks,
                             "cl100k",
@@ -75,20 +79,15 @@ Result<TiktokenFamily> family_of(int n_ranks) {
                 n_ranks);
 }
 
-struct RankLine {
-  std::string bytes;
-  int64_t rank;
-};
-
-Result<RankLine> parse_line(std::string_view line, int number) {
+Result<TokenBytes> parse_line(std::string_view line, int number) {
   const size_t space = line.find(' ');
-  RankLine parsed{"", -1};
+  TokenBytes parsed{"", -1};
   if (space != std::string_view::npos) {
     const std::string_view digits = line.substr(space + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.rank);
-    if (error != std::errc() || end != digits.data() + digits.size()) parsed.rank = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.id);
+    if (error != std::errc() || end != digits.data() + digits.size()) parsed.id = -1;
   }
-  if (parsed.rank < 0)
+  if (parsed.id < 0)
     return errorf(ErrorCode::kCorruptFile, "tiktoken file: line {}: expected base64 and a rank", number);
   ASSIGN_OR_RETURN(parsed.bytes, base64_decode(line.substr(0, space)));
   return parsed;
@@ -102,40 +101,52 @@ bool is_tiktoken(std::string_view bytes) {
   return parse_line(line, 1).has_value();
 }
 
+Status set_ranked_tokens(std::span<const TokenBytes> tokens, TokenizerParts& parts) {
+  BpeRules rules;
+  std::vector<RankedToken> ranked;
+  ranked.reserve(tokens.size());
+  for (const TokenBytes& token : tokens) {
+    RETURN_IF_ERROR(parts.vocabulary.add(token.id, to_byte_alphabet(token.bytes)));
+    if (rules.words.find(token.bytes) >= 0) {
+      return errorf(ErrorCode::kCorruptFile, "tokenizer: tokens {} and {} have equal bytes",
+                    rules.words.find(token.bytes), token.id);
+    }
+    rules.words.insert(token.bytes, token.id);
+    ranked.push_back({token.bytes, token.id, static_cast<uint32_t>(token.id)});
+  }
+  rules.bytes = true;
+  rules.ignore_merges = true;
+  rules.vocab_size = parts.vocabulary.size();
+  add_merges_from_ranks(ranked, rules);
+  parts.model = std::make_unique<Bpe>(std::move(rules));
+  return {};
+}
+
 Result<TokenizerParts> load_tiktoken(std::string_view bytes) {
   TokenizerParts parts;
-  BpeRules rules;
-  std::vector<RankLine> lines;
+  std::vector<TokenBytes> lines;
   for (int number = 1; !bytes.empty(); ++number) {
     const size_t end = std::min(bytes.find('\n'), bytes.size());
     std::string_view line = bytes.substr(0, end);
     bytes.remove_prefix(std::min(end + 1, bytes.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
-    ASSIGN_OR_RETURN(RankLine parsed, parse_line(line, number));
+    ASSIGN_OR_RETURN(TokenBytes parsed, parse_line(line, number));
     lines.push_back(std::move(parsed));
   }
   ASSIGN_OR_RETURN(const TiktokenFamily family, family_of(static_cast<int>(lines.size())));
   ASSIGN_OR_RETURN(Preset preset, preset_of(family.preset));
-  std::vector<RankedToken> tokens;
-  for (const RankLine& line : lines) {
-    RETURN_IF_ERROR(parts.vocabulary.add(line.rank, to_byte_alphabet(line.bytes)));
-    rules.words.insert(line.bytes, static_cast<TokenId>(line.rank));
-    tokens.push_back({line.bytes, static_cast<TokenId>(line.rank), static_cast<uint32_t>(line.rank)});
-  }
-  rules.bytes = true;
-  rules.ignore_merges = true;
-  rules.vocab_size = parts.vocabulary.size();
-  add_merges_from_ranks(tokens, rules);
+  RETURN_IF_ERROR(set_ranked_tokens(lines, parts));
   for (const Special& special : family.specials) {
     RETURN_IF_ERROR(parts.vocabulary.add(special.id, special.name));
     parts.added.push_back({.id = special.id, .content = special.name, .special = true});
   }
-  parts.model = std::make_unique<Bpe>(std::move(rules));
   parts.pre_tokenizer = std::move(preset.pre_tokenizer);
   parts.normalizer = std::move(preset.normalizer);
   parts.bos = family.bos;
   parts.eos = family.eos;
+  for (const std::string_view end : family.turn_ends)
+    parts.end_of_generation.push_back(parts.vocabulary.find(end));
   set_add_bos(preset.add_bos, parts);
   return parts;
 }
