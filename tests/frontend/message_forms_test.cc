@@ -81,5 +81,33 @@ TEST(MessageForms, ReasoningHasBothNamesAndDevelopersBecomeSystemMessages) {
   EXPECT_EQ(result[2]["reasoning"], "ah");
 }
 
+TEST(MessageForms, IdsOfOtherServersFitATemplateThatIsStrict) {
+  const std::string strict = R"({%- for m in messages %}
+      {%- for c in m.tool_calls or [] %}
+          {%- if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}
+          {{- '[' + c.id + c.function.name + c.function.arguments.key | default('') + ']' }}
+      {%- endfor %}
+      {%- if m.role == 'tool' %}
+          {%- if m.tool_call_id | length != 9 %}{{ raise_exception('nine') }}{% endif %}
+          {{- '(' + m.tool_call_id + ')' }}
+      {%- endif %}{{- m.content }}
+  {%- endfor %})";
+  const FormsUnderTest chat(strict);
+  const auto conversation = [](const char* id) {
+    const Json call = {{"id", id}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+    return Json::array({{{"role", "user"}, {"content", "hi"}},
+                        {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+                        {{"role", "tool"}, {"tool_call_id", id}, {"content", "ok"}}});
+  };
+  const auto kept = chat.render(conversation("abc123XYZ"), nullptr);
+  ASSERT_TRUE(kept) << kept.error().message;
+  EXPECT_EQ(*kept, "hi[abc123XYZf](abc123XYZ)ok");
+  const auto made = chat.render(conversation("call_of_another_server"), nullptr);
+  ASSERT_TRUE(made) << made.error().message;
+  const std::string id = made->substr(3, 9);
+  EXPECT_EQ(*made, "hi[" + id + "f](" + id + ")ok");
+  EXPECT_NE(chat.render(conversation("call_of_another_one"), nullptr)->substr(3, 9), id);
+}
+
 }  // namespace
 }  // namespace penstock

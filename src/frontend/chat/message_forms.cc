@@ -1,6 +1,8 @@
 #include "frontend/chat/message_forms.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -51,6 +53,7 @@ class FormsFinder {
     forms_.calling =
         content_of([&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
     // Results are given as text wherever that is possible.
+    find_ids();
     const Content tool =
         content_of([&](Json content) { return with_call(no_content(), std::move(content)); });
     forms_.tool = tool == Content::kParts ? Content::kParts : Content::kText;
@@ -73,10 +76,10 @@ class FormsFinder {
     if (forms_.text_arguments) arguments = arguments.dump();
     Json calling = message("assistant", std::move(content));
     calling["tool_calls"] =
-        Json::array({{{"id", "call00001"},
+        Json::array({{{"id", id_},
                       {"type", "function"},
                       {"function", {{"name", kName}, {"arguments", std::move(arguments)}}}}});
-    Json answer = {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", kName}};
+    Json answer = {{"role", "tool"}, {"tool_call_id", id_}, {"name", kName}};
     answer["content"] = std::move(result);
     return Json::array({somebody(), std::move(calling), std::move(answer)});
   }
@@ -122,8 +125,19 @@ class FormsFinder {
     forms_.null_beside_calls = forms_.text_arguments = false;
   }
 
+  // Whether a call is refused for the form of its id, as most servers make it.
+  void find_ids() {
+    const auto takes = [&](const char* id) {
+      id_ = id;
+      return shown(with_call(no_content(), "result"), true).find(kName) != std::string::npos;
+    };
+    forms_.short_ids = !takes("call_0123456789abcdef") && takes("call00001");
+    id_ = "call00001";
+  }
+
   const RenderMessages& render_;
   MessageForms forms_;
+  std::string id_ = "call00001";  // of calls
 };
 
 Status check_messages(const Json& messages) {
@@ -196,6 +210,21 @@ void put_arguments_in_form(bool as_text, Json& function) {
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Nine letters and digits, made of the id unless it is that.
+void shorten_id(Json& object, const char* field) {
+  constexpr size_t kLength = 9;
+  const auto id = object.find(field);
+  if (id == object.end() || !id->is_string()) return;
+  const auto& text = id->get_ref<const std::string&>();
+  const auto is_plain = [](unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; };
+  if (text.size() == kLength && std::ranges::all_of(text, is_plain)) return;
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  std::string digits;
+  for (; digits.size() < kLength; hash /= 36) digits += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
+  *id = digits;
+}
+
 void put_calls_in_form(const MessageForms& forms, Json& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end()) return;
@@ -206,6 +235,7 @@ void put_calls_in_form(const MessageForms& forms, Json& message) {
   for (Json& call : *calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     if (!call.contains("type")) call["type"] = "function";
+    if (forms.short_ids) shorten_id(call, "id");
     put_arguments_in_form(forms.text_arguments, call["function"]);
   }
 }
@@ -238,6 +268,7 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
     name_reasoning(message);
     if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
     put_calls_in_form(forms, message);
+    if (forms.short_ids) shorten_id(message, "tool_call_id");
     Json& content = message["content"];
     const bool was_parts = content.is_array();
     ASSIGN_OR_RETURN(std::vector<std::string> texts, texts_of(content, i));

@@ -21,6 +21,7 @@ struct MessageForms {
   bool text_arguments = false;       // arguments of calls as JSON text, not as an object
   bool null_beside_calls = false;    // a message of calls alone has content null, not empty content
   bool developer = true;             // there is a role of this name; otherwise it is called system
+  bool short_ids = false;            // ids of calls must be nine letters and digits (Mistral's templates)
 };
 
 // Renders messages with tools (an array or null) and no other variable.
@@ -34,7 +35,8 @@ MessageForms find_message_forms(const RenderMessages& render);
 // OpenAI's messages as a template with these forms takes them. Content that is null or missing is empty; parts are
 // joined by line ends where the template wants text (and always in results of tools, as vLLM does it, if it takes
 // text there); arguments that are no JSON object or array become {}; an empty list of calls and fields that are
-// null are left out; reasoning is called both reasoning and reasoning_content. Errors: kInvalidArgument, what is no message, or a part that is not text.
+// null are left out; reasoning is called both reasoning and reasoning_content; ids of calls that the template refuses become others, the same for
+// the call and its result. Errors: kInvalidArgument, what is no message, or a part that is not text.
 Result<nlohmann::ordered_json> in_forms(const MessageForms& forms, nlohmann::ordered_json messages);
 
 }  // namespace penstock
