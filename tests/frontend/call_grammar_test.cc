@@ -45,7 +45,8 @@ struct Words {
     for (const char* end :
          {"\n</parameter>\n", "</parameter>\n", "</arg_value>\n", "</arg_value>", "</function>",
           "\n</function>", "</tool_call>", "</invoke>", "\n</minimax:tool_call>", "</tool_calls>",
-          "\n</tool_calls>", "<|END_ACTION|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+          "\n</tool_calls>", "<|\"|>", "<escape>", "}<tool_call|>", "}<end_function_call>",
+          "</｜DSML｜parameter>\n", "<|END_ACTION|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
           "<|end|><|start|>assistant<|channel|>commentary to=functions."})
       texts.emplace_back(end);
     last_closing = texts.size();

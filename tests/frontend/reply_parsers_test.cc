@@ -42,10 +42,7 @@ std::vector<Case> cases() {
        "<tool_call>{\"name\": 5}</tool_call>",
        {"", "<tool_call>{\"name\": 5}</tool_call>", {}}},
       {"hermes", "", "a <tool_call> is a tag", {"", "a <tool_call> is a tag", {}}},
-      {"hermes",
-       "",
-       "cut <tool_call>{\"name\": \"f\", \"argum",
-       {"", "cut <tool_call>{\"name\": \"f\", \"argum", {}}},
+      {"hermes", "", "cut <tool_call>{\"name\": \"f\", \"argum", {"", "cut", {}}},
       {"hermes", "", "2 < 3 <tool", {"", "2 < 3 <tool", {}}},
       {"hermes", "", " \n", {"", " \n", {}}},
       {"hermes", "", "<tool_call>no<tool_call>" + json, {"", "<tool_call>no", {weather}}},
@@ -204,7 +201,47 @@ std::vector<Case> cases() {
        "think",
        "<think>Use a <tool_call>{\"name\": \"now\"}</tool_call>?</think>\n<tool_call>{\"name\": "
        "\"now\"}</tool_call>",
-       {"Use a <tool_call>{\"name\": \"now\"}</tool_call>?", "", {now}}},
+       {"Use a", "?</think>", {now, now}}},
+      {"dsml",
+       "think",
+       "Hm.</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+       "name=\"city\" "
+       "string=\"true\">Zürich</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+       "string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+       "name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+       {"Hm.", "", {weather, now}},
+       true},
+      {"dsml",
+       "",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+       "string=\"true\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       {"", "", {{"f", R"({"a":"2"})"}}}},
+      {"gemma4",
+       "gemma4",
+       "<|channel>thought\nHm.<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich<|\"|>,days:2}<tool_"
+       "call|><|tool_call>"
+       "call:now{}<tool_call|>",
+       {"Hm.", "", {weather, now}}},
+      {"functiongemma",
+       "",
+       "<start_function_call>call:get_weather{city:<escape>Zürich<escape>,days:2}<end_function_call>",
+       {"", "", {weather}}},
+      {"apertus",
+       "apertus",
+       "<|inner_prefix|>Hm.<|tools_prefix|>[{\"get_weather\": " + kZurich +
+           "}, {\"now\": {}}]<|tools_suffix|>",
+       {"Hm.", "", {weather, now}}},
+      {"internlm",
+       "",
+       "Sure.<|action_start|><|plugin|>\n{\"name\": \"get_weather\", \"parameters\": " + kZurich +
+           "}<|action_end|>",
+       {"", "Sure.", {weather}}},
+      {"glm4", "", "get_weather\n" + kZurich, {"", "", {weather}}},
+      {"glm4", "", "Hello\nthere", {"", "Hello\nthere", {}}},
+      {"olmo3",
+       "",
+       "<function_calls>get_weather(city=\"Zürich\", days=2)\nnow()</function_calls>",
+       {"", "", {weather, now}}},
       {"", "", "<think>all text</think>", {"", "<think>all text</think>", {}}},
   };
 }
@@ -261,7 +298,7 @@ TEST(ReplyParsers, TextComesAtOnce) {
 TEST(ReplyParsers, UnknownNamesAreRefused) {
   const auto tools = make_reply_parser({"nope", "", false});
   ASSERT_FALSE(tools);
-  EXPECT_THAT(tools.error().message, ::testing::HasSubstr("expected one of harmony, deepseek"));
+  EXPECT_THAT(tools.error().message, ::testing::HasSubstr("expected one of harmony, dsml"));
   EXPECT_FALSE(make_reply_parser({"", "nope", false}));
 }
 
@@ -353,6 +390,31 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
                            "<|tool_call_begin|>",
                            "<|tool_call|>",
                            "<function=",
+                           "<|tool_call>",
+                           "call:f{",
+                           "<|\"|>",
+                           "<escape>",
+                           "<start_function_call>",
+                           "<function_calls>",
+                           "</function_calls>",
+                           "f(x=1)\n",
+                           "<|tools_prefix|>",
+                           "[{\"f\": {}}]",
+                           "<|action_start|><|plugin|>",
+                           "<｜DSML｜tool_calls>",
+                           "<｜DSML｜invoke name=\"",
+                           "f\">\n<｜DSML｜parameter name=\"x\" string=\"",
+                           "true\">",
+                           "</｜DSML｜parameter>",
+                           "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+                           "f\n{}",
+                           "<answer>",
+                           "</answer>",
+                           "[END FINAL RESPONSE]",
+                           "<|channel>thought",
+                           "<channel|>",
+                           "</function>\n</tool_call>",
+                           "\n<parameter=",
                            "<function_call>"}) {
     words.emplace_back(mark);
     words.push_back(words.back().substr(0, words.back().size() / 2));

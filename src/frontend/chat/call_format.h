@@ -42,19 +42,21 @@ struct CallText {
 };
 
 // text: what follows an opening mark (a bare opening: everything). Must answer from a prefix of the text as it would from
-// all of it: kMore until the prefix decides. scan is zero at first and kept between calls.
+// all of it: kMore until the prefix decides; a reply that ends there ends inside of a call. scan is zero at first and kept
+// between calls.
 using ReadCalls = CallText (*)(std::string_view text, CallScan& scan);
 
 enum class ArgumentForm : uint8_t {
   kJson,        // a JSON object
   kParameters,  // one after the other, each between marks
   kPython,      // name=value, …
+  kGemma,       // name:value,… with strings between marks of their own (ParameterMarks::open)
 };
 
 // <parameter=city>Zürich</parameter>: strings as they are, other values as JSON. A line end behind `name_end` or in front of
-// `close` belongs to the mark.
+// `close` belongs to the mark. json_name_end: instead of name_end where the value is no string; empty, it is the same.
 struct ParameterMarks {
-  std::string open, name_end, close;
+  std::string open, name_end, close, json_name_end = {};
 };
 
 // Fixed texts around what varies. White space in them may differ in replies that are read. "{n}" is a number, "{id}" letters
@@ -69,6 +71,9 @@ struct CallWriting {
   ArgumentForm arguments = ArgumentForm::kJson;
   ParameterMarks parameters = {};
   std::string hint = {};  // a chat template that has it asks for this writing
+  // The call's id as the chat template wants to have it back, of "{name}" and of the numbers, letters and digits that were read;
+  // empty: any id will do.
+  std::string id = {};
 };
 
 struct CallFormat {
@@ -78,7 +83,10 @@ struct CallFormat {
   ReadCalls read = nullptr;
   // All are read; grammars have the first whose hint the chat template has, or the last.
   std::vector<CallWriting> written = {};
-  char bare = 0;             // opens a call without a mark, at the start of the reply or behind a call
+  // What opens a call without a mark, at the start of the reply or behind a call: this character, or a tool's name. Such a
+  // call is one of a tool that there is.
+  char bare = 0;
+  bool bare_name = false;
   bool start_only = false;   // a call stands at the start of the reply or behind a call only
   bool keeps_space = false;  // white space around calls is text too
   bool one_call = false;     // a reply has one call at most

@@ -65,6 +65,29 @@ CallFormat minimax_m2() {
             Form::kParameters, marks}}};
 }
 
+// DeepSeek's markup; `block` is what stands around all calls.
+CallWriting dsml_writing(const std::string& block) {
+  const std::string mark = "｜DSML｜";
+  const ParameterMarks marks{"<" + mark + "parameter name=\"", "\" string=\"true\">",
+                             "</" + mark + "parameter>\n", "\" string=\"false\">"};
+  return {"<" + mark + block + ">\n",
+          "<" + mark + "invoke name=\"",
+          "\">\n",
+          "</" + mark + "invoke>",
+          "\n",
+          "\n</" + mark + block + ">",
+          Form::kParameters,
+          marks,
+          block};
+}
+
+CallFormat dsml() {
+  return {{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke name=\""},
+          {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
+          nullptr,
+          {dsml_writing("function_calls"), dsml_writing("tool_calls")}};
+}
+
 CallFormat llama3_json() {
   return {.open = {"<|python_tag|>"},
           .close = {";", ",", "<|eom_id|>", "<|eot_id|>"},
@@ -112,6 +135,45 @@ CallFormat lfm2() {
           {python("<|tool_call_start|>", "<|tool_call_end|>")}};
 }
 
+CallFormat olmo3() {
+  return {{"<function_calls>"},
+          {"</function_calls>"},
+          read_python_lines,
+          {{"<function_calls>", "", "(", ")", "\n", "</function_calls>", Form::kPython, {"", "=", ", "}}}};
+}
+
+CallFormat gemma(ReadCalls read, const std::string& open, const std::string& close,
+                 const std::string& quote) {
+  return {{open},
+          {close},
+          read,
+          {{"", open + "call:", "{", "}" + close, "", "", Form::kGemma, {quote, ":", ","}}}};
+}
+
+CallFormat apertus() {
+  return {{"<|tools_prefix|>"},
+          {"<|tools_suffix|>"},
+          read_keyed_calls,
+          {{"<|tools_prefix|>[", "{\"", "\": ", "}", ", ", "]<|tools_suffix|>"}}};
+}
+
+CallFormat internlm() {
+  return {{"<|action_start|><|plugin|>"},
+          {"<|action_end|>"},
+          read_json_calls,
+          {{"", "<|action_start|><|plugin|>\n{\"name\": \"", "\", \"parameters\": ", "}<|action_end|>", "\n",
+            ""}}};
+}
+
+CallFormat glm4() {
+  CallFormat format{.close = {"<|observation|>"},
+                    .read = read_named_call,
+                    .written = {{"", "", "\n", "", "\n", ""}},
+                    .start_only = true};
+  format.bare_name = true;
+  return format;
+}
+
 CallFormat deepseek() {
   const std::string begin = "<｜tool▁calls▁begin｜>", call = "<｜tool▁call▁begin｜>", sep = "<｜tool▁sep｜>",
                     call_end = "<｜tool▁call▁end｜>", end = "<｜tool▁calls▁end｜>";
@@ -134,11 +196,12 @@ CallFormat kimi() {
   const std::string begin = "<|tool_calls_section_begin|>", call = "<|tool_call_begin|>",
                     name_end = ":{n}<|tool_call_argument_begin|>", call_end = "<|tool_call_end|>",
                     end = "<|tool_calls_section_end|>";
-  return {{begin, call},
-          {end},
-          nullptr,
-          {{begin, call + "functions.", name_end, call_end, "", end},
-           {begin, call, name_end, call_end, "", end}}};
+  return {
+      {begin, call},
+      {end},
+      nullptr,
+      {{begin, call + "functions.", name_end, call_end, "", end, Form::kJson, {}, {}, "functions.{name}:{n}"},
+       {begin, call, name_end, call_end, "", end, Form::kJson, {}, {}, "{name}:{n}"}}};
 }
 
 CallFormat granite() {
@@ -199,8 +262,16 @@ CallFormat solar_open() {
   return {{"<|tool_calls|>", "<|tool_call:begin|>"},
           {},
           nullptr,
-          {{"<|tool_calls|>", "<|tool_call:begin|>{id}<|tool_call:name|>", "<|tool_call:args|>",
-            "<|tool_call:end|>", "", ""}}};
+          {{"<|tool_calls|>",
+            "<|tool_call:begin|>{id}<|tool_call:name|>",
+            "<|tool_call:args|>",
+            "<|tool_call:end|>",
+            "",
+            "",
+            Form::kJson,
+            {},
+            {},
+            "{id}"}}};
 }
 
 }  // namespace
@@ -208,13 +279,30 @@ CallFormat solar_open() {
 std::span<const ToolParserRow> tool_parsers() {
   static const std::vector<ToolParserRow> rows = {
       {"harmony", "gpt-oss", {"<|channel|>"}, {}, {"openai", "gpt_oss"}},
+      {"dsml", "DeepSeek V3.2, V4", {"｜DSML｜"}, dsml(), {"deepseek_v32", "deepseek_v4"}},
+      {"gemma4",
+       "Gemma 4",
+       {"<|tool_call>"},
+       gemma(read_gemma4_call, "<|tool_call>", "<tool_call|>", "<|\"|>")},
+      {"functiongemma",
+       "FunctionGemma",
+       {"<start_function_call>"},
+       gemma(read_function_gemma_call, "<start_function_call>", "<end_function_call>", "<escape>")},
+      {"apertus", "Apertus", {"<|tools_prefix|>"}, apertus()},
+      {"internlm", "InternLM 2, 2.5", {"<|action_start|>"}, internlm(), {"internlm2"}},
+      {"glm4",
+       "GLM-4, GLM-4-0414",
+       {"在调用上述函数时，请使用 Json 格式表示调用的参数。"},
+       glm4(),
+       {"glm4_0414"}},
+      {"olmo3", "OLMo 3", {"<function_calls>"}, olmo3()},
       {"deepseek",
        "DeepSeek V3, V3.1, R1",
        {"<｜tool▁calls▁begin｜>"},
        deepseek(),
        {"deepseek_v3", "deepseek_v31"}},
       {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, kimi()},
-      {"lfm2", "LFM2", {"<|tool_list_start|>"}, lfm2()},
+      {"lfm2", "LFM2, LFM2.5", {"<|tool_list_start|>"}, lfm2(), {}, {"<|tool_call_start|>"}},
       {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, mistral()},
       {"glm4_moe", "GLM 4.5 and later", {"<arg_key>"}, glm(), {"glm45", "glm47"}},
       {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, minimax_m2()},
@@ -235,7 +323,7 @@ std::span<const ToolParserRow> tool_parsers() {
        list_between("<tool_calls>", "</tool_calls>"),
        {"apriel"}},
       {"minimax", "MiniMax M1", {"<tool_calls>"}, minimax_m1(), {"minimax_m1"}},
-      {"phi4_mini_json", "Phi-4 mini", {"<|/tool_call|>"}, phi4(), {"phi4"}},
+      {"phi4_mini_json", "Phi-4 mini", {"<|/tool|>"}, phi4(), {"phi4"}},
       {"granite", "Granite 3", {"<|tool_call|>"}, granite()},
       {"granite-20b-fc", "Granite 20B function calling", {"<function_call>"}, granite_20b()},
       {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, granite4()},
@@ -248,7 +336,7 @@ std::span<const ToolParserRow> tool_parsers() {
        "Llama 4, Llama 3.2 pythonic, ToolACE, Gemma 3",
        {"[func_name1("},
        pythonic(),
-       {"llama4_pythonic", "olmo3"}},
+       {"llama4_pythonic"}},
       {"xlam", "xLAM", {"[{\"name\": \"tool_call_name\""}, xlam()},
       {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, llama3_json(), {"llama4_json"}},
   };

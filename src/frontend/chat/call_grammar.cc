@@ -1,5 +1,7 @@
 #include "frontend/chat/call_grammar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -36,6 +38,14 @@ bool says_nothing(std::string_view key) {
                                         "description", "default",    "examples",    "$comment",
                                         "$id",         "strict"};
   return std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
+}
+
+// Whether a schema of a list or an object says nothing that gemma_nested does not read.
+bool has_plain_rules(const Json& schema) {
+  for (const auto& [key, value] : schema.items()) {
+    if (!says_nothing(key) && key != "items" && key != "maxItems") return false;
+  }
+  return true;
 }
 
 // The arguments of one tool.
@@ -88,9 +98,21 @@ class ArgumentsGrammar {
         return refused(ErrorCode::kUnsupported,
                        key + ": cannot be enforced where a model writes parameters one by one");
     }
+    ASSIGN_OR_RETURN(std::vector<Member> members, members_of(*object));
+    const Json& others = get_field(*object, "additionalProperties");
+    if (members.empty() && others != false) return any();
+    return put_together(std::move(members));
+  }
+
+  struct Member {
+    Json format;
+    bool required;
+  };
+
+  Result<std::vector<Member>> members_of(const Json& object) const {
     std::vector<Member> members;
-    const Json& properties = get_field(*object, "properties");
-    const Json& needed = get_field(*object, "required");
+    const Json& properties = get_field(object, "properties");
+    const Json& needed = get_field(object, "required");
     const auto is_needed = [&](const std::string& name) {
       return needed.is_array() && std::ranges::find(needed, Json(name)) != needed.end();
     };
@@ -112,18 +134,11 @@ class ArgumentsGrammar {
         members.push_back({std::move(one), true});
       }
     }
-    const Json& others = get_field(*object, "additionalProperties");
-    if (members.empty() && others != false) return any();
-    return put_together(std::move(members));
+    return members;
   }
 
-  struct Member {
-    Json format;
-    bool required;
-  };
-
   Json put_together(std::vector<Member> members) const {
-    if (writing_.arguments == ArgumentForm::kPython) return python_list(std::move(members));
+    if (writing_.arguments != ArgumentForm::kParameters) return python_list(std::move(members));
     Json::array_t parts;
     for (Member& one : members)
       parts.push_back(one.required ? std::move(one.format) : optional(std::move(one.format)));
@@ -163,15 +178,83 @@ class ArgumentsGrammar {
     const SchemaPart part{root_, of};
     const JsonTypes types = types_of(part);
     if (types == 0) return Json();
-    const bool python = writing_.arguments == ArgumentForm::kPython;
-    if (!is_function_name(name) || (python && name.find_first_of("-.:/") != std::string::npos))
+    const bool python = writing_.arguments == ArgumentForm::kPython,
+               gemma = writing_.arguments == ArgumentForm::kGemma;
+    if (!is_function_name(name) || ((python || gemma) && name.find_first_of("-.:/") != std::string::npos))
       return refused(ErrorCode::kUnsupported,
                      "properties." + name + ": calls of this model cannot have a parameter of this name");
-    auto value = python ? python_value(part, name) : tagged_value(part, types, name);
+    auto value = python  ? python_value(part, name)
+                 : gemma ? gemma_value(part, types, name)
+                         : tagged_value(part, types, name);
     if (!value) return refused(value.error().code, "properties." + name + ": " + value.error().message);
     const ParameterMarks& marks = writing_.parameters;
-    if (python) return sequence_of(text(name + marks.name_end), *std::move(value));
-    return sequence_of(text(marks.open + name + marks.name_end), *std::move(value), text(marks.close));
+    if (python || gemma) return sequence_of(text(name + marks.name_end), *std::move(value));
+    return sequence_of(text(marks.open + name), *std::move(value), text(marks.close));
+  }
+
+  // Strings between the writing's marks, numbers and words as in JSON, lists and objects of these.
+  Result<Json> gemma_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+    using namespace json_types;
+    const std::string& quote = writing_.parameters.open;
+    Json::array_t ways;
+    if ((types & kString) != 0) {
+      ASSIGN_OR_RETURN(const auto rules, string_rules(part));
+      for (const Json& rule : rules) {
+        Json raw = {{"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({quote})}};
+        ways.push_back(sequence_of(text(quote), enforced(std::move(raw), name), text(quote)));
+      }
+    }
+    if ((types & (kArray | kObject)) != 0) {
+      ASSIGN_OR_RETURN(Json nested, gemma_nested(part, types, name));
+      ways.push_back(std::move(nested));
+    } else if ((types & ~kString) != 0) {
+      ASSIGN_OR_RETURN(Json document, document_of(part, true));
+      ways.push_back(enforced(schema(std::move(document)), name));
+    }
+    return either(std::move(ways));
+  }
+
+  // Lists whose items are all of one schema, and objects whose properties are named; anything else is any value.
+  Result<Json> gemma_nested(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+    using namespace json_types;
+    const Json* object = resolved(part);
+    const bool known = object != nullptr && object->is_object() && has_plain_rules(*object);
+    static const Json kNone;
+    const SchemaPart items{root_, known ? get_field(*object, "items") : kNone};
+    if (known && types == kArray && items.schema.is_object()) {
+      ASSIGN_OR_RETURN(Json one, gemma_value(items, types_of(items), name));
+      Json list = separated(std::move(one), ",");
+      const Json& most = get_field(*object, "maxItems");
+      if (most == 0) return text("[]");
+      if (most.is_number_unsigned()) list["max"] = most;
+      return sequence_of(text("["), optional(std::move(list)), text("]"));
+    }
+    const Json& properties = known ? get_field(*object, "properties") : kNone;
+    if (known && types == kObject && properties.is_object()) {
+      ASSIGN_OR_RETURN(auto members, members_of(*object));
+      return sequence_of(text("{"), python_list(std::move(members)), text("}"));
+    }
+    if (tool_.arguments == Arguments::kStrict)
+      return errorf(ErrorCode::kUnsupported, "cannot be enforced where a model writes calls as Gemma does");
+    return gemma_rule("value");
+  }
+
+  // Any value, or any arguments, as a grammar.
+  Json gemma_rule(const char* start) const {
+    const std::string& quote = writing_.parameters.open;
+    std::string literal;
+    for (const char c : quote) literal += c == '"' ? "\\\"" : std::string(1, c);
+    const std::string grammar = fmt::format(
+        "root ::= {}\n"
+        "arguments ::= (pair (\",\" pair)*)?\n"
+        "value ::= string | number | \"true\" | \"false\" | \"null\" | list | object\n"
+        "string ::= \"{}\" ([^<] | \"<\" [^<{}])* \"{}\"\n"
+        "number ::= \"-\"? (\"0\" | [1-9] [0-9]*) (\".\" [0-9]+)? ([eE] [-+]? [0-9]+)?\n"
+        "list ::= \"[\" (value (\",\" value)*)? \"]\"\n"
+        "object ::= \"{{\" arguments \"}}\"\n"
+        "pair ::= [a-zA-Z_] [a-zA-Z0-9_.-]* \":\" value\n",
+        start, literal, quote[1], literal);
+    return {{"type", "grammar"}, {"grammar", grammar}};
   }
 
   Result<Json> python_value(const SchemaPart& part, const std::string& name) const {
@@ -181,9 +264,11 @@ class ArgumentsGrammar {
     return format;
   }
 
-  // Strings as they are, other values as JSON. A string that would be read as one of those is left out.
+  // Behind a parameter's name: strings as they are, other values as JSON. A string that would be read as one of those is left
+  // out, unless the writing tells them apart.
   Result<Json> tagged_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
     using namespace json_types;
+    const ParameterMarks& marks = writing_.parameters;
     Json::array_t ways;
     if ((types & kString) != 0) {
       Json unlike = Json::array();
@@ -195,13 +280,14 @@ class ArgumentsGrammar {
       ASSIGN_OR_RETURN(const auto rules, string_rules(part));
       for (const Json& rule : rules) {
         Json raw = {{"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
-        if (!unlike.empty()) raw["unlike"] = unlike;
-        ways.push_back(enforced(std::move(raw), name));
+        if (!unlike.empty() && marks.json_name_end.empty()) raw["unlike"] = unlike;
+        ways.push_back(sequence_of(text(marks.name_end), enforced(std::move(raw), name)));
       }
     }
     if ((types & ~kString) != 0) {
       ASSIGN_OR_RETURN(Json document, document_of(part, (types & kString) != 0));
-      ways.push_back(enforced(schema(std::move(document)), name));
+      ways.push_back(sequence_of(text(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
+                                 enforced(schema(std::move(document)), name)));
     }
     return either(std::move(ways));
   }
@@ -215,6 +301,7 @@ class ArgumentsGrammar {
   // Any arguments.
   Json any() const {
     const ParameterMarks& marks = writing_.parameters;
+    if (writing_.arguments == ArgumentForm::kGemma) return gemma_rule("arguments");
     if (writing_.arguments == ArgumentForm::kPython) {
       Json value = schema(true);
       value["style"] = "python";
@@ -222,7 +309,10 @@ class ArgumentsGrammar {
           separated(sequence_of(regex("[a-zA-Z_][a-zA-Z0-9_]{0,63}"), text(marks.name_end), std::move(value)),
                     marks.close));
     }
-    return star(sequence_of(text(marks.open), regex("[a-zA-Z0-9_.-]{1,64}"), text(marks.name_end),
+    Json name_end = text(marks.name_end);
+    if (!marks.json_name_end.empty())
+      name_end = either(list_of(std::move(name_end), text(marks.json_name_end)));
+    return star(sequence_of(text(marks.open), regex("[a-zA-Z0-9_.-]{1,64}"), std::move(name_end),
                             any_text({closing_mark()}), text(marks.close)));
   }
 

@@ -36,8 +36,8 @@ std::vector<ReplySegment> ChatReader::read(std::string_view text) {
   if (!part.reasoning.empty()) news.push_back({Kind::kReasoning, std::move(part.reasoning)});
   if (!part.content.empty()) news.push_back({Kind::kText, std::move(part.content)});
   for (ToolCall& call : part.calls) {
-    // Mistral's templates insist on ids of nine letters and digits.
-    call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
+    // The model's own where its template wants to have it back; Mistral's insist on nine letters and digits.
+    if (call.id.empty()) call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
     news.push_back({Kind::kCall, {}, std::move(call)});
     ++n_calls_;
     if (!one_call_) continue;

@@ -1,9 +1,12 @@
 #include "frontend/chat/chat_setup.h"
 
+#include <spdlog/spdlog.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "base/log.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/json_fields.h"
@@ -75,6 +78,11 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const
   std::string_view detected = detect_tool_parser(setup->tool_source_);
   if (detected.empty()) detected = detect_tool_parser(source);
   ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detected, true));
+  const bool shows_tools = !setup->tool_source_.empty() || mentions(source, "tools");
+  if (setup->tool_parser_.empty() && shows_tools && config.tool_call_parser != "none")
+    log().warn(
+        "how this model writes calls of tools is not known: they stay text (tool_call_parser names a "
+        "format)");
   ASSIGN_OR_RETURN(setup->reasoning_parser_,
                    choose(config.reasoning_parser, detect_reasoning(source), false));
   return setup;

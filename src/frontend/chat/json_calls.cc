@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -10,21 +10,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::optional<Json> parse(std::string_view text) {
-  Json json = bounded_json<Json>(text);
-  if (json.is_discarded()) return std::nullopt;
-  return json;
-}
-
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // Some models write the object of arguments as a string.
 std::optional<std::string> arguments_text(const Json& json) {
-  if (json.is_object()) return dump(json);
+  if (json.is_object()) return dump_exact(json);
   if (json.is_null()) return "{}";
   if (!json.is_string()) return std::nullopt;
-  const auto inner = parse(json.get_ref<const std::string&>());
-  return inner && inner->is_object() ? std::optional(dump(*inner)) : std::nullopt;
+  const auto inner = parse_exact(json.get_ref<const std::string&>());
+  return inner && inner->is_object() ? std::optional(dump_exact(*inner)) : std::nullopt;
 }
 
 std::optional<ToolCall> call_of(const Json& json) {
@@ -52,7 +44,7 @@ std::optional<ToolCall> call_of(const Json& json) {
 }  // namespace
 
 std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text) {
-  const auto json = parse(text);
+  const auto json = parse_exact(text);
   if (!json) return std::nullopt;
   std::vector<ToolCall> calls;
   if (json->is_array()) {
@@ -69,8 +61,8 @@ std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text) {
 }
 
 std::optional<std::string> arguments_of_json(std::string_view text) {
-  const auto json = parse(text);
-  return json && json->is_object() ? std::optional(dump(*json)) : std::nullopt;
+  const auto json = parse_exact(text);
+  return json && json->is_object() ? std::optional(dump_exact(*json)) : std::nullopt;
 }
 
 CallText read_json_calls(std::string_view text, CallScan& scan) {
@@ -82,6 +74,41 @@ CallText read_json_calls(std::string_view text, CallScan& scan) {
   auto calls = calls_of_json(text.substr(start, *end - start));
   if (!calls) return CallText::not_a_call();
   return {CallText::Kind::kCalls, *end, std::move(*calls)};
+}
+
+// [{"name": {…}}, …]: of each object, its only member.
+CallText read_keyed_calls(std::string_view text, CallScan& scan) {
+  const size_t start = skip_space(text);
+  if (start == text.size()) return CallText::more();
+  if (text[start] != '[') return CallText::not_a_call();
+  const auto end = find_value_end(text, start, scan);
+  if (!end) return CallText::more();
+  const auto list = parse_exact(text.substr(start, *end - start));
+  if (!list || !list->is_array() || list->empty()) return CallText::not_a_call();
+  CallText result{CallText::Kind::kCalls, *end, {}};
+  for (const Json& item : *list) {
+    if (!item.is_object() || item.size() != 1) return CallText::not_a_call();
+    auto arguments = arguments_text(item.front());
+    if (!arguments || item.begin().key().empty()) return CallText::not_a_call();
+    result.calls.push_back({item.begin().key(), *std::move(arguments)});
+  }
+  return result;
+}
+
+// A line with the name, then a JSON object.
+CallText read_named_call(std::string_view text, CallScan& scan) {
+  const size_t line = text.find('\n');
+  const std::string_view name = text.substr(0, std::min(line, text.size()));
+  if (!is_function_name(name)) return CallText::not_a_call();
+  if (line == std::string_view::npos) return CallText::more();
+  const size_t start = skip_space(text, line);
+  if (start == text.size()) return CallText::more();
+  if (text[start] != '{') return CallText::not_a_call();
+  const auto end = find_value_end(text, start, scan);
+  if (!end) return CallText::more();
+  auto arguments = arguments_of_json(text.substr(start, *end - start));
+  if (!arguments) return CallText::not_a_call();
+  return {CallText::Kind::kCalls, *end, {{std::string(name), *std::move(arguments)}}};
 }
 
 // One value behind the other up to the closing mark, which may stand in their strings too.

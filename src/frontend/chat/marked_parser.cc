@@ -8,7 +8,14 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-// The longest end of text that may still become one of the marks.
+}  // namespace
+
+std::pair<size_t, size_t> first_mark(std::string_view text, const std::vector<std::string>& marks) {
+  std::pair<size_t, size_t> first{std::string::npos, 0};
+  for (size_t i = 0; i < marks.size(); ++i) first = std::min(first, {text.find(marks[i]), i});
+  return first;
+}
+
 size_t held_back(std::string_view text, const std::vector<std::string>& marks) {
   size_t held = 0;
   for (const std::string& mark : marks) {
@@ -18,8 +25,6 @@ size_t held_back(std::string_view text, const std::vector<std::string>& marks) {
   }
   return held;
 }
-
-}  // namespace
 
 size_t skip_space(std::string_view text, size_t start) {
   while (start < text.size() && is_blank(text[start])) ++start;
@@ -126,14 +131,7 @@ void MarkedParser::open_call(size_t mark_size) {
 }
 
 bool MarkedParser::step_text(ReplyPart& out, bool at_end) {
-  size_t first = std::string::npos, mark = 0;
-  for (size_t i = 0; i < marks_.size(); ++i) {
-    const size_t hit = buffer_.find(marks_[i]);
-    if (hit < first) {
-      first = hit;
-      mark = i;
-    }
-  }
+  const auto [first, mark] = first_mark(buffer_, marks_);
   if (first == std::string::npos) {
     const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
     emit(out, std::string_view(buffer_).substr(0, n));
@@ -155,17 +153,33 @@ bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
                       ? format_.read(buffer_, scan_)
                       : read_written_call(format_, mark_text_, buffer_, types_.get(), scan_);
   if (read.kind == CallText::Kind::kMore && !at_end) return false;
-  if (read.kind == CallText::Kind::kCalls) {
+  if (read.kind == CallText::Kind::kCalls && take_calls(std::move(read), out)) return true;
+  if (read.kind == CallText::Kind::kMore && !mark_text_.empty()) {  // the reply was cut inside of a call
     space_.clear();
-    std::move(read.calls.begin(), read.calls.end(), std::back_inserter(out.calls));
-    buffer_.erase(0, read.consumed);
+    buffer_.clear();
     state_ = State::kAfterCall;
-    return true;
+    return false;
   }
   to_text();
   if (mark_text_.empty()) return true;  // a bare opening: the text is still in the buffer
   emit(out, std::exchange(mark_text_, {}));
   return true;
+}
+
+// Without a mark, the name of no tool makes a text.
+bool MarkedParser::take_calls(CallText read, ReplyPart& out) {
+  const auto is_tool = [&](const ToolCall& call) { return types_->contains(call.name); };
+  if (mark_text_.empty() && types_ != nullptr && !std::ranges::all_of(read.calls, is_tool)) return false;
+  space_.clear();
+  std::move(read.calls.begin(), read.calls.end(), std::back_inserter(out.calls));
+  buffer_.erase(0, read.consumed);
+  state_ = State::kAfterCall;
+  return true;
+}
+
+bool MarkedParser::opens_bare() const {
+  if (format_.bare != 0) return buffer_[0] == format_.bare;
+  return format_.bare_name && is_function_name(std::string_view(buffer_).substr(0, 1));
 }
 
 bool MarkedParser::step_between(bool at_end) {
@@ -182,7 +196,7 @@ bool MarkedParser::step_between(bool at_end) {
   // A mark may begin as a bare opening does.
   bool wait = std::any_of(format_.open.begin(), format_.open.end(),
                           [&](const std::string& mark) { return may_become(buffer_, mark); });
-  if (format_.bare != 0 && buffer_[0] == format_.bare && (!wait || at_end)) {
+  if (opens_bare() && (!wait || at_end)) {
     open_call(0);
     return true;
   }
@@ -195,7 +209,8 @@ bool MarkedParser::step_between(bool at_end) {
     }
     wait = wait || may_become(buffer_, mark);
   }
-  if (wait && !at_end) return false;
+  if (wait && at_end && after_call) buffer_.clear();  // half of a mark
+  if (wait && (!at_end || after_call)) return false;
   to_text();
   return true;
 }

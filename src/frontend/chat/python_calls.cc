@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -24,10 +25,25 @@ class PythonReader {
       if (!call_of(call)) return false;
       out.push_back(std::move(call));
     }
-    return skip_space(text_, at_) == text_.size() && !out.empty();
+    return at_end() && !out.empty();
   }
 
+  // Without brackets, one per line; commas may stand between them.
+  bool lines(std::vector<ToolCall>& out) {
+    while (!at_end()) {
+      ToolCall call;
+      if (!call_of(call)) return false;
+      out.push_back(std::move(call));
+      take(',');
+    }
+    return !out.empty();
+  }
+
+  bool value(Json& out) { return literal(out, 0) && at_end(); }
+
  private:
+  bool at_end() const { return skip_space(text_, at_) == text_.size(); }
+
   static constexpr int kMaxDepth = 64;
 
   bool take(char wanted) {
@@ -61,7 +77,7 @@ class PythonReader {
       if (name.empty() || !take('=') || !literal(value, 0)) return false;
       arguments[name] = std::move(value);
     }
-    out.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out.arguments = dump_exact(arguments);
     return true;
   }
 
@@ -86,12 +102,8 @@ class PythonReader {
   }
 
   static bool number(std::string_view text, Json& out) {
-    int64_t integer = 0;
+    if (const auto exact = exact_number(text)) return out = *exact, true;
     const char* end = text.data() + text.size();
-    if (const auto read = std::from_chars(text.data(), end, integer);
-        read.ptr == end && read.ec == std::errc()) {
-      return out = integer, true;
-    }
     double real = 0;
     const auto read = std::from_chars(text.data(), end, real);
     const bool ok = read.ptr == end && read.ec == std::errc() && !text.empty() &&
@@ -121,7 +133,7 @@ class PythonReader {
       if (take('}')) break;
       Json key, value;
       if (!literal(key, depth + 1) || !take(':') || !literal(value, depth + 1)) return false;
-      out[key.is_string() ? key.get<std::string>() : key.dump()] = std::move(value);
+      out[key.is_string() && !is_number(key) ? key.get<std::string>() : dump_exact(key)] = std::move(value);
     }
     return true;
   }
@@ -180,6 +192,37 @@ class PythonReader {
 };
 
 }  // namespace
+
+std::optional<nlohmann::ordered_json> python_value(std::string_view text) {
+  Json value;
+  return PythonReader(text).value(value) ? std::optional(std::move(value)) : std::nullopt;
+}
+
+// name(…) on lines of their own, up to the closing mark, which may stand in their strings too.
+CallText read_python_lines(std::string_view text, CallScan& scan) {
+  constexpr std::string_view kClose = "</function_calls>";
+  for (; scan.position < text.size(); ++scan.position) {
+    const char c = text[scan.position];
+    if (scan.escaped) {
+      scan.escaped = false;
+    } else if (scan.quote != 0) {
+      scan.escaped = c == '\\';
+      if (c == scan.quote) scan.quote = 0;
+    } else if (c == '"' || c == '\'') {
+      scan.quote = c;
+    } else if (const std::string_view rest = text.substr(scan.position); rest.starts_with(kClose)) {
+      std::vector<ToolCall> calls;
+      const std::string_view body = text.substr(0, scan.position);
+      const bool listed = skip_space(body) < body.size() && body[skip_space(body)] == '[';
+      PythonReader reader(body);
+      if (!(listed ? reader.calls(calls) : reader.lines(calls))) return CallText::not_a_call();
+      return {CallText::Kind::kCalls, scan.position, std::move(calls)};
+    } else if (may_become(rest, kClose)) {
+      break;
+    }
+  }
+  return CallText::more();
+}
 
 CallText read_python_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);

@@ -6,11 +6,11 @@
 
 namespace penstock {
 
-ReasoningSplitter::ReasoningSplitter(std::string open, std::string close, bool starts_inside)
-    : open_(std::move(open)),
-      close_(std::move(close)),
-      state_(State::kStart),
-      optional_open_(starts_inside) {}
+ReasoningSplitter::ReasoningSplitter(std::string open, std::string close, bool starts_inside,
+                                     std::vector<std::string> calls)
+    : open_(std::move(open)), ends_(std::move(calls)), state_(State::kStart), optional_open_(starts_inside) {
+  ends_.insert(ends_.begin(), std::move(close));
+}
 
 ReplyPart ReasoningSplitter::push(std::string_view text) {
   ReplyPart out;
@@ -55,22 +55,7 @@ bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
       state_ = optional_open_ ? State::kReasoning : State::kAnswer;
       return true;
     }
-    case State::kReasoning: {
-      const size_t hit = buffer_.find(close_);
-      if (hit != std::string::npos) {
-        reason(out, std::string_view(buffer_).substr(0, hit));
-        buffer_.erase(0, hit + close_.size());
-        state_ = State::kBetween;
-        return true;
-      }
-      size_t held = 0;
-      for (size_t n = std::min(close_.size() - 1, buffer_.size()); n > 0 && held == 0 && !at_end; --n) {
-        if (std::string_view(buffer_).ends_with(std::string_view(close_).substr(0, n))) held = n;
-      }
-      reason(out, std::string_view(buffer_).substr(0, buffer_.size() - held));
-      buffer_.erase(0, buffer_.size() - held);
-      return false;
-    }
+    case State::kReasoning: return step_reasoning(out, at_end);
     case State::kBetween:
       buffer_.erase(0, skip_space(buffer_));
       if (buffer_.empty()) return false;
@@ -78,6 +63,20 @@ bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
       return true;
     case State::kAnswer: out.content += std::exchange(buffer_, {}); return false;
   }
+  return false;
+}
+
+bool ReasoningSplitter::step_reasoning(ReplyPart& out, bool at_end) {
+  const auto [hit, mark] = first_mark(buffer_, ends_);
+  if (hit != std::string::npos) {
+    reason(out, std::string_view(buffer_).substr(0, hit));
+    buffer_.erase(0, hit + (mark == 0 ? ends_[0].size() : 0));
+    state_ = State::kBetween;
+    return true;
+  }
+  const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, ends_));
+  reason(out, std::string_view(buffer_).substr(0, n));
+  buffer_.erase(0, n);
   return false;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "frontend/chat/reply_parser.h"
 
@@ -9,19 +10,22 @@ namespace penstock {
 
 // White space around the reasoning and before the answer is dropped. A reply that ends inside its reasoning
 // has no answer. A closing mark without an opening one also ends reasoning when starts_inside says that the
-// prompt opened it.
+// prompt opened it. calls: marks that open a call of a tool, which end the reasoning too, and stay.
 class ReasoningSplitter {
  public:
-  ReasoningSplitter(std::string open, std::string close, bool starts_inside);
+  ReasoningSplitter(std::string open, std::string close, bool starts_inside,
+                    std::vector<std::string> calls = {});
   ReplyPart push(std::string_view text);
   ReplyPart finish();
 
  private:
   enum class State { kStart, kReasoning, kBetween, kAnswer };
   bool step(ReplyPart& out, bool at_end);
+  bool step_reasoning(ReplyPart& out, bool at_end);
   void reason(ReplyPart& out, std::string_view text);
 
-  std::string open_, close_;
+  std::string open_;
+  std::vector<std::string> ends_;  // the closing mark, then marks of calls
   State state_;
   bool optional_open_;  // the prompt opened the reasoning; the model may do so once more
   bool any_reasoning_ = false;

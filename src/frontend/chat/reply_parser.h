@@ -15,7 +15,8 @@
 
 namespace penstock {
 
-// What one more piece of text added. A call appears whole, when its last character came, and without an id.
+// What one more piece of text added. A call appears whole, when its last character came; without
+// an id, unless its format has ids that the chat template wants to have back.
 struct ReplyPart {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
@@ -38,7 +39,8 @@ struct ToolParserRow {
   const char* models;              // whose replies it reads
   std::vector<const char*> hints;  // a chat template with all of these asks for this parser
   CallFormat format;
-  std::vector<const char*> aliases = {};  // vLLM's names for it
+  std::vector<const char*> aliases = {};      // vLLM's names for it
+  std::vector<const char*> other_hints = {};  // a template with one of these asks for it too
 };
 
 struct ReasoningRow {
@@ -47,6 +49,9 @@ struct ReasoningRow {
   const char* open;
   const char* close;
   std::vector<const char*> aliases = {};
+  // A chat template with all of these has this format; empty: one with `close`. With one of other_hints it has it too.
+  std::vector<const char*> hints = {}, other_hints = {};
+  std::vector<const char*> answer_marks = {};  // around the answer, which are no text
 };
 
 // THE lists.
@@ -61,7 +66,7 @@ struct ReplyParserOptions {
   std::string tools;                 // a name of tool_parsers(), empty: calls stay text
   std::string reasoning;             // a name of reasoning_formats(), empty: reasoning stays text
   bool starts_in_reasoning = false;  // the prompt ended with the opening mark
-  std::shared_ptr<const ParameterTypes> parameters = {};  // of the tools; null: not known
+  std::shared_ptr<const ParameterTypes> parameters = {};  // of the tools; null: the tools are not known
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 

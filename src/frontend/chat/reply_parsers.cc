@@ -17,19 +17,61 @@ class PlainParser : public ReplyParser {
   ReplyPart finish() override { return {}; }
 };
 
-// Reasoning first, tool calls in what follows it.
+// Takes marks out of a text, with the white space around them.
+class MarkFilter {
+ public:
+  explicit MarkFilter(std::vector<std::string> marks) : marks_(std::move(marks)) {}
+
+  std::string push(std::string_view text, bool at_end) {
+    if (marks_.empty()) return std::string(text);
+    buffer_ += text;
+    std::string out;
+    for (;;) {
+      if (behind_mark_) buffer_.erase(0, skip_space(buffer_));
+      behind_mark_ = behind_mark_ && buffer_.empty();
+      const auto [at, mark] = first_mark(buffer_, marks_);
+      if (at == std::string::npos) break;
+      out += without_end_space(std::string_view(buffer_).substr(0, at));
+      buffer_.erase(0, at + marks_[mark].size());
+      behind_mark_ = true;
+    }
+    // White space may stand in front of a mark.
+    size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
+    if (!at_end) n = without_end_space(std::string_view(buffer_).substr(0, n)).size();
+    out.append(buffer_, 0, n);
+    buffer_.erase(0, n);
+    return out;
+  }
+
+ private:
+  static std::string_view without_end_space(std::string_view text) {
+    while (!text.empty() && is_space_only(text.substr(text.size() - 1))) text.remove_suffix(1);
+    return text;
+  }
+
+  std::vector<std::string> marks_;
+  std::string buffer_;
+  bool behind_mark_ = false;
+};
+
+// Reasoning first, then tool calls and an answer, which loses the marks around it.
 class StagedParser : public ReplyParser {
  public:
-  StagedParser(std::optional<ReasoningSplitter> reasoning, std::unique_ptr<ReplyParser> rest)
-      : reasoning_(std::move(reasoning)), rest_(std::move(rest)) {}
+  StagedParser(std::optional<ReasoningSplitter> reasoning, std::vector<std::string> answer_marks,
+               std::unique_ptr<ReplyParser> rest)
+      : reasoning_(std::move(reasoning)), answer_(std::move(answer_marks)), rest_(std::move(rest)) {}
 
   ReplyPart push(std::string_view text) override {
-    return reasoning_ ? pass(reasoning_->push(text)) : rest_->push(text);
+    if (!reasoning_) return rest_->push(text);
+    ReplyPart out = pass(reasoning_->push(text));
+    out.content = answer_.push(out.content, false);
+    return out;
   }
   ReplyPart finish() override {
-    ReplyPart out;
-    if (reasoning_) out = pass(reasoning_->finish());
+    if (!reasoning_) return rest_->finish();
+    ReplyPart out = pass(reasoning_->finish());
     out.append(rest_->finish());
+    out.content = answer_.push(out.content, true);
     return out;
   }
 
@@ -41,6 +83,7 @@ class StagedParser : public ReplyParser {
   }
 
   std::optional<ReasoningSplitter> reasoning_;
+  MarkFilter answer_;
   std::unique_ptr<ReplyParser> rest_;
 };
 
@@ -68,11 +111,40 @@ void ReplyPart::append(ReplyPart more) {
 
 std::span<const ReasoningRow> reasoning_formats() {
   static const std::vector<ReasoningRow> rows = {
-      {"think",
-       "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron",
+      {"hunyuan_a13b",
+       "Hunyuan",
        "<think>",
        "</think>",
-       {"deepseek_r1", "deepseek_v3", "qwen3", "glm45", "nemotron_v3"}},
+       {"hunyuan"},
+       {"</think>", "<answer>"},
+       {"<|extra_0|>"},
+       {"<answer>", "</answer>"}},
+      {"think_response",
+       "ERNIE 4.5 Thinking, Granite 3.3",
+       "<think>",
+       "</think>",
+       {"ernie45"},
+       {"</think>", R"(<response>\n)"},
+       {"<response></response>"},
+       {"<response>", "</response>"}},
+      {"apriel",
+       "Apriel 1.5, 1.6",
+       "Here are my reasoning steps:",
+       "[BEGIN FINAL RESPONSE]",
+       {},
+       {},
+       {},
+       {"[END FINAL RESPONSE]"}},
+      {"gemma4", "Gemma 4", "<|channel>thought", "<channel|>"},
+      {"apertus", "Apertus", "<|inner_prefix|>", "<|inner_suffix|>"},
+      {"think",
+       "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron, MiMo, MiniMax M1",
+       "<think>",
+       "</think>",
+       {"deepseek_r1", "deepseek_v3", "qwen3", "glm45", "nemotron_v3", "mimo", "minimax_m1"},
+       {},
+       // MiMo's and MiniMax M1's templates do not show that the models think.
+       {"You are MiMo", "<beginning_of_sentence>"}},
       {"seed", "Seed-OSS", "<seed:think>", "</seed:think>", {"seed_oss"}},
       {"mistral", "Magistral, Ministral reasoning", "[THINK]", "[/THINK]"},
       {"cohere", "Command R7B, Command A", "<|START_THINKING|>", "<|END_THINKING|>", {"cohere_command"}},
@@ -82,41 +154,45 @@ std::span<const ReasoningRow> reasoning_formats() {
 }
 
 std::string_view detect_tool_parser(std::string_view chat_template) {
+  const auto present = [&](const char* hint) { return chat_template.find(hint) != std::string_view::npos; };
   for (const ToolParserRow& row : tool_parsers()) {
-    const auto present = [&](const char* hint) { return chat_template.find(hint) != std::string_view::npos; };
-    if (std::all_of(row.hints.begin(), row.hints.end(), present)) return row.name;
+    if (std::ranges::all_of(row.hints, present) || std::ranges::any_of(row.other_hints, present))
+      return row.name;
   }
   return {};
 }
 
 std::string_view detect_reasoning(std::string_view chat_template) {
+  const auto present = [&](const char* hint) { return chat_template.find(hint) != std::string_view::npos; };
   for (const ReasoningRow& row : reasoning_formats()) {
-    if (chat_template.find(row.close) != std::string_view::npos) return row.name;
+    const bool shown = row.hints.empty() ? present(row.close) : std::ranges::all_of(row.hints, present);
+    if (shown || std::ranges::any_of(row.other_hints, present)) return row.name;
   }
   return {};
 }
 
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options) {
-  std::optional<ReasoningSplitter> reasoning;
-  if (!options.reasoning.empty()) {
-    const ReasoningRow* row = find_reasoning(options.reasoning);
-    if (row == nullptr) {
-      return errorf(ErrorCode::kInvalidArgument, "reasoning format: expected one of {}, got '{}'",
-                    names_of(reasoning_formats()), options.reasoning);
-    }
-    reasoning.emplace(row->open, row->close, options.starts_in_reasoning);
+  const ToolParserRow* tools = options.tools.empty() ? nullptr : find_tool_parser(options.tools);
+  if (tools == nullptr && !options.tools.empty()) {
+    return errorf(ErrorCode::kInvalidArgument, "tool call parser: expected one of {}, got '{}'",
+                  names_of(tool_parsers()), options.tools);
   }
+  const ReasoningRow* row = options.reasoning.empty() ? nullptr : find_reasoning(options.reasoning);
+  if (row == nullptr && !options.reasoning.empty()) {
+    return errorf(ErrorCode::kInvalidArgument, "reasoning format: expected one of {}, got '{}'",
+                  names_of(reasoning_formats()), options.reasoning);
+  }
+  if (tools != nullptr && is_harmony(*tools)) return make_harmony_parser();
   std::unique_ptr<ReplyParser> rest = std::make_unique<PlainParser>();
-  if (!options.tools.empty()) {
-    const ToolParserRow* row = find_tool_parser(options.tools);
-    if (row == nullptr) {
-      return errorf(ErrorCode::kInvalidArgument, "tool call parser: expected one of {}, got '{}'",
-                    names_of(tool_parsers()), options.tools);
-    }
-    if (is_harmony(*row)) return make_harmony_parser();
-    rest = std::make_unique<MarkedParser>(row->format, options.parameters);
+  if (tools != nullptr) rest = std::make_unique<MarkedParser>(tools->format, options.parameters);
+  std::optional<ReasoningSplitter> reasoning;
+  std::vector<std::string> answer_marks;
+  if (row != nullptr) {
+    reasoning.emplace(row->open, row->close, options.starts_in_reasoning,
+                      tools != nullptr ? tools->format.open : std::vector<std::string>());
+    answer_marks.assign(row->answer_marks.begin(), row->answer_marks.end());
   }
-  return std::make_unique<StagedParser>(std::move(reasoning), std::move(rest));
+  return std::make_unique<StagedParser>(std::move(reasoning), std::move(answer_marks), std::move(rest));
 }
 
 const ToolParserRow* find_tool_parser(std::string_view name) {

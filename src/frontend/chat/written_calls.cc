@@ -1,8 +1,9 @@
 // Calls read by the description of how they are written.
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -39,13 +40,15 @@ Match take_literal(std::string_view literal, std::string_view text, size_t& at) 
   return Match::kYes;
 }
 
-// White space in the pattern stands for any.
-Match take(std::string_view pattern, std::string_view text, size_t& at) {
+// White space in the pattern stands for any. field: what the pattern's last field was, if it has one.
+Match take(std::string_view pattern, std::string_view text, size_t& at, std::string_view* field = nullptr) {
   while (!pattern.empty()) {
     const std::string_view piece = next_piece(pattern);
-    const Match match =
-        piece == "{n}" || piece == "{id}" ? take_field(piece, text, at) : take_literal(piece, text, at);
+    const size_t start = at;
+    const bool is_field = piece == "{n}" || piece == "{id}";
+    const Match match = is_field ? take_field(piece, text, at) : take_literal(piece, text, at);
     if (match != Match::kYes) return match;
+    if (is_field && field != nullptr) *field = text.substr(start, at - start);
   }
   return Match::kYes;
 }
@@ -71,22 +74,31 @@ class WrittenCall {
   CallText read(CallScan& scan) {
     if (!knows_mark_) return CallText::not_a_call();
     at_ = skip_space(text_);
-    Match match = take(before_, text_, at_);
+    Match match = take(before_, text_, at_, &field_);
     if (match == Match::kYes) match = name();
     if (match == Match::kYes)
       match = writing_.arguments == ArgumentForm::kParameters ? parameters(scan) : json(scan);
     if (match == Match::kMore) return CallText::more();
     if (match == Match::kNo) return CallText::not_a_call();
-    return {CallText::Kind::kCalls, at_, {{std::string(name_), std::move(arguments_)}}};
+    return {CallText::Kind::kCalls, at_, {{std::string(name_), std::move(arguments_), id()}}};
   }
 
  private:
+  std::string id() const {
+    std::string id = writing_.id;
+    for (const auto& [mark, by] :
+         {std::pair("{name}", name_), std::pair("{n}", field_), std::pair("{id}", field_)}) {
+      if (const size_t at = id.find(mark); at != std::string::npos) id.replace(at, std::strlen(mark), by);
+    }
+    return id;
+  }
+
   // Up to where the text behind names first fits.
   Match name() {
     const size_t start = at_;
     for (size_t end = start;; ++end) {
       size_t behind = end;
-      const Match match = take(writing_.name_end, text_, behind);
+      const Match match = take(writing_.name_end, text_, behind, &field_);
       if (match == Match::kMore) return match;
       name_ = without_space(text_.substr(start, end - start));
       const bool blank = is_space_only(writing_.name_end);  // a parameter or the call's end tells then
@@ -142,7 +154,7 @@ class WrittenCall {
       const Match over = take(writing_.call_end, text_, end);
       if (over == Match::kYes) {
         at_ = end;
-        arguments_ = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+        arguments_ = dump_exact(arguments);
         return over;
       }
       const Match one = parameter(arguments);
@@ -161,34 +173,50 @@ class WrittenCall {
   Match parameter(Json& arguments) {
     const ParameterMarks& marks = writing_.parameters;
     if (const Match match = take(marks.open, text_, at_); match != Match::kYes) return match;
-    const bool own_line = marks.name_end.ends_with('\n');
-    const std::string_view name_end =
-        std::string_view(marks.name_end).substr(0, marks.name_end.size() - (own_line ? 1 : 0));
     const size_t start = at_;
-    size_t end = start;
-    for (;; ++end) {
-      at_ = end;
-      const Match match = take(name_end, text_, at_);
-      if (match == Match::kMore) return match;
-      if (match == Match::kYes) break;
-      if (end - start > kMostName || text_[end] == '<') return Match::kNo;
-    }
-    const std::string_view name = text_.substr(start, end - start);
+    bool is_json = false;
+    if (const Match match = name_end(is_json); match != Match::kYes) return match;
+    const std::string_view name = text_.substr(start, name_stop_ - start);
     if (name.empty()) return Match::kNo;
-    const auto types = types_of(name);
-    const std::string_view mark = without_space(marks.close);
-    const size_t close = close_of(mark, types);
+    auto types = types_of(name);
+    if (!marks.json_name_end.empty())
+      types = is_json ? types.value_or(json_types::kAny) & ~json_types::kString : json_types::kString;
+    const auto [close, behind] = close_of(types);
     if (close == std::string_view::npos) return Match::kMore;
     std::string_view raw = text_.substr(at_, close - at_);
-    if (own_line && raw.starts_with('\n')) raw.remove_prefix(1);
+    if (marks.name_end.ends_with('\n') && raw.starts_with('\n')) raw.remove_prefix(1);
     if (marks.close.starts_with('\n') && raw.ends_with('\n')) raw.remove_suffix(1);
     arguments[std::string(name)] = value(raw, types.value_or(json_types::kAny));
-    at_ = close + mark.size();
+    at_ = behind;
     return Match::kYes;
   }
 
-  // Where the value at at_ ends. The mark may stand in strings of lists and objects, where such are expected.
-  size_t close_of(std::string_view mark, std::optional<JsonTypes> types) const {
+  // Moves at_ behind what follows a parameter's name, which ends at name_stop_. A line end of the mark is left.
+  Match name_end(bool& is_json) {
+    const ParameterMarks& marks = writing_.parameters;
+    const auto without_line = [](std::string_view mark) {
+      return mark.substr(0, mark.size() - (mark.ends_with('\n') ? 1 : 0));
+    };
+    const std::string_view ways[] = {without_line(marks.name_end), without_line(marks.json_name_end)};
+    const size_t n_ways = ways[1].empty() ? 1 : 2, start = at_;
+    for (name_stop_ = start;; ++name_stop_) {
+      bool more = false;
+      for (size_t way = 0; way < n_ways; ++way) {
+        at_ = name_stop_;
+        const Match match = take(ways[way], text_, at_);
+        is_json = way == 1;
+        if (match == Match::kYes) return match;
+        more = more || match == Match::kMore;
+      }
+      if (more) return Match::kMore;
+      if (name_stop_ - start > kMostName || text_[name_stop_] == '<') return Match::kNo;
+    }
+  }
+
+  // Where the value at at_ ends, and where what follows it begins. The mark may stand in strings of lists and objects, where
+  // such are expected. Models forget it: then the next parameter on a line of its own ends the value, or the end of all calls.
+  std::pair<size_t, size_t> close_of(std::optional<JsonTypes> types) const {
+    const std::string_view mark = without_space(writing_.parameters.close);
     size_t from = at_;
     const size_t start = skip_space(text_, at_);
     const std::string_view rest = text_.substr(start);
@@ -197,10 +225,22 @@ class WrittenCall {
     if (is_json) {
       CallScan scan;
       const auto end = find_value_end(text_, start, scan);
-      if (!end) return std::string_view::npos;
+      if (!end) return {std::string_view::npos, 0};
       from = *end;
     }
-    return text_.find(mark, from);
+    const size_t close = text_.find(mark, from);
+    const size_t next = std::min(text_.find("\n" + writing_.parameters.open, from), last_call_end(from));
+    if (next < close) return {next, next};
+    return {close, close + mark.size()};
+  }
+  // Where the call's end stands in front of the end of all calls.
+  size_t last_call_end(size_t from) const {
+    const std::string_view call = without_space(writing_.call_end), all = without_space(writing_.end);
+    if (call.empty() || all.empty()) return std::string_view::npos;
+    for (size_t at = from; (at = text_.find(call, at)) != std::string_view::npos; ++at) {
+      if (text_.substr(skip_space(text_, at + call.size())).starts_with(all)) return at;
+    }
+    return std::string_view::npos;
   }
 
   // nullopt: nothing is known.
@@ -216,20 +256,17 @@ class WrittenCall {
   static Json value(std::string_view raw, JsonTypes types) {
     using namespace json_types;
     if (types == kString) return std::string(raw);
-    Json json = bounded_json<Json>(raw);
-    if ((types & kString) == 0 && json.is_discarded()) {  // some templates show models Python's words
-      const std::string_view word = without_space(raw);
-      if (word == "True" || word == "False") json = word == "True";
-      if (word == "None") json = nullptr;
-    }
-    if (json.is_discarded() || json.is_string()) return std::string(raw);
-    const JsonTypes type = json.is_number()    ? kNumber
-                           : json.is_boolean() ? kBoolean
-                           : json.is_null()    ? kNull
-                           : json.is_array()   ? kArray
-                                               : kObject;
+    auto json = parse_exact(raw);
+    // Some templates show models Python's words and lists.
+    if ((types & kString) == 0 && !json) json = python_value(raw);
+    if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
+    const JsonTypes type = is_number(*json)     ? kNumber
+                           : json->is_boolean() ? kBoolean
+                           : json->is_null()    ? kNull
+                           : json->is_array()   ? kArray
+                                                : kObject;
     if ((types & kString) != 0 && (types & type) == 0) return std::string(raw);
-    return json;
+    return *std::move(json);
   }
 
   static constexpr size_t kMostName = 256;
@@ -239,8 +276,8 @@ class WrittenCall {
   const ParameterTypes* types_;
   bool knows_mark_ = false;
   std::string before_;
-  size_t at_ = 0;
-  std::string_view name_;
+  size_t at_ = 0, name_stop_ = 0;
+  std::string_view name_, field_;
   std::string arguments_;
 };
 

@@ -1,0 +1,420 @@
+// Every way to write calls with every kind of reply, whole and cut at every place. docs/reference/tool-calls.md is made here
+// (PENSTOCK_WRITE_REFERENCE=1 writes it).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "frontend/chat/exact_json.h"
+#include "frontend/chat/harmony.h"
+#include "frontend/chat/reply_parser.h"
+#include "support/test_data.h"
+
+namespace penstock::call_matrix {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* kBig = "123456789012345678901234567890";
+
+// The types of the parameters of the tools `f` and `now`, as a schema would say them.
+std::shared_ptr<const ParameterTypes> tools() {
+  using namespace json_types;
+  static const auto types = std::make_shared<const ParameterTypes>(ParameterTypes{{"f",
+                                                                                   {{"text", kString},
+                                                                                    {"n", kNumber},
+                                                                                    {"list", kArray},
+                                                                                    {"object", kObject},
+                                                                                    {"yes", kBoolean},
+                                                                                    {"none", kNull}}},
+                                                                                  {"now", {}}});
+  return types;
+}
+
+std::string filled(std::string text) {
+  for (const auto& [field, by] : {std::pair{"{n}", "0"}, std::pair{"{id}", "abcdefghi"}}) {
+    for (size_t at = 0; (at = text.find(field, at)) != std::string::npos;)
+      text.replace(at, std::strlen(field), by);
+  }
+  return text;
+}
+
+std::string python(const Json& value) {
+  if (is_number(value)) return dump_exact(value);
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_null()) return "None";
+  if (value.is_string()) return value.dump();
+  std::string out = value.is_array() ? "[" : "{";
+  for (const auto& [key, item] : value.items()) {
+    if (out.size() > 1) out += ", ";
+    out += (value.is_array() ? "" : Json(key).dump() + ": ") + python(item);
+  }
+  return out + (value.is_array() ? "]" : "}");
+}
+
+std::string gemma(const Json& value, const std::string& quote) {
+  if (is_number(value)) return dump_exact(value);
+  if (value.is_string()) return quote + value.get<std::string>() + quote;
+  if (!value.is_structured()) return value.dump();
+  std::string out = value.is_array() ? "[" : "{";
+  for (const auto& [key, item] : value.items()) {
+    if (out.size() > 1) out += ",";
+    out += (value.is_array() ? "" : key + ":") + gemma(item, quote);
+  }
+  return out + (value.is_array() ? "]" : "}");
+}
+
+std::string arguments_text(const CallWriting& writing, const Json& arguments) {
+  const ParameterMarks& marks = writing.parameters;
+  if (writing.arguments == ArgumentForm::kJson) return dump_exact(arguments);
+  std::string out;
+  for (const auto& [name, value] : arguments.items()) {
+    const bool text = value.is_string() && !is_number(value);
+    if (writing.arguments == ArgumentForm::kParameters) {
+      const std::string& name_end =
+          text || marks.json_name_end.empty() ? marks.name_end : marks.json_name_end;
+      out +=
+          marks.open + name + name_end + (text ? value.get<std::string>() : dump_exact(value)) + marks.close;
+      continue;
+    }
+    if (!out.empty()) out += marks.close;
+    out += name + marks.name_end +
+           (writing.arguments == ArgumentForm::kPython ? python(value) : gemma(value, marks.open));
+  }
+  return out;
+}
+
+using Calls = std::vector<std::pair<std::string, Json>>;
+
+std::string written(const CallWriting& writing, const Calls& calls) {
+  std::string out = filled(writing.begin);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (i > 0) out += filled(writing.separator);
+    out += filled(writing.name_begin) + calls[i].first + filled(writing.name_end) +
+           arguments_text(writing, calls[i].second) + filled(writing.call_end);
+  }
+  return out + filled(writing.end);
+}
+
+struct Row {
+  std::string name;
+  const ToolParserRow* parser;
+  CallWriting writing;
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  for (const ToolParserRow& parser : tool_parsers()) {
+    int n = 0;
+    for (const CallWriting& writing : parser.format.written)
+      all.push_back({parser.name + (n++ > 0 ? fmt::format(" ({})", n) : std::string()), &parser, writing});
+  }
+  // gpt-oss has a parser of its own.
+  const CallWriting harmony{.name_begin = "<|start|>assistant<|channel|>commentary to=functions.",
+                            .name_end = " <|constrain|>json<|message|>",
+                            .call_end = "<|call|>"};
+  all.push_back({"harmony", find_tool_parser("harmony"), harmony});
+  return all;
+}
+
+std::string show(const ReplyPart& reply) {
+  std::string out = "reasoning: " + reply.reasoning + "\ncontent: " + reply.content;
+  for (const ToolCall& call : reply.calls) out += "\ncall: " + call.name + " " + call.arguments;
+  return out;
+}
+
+ReplyPart expected_calls(const Calls& calls) {
+  ReplyPart part;
+  for (const auto& [name, arguments] : calls) part.calls.push_back({name, dump_exact(arguments)});
+  return part;
+}
+
+ReplyPart with(ReplyPart part, std::string reasoning, std::string content) {
+  part.reasoning = std::move(reasoning);
+  part.content = std::move(content);
+  return part;
+}
+
+class Matrix {
+ public:
+  explicit Matrix(const Row& row)
+      : row_(row), format_(row.parser->format), harmony_(is_harmony(*row.parser)) {
+    reasoning_ = row.name == "gemma4" ? "gemma4" : row.name == "apertus" ? "apertus" : "think";
+  }
+
+  // Whole, byte by byte and in two pieces cut anywhere.
+  bool holds(const std::string& text, const ReplyPart& expected) const {
+    const std::string wanted = show(expected);
+    const auto read = [&](size_t cut, size_t step) {
+      auto parser = std::move(*make_reply_parser({row_.parser->name, reasoning_, false, tools()}));
+      ReplyPart all = parser->push(std::string_view(text).substr(0, cut));
+      for (size_t at = cut; at < text.size(); at += step)
+        all.append(parser->push(std::string_view(text).substr(at, step)));
+      all.append(parser->finish());
+      return show(all);
+    };
+    const std::string whole = read(text.size(), 1);
+    EXPECT_EQ(whole, wanted) << row_.name << ": " << text;
+    bool same = whole == wanted && read(0, 1) == wanted;
+    for (size_t cut = 1; cut < text.size(); ++cut) same = same && read(cut, text.size()) == wanted;
+    EXPECT_TRUE(same) << row_.name << ", in pieces: " << text;
+    return same;
+  }
+
+  bool calls(const Calls& calls) const { return holds(written(row_.writing, calls), expected_calls(calls)); }
+
+  std::string text() const {
+    return harmony_ ? "<|channel|>final<|message|>Hello there.<|return|>" : "Hello there.";
+  }
+
+  bool has_marks() const { return harmony_ || !format_.open.empty(); }
+  bool opens_with_mark() const {
+    const std::string call = written(row_.writing, {{"now", Json::object()}});
+    return std::ranges::any_of(format_.open, [&](const std::string& mark) { return call.starts_with(mark); });
+  }
+  std::pair<std::string, std::string> thoughts() const {
+    if (harmony_) return {"<|channel|>analysis<|message|>", "<|end|>"};
+    const ReasoningRow* row = find_reasoning(reasoning_);
+    return {row->open, row->close};
+  }
+  const CallFormat& format() const { return format_; }
+  bool is_harmony_row() const { return harmony_; }
+
+ private:
+  const Row& row_;
+  const CallFormat& format_;
+  bool harmony_;
+  std::string reasoning_;
+};
+
+// nullopt: such replies cannot be in this format.
+using Cell = std::optional<bool>;
+
+const Calls kOne = {{"f", {{"text", "Zürich"}, {"n", 2}}}};
+const Calls kTwo = {{"f", {{"text", "Zürich"}, {"n", 2}}}, {"now", Json::object()}};
+
+Cell no_call(const Matrix& m) { return m.holds(m.text(), {"", "Hello there.", {}}); }
+Cell one_call(const Matrix& m) { return m.calls(kOne); }
+Cell two_calls(const Matrix& m, const Row& row) {
+  if (m.format().one_call) return std::nullopt;
+  if (!m.format().keeps_space) return m.calls(kTwo);
+  return m.holds(written(row.writing, kTwo), with(expected_calls(kTwo), "", row.writing.separator));
+}
+
+struct Column {
+  const char* title;
+  Cell (*check)(const Matrix& m, const Row& row);
+};
+
+std::vector<Column> columns() {
+  return {
+      {"no call", [](const Matrix& m, const Row&) { return no_call(m); }},
+      {"one", [](const Matrix& m, const Row&) { return one_call(m); }},
+      {"two", two_calls},
+      {"behind thoughts",
+       [](const Matrix& m, const Row& row) -> Cell {
+         const auto [open, close] = m.thoughts();
+         return m.holds(open + "Hm.\n" + close + written(row.writing, kOne),
+                        with(expected_calls(kOne), m.is_harmony_row() ? "Hm.\n" : "Hm.", ""));
+       }},
+      {"in thoughts",
+       [](const Matrix& m, const Row& row) -> Cell {
+         if (m.is_harmony_row() || !m.opens_with_mark()) return std::nullopt;
+         return m.holds(m.thoughts().first + "Hm.\n" + written(row.writing, kOne),
+                        with(expected_calls(kOne), "Hm.", ""));
+       }},
+      {"behind text",
+       [](const Matrix& m, const Row& row) -> Cell {
+         if (m.is_harmony_row() || m.format().start_only || !m.opens_with_mark()) return std::nullopt;
+         const std::string space = m.format().keeps_space ? "" : "\n";
+         return m.holds("Let me see." + space + written(row.writing, kOne),
+                        with(expected_calls(kOne), "", "Let me see."));
+       }},
+      {"in front of text",
+       [](const Matrix& m, const Row& row) -> Cell {
+         if (m.is_harmony_row() || m.format().start_only) return std::nullopt;
+         return m.holds(written(row.writing, kOne) + "Done.", with(expected_calls(kOne), "", "Done."));
+       }},
+      {"nested",
+       [](const Matrix& m, const Row&) -> Cell {
+         return m.calls({{"f",
+                          {{"object", {{"a", {{"b", Json::array({1, "x", Json{{"c", nullptr}}})}}}}},
+                           {"list", Json::array({Json::array({1, 2}), Json::array()})},
+                           {"yes", true},
+                           {"none", nullptr}}}});
+       }},
+      {"strings",
+       [](const Matrix& m, const Row&) -> Cell {
+         const std::string text =
+             "\"quoted\" 'single' {b} [l] } ] ) ; <|x|> <tool_call> [TOOL_CALLS]\nline é 🩷 \\n";
+         return m.calls({{"f", {{"text", text}, {"n", 1}}}});
+       }},
+      {"long numbers",
+       [](const Matrix& m, const Row&) -> Cell {
+         return m.calls(
+             {{"f", {{"n", *exact_number(kBig)}, {"list", Json::array({*exact_number("1e400"), -7})}}}});
+       }},
+      {"no arguments",
+       [](const Matrix& m, const Row&) -> Cell { return m.calls({{"now", Json::object()}}); }},
+      {"cut",
+       [](const Matrix& m, const Row& row) -> Cell {
+         if (m.is_harmony_row() || !m.opens_with_mark()) return std::nullopt;
+         const std::string text = written(row.writing, kOne);
+         size_t mark = 0;
+         for (const std::string& open : m.format().open) {
+           if (text.starts_with(open)) mark = std::max(mark, open.size());
+         }
+         for (size_t n = mark; n < text.size(); ++n) {
+           auto parser = std::move(*make_reply_parser({row.parser->name, "", false, tools()}));
+           const ReplyPart part = parse_reply(*parser, text.substr(0, n));
+           EXPECT_EQ(part.content, "") << row.name << ": " << text.substr(0, n);
+           if (!part.content.empty()) return false;
+         }
+         return true;
+       }},
+  };
+}
+
+TEST(CallMatrix, EveryFormatReadsEveryKindOfReply) {
+  std::string table = "| format |";
+  std::string line = "|---|";
+  for (const Column& column : columns()) {
+    table += fmt::format(" {} |", column.title);
+    line += ":-:|";
+  }
+  table += "\n" + line + "\n";
+  for (const Row& row : rows()) {
+    table += fmt::format("| {} |", row.name);
+    const Matrix matrix(row);
+    for (const Column& column : columns()) {
+      const Cell cell = column.check(matrix, row);
+      EXPECT_TRUE(cell.value_or(true)) << row.name << ", " << column.title;
+      table += fmt::format(" {} |", !cell ? "" : *cell ? "yes" : "no");
+    }
+    table += "\n";
+  }
+  const auto path = tests_dir().parent_path() / "docs" / "reference" / "tool-calls.md";
+  std::ifstream file(path);
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  if (std::getenv("PENSTOCK_WRITE_REFERENCE") != nullptr) {
+    std::ofstream(path) << page.substr(0, page.find("| format |")) << table;
+    return;
+  }
+  EXPECT_EQ(page.substr(std::min(page.find("| format |"), page.size())), table)
+      << "PENSTOCK_WRITE_REFERENCE=1 writes it";
+}
+
+// What models break, and how it is read.
+struct Broken {
+  const char* tools;
+  std::string text;
+  ReplyPart expected;
+};
+
+TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
+  const std::string open = "<tool_call>\n<function=f>\n", close = "</function>\n</tool_call>";
+  const ToolCall both{"f", R"({"text":"a","n":2})"};
+  const std::vector<Broken> cases = {
+      // </parameter> is missing.
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n<parameter=n>\n2\n</parameter>\n" + close,
+       {"", "", {both}}},
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n</parameter>\n<parameter=n>\n2\n" + close,
+       {"", "", {both}}},
+      // Python's words and lists.
+      {"qwen3_coder",
+       open + "<parameter=list>\n['a', True, None]\n</parameter>\n" + close,
+       {"", "", {{"f", R"({"list":["a",true,null]})"}}}},
+      {"qwen3_coder",
+       open + "<parameter=object>\n{'a': (1, 2)}\n</parameter>\n" + close,
+       {"", "", {{"f", R"({"object":{"a":[1,2]}})"}}}},
+      // A value of another type stays the text that it is.
+      {"qwen3_coder",
+       open + "<parameter=n>\nmany\n</parameter>\n" + close,
+       {"", "", {{"f", R"({"n":"many"})"}}}},
+      {"qwen3_coder",
+       open + "<parameter=text>\n12\n</parameter>\n" + close,
+       {"", "", {{"f", R"({"text":"12"})"}}}},
+      // Strings without their marks.
+      {"gemma4",
+       "<|tool_call>call:f{text:a b,n:2}<tool_call|>",
+       {"", "", {{"f", R"({"text":"a b","n":2})"}}}},
+      {"gemma4", "<|tool_call>call:f{\"text\": \"a\", n: 2}<tool_call|>", {"", "", {both}}},
+      {"lfm2", "<|tool_call_start|>[f(text='a', n=+2)]<|tool_call_end|>", {"", "", {both}}},
+      {"olmo3",
+       "<function_calls>\nf(text='a', n=2),\nnow()\n</function_calls>",
+       {"", "", {both, {"now", "{}"}}}},
+      {"hermes",
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"a\\\", \\\"n\\\": 2}\"}</tool_call>",
+       {"", "", {both}}},
+  };
+  for (const Broken& c : cases) {
+    auto parser = std::move(*make_reply_parser({c.tools, "", false, tools()}));
+    EXPECT_EQ(show(parse_reply(*parser, c.text)), show(c.expected)) << c.tools << ": " << c.text;
+  }
+}
+
+TEST(CallMatrix, AnswersAreNoCalls) {
+  const std::pair<const char*, std::string> answers[] = {
+      {"llama3_json", R"({"name": "Ada", "parameters": {"born": 1815}})"},
+      {"llama3_json", R"({"name": "Ada", "born": 1815})"},
+      {"xlam", R"([{"name": "Ada", "arguments": {}}])"},
+      {"pythonic", "[print(1)]"},
+      {"pythonic", "[x(a=1)]"},
+      {"glm4", "Ada\n{\"born\": 1815}"},
+  };
+  for (const auto& [name, text] : answers) {
+    auto parser = std::move(*make_reply_parser({name, "", false, tools()}));
+    EXPECT_EQ(show(parse_reply(*parser, text)), show({"", text, {}})) << name;
+  }
+}
+
+TEST(CallMatrix, MarksAroundAnswersAreNoText) {
+  const std::tuple<const char*, std::string, ReplyPart> replies[] = {
+      {"hunyuan_a13b", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", {"Hm.", "Yes.", {}}},
+      {"hunyuan_a13b", "<think>Hm.</think><answer>a < b </ans", {"Hm.", "a < b </ans", {}}},
+      {"ernie45", "<think>Hm.</think>\n\n<response>\nYes.\n</response>\n", {"Hm.", "Yes.", {}}},
+      {"apriel",
+       "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]",
+       {"Hm.", "Yes.", {}}},
+      {"gemma4", "<|channel>thought\nHm.<channel|>Yes.", {"Hm.", "Yes.", {}}},
+      {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|>Yes.", {"Hm.", "Yes.", {}}},
+  };
+  for (const auto& [name, text, expected] : replies) {
+    EXPECT_EQ(show(parse_reply(**make_reply_parser({"", name, false}), text)), show(expected)) << name;
+    auto parser = std::move(*make_reply_parser({"", name, false}));
+    ReplyPart all;
+    for (const char c : text) all.append(parser->push({&c, 1}));
+    all.append(parser->finish());
+    EXPECT_EQ(show(all), show(expected)) << name << ", byte by byte";
+  }
+}
+
+// The model's own ids, which its template wants to have back.
+TEST(CallMatrix, IdsAreKeptWhereTheTemplateNeedsThem) {
+  const std::tuple<const char*, std::string, std::vector<std::string>> replies[] = {
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}<|tool_"
+       "call_end|>"
+       "<|tool_call_begin|>functions.now:4<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_"
+       "section_end|>",
+       {"functions.f:3", "functions.now:4"}},
+      {"kimi_k2", "<|tool_call_begin|>f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", {"f:0"}},
+      {"solar_open",
+       "<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{}<|tool_call:end|>",
+       {"a1b2c3d4e5"}},
+      {"hermes", "<tool_call>{\"name\": \"f\"}</tool_call>", {""}},
+  };
+  for (const auto& [name, text, ids] : replies) {
+    auto parser = std::move(*make_reply_parser({name, "", false, tools()}));
+    std::vector<std::string> found;
+    for (const ToolCall& call : parse_reply(*parser, text).calls) found.push_back(call.id);
+    EXPECT_EQ(found, ids) << text;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::call_matrix
