@@ -15,12 +15,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kQuestion = "aquestion", kAnswer = "ananswer", kThought = "athought", kValue = "avalue";
+constexpr std::string_view kQuestion = "aquestion", kAnswer = "ananswer", kThought = "athought",
+                           kValue = "avalue";
 
 Json user() { return {{"role", "user"}, {"content", kQuestion}}; }
 Json answer() { return {{"role", "assistant"}, {"content", kAnswer}}; }
 Json thoughtful_answer() {
-  return {{"role", "assistant"}, {"content", kAnswer}, {"reasoning_content", kThought}, {"thinking", kThought}};
+  return {
+      {"role", "assistant"}, {"content", kAnswer}, {"reasoning_content", kThought}, {"thinking", kThought}};
 }
 Json call(const char* id) {
   const Json function = {{"name", "look"}, {"arguments", Json{{"at", kValue}}}};
@@ -38,13 +40,15 @@ Json tools() {
   const Json at = {{"type", "string"}, {"description", "where"}};
   const Json parameters = {
       {"type", "object"}, {"properties", {{"at", at}}}, {"required", Json::array({"at"})}};
-  return Json::array({{{"type", "function"},
-                       {"function", {{"name", "look"}, {"description", "looks"}, {"parameters", parameters}}}}});
+  return Json::array(
+      {{{"type", "function"},
+        {"function", {{"name", "look"}, {"description", "looks"}, {"parameters", parameters}}}}});
 }
 
 class TurnEnds {
  public:
-  TurnEnds(const Tokenizer& tokenizer, const ChatPrompter& prompter) : tokenizer_(tokenizer), prompter_(prompter) {}
+  TurnEnds(const Tokenizer& tokenizer, const ChatPrompter& prompter)
+      : tokenizer_(tokenizer), prompter_(prompter) {}
 
   std::vector<TokenId> find() const {
     std::vector<TokenId> ends;
@@ -60,7 +64,8 @@ class TurnEnds {
  private:
   // What is behind the last `marker`, as tokens; nothing when the template fails or does not show it.
   std::optional<std::vector<TokenId>> behind(Json messages, std::string_view marker) const {
-    const auto text = prompter_.render(std::move(messages), tools(), nullptr, {.add_generation_prompt = false});
+    const auto text =
+        prompter_.render(std::move(messages), tools(), nullptr, {.add_generation_prompt = false});
     const size_t at = text ? text->rfind(marker) : std::string::npos;
     if (at == std::string::npos) return std::nullopt;
     return tokenizer_.encode(std::string_view(*text).substr(at + marker.size()),
@@ -100,7 +105,8 @@ class TurnEnds {
 
   // Whether it stands in front of the first question, as what opens messages does.
   bool opens(TokenId token) const {
-    const auto text = prompter_.render(Json::array({user()}), tools(), nullptr, {.add_generation_prompt = false});
+    const auto text =
+        prompter_.render(Json::array({user()}), tools(), nullptr, {.add_generation_prompt = false});
     if (!text) return false;
     const auto tokens = tokenizer_.encode(std::string_view(*text).substr(0, text->find(kQuestion)),
                                           {.add_special = false, .parse_special = true});
@@ -114,9 +120,9 @@ class TurnEnds {
       return tokens ? std::ranges::count(*tokens, end) : 0;
     };
     const auto before = count(Json::array({user()}));
-    return std::ranges::all_of(std::array{answer(), thoughtful_answer(), calls(1), calls(2)}, [&](const Json& turn) {
-      return count(Json::array({user(), turn})) <= before + 1;
-    });
+    return std::ranges::all_of(
+        std::array{answer(), thoughtful_answer(), calls(1), calls(2)},
+        [&](const Json& turn) { return count(Json::array({user(), turn})) <= before + 1; });
   }
 
   const Tokenizer& tokenizer_;
