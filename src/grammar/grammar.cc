@@ -63,7 +63,7 @@ struct Compilation {
   }
 
   Compiled<JsonValue> json(std::string_view text) {
-    return parse_json(text, static_cast<int>(budget.limits().max_depth));
+    return parse_json(text, static_cast<int>(budget.limits().max_depth), budget.limits().max_values);
   }
 
   // The goal of a schema. document: lives until it returns.
@@ -185,9 +185,11 @@ size_t Grammar::memory() const {
 
 Compiled<std::shared_ptr<const Grammar>> Grammar::compile(const GrammarSpec& spec,
                                                           std::shared_ptr<const Vocabulary> vocabulary,
-                                                          const CompileLimits& limits) {
+                                                          const CompileLimits& limits, uint64_t* steps) {
   Compilation compilation(spec, vocabulary.get(), limits);
-  if (auto done = compilation.run(); !done) return tl::unexpected(std::move(done).error());
+  auto done = compilation.run();
+  if (steps != nullptr) *steps = compilation.budget.steps();
+  if (!done) return tl::unexpected(std::move(done).error());
   return std::shared_ptr<const Grammar>(
       new Grammar(std::move(compilation.program), std::move(compilation.notes), std::move(vocabulary)));
 }

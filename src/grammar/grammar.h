@@ -35,8 +35,8 @@ struct JsonStyle {
   bool all_escapes = false;       // every character of a string may be spelled \uXXXX
   bool python_words = false;      // True, False and None
   bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
-  // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects with bounds on
-  // their number of members keep the schema's order.
+  // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects that must have a
+  // member whose name only a pattern tells keep the schema's order.
   bool any_member_order = false;
 };
 
@@ -60,9 +60,11 @@ class ShortestEndings;
 class Grammar {
  public:
   // Takes time and memory within the limits, whatever the text. vocabulary: null where no masks are asked for.
+  // steps: how many of limits.max_steps it took, more where it was refused for them; may be null.
   static Compiled<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec,
                                                           std::shared_ptr<const Vocabulary> vocabulary,
-                                                          const CompileLimits& limits = {});
+                                                          const CompileLimits& limits = {},
+                                                          uint64_t* steps = nullptr);
   ~Grammar();
   std::span<const Note> notes() const { return notes_; }
   const Program& program() const { return *program_; }

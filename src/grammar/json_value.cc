@@ -22,7 +22,8 @@ void append_code_point(std::string& out, char32_t c) {
 
 class JsonReader {
  public:
-  JsonReader(std::string_view text, int max_depth) : in_(text), max_depth_(max_depth) {}
+  JsonReader(std::string_view text, int max_depth, size_t max_values)
+      : in_(text), max_depth_(max_depth), max_values_(max_values) {}
 
   Compiled<JsonValue> run() {
     JsonValue value;
@@ -47,6 +48,8 @@ class JsonReader {
   void read(JsonValue& value, int depth) {
     if (depth > max_depth_)
       return fail(fmt::format("nested deeper than {}", max_depth_), RefusalKind::kTooLarge);
+    if (++n_values_ > max_values_)
+      return fail(fmt::format("more than {} values", max_values_), RefusalKind::kTooLarge);
     switch (in_.peek()) {
       case '{': return object(value, depth);
       case '[': return array(value, depth);
@@ -187,6 +190,7 @@ class JsonReader {
 
   TextCursor in_;
   int max_depth_;
+  size_t max_values_, n_values_ = 0;
   bool failed_ = false;
   Refusal refusal_;
 };
@@ -236,8 +240,8 @@ bool operator==(const JsonValue& a, const JsonValue& b) {
   return true;
 }
 
-Compiled<JsonValue> parse_json(std::string_view text, int max_depth) {
-  return JsonReader(text, max_depth).run();
+Compiled<JsonValue> parse_json(std::string_view text, int max_depth, size_t max_values) {
+  return JsonReader(text, max_depth, max_values).run();
 }
 
 }  // namespace penstock::grammar

@@ -68,7 +68,7 @@ bool Lexeme::alive_within(uint32_t state, CountWindow left) const {
                                      [&](uint32_t c) { return lengths.any_within(c, left.after(1)); });
 }
 
-bool Lexeme::has_more_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t n) const {
+uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t most) const {
   // Behind every visit lies at least one word, and no two lie behind the same; a path longer than there are states is on
   // a loop, behind which there is no end of them unless the window ends it.
   struct Visit {
@@ -79,21 +79,62 @@ bool Lexeme::has_more_words(uint32_t state, uint64_t count, const CountWindow& w
   const auto visit = [&](uint32_t to, uint64_t c, uint64_t depth) {
     if (alive(to, c, window)) open.push_back({to, c, depth});
   };
+  const auto loops_enough = [&](const Visit& at) {
+    return at.depth > dfa.n_states() &&
+           (window.max == kNoLimit || (window.max - at.count) / dfa.n_states() > most);
+  };
   visit(state, count, 0);
   uint64_t found = 0;
-  while (!open.empty()) {
-    if (open.size() + found > n) return true;
+  for (uint64_t n_visits = 0; !open.empty() && n_visits < kMaxVisits; ++n_visits) {
+    if (open.size() + found >= most) return most;
     const Visit at = open.back();
     open.pop_back();
-    if (window.max == kNoLimit && at.depth > dfa.n_states()) return true;
+    if (loops_enough(at)) return most;
     found += accepts(at.state, at.count, window) ? 1 : 0;
     for (const ByteEdge& e : dfa.edges(at.state)) {
-      for (int byte = e.first; byte <= e.last && open.size() <= n; ++byte) {
+      for (int byte = e.first; byte <= e.last && open.size() < most; ++byte) {
         visit(e.target, at.count + (e.ends_char ? 1 : 0), at.depth + 1);
       }
     }
   }
-  return found > n;
+  return static_cast<uint32_t>(std::min<uint64_t>(found, most));
+}
+
+bool Lexeme::has_more_texts(uint64_t n) const {
+  // Depth first; a way back to a state that is being visited is a loop, behind which there is no end of texts.
+  constexpr uint64_t kUnknown = UINT64_MAX, kBusy = UINT64_MAX - 1;
+  struct Visit {
+    uint32_t state;
+    size_t edge;
+    uint64_t texts;
+  };
+  std::vector<uint64_t> texts(dfa.n_states(), kUnknown);
+  std::vector<Visit> open;
+  const auto enter = [&](uint32_t state) {
+    texts[state] = kBusy;
+    open.push_back({state, 0, dfa.tag(state) != 0 ? 1U : 0U});
+  };
+  if (!empty()) enter(start());
+  uint64_t of_last = 0;
+  while (!open.empty()) {
+    Visit& at = open.back();
+    if (at.texts > n) return true;  // each of them is one of a text that leads here
+    const auto edges = dfa.edges(at.state);
+    if (at.edge == edges.size()) {
+      of_last = texts[at.state] = at.texts;
+      open.pop_back();
+      continue;
+    }
+    const ByteEdge& e = edges[at.edge];
+    if (texts[e.target] == kBusy) return true;
+    if (texts[e.target] == kUnknown) {
+      enter(e.target);
+      continue;
+    }
+    at.texts += texts[e.target] * static_cast<uint64_t>(e.last - e.first + 1);
+    ++at.edge;
+  }
+  return of_last > n;
 }
 
 Compiled<std::shared_ptr<const Lexeme>> make_lexeme(const CharDfa& chars, Spelling spelling,

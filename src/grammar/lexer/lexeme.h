@@ -30,9 +30,16 @@ struct Lexeme {
   bool accepts(uint32_t state, uint64_t count, const CountWindow& window) const {
     return dfa.tag(state) != 0 && count >= window.min && count <= window.max;
   }
-  // Whether more than n texts within the window lead on from there. Takes time and memory in proportion to n.
-  bool has_more_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t n) const;
+  // How many texts within the window lead on from there, `most` at most; what kMaxVisits steps do not find does not count.
+  uint32_t count_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t most) const;
+  static constexpr uint64_t kMaxVisits = 4'000'000;
+  // Whether more than n do.
+  bool has_more_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t n) const {
+    return count_words(state, count, window, n + 1) > n;
+  }
   bool has_more_words(uint32_t n) const { return has_more_words(start(), 0, {}, n); }
+  // The same of all texts, in time in proportion to the automaton, whatever n is.
+  bool has_more_texts(uint64_t n) const;
 
  private:
   bool alive_within(uint32_t state, CountWindow left) const;

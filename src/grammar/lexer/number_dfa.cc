@@ -1,14 +1,17 @@
 #include "grammar/lexer/number_dfa.h"
 
 #include <algorithm>
-#include <map>
+#include <deque>
 #include <numeric>
+
+#include "grammar/intern_table.h"
 
 namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMaxBoundDigits = 400;
 constexpr uint64_t kMaxModulus = 100'000;
+constexpr size_t kThreadsOfEdge = 4;  // as many take as much memory as an edge
 constexpr int kDoubleDigits = 15;
 constexpr int kMaxExponentDigits = 2;  // of numbers with a bound of 0; others may have any
 
@@ -67,6 +70,10 @@ struct Plan {
   size_t whole_matters = 0, fraction_matters = 0;  // how many digits can still change the answer
 
   bool has_steps() const { return !steps.empty(); }
+  // All numbers have as many digits before the point: the first that is out of bounds decides.
+  bool one_length() const {
+    return side.low.present && side.high.present && side.low.whole.size() == side.high.whole.size();
+  }
   bool residue_allowed(uint64_t r, bool beyond) const {
     if (beyond) return steps.empty();
     return std::all_of(steps.begin(), steps.end(), [&](uint32_t s) { return r % s == 0; }) &&
@@ -164,15 +171,17 @@ class NumberExplorer {
 
   Compiled<ByteDfa> run() {
     state_of(start_);
+    Threads next;
     while (!todo_.empty()) {
-      const auto it = todo_.back();
+      const uint32_t state = todo_.back();
       todo_.pop_back();
-      const uint32_t state = it->second;
+      if (!budget_.spend(states_[state].size())) return too_large(kTooMuchWork);
       for (const char c : std::string_view("+-.0123456789Ee")) {
-        Threads next = advance(it->first, c);
+        advance(states_[state], c, next);
         if (next.empty()) continue;
-        if (!budget_.take_states(1)) return too_large("a set of numbers needs too many states");
-        const uint32_t target = state_of(std::move(next));
+        if (!budget_.take_states(1) || !budget_.take_edges(next.size() / kThreadsOfEdge))
+          return too_large("a set of numbers needs too many states");
+        const uint32_t target = state_of(next);
         steps_[state].push_back({static_cast<uint8_t>(c), target});
       }
     }
@@ -192,26 +201,37 @@ class NumberExplorer {
     return piece;
   }
 
-  uint32_t state_of(Threads threads) {
-    std::sort(threads.begin(), threads.end());
+  uint32_t state_of(Threads& threads) {
+    if (!std::ranges::is_sorted(threads)) std::ranges::sort(threads);
     threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
-    const auto [it, is_new] = states_.emplace(std::move(threads), static_cast<uint32_t>(steps_.size()));
-    if (is_new) {
-      steps_.emplace_back();
-      todo_.push_back(it);
-      accepts_.push_back(
-          std::any_of(it->first.begin(), it->first.end(), [&](const Thread& t) { return accepts(t); }));
-    }
-    return it->second;
+    uint64_t hash = threads.size();
+    for (const Thread& t : threads) hash = mix(hash, hash_of(t));
+    const uint32_t found = index_.find(hash, [&](uint32_t i) { return states_[i] == threads; });
+    if (found != InternTable::kAbsent) return found;
+    const auto state = static_cast<uint32_t>(states_.size());
+    states_.push_back(threads);
+    index_.insert(hash, state);
+    steps_.emplace_back();
+    todo_.push_back(state);
+    accepts_.push_back(std::ranges::any_of(threads, [&](const Thread& t) { return accepts(t); }));
+    return state;
   }
 
-  Threads advance(const Threads& from, char c) const {
-    Threads result;
+  static uint64_t hash_of(const Thread& t) {
+    const auto bit = [](bool set, int at) { return static_cast<uint64_t>(set) << at; };
+    const uint64_t flags = bit(t.nonzero, 0) | bit(t.beyond, 1) | bit(t.ends_in_zero, 2) |
+                           static_cast<uint64_t>(static_cast<int>(t.to_low) + 1) << 3 |
+                           static_cast<uint64_t>(static_cast<int>(t.to_high) + 1) << 5 |
+                           static_cast<uint64_t>(t.phase) << 8;
+    return mix(flags | static_cast<uint64_t>(t.plan) << 16 | static_cast<uint64_t>(t.n) << 32, t.residue);
+  }
+
+  void advance(const Threads& from, char c, Threads& result) const {
+    result.clear();
     for (const Thread& thread : from) {
       Thread next = thread;
       if (step(plans_[thread.plan], next, c)) result.push_back(next);
     }
-    return result;
   }
 
   bool step(const Plan& plan, Thread& t, char c) const {
@@ -250,7 +270,14 @@ class NumberExplorer {
     // Where there is no bound, or the number is longer than the bound, digits tell nothing.
     if (t.n > plan.side.low.whole.size()) t.to_low = Order::kEqual;
     if (t.n > plan.side.high.whole.size()) t.to_high = Order::kEqual;
-    return !(plan.side.high.present && t.n > plan.side.high.whole.size());
+    if (plan.side.high.present && t.n > plan.side.high.whole.size()) return false;
+    return !plan.one_length() || (t.to_low != Order::kLess && t.to_high != Order::kGreater);
+  }
+
+  // Behind the point, where the first digit that differs decides.
+  static bool not_outside(const Plan& plan, const Thread& t) {
+    return !(plan.side.low.present && t.to_low == Order::kLess) &&
+           !(plan.side.high.present && t.to_high == Order::kGreater);
   }
 
   // The order of whole parts of which one is finished.
@@ -265,7 +292,7 @@ class NumberExplorer {
     t.to_high = finished(t.to_high, t.n, plan.side.high);
     t.phase = Phase::kPoint;
     t.n = 0;
-    return !plan.side.high.present || t.to_high != Order::kGreater;
+    return not_outside(plan, t);
   }
 
   bool fraction_digit(const Plan& plan, Thread& t, char c) const {
@@ -283,7 +310,7 @@ class NumberExplorer {
     t.ends_in_zero = canonical_ && c == '0';
     const size_t matters = plan.max_fraction != SIZE_MAX ? plan.max_fraction : plan.fraction_matters + 1;
     t.n = static_cast<uint16_t>(std::min(matters, t.n + size_t{1}));
-    return !plan.side.high.present || t.to_high != Order::kGreater;
+    return not_outside(plan, t);
   }
 
   bool exponent(const Plan& plan, Thread& t, char c) const {
@@ -380,8 +407,9 @@ class NumberExplorer {
   Budget& budget_;
   std::vector<Plan> plans_;
   Threads start_;
-  std::map<Threads, uint32_t> states_;
-  std::vector<std::map<Threads, uint32_t>::const_iterator> todo_;
+  std::deque<Threads> states_;  // each sorted
+  InternTable index_;
+  std::vector<uint32_t> todo_;
   std::vector<std::vector<Step>> steps_;
   std::vector<bool> accepts_;
 };

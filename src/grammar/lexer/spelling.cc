@@ -6,6 +6,8 @@
 #include <deque>
 #include <map>
 
+#include "grammar/intern_table.h"
+
 namespace penstock::grammar {
 namespace {
 
@@ -19,6 +21,8 @@ using Spans = std::vector<Span>;
 
 // One byte of a spelling that carries some bits of the character, most significant first.
 enum class Digit : uint8_t { kContinuation, kHex, kHighPair, kLowPair, kBackslash, kU, kD };
+
+constexpr size_t kSpansOfEdge = 4;  // as many take as much memory as an edge
 
 constexpr Digit kUtf8Tail[] = {Digit::kContinuation, Digit::kContinuation, Digit::kContinuation};
 constexpr Digit kFourHex[] = {Digit::kHex, Digit::kHex, Digit::kHex, Digit::kHex};
@@ -71,8 +75,6 @@ Spans cut(const Spans& spans, uint32_t first, uint32_t last, uint32_t base) {
 }
 Spans cut(const Spans& spans, uint32_t first, uint32_t last) { return cut(spans, first, last, first); }
 
-bool by_byte(const ByteEdge& a, const ByteEdge& b) { return a.first < b.first; }
-
 class Speller {
  public:
   Speller(const CharDfa& dfa, Spelling spelling, Budget& budget)
@@ -80,9 +82,10 @@ class Speller {
 
   Compiled<ByteDfa> run() {
     if (dfa_.start != CharDfa::kDead) out_.set_start(boundary(dfa_.start));
-    while (!boundaries_todo_.empty() || !inner_todo_.empty()) {
-      if (!budget_.take_states(1)) return too_large("the automaton of a string is too large");
-      if (!inner_todo_.empty()) {
+    while (!boundaries_todo_.empty() || n_inner_done_ < inner_.size()) {
+      if (!budget_.take_states(1) || n_spans_ / kSpansOfEdge + n_edges_ > budget_.limits().max_edges)
+        return too_large("the automaton of a string is too large");
+      if (n_inner_done_ < inner_.size()) {
         fill_inner();
       } else {
         fill_boundary();
@@ -121,18 +124,22 @@ class Speller {
 
   // The state that goes on with digits, of which each value leads into its part of the spans.
   uint32_t inner(std::span<const Digit> digits, Spans spans) {
-    const InnerKey key{digits.data(), digits.size(), std::move(spans)};
-    const auto [it, is_new] = inner_.emplace(key, ByteDfa::kDead);
-    if (is_new) {
-      it->second = out_.add_state();
-      inner_todo_.push_back(it);
-    }
-    return it->second;
+    n_spans_ += spans.size();
+    uint64_t hash = mix(reinterpret_cast<uintptr_t>(digits.data()), digits.size());
+    for (const Span& span : spans) hash = mix(mix(mix(hash, span.first), span.last), span.target);
+    const uint32_t found = inner_index_.find(hash, [&](uint32_t i) {
+      return inner_[i].digits == digits.data() && inner_[i].n_digits == digits.size() &&
+             inner_[i].spans == spans;
+    });
+    if (found != InternTable::kAbsent) return inner_[found].state;
+    inner_index_.insert(hash, static_cast<uint32_t>(inner_.size()));
+    inner_.push_back({digits.data(), digits.size(), std::move(spans), out_.add_state()});
+    return inner_.back().state;
   }
 
   void fill_inner() {
-    const auto& [key, state] = *inner_todo_.front();
-    inner_todo_.pop_front();
+    const Inner& key = inner_[n_inner_done_++];  // stays where it is
+    const uint32_t state = key.state;
     std::vector<ByteEdge> edges;
     add_digit({key.digits, key.n_digits}, key.spans, edges);
     set(state, edges);
@@ -145,19 +152,34 @@ class Speller {
 
   void add_digit(std::span<const Digit> digits, const Spans& spans, std::vector<ByteEdge>& edges) {
     const int rest = bits_of(digits.subspan(1));
-    for (uint32_t value = 0; value < 1U << bits_of(digits[0]); ++value) {
-      const Spans part = cut(spans, value << rest, ((value + 1) << rest) - 1);
-      if (part.empty()) continue;
-      const bool last = digits.size() == 1;
-      const uint32_t target = last ? boundary(part.front().target) : inner(digits.subspan(1), part);
-      for (const char c : bytes_of(digits[0], value, canonical())) {
-        edges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c), last, target});
+    const bool last = digits.size() == 1;
+    const uint32_t n_values = 1U << bits_of(digits[0]);
+    for (uint32_t value = 0; value < n_values;) {
+      const uint32_t first = value << rest, end = (value + 1) << rest;
+      const auto it =
+          std::partition_point(spans.begin(), spans.end(), [&](const Span& s) { return s.last < first; });
+      if (it == spans.end()) return;
+      if (it->first >= end) {
+        value = it->first >> rest;
+        continue;
+      }
+      // Neighbouring values that one span covers lead to the same state.
+      uint32_t behind = value + 1, target = 0;
+      if (it->first <= first && it->last >= end - 1) {
+        behind = std::min(n_values, (it->last + 1) >> rest);
+        target = last ? boundary(it->target) : inner(digits.subspan(1), {{0, (1U << rest) - 1, it->target}});
+      } else {
+        target = inner(digits.subspan(1), cut(spans, first, end - 1));
+      }
+      for (; value < behind; ++value) {
+        for (const char c : bytes_of(digits[0], value, canonical()))
+          edges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c), last, target});
       }
     }
   }
 
   void set(uint32_t state, std::vector<ByteEdge>& edges) {
-    std::sort(edges.begin(), edges.end(), by_byte);
+    std::ranges::sort(edges, {}, &ByteEdge::first);
     n_edges_ += edges.size();
     out_.set_edges(state, edges);
   }
@@ -205,10 +227,19 @@ class Speller {
 
   void add_utf8(const Spans& spans, std::vector<ByteEdge>& edges) {
     for (const Span& span : spans) {
-      for (uint32_t c = span.first; c <= std::min(span.last, 0x7FU); ++c) {
-        if (json() && (c < 0x20 || c == '"' || c == '\\')) continue;
-        edges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c), true, boundary(span.target)});
+      const auto add = [&](uint32_t first, uint32_t last) {
+        const uint32_t from = std::max(span.first, first), to = std::min(span.last, last);
+        if (from <= to)
+          edges.push_back(
+              {static_cast<uint8_t>(from), static_cast<uint8_t>(to), true, boundary(span.target)});
+      };
+      if (!json()) {
+        add(0, 0x7F);
+        continue;
       }
+      add(0x20, '"' - 1);
+      add('"' + 1, '\\' - 1);
+      add('\\' + 1, 0x7F);
     }
     if (spans.empty() || spans.back().last < 0x80) return;
     const auto add_leads = [&](uint32_t first_lead, uint32_t last_lead, int n_tail, uint32_t least) {
@@ -309,23 +340,23 @@ class Speller {
     return state;
   }
 
-  struct InnerKey {
+  struct Inner {
     const Digit* digits;
     size_t n_digits;
     Spans spans;
-    auto operator<=>(const InnerKey&) const = default;
+    uint32_t state;
   };
-  using InnerMap = std::map<InnerKey, uint32_t>;
 
   const CharDfa& dfa_;
   Spelling spelling_;
   Budget& budget_;
   ByteDfa out_;
-  size_t n_edges_ = 0;
+  size_t n_edges_ = 0, n_spans_ = 0;
   std::vector<uint32_t> boundaries_;  // of each state over characters; kDead: not made yet
   std::deque<uint32_t> boundaries_todo_;
-  InnerMap inner_;
-  std::deque<InnerMap::const_iterator> inner_todo_;
+  std::deque<Inner> inner_;  // in the order of their states; those that are done first
+  size_t n_inner_done_ = 0;
+  InternTable inner_index_;
   std::map<uint32_t, uint32_t> ends_;  // by tag
   std::map<std::vector<std::pair<uint8_t, uint32_t>>, uint32_t> escapes_;
 };

@@ -19,18 +19,22 @@ uint32_t counted(uint32_t count, const CountWindow& window) {
 }  // namespace
 
 bool ObjectRules::may_close() const {
-  if (graph_.any_order) return graph_.states[frame_.state].accepts && frame_.count == graph_.n_required;
+  if (graph_.any_order) {
+    return graph_.states[frame_.state].accepts && frame_.count == graph_.n_required &&
+           stack_.n_used(frame_.used) >= graph_.members.min;
+  }
   return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
 }
 
 bool ObjectRules::fits(uint32_t target) const {
-  if (graph_.members.trivial()) return true;
+  if (graph_.members.trivial() || graph_.any_order) return true;  // told when the key comes
   const CountWindow left = graph_.members.after(frame_.count);
   return left.max > 0 && graph_.lengths.any_within(target, left.after(1));
 }
 
 bool ObjectRules::any_fits(uint32_t list, bool as_slot) const {
   if (list == kNone) return false;
+  if (graph_.any_order) return !graph_.edge_lists[list].empty();
   const uint64_t min = graph_.members.after(frame_.count).min;
   const auto ok = [&](const ValueEdge& e) {
     return fits(e.target) &&
@@ -53,9 +57,9 @@ uint32_t ObjectRules::slot_values(uint32_t slot) const {
   const ObjectGraph::State* state = &graph_.states[frame_.state];
   if (graph_.any_order) {
     const uint32_t list = state->slot_lists.begin + slot;
-    const bool taken =
-        graph_.edge_lists[list].empty() || stack_.is_used(frame_.used, graph_.slot_texts[slot]);
-    return taken ? kNone : list;
+    const IndexRange edges = graph_.edge_lists[list];
+    if (edges.empty() || stack_.is_used(frame_.used, graph_.slot_texts[slot])) return kNone;
+    return slot_fits(slot, graph_.edges[edges.begin]) ? list : kNone;
   }
   if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
   while (state->slot != slot) state = &graph_.states[state->skipped];
@@ -81,20 +85,58 @@ bool ObjectRules::any_other() const {
   const IndexRange labels = graph_.states[rest].labels;
   bool any = false;
   for (uint32_t list = labels.begin; list < labels.end && !any; ++list) any = any_fits(list, false);
+  if (any && graph_.any_order) {
+    const Came now = came();
+    return finishes(frame_.state, {now.all + 1, now.slots, now.required}) &&
+           enough_others(1, now.all - now.slots);
+  }
   if (!any || graph_.many_keys) return any;
-  const uint64_t need = std::max<uint64_t>(graph_.members.after(frame_.count).min, 1);
-  return graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + n_others_used("")));
+  return enough_others(std::max<uint64_t>(graph_.members.after(frame_.count).min, 1),
+                       stack_.n_used(frame_.used));
+}
+
+// Whether so many of the other keys are left when n_used of them have come.
+bool ObjectRules::enough_others(uint64_t need, uint32_t n_used) const {
+  if (graph_.other_keys == nullptr) return false;
+  return graph_.many_keys || graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + n_used));
+}
+
+ObjectRules::Came ObjectRules::came() const {
+  const uint32_t all = stack_.n_used(frame_.used);
+  return {all, all - n_others_used(""), frame_.count};
+}
+
+// Slots on which nothing depends may come or not, unless they are required; the others come in one of the numbers that
+// `finishes` lists; the rest must be other keys.
+bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
+  if (graph_.members.trivial()) return true;
+  if (so_far.all > graph_.members.max) return false;
+  const ObjectGraph::State& state = graph_.states[state_index];
+  const CountWindow left = graph_.members.after(so_far.all);
+  const uint64_t required = graph_.n_required - so_far.required, free = state.n_free - so_far.slots;
+  for (uint32_t i = state.finishes.begin; i < state.finishes.end; ++i) {
+    const uint64_t n = graph_.finishes[i];
+    if (required + n > left.max) break;
+    if (n + free >= left.min || enough_others(left.min - n - free, so_far.all - so_far.slots)) return true;
+  }
+  return false;
+}
+
+bool ObjectRules::slot_fits(uint32_t slot, const ValueEdge& edge) const {
+  if (graph_.members.trivial()) return true;
+  const Came now = came();
+  return finishes(edge.target, {now.all + 1, now.slots + 1, now.required + (graph_.required[slot] ? 1 : 0)});
 }
 
 // How many other keys that begin with the prefix have come.
 uint32_t ObjectRules::n_others_used(std::string_view prefix) const {
-  if (!graph_.any_order || graph_.reserved_keys == nullptr) return stack_.n_used_with(frame_.used, prefix);
-  const ByteDfa& reserved = graph_.reserved_keys->dfa;
+  if (!graph_.any_order || graph_.slot_keys == nullptr) return stack_.n_used_with(frame_.used, prefix);
+  const ByteDfa& slots = graph_.slot_keys->dfa;
   uint32_t n = 0;
   for (uint32_t list = frame_.used; list != kNone; list = stack_.used(list).next) {
     const Stack::Used& used = stack_.used(list);
     const std::string_view text = stack_.text(used.begin, used.begin + used.size);
-    n += text.starts_with(prefix) && reserved.tag(reserved.run(reserved.start(), text)) == 0;
+    n += text.starts_with(prefix) && slots.tag(slots.run(slots.start(), text)) == 0;
   }
   return n;
 }
@@ -103,7 +145,10 @@ uint32_t ObjectRules::other_values(uint32_t label) const {
   const uint32_t rest = graph_.states[frame_.state].rest;
   if (rest == kNone) return kNone;
   const uint32_t list = graph_.states[rest].labels.begin + label;
-  return any_fits(list, false) ? list : kNone;
+  if (!any_fits(list, false)) return kNone;
+  if (graph_.members.trivial() || !graph_.any_order) return list;
+  const Came now = came();
+  return finishes(frame_.state, {now.all + 1, now.slots, now.required}) ? list : kNone;
 }
 
 bool ObjectRules::slot_key_alive(uint32_t state) const {
@@ -160,14 +205,14 @@ bool ArrayRules::may_close() const {
 bool ArrayRules::enough_items(uint32_t goal, uint64_t need) const {
   if (!graph_.unique) return true;
   // The used items of other leaves are counted too: then there may be one left where this says no.
-  uint64_t wanted = need - 1 + stack_.n_used(frame_.used);
+  uint64_t wanted = need + stack_.n_used(frame_.used);
   for (const auto* leaves : {&program_.goals[goal].strings, &program_.goals[goal].scalars}) {
     for (const uint32_t leaf : *leaves) {
       const auto& [lexeme, window] = program_.leaves[leaf];
-      if (lexeme->has_more_words(lexeme->start(), 0, window, capped(wanted))) return true;
-      uint32_t words = 0;
-      while (lexeme->has_more_words(lexeme->start(), 0, window, words)) ++words;
-      wanted -= std::min<uint64_t>(wanted, words);
+      const uint32_t most = capped(wanted);
+      const uint32_t words = lexeme->count_words(lexeme->start(), 0, window, most);
+      if (words == most) return true;
+      wanted -= words;
     }
   }
   return false;

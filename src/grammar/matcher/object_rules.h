@@ -31,6 +31,14 @@ class ObjectRules {
  private:
   bool any_fits(uint32_t list, bool as_slot) const;
   uint32_t n_others_used(std::string_view prefix) const;
+  bool enough_others(uint64_t need, uint32_t n_used) const;
+  // With any_order: the members so far, and whether they can be brought within the bounds.
+  struct Came {
+    uint32_t all, slots, required;
+  };
+  Came came() const;
+  bool finishes(uint32_t state, const Came& came) const;
+  bool slot_fits(uint32_t slot, const ValueEdge& edge) const;
   bool enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const;
   const ObjectGraph& graph_;
   const Frame& frame_;

@@ -49,6 +49,10 @@ struct ObjectGraph {
     bool accepts = false;        // the object may end here, or after leaving out what follows
     IndexRange
         slot_lists;  // with any_order, instead of slot, skipped and values: the list of edges of each slot
+    // With any_order and a bound on the number of members: the slots on whose presence nothing depends here, and in
+    // `finishes` the numbers of members with which the others can come to an end, ascending.
+    uint32_t n_free = 0;
+    IndexRange finishes;
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
@@ -65,10 +69,11 @@ struct ObjectGraph {
   uint32_t n_reserved = 0;
   bool many_keys = false;  // other_keys has more than kManyWords, which no text exhausts
 
-  bool any_order = false;  // then `members` is trivial, and frames count the required slots that have come
+  bool any_order = false;               // then frames count the required slots that have come
   std::vector<std::string> slot_texts;  // as in slot_keys
   std::vector<bool> required;           // with any_order: of each slot
   uint32_t n_required = 0;
+  std::vector<uint32_t> finishes;
 };
 
 // A kind of item of an array of unique items.

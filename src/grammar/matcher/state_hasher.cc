@@ -79,7 +79,9 @@ uint64_t StateHasher::of_frame(const Item& item) const {
     }
     default: {
       const ObjectGraph& graph = program_.objects[item.index()];
-      count = graph.many_keys ? left_of(graph.members, frame.count, graph.lengths.n_sets()) : frame.count;
+      count = graph.many_keys && !graph.any_order
+                  ? left_of(graph.members, frame.count, graph.lengths.n_sets())
+                  : frame.count;
     }
   }
   return mix(mix(frame.state, count), of_used(frame.used));

@@ -1,4 +1,6 @@
 // Arrays of a clause: a state for each place that items are told apart by, and for what contains has counted so far.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -8,7 +10,8 @@ namespace penstock::grammar {
 namespace {
 
 using AtomKind = Atom::Kind;
-constexpr size_t kMaxContains = 6;  // with an upper bound or a least count, in one array
+constexpr uint64_t kMaxUnique = 10'000;  // items that must be there
+constexpr size_t kMaxContains = 6;       // with an upper bound or a least count, in one array
 
 class ArrayDrafter {
  public:
@@ -22,11 +25,16 @@ class ArrayDrafter {
   }
 
   Compiled<ArrayDraft> run() {
+    if (draft_.unique && draft_.items.min > kMaxUnique)
+      return refuse(
+          RefusalKind::kTooLarge, "",
+          fmt::format("at least {} unique items: at most {} are told apart", draft_.items.min, kMaxUnique),
+          "uniqueItems");
     if (contains_.size() > kMaxContains)
       return refuse(RefusalKind::kUnsupported, "", "too many contains about one array", "contains");
     state_of({0, std::vector<uint32_t>(contains_.size(), 0)});
     for (size_t i = 0; i < order_.size(); ++i) {
-      if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1))
+      if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1) || goals_.budget().exhausted())
         return too_large("the counts of contains and the places of items need too many states");
       const auto it = order_[i];
       const Progress at = it->first;
@@ -73,6 +81,7 @@ class ArrayDrafter {
     for (size_t i = 0; i < contains_.size(); ++i) accepts &= at.counts[i] >= contains_[i].window.min;
     draft_.states[state].accepts = accepts;
     Conjunction item;
+    goals_.budget().spend(of_items_.size());
     for (const Atom& atom : of_items_) {
       if (atom.kind == AtomKind::kItem ? atom.index == at.place : atom.index <= at.place)
         item.push_back(atom.schema);

@@ -34,6 +34,7 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
   for (size_t i = 0; i < found_.size(); ++i) {
     const auto covers = [&](size_t j) {
       const Clause &a = found_[j], &b = found_[i];
+      too_many_ |= !budget_.spend(1 + a.atoms.size() / 8);
       return j != i && a.presence.empty() && subset(a.atoms, b.atoms) &&
              (a.atoms != b.atoms || !b.presence.empty() || j < i);
     };
@@ -41,6 +42,7 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
     for (size_t j = 0; j < found_.size() && !covered; ++j) covered = covers(j);
     if (!covered) kept.push_back(found_[i]);
   }
+  if (too_many_) return std::nullopt;
   return kept;
 }
 
@@ -61,6 +63,7 @@ void ClauseFinder::search(State state) {
   const std::vector<FormulaId> parts(pool_.parts(*fewest).begin(), pool_.parts(*fewest).end());
   state.choices.erase(fewest);
   for (const FormulaId part : parts) {
+    too_many_ |= !budget_.spend(state.clause.atoms.size() + state.choices.size());
     State branch = state;
     if (assume(branch, part)) search(std::move(branch));
   }
@@ -68,7 +71,7 @@ void ClauseFinder::search(State state) {
 
 // Adds what the formula says. Whether that can be.
 bool ClauseFinder::assume(State& state, FormulaId formula) {
-  too_many_ |= ++steps_ > kMaxSteps;
+  too_many_ |= ++steps_ > kMaxSteps || !budget_.spend(1);
   switch (pool_.kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;
@@ -105,7 +108,7 @@ bool ClauseFinder::simplify(State& state) {
         made |= verdict == Verdict::kYes;
         if (verdict == Verdict::kUnknown) open.push_back(part);
       }
-      too_many_ |= ++steps_ > kMaxSteps;
+      too_many_ |= ++steps_ > kMaxSteps || !budget_.spend(1 + parts.size());
       if (made) continue;
       if (open.empty()) return false;
       const FormulaId left = pool_.any_of(std::move(open));
@@ -133,6 +136,7 @@ ClauseFinder::Verdict ClauseFinder::judge(const Clause& clause, FormulaId formul
   const bool all = pool_.kind(formula) == FormulaPool::Kind::kAnd;
   const Verdict decides = all ? Verdict::kNo : Verdict::kYes;
   const std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+  too_many_ |= !budget_.spend(parts.size());
   bool unknown = false;
   for (const FormulaId part : parts) {
     const Verdict verdict = judge(clause, part);
@@ -143,6 +147,7 @@ ClauseFinder::Verdict ClauseFinder::judge(const Clause& clause, FormulaId formul
 }
 
 ClauseFinder::Verdict ClauseFinder::judge_atom(const Clause& clause, uint32_t index) {
+  too_many_ |= !budget_.spend(1 + clause.atoms.size());
   if (std::binary_search(clause.atoms.begin(), clause.atoms.end(), index)) return Verdict::kYes;
   const Atom atom = pool_.atom_at(index);
   switch (atom.kind) {
@@ -161,14 +166,15 @@ ClauseFinder::Verdict ClauseFinder::judge_atom(const Clause& clause, uint32_t in
 }
 
 ClauseFinder::Verdict ClauseFinder::judge_member(const Clause& clause, const Atom& atom) {
-  const KeySet keys = pool_.keys(atom.index);
+  const KeySet& keys = pool_.keys(atom.index);
   if (!keys.is_literal()) {
-    if (atom.kind == AtomKind::kExists) return Verdict::kUnknown;
+    if (atom.kind == AtomKind::kExists)
+      return surely_exists(clause, atom) ? Verdict::kYes : Verdict::kUnknown;
     Clause with = clause;  // a key that must be there may have no value left
     const FormulaId itself = pool_.atom(atom);
     const uint32_t index = pool_.atom_index(itself);
     with.atoms.insert(std::lower_bound(with.atoms.begin(), with.atoms.end(), index), index);
-    return some_required_key_is_empty(with, keys) ? Verdict::kNo : Verdict::kUnknown;
+    return some_required_key_is_empty(with, atom.index) ? Verdict::kNo : Verdict::kUnknown;
   }
   const Conjunction known = at_key(clause, keys.literal);
   const bool is_there = required(clause, keys.literal);
@@ -181,12 +187,21 @@ ClauseFinder::Verdict ClauseFinder::judge_member(const Clause& clause, const Ato
   return implied(known, atom.schema) ? Verdict::kYes : Verdict::kUnknown;
 }
 
-bool ClauseFinder::some_required_key_is_empty(const Clause& clause, const KeySet& keys) {
+bool ClauseFinder::surely_exists(const Clause& clause, const Atom& atom) {
+  return std::ranges::any_of(clause.atoms, [&](uint32_t index) {
+    const Atom other = pool_.atom_at(index);  // the pool grows
+    if (other.kind != AtomKind::kExists || !pool_.keys(other.index).is_literal()) return false;
+    const std::string& key = pool_.keys(other.index).literal;
+    return contains(expansion_, atom.index, key) && implied(at_key(clause, key), atom.schema);
+  });
+}
+
+bool ClauseFinder::some_required_key_is_empty(const Clause& clause, uint32_t keys) {
   for (const uint32_t index : clause.atoms) {
-    const Atom& atom = pool_.atom_at(index);
+    const Atom atom = pool_.atom_at(index);  // the pool grows
     if (atom.kind != AtomKind::kExists || !pool_.keys(atom.index).is_literal()) continue;
-    const std::string key = pool_.keys(atom.index).literal;
-    if (contains(expansion_.exprs(), keys, key) && obviously_empty(at_key(clause, key))) return true;
+    const std::string& key = pool_.keys(atom.index).literal;
+    if (contains(expansion_, keys, key) && obviously_empty(at_key(clause, key))) return true;
   }
   return false;
 }
@@ -240,7 +255,7 @@ Conjunction ClauseFinder::at_key(const Clause& clause, const std::string& key) {
     if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) continue;
     const KeySet& keys = pool_.keys(atom.index);
     if (atom.kind == AtomKind::kExists && !keys.is_literal()) continue;
-    if (contains(expansion_.exprs(), keys, key)) result.push_back(atom.schema);
+    if (contains(expansion_, atom.index, key)) result.push_back(atom.schema);
   }
   return result;
 }
@@ -306,6 +321,7 @@ bool ClauseFinder::obviously_empty(const Conjunction& unsorted) {
     if (conjunction[i + 1] == !conjunction[i]) return true;  // the negation of a schema stands beside it
   }
   if (const auto it = known_empty_.find(conjunction); it != known_empty_.end()) return it->second;
+  if (!budget_.take_edges(1 + conjunction.size() / 8)) return false;
   bool empty = true;
   for (int type = 0; type < kNumValueTypes && empty; ++type)
     empty = empty_for(conjunction, static_cast<ValueType>(type));
@@ -319,20 +335,31 @@ bool ClauseFinder::empty_for(const Conjunction& conjunction, ValueType type) {
   const FormulaId formula = pool_.all_of(std::move(parts));
   if (formula == FormulaPool::kFalse) return true;
   if (type <= ValueType::kTrue) return false;
-  if (const auto* values = listed_values(pool_, formula)) {
-    const std::vector<const JsonValue*> list = *values;
-    return std::none_of(list.begin(), list.end(),
-                        [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
-  }
+  if (type == ValueType::kArray || type == ValueType::kObject)
+    return no_listed_value(formula).value_or(false);
+  const auto alternatives = without_choices_of_values(pool_, formula);
+  return alternatives && std::ranges::all_of(*alternatives, [&](FormulaId alternative) {
+           const auto none = no_listed_value(alternative);
+           return none ? *none : !has_pieces(alternative, type);
+         });
+}
+
+// Whether none of the values that the formula lists is one of it; nullopt where it lists none.
+std::optional<bool> ClauseFinder::no_listed_value(FormulaId formula) {
+  const auto* values = listed_values(pool_, formula);
+  if (values == nullptr) return std::nullopt;
+  const std::vector<const JsonValue*> list = *values;  // the pool grows
+  return std::ranges::none_of(list, [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
+}
+
+// Whether numbers or strings of the formula, which lists none, are left as far as can be seen.
+bool ClauseFinder::has_pieces(FormulaId formula, ValueType type) {
   if (type == ValueType::kNumber) {
     const auto pieces = number_pieces(pool_, formula);
-    return pieces && pieces->empty();
+    return !pieces || !pieces->empty();
   }
-  if (type == ValueType::kString) {
-    const auto texts = text_pieces(expansion_, formula);
-    return texts && texts->empty();
-  }
-  return false;
+  const auto texts = text_pieces(expansion_, formula);
+  return !texts || !texts->empty();
 }
 
 }  // namespace penstock::grammar

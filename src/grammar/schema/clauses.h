@@ -28,6 +28,8 @@ class ClauseFinder {
   CountWindow counted(const Clause& clause, Atom::Kind kind) const;
   // Whether no value at all is of all the schemas, as far as can be seen without looking into members and items.
   bool obviously_empty(const Conjunction& conjunction);
+  // Whether a member that the clause requires by its name is one that the kExists atom asks for.
+  bool surely_exists(const Clause& clause, const Atom& atom);
 
  private:
   enum class Verdict : uint8_t { kUnknown, kYes, kNo };
@@ -50,10 +52,12 @@ class ClauseFinder {
   bool required(const Clause& clause, const std::string& key) const;
   Conjunction at_key(const Clause& clause, const std::string& key);
   Conjunction at_item(const Clause& clause, uint32_t index) const;
-  bool some_required_key_is_empty(const Clause& clause, const KeySet& keys);
+  bool some_required_key_is_empty(const Clause& clause, uint32_t keys);
   bool implied(Conjunction known, SignedSchema schema);
   bool empty_with(Conjunction known, SignedSchema schema);
   bool empty_for(const Conjunction& conjunction, ValueType type);
+  std::optional<bool> no_listed_value(FormulaId formula);
+  bool has_pieces(FormulaId formula, ValueType type);
 
   Expansion& expansion_;
   FormulaPool& pool_;

@@ -56,11 +56,15 @@ void Expansion::fail(RefusalKind kind, std::string where, std::string message, s
 
 FormulaId Expansion::expand(SignedSchema schema, ValueType type) {
   if (failed_) return FormulaPool::kFalse;
+  if (!budget_.spend(1)) {
+    fail(RefusalKind::kTooLarge, schemas_[schema.id()].where.text(), kTooMuchWork, "");
+    return FormulaPool::kFalse;
+  }
   while (known_.size() < schemas_.size()) known_.emplace_back().fill(kUnknown);
   const SchemaId id = schema.id();
   const auto slot = [&]() -> FormulaId& { return known_[id][static_cast<int>(type)]; };
   if (slot() == kBusy) {
-    fail(RefusalKind::kInvalid, schemas_[id].where,
+    fail(RefusalKind::kInvalid, schemas_[id].where.text(),
          "the schema refers to itself without a member or item between", "");
     return FormulaPool::kFalse;
   }
@@ -76,7 +80,7 @@ FormulaId Expansion::build(SchemaId id, ValueType type) {
   const Schema& schema = schemas_[id];
   if (schema.never || (schema.types & bit(type)) == 0) return FormulaPool::kFalse;
   if (++depth_ > kMaxNesting || !budget_.take_schemas(1)) {
-    fail(RefusalKind::kTooLarge, schema.where, "too many schemas within schemas about one value", "");
+    fail(RefusalKind::kTooLarge, schema.where.text(), "too many schemas within schemas about one value", "");
   }
   FormulaId result = FormulaPool::kFalse;
   const bool rest = type == ValueType::kObject
@@ -260,7 +264,7 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
     return pool_.values(std::move(once));
   }
   std::vector<FormulaId> alternatives;
-  for (size_t i = 0; i < each.size(); ++i) {
+  for (size_t i = 0; i < each.size() && budget_.spend(each.size()); ++i) {
     std::vector<FormulaId> alone{each[i]};
     for (size_t j = 0; j < each.size(); ++j) {
       if (j != i) alone.push_back(negate(each[j]));

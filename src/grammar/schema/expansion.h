@@ -23,7 +23,7 @@ struct Evaluated {
 class Expansion {
  public:
   Expansion(SchemaReader& schemas, ExprPool& exprs, Budget& budget)
-      : schemas_(schemas), exprs_(exprs), budget_(budget) {}
+      : schemas_(schemas), exprs_(exprs), budget_(budget), pool_(budget) {}
 
   // What the schema says about the values of the type. kFalse after a failure.
   FormulaId expand(SignedSchema schema, ValueType type);
@@ -31,6 +31,7 @@ class Expansion {
   FormulaPool& pool() { return pool_; }
   SchemaReader& schemas() { return schemas_; }
   ExprPool& exprs() { return exprs_; }
+  Budget& budget() { return budget_; }
   bool failed() const { return failed_; }
   const Refusal& refusal() const { return refusal_; }
   void fail(RefusalKind kind, std::string where, std::string message, std::string keyword);

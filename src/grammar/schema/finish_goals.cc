@@ -8,14 +8,13 @@
 namespace penstock::grammar {
 namespace {
 
-// The most members and items that can be told apart by counting words.
+uint32_t counted_words(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kManyWords)); }
+
+// Whether the leaves have as many words as are wanted; takes those that they have from it.
 bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& list, uint64_t& wanted) {
   for (const uint32_t i : list) {
     const auto& [lexeme, window] = leaves[i];
-    const auto most = static_cast<uint32_t>(std::min<uint64_t>(wanted, kManyWords));
-    uint32_t words = 0;
-    while (words < most && lexeme->has_more_words(lexeme->start(), 0, window, words)) ++words;
-    wanted -= words;
+    wanted -= lexeme->count_words(lexeme->start(), 0, window, counted_words(wanted));
     if (wanted == 0) return true;
   }
   return false;
@@ -40,6 +39,7 @@ class Finisher {
     base_ = static_cast<uint32_t>(program_.goals.size());
     program_.goals.resize(base_ + drafts_.goals.size());
     for (size_t goal = 0; goal < drafts_.goals.size() && !failed_; ++goal) {
+      if (budget_.exhausted()) fail(too_large(kTooMuchWork).value());
       if (goals_[goal]) finish_goal(drafts_.goals[goal], program_.goals[base_ + goal]);
     }
     if (failed_) return tl::unexpected(std::move(refusal_));
@@ -63,6 +63,7 @@ class Finisher {
       const uint32_t goal = todo.back();
       todo.pop_back();
       waits[goal] = false;
+      if (budget_.exhausted()) return fail(too_large(kTooMuchWork).value());
       if (goals_[goal] || !possible(drafts_.goals[goal])) continue;
       goals_[goal] = true;
       for (const uint32_t user : users_[goal]) {
@@ -107,6 +108,7 @@ class Finisher {
     std::vector<bool> live(draft.states.size(), false);
     for (bool changed = true; changed;) {
       changed = false;
+      if (!budget_.spend(live.size())) return live;
       for (size_t i = live.size(); i-- > 0;) {
         if (live[i]) continue;
         bool now = draft.states[i].accepts;
@@ -138,6 +140,7 @@ class Finisher {
   // The edges that lead on; goals are still numbered as in the drafts.
   std::vector<ValueEdge> kept(const std::vector<ValueEdge>& edges, const std::vector<bool>& live) const {
     std::vector<ValueEdge> result;
+    budget_.spend(1 + edges.size());
     for (const ValueEdge& e : edges) {
       if (goals_[e.goal] && live[e.target]) result.push_back(e);
     }
@@ -210,7 +213,8 @@ class Finisher {
   bool possible(const ObjectDraft& draft) {
     const std::vector<bool> live = alive(draft);
     if (!live[0]) return false;
-    if (draft.any_order) return has_required(draft, live);
+    if (draft.any_order)
+      return has_required(draft, live) && comes_within(draft, live) && finds_existing(draft, live);
     if (draft.members.trivial()) return true;
     if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
     if (draft.members.min <= draft.slots.size()) return true;
@@ -228,10 +232,53 @@ class Finisher {
     return true;
   }
 
+  // Whether each member that must be there and that no name tells can always come: under keys of which there is no end.
+  bool finds_existing(const ObjectDraft& draft, const std::vector<bool>& live) {
+    for (uint32_t i = 0; i < draft.n_existences; ++i) {
+      bool found = false;
+      for (size_t label = 0; label < draft.labels.size() && !found; ++label) {
+        const auto edges = kept(draft.states[0].labels[label], live);
+        const auto satisfies = [&](const ValueEdge& e) {
+          return (draft.states[e.target].satisfied >> i & 1) != 0;
+        };
+        found = std::ranges::any_of(edges, satisfies) && has_many_keys(draft, label);
+      }
+      if (!found) return false;
+    }
+    return true;
+  }
+
+  bool has_many_keys(const ObjectDraft& draft, size_t label) {
+    if (draft.patterns.empty()) return true;
+    std::vector<bool> alone(draft.labels.size(), false);
+    alone[label] = true;
+    const auto keys = classified_keys(draft, alone);
+    return keys != nullptr && keys->has_more_texts(kManyWords);
+  }
+
+  // Whether members in any order can be as many as they must.
+  bool comes_within(const ObjectDraft& draft, const std::vector<bool>& live) {
+    if (draft.members.trivial()) return true;
+    ObjectGraph graph;
+    graph.states.resize(draft.states.size());
+    set_any_order(draft, live, graph);
+    graph.slot_texts = texts_of_keys(draft.slots);
+    make_other_keys(draft, live, graph);
+    const ObjectGraph::State& start = graph.states[0];
+    for (uint32_t i = start.finishes.begin; i < start.finishes.end; ++i) {
+      const uint64_t n = graph.finishes[i];
+      if (graph.n_required + n > draft.members.max) break;
+      const uint64_t slots = n + start.n_free;
+      if (slots >= draft.members.min || graph.many_keys ||
+          enough_other_keys(graph, draft.members.min - slots))
+        return true;
+    }
+    return false;
+  }
+
   static bool enough_other_keys(const ObjectGraph& graph, uint64_t need) {
     if (graph.other_keys == nullptr) return false;
-    return graph.other_keys->has_more_words(
-        static_cast<uint32_t>(std::min<uint64_t>(need - 1 + graph.n_reserved, kManyWords)));
+    return graph.other_keys->has_more_words(counted_words(need - 1 + graph.n_reserved));
   }
 
   void finish_goal(const GoalDraft& draft, Goal& goal) {
@@ -317,8 +364,8 @@ class Finisher {
       out.accepts = state.accepts;
     }
     summarize(draft, graph);
-    if (draft.any_order) set_any_order(draft, graph);
-    if (!draft.members.trivial()) graph.lengths = lengths_of(counting(draft, live));
+    if (draft.any_order) set_any_order(draft, live, graph);
+    if (!draft.members.trivial() && !draft.any_order) graph.lengths = lengths_of(counting(draft, live));
     graph.slot_texts = texts_of_keys(draft.slots);
     make_slot_keys(draft, graph);
     make_other_keys(draft, live, graph);
@@ -353,10 +400,57 @@ class Finisher {
     }
   }
 
-  static void set_any_order(const ObjectDraft& draft, ObjectGraph& graph) {
+  void set_any_order(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
     graph.any_order = true;
     graph.required = draft.required;
     graph.n_required = static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
+    if (draft.members.trivial()) return;
+    // Each member of which something depends leaves fewer of them undecided.
+    std::vector<uint32_t> order(draft.states.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](uint32_t i) { return draft.states[i].undecided.size(); });
+    std::vector<std::vector<bool>> numbers(draft.states.size());
+    for (const uint32_t i : order) {
+      const ObjectDraft::State& state = draft.states[i];
+      numbers[i] = finishing(draft, live, i, numbers);
+      ObjectGraph::State& out = graph.states[i];
+      out.finishes.begin = static_cast<uint32_t>(graph.finishes.size());
+      for (uint32_t n = 0; n < numbers[i].size(); ++n) {
+        if (numbers[i][n]) graph.finishes.push_back(n);
+      }
+      out.finishes.end = static_cast<uint32_t>(graph.finishes.size());
+      for (uint32_t slot = 0; slot < draft.slots.size(); ++slot)
+        out.n_free += !std::ranges::binary_search(state.undecided, slot) && usable(draft, live, i, slot);
+    }
+  }
+
+  bool usable(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t state, uint32_t slot) const {
+    return std::ranges::any_of(draft.states[state].any[slot],
+                               [&](const ValueEdge& e) { return goals_[e.goal] && live[e.target]; });
+  }
+
+  // How many of the undecided slots may come before the object ends; numbers: of the states with fewer of them.
+  std::vector<bool> finishing(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t index,
+                              const std::vector<std::vector<bool>>& numbers) {
+    const ObjectDraft::State& state = draft.states[index];
+    std::vector<bool> result(state.undecided.size() + 1, false);
+    result[0] = state.accepts;
+    for (const uint32_t slot : state.undecided) {
+      for (const ValueEdge& e : kept(state.any[slot], live)) {
+        const auto& left = draft.states[e.target].undecided;
+        uint32_t n_freed = 0;
+        for (const uint32_t other : state.undecided) {
+          n_freed += other != slot && !std::ranges::binary_search(left, other) &&
+                     usable(draft, live, e.target, other);
+        }
+        const std::vector<bool>& behind = numbers[e.target];
+        if (!budget_.spend(state.undecided.size() + behind.size() * (1 + n_freed))) return result;
+        for (size_t n = 0; n < behind.size(); ++n) {
+          for (uint32_t freed = 0; behind[n] && freed <= n_freed; ++freed) result[n + 1 + freed] = true;
+        }
+      }
+    }
+    return result;
   }
 
   static void make_slot_keys(const ObjectDraft& draft, ObjectGraph& graph) {
@@ -397,7 +491,7 @@ class Finisher {
       if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
     }
     graph.n_reserved = static_cast<uint32_t>(taken.size());
-    graph.many_keys = draft.patterns.empty() || graph.other_keys->has_more_words(kManyWords);
+    graph.many_keys = draft.patterns.empty() || graph.other_keys->has_more_texts(kManyWords);
     if (taken.empty()) return;
     auto reserved = std::make_shared<Lexeme>();
     reserved->dfa = make_literal_dfa(std::move(taken));

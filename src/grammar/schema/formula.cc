@@ -5,8 +5,13 @@
 #include "grammar/matcher/stack.h"
 
 namespace penstock::grammar {
+namespace {
 
-FormulaPool::FormulaPool() {
+constexpr size_t kPartsOfEdge = 8;  // as many take as much memory as an edge
+
+}  // namespace
+
+FormulaPool::FormulaPool(Budget& budget) : budget_(budget) {
   nodes_.push_back({Kind::kFalse});
   nodes_.push_back({Kind::kTrue});
 }
@@ -19,6 +24,7 @@ FormulaId FormulaPool::intern(Kind kind, std::span<const FormulaId> list, uint32
     return kind == Kind::kAtom ? nodes_[i].begin == atom : std::ranges::equal(parts(FormulaId{i}), list);
   });
   if (found != InternTable::kAbsent) return FormulaId{found};
+  if (!budget_.take_edges(1 + list.size() / kPartsOfEdge)) return kFalse;
   const auto id = static_cast<uint32_t>(nodes_.size());
   if (kind == Kind::kAtom) {
     nodes_.push_back({kind, atom, 0});
@@ -48,6 +54,7 @@ FormulaId FormulaPool::atom(const Atom& atom) {
 }
 
 FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
+  if (!budget_.spend(numbers_.size())) return kFalse;
   const auto same = [&](const NumberConstraint& n) { return n.piece == piece && n.narrowed == narrowed; };
   auto it = std::find_if(numbers_.begin(), numbers_.end(), same);
   if (it == numbers_.end()) it = numbers_.insert(it, {std::move(piece), narrowed});
@@ -57,6 +64,7 @@ FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
 FormulaId FormulaPool::text(const TextConstraint& text) {
   if (text.expr == ExprPool::kNothing || text.length.empty()) return kFalse;
   if (text.expr == ExprPool::kEverything && text.length.trivial()) return kTrue;
+  if (!budget_.spend(texts_.size())) return kFalse;
   const auto same = [&](const TextConstraint& t) {
     return t.expr == text.expr && t.length == text.length && t.narrowed == text.narrowed;
   };
@@ -66,12 +74,13 @@ FormulaId FormulaPool::text(const TextConstraint& text) {
 }
 
 FormulaId FormulaPool::values(std::vector<const JsonValue*> list) {
-  if (list.empty()) return kFalse;
+  if (list.empty() || !budget_.take_edges(1 + list.size() / kPartsOfEdge)) return kFalse;
   values_.push_back(std::move(list));
   return atom({Atom::Kind::kValues, static_cast<uint32_t>(values_.size() - 1)});
 }
 
 uint32_t FormulaPool::key_set(const KeySet& keys) {
+  budget_.take_edges(1 + keys.not_keys.size());
   uint64_t hash = mix(static_cast<uint64_t>(keys.kind), hash_bytes(keys.literal));
   hash = mix(hash, static_cast<uint32_t>(keys.pattern));
   for (const std::string& key : keys.not_keys) hash = mix(hash, hash_bytes(key));
@@ -80,6 +89,7 @@ uint32_t FormulaPool::key_set(const KeySet& keys) {
   if (index == InternTable::kAbsent) {
     index = static_cast<uint32_t>(keys_.size());
     keys_.push_back(keys);
+    excluded_.emplace_back(keys_.back().not_keys.begin(), keys_.back().not_keys.end());
     key_index_.insert(hash, index);
   }
   return index;
@@ -106,6 +116,7 @@ FormulaId FormulaPool::any_of(std::vector<FormulaId> list) {
 FormulaId FormulaPool::nary(Kind kind, std::vector<FormulaId> list) {
   const FormulaId unit = kind == Kind::kAnd ? kTrue : kFalse, zero = kind == Kind::kAnd ? kFalse : kTrue;
   std::vector<FormulaId> flat;
+  if (!budget_.spend(1 + list.size())) return kFalse;
   for (const FormulaId id : list) {
     if (id == zero) return zero;
     if (id == unit) continue;
@@ -116,6 +127,7 @@ FormulaId FormulaPool::nary(Kind kind, std::vector<FormulaId> list) {
       flat.push_back(id);
     }
   }
+  if (!budget_.spend(flat.size())) return kFalse;
   std::sort(flat.begin(), flat.end());
   flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
   if (flat.empty()) return unit;

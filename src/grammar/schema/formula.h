@@ -3,10 +3,14 @@
 // Negations are pushed into the constraints, so that formulas are monotone: conjunctions and disjunctions of atoms.
 // Equal formulas have equal ids.
 #pragma once
+#include <deque>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
+#include "grammar/budget.h"
 #include "grammar/intern_table.h"
 #include "grammar/schema/schema.h"
 
@@ -64,7 +68,8 @@ class FormulaPool {
   enum class Kind : uint8_t { kFalse, kTrue, kAtom, kAnd, kOr };
   static constexpr FormulaId kFalse{0}, kTrue{1};
 
-  FormulaPool();
+  // A pool whose budget is exhausted gives formulas without a meaning.
+  explicit FormulaPool(Budget& budget);
   FormulaId atom(const Atom& atom);
   FormulaId number(NumberPiece piece, bool narrowed = false);
   FormulaId text(const TextConstraint& text);
@@ -84,7 +89,9 @@ class FormulaPool {
   const Atom& atom(FormulaId id) const { return atoms_[atom_index(id)]; }
   const Atom& atom_at(uint32_t index) const { return atoms_[index]; }
 
-  const KeySet& keys(uint32_t i) const { return keys_[i]; }
+  const KeySet& keys(uint32_t i) const { return keys_[i]; }  // stays where it is
+  // Whether the key is one of not_keys of keys(i).
+  bool excludes(uint32_t i, std::string_view key) const { return excluded_[i].contains(key); }
   const TextConstraint& text_at(uint32_t i) const { return texts_[i]; }
   const NumberConstraint& number_at(uint32_t i) const { return numbers_[i]; }
   const std::vector<const JsonValue*>& values_at(uint32_t i) const { return values_[i]; }
@@ -100,10 +107,12 @@ class FormulaPool {
   FormulaId nary(Kind kind, std::vector<FormulaId> parts);
   uint32_t key_set(const KeySet& keys);
 
+  Budget& budget_;
   std::vector<Node> nodes_;
   std::vector<FormulaId> lists_;
   std::vector<Atom> atoms_;
-  std::vector<KeySet> keys_;
+  std::deque<KeySet> keys_;
+  std::vector<std::unordered_set<std::string_view>> excluded_;  // of each of keys_
   std::vector<TextConstraint> texts_;
   std::vector<NumberConstraint> numbers_;
   std::vector<std::vector<const JsonValue*>> values_;

@@ -25,7 +25,10 @@ struct ObjectDraft {
     std::vector<std::vector<ValueEdge>> labels;  // behind the slots: of each label of other keys
     bool accepts = false;                        // behind the slots
     std::vector<std::vector<ValueEdge>>
-        any;  // with any_order, instead of slot, skipped and values: of each slot
+        any;                 // with any_order, instead of slot, skipped and values: of each slot
+    uint32_t satisfied = 0;  // with any_order: bit per existence
+    std::vector<uint32_t>
+        undecided;  // with any_order and a bound on `members`: slots on whose presence something depends
   };
   std::vector<State> states;  // the first is the start; what leaving out leads to stands behind
   std::vector<std::string> slots;
@@ -34,6 +37,7 @@ struct ObjectDraft {
   std::vector<std::vector<bool>> labels;  // of each label, which of the patterns its keys match
   bool any_order = false;
   std::vector<bool> required;  // with any_order: of each slot
+  uint32_t n_existences = 0;   // members that must be there and that no name tells
 };
 
 struct GoalDraft {

@@ -14,10 +14,12 @@ Compiled<uint32_t> GoalMaker::run() {
     todo_.pop_back();
     if (auto done = make(it->first, it->second); !done) return tl::unexpected(std::move(done).error());
     if (expansion_.failed()) return tl::unexpected(expansion_.refusal());
+    if (budget_.exhausted()) return at(too_large(kTooMuchWork), it->first);
     if (exprs_.exhausted()) return at(too_large("the patterns are too large together"), it->first);
   }
   auto goal = root == kNone ? Compiled<uint32_t>(kNone) : finish_goals(drafts_, exprs_, budget_, program_);
   if (!goal) return at(tl::unexpected<Refusal>(goal.error()), {{SignedSchema(0)}, ValueSpelling::kAny});
+  if (budget_.exhausted()) return at(too_large(kTooMuchWork), {{SignedSchema(0)}, ValueSpelling::kAny});
   if (*goal == kNone)
     return refuse(RefusalKind::kInvalid, "#",
                   "no value fulfils the schema: what it asks for contradicts itself");
@@ -59,7 +61,7 @@ uint32_t GoalMaker::goal_of(Conjunction conjunction, ValueSpelling spelling) {
 tl::unexpected<Refusal> GoalMaker::at(tl::unexpected<Refusal> failed, const Key& key) const {
   Refusal refusal = std::move(failed).value();
   if (refusal.where.empty())
-    refusal.where = key.conjunction.empty() ? "#" : schemas_[key.conjunction.front().id()].where;
+    refusal.where = key.conjunction.empty() ? "#" : schemas_[key.conjunction.front().id()].where.text();
   return tl::unexpected<Refusal>(std::move(refusal));
 }
 
@@ -79,7 +81,7 @@ Compiled<void> GoalMaker::add_type(const Key& key, ValueType type, GoalDraft& dr
   std::vector<FormulaId> parts;
   for (const SignedSchema schema : key.conjunction) parts.push_back(expansion_.expand(schema, type));
   const FormulaId formula = expansion_.pool().all_of(std::move(parts));
-  if (formula == FormulaPool::kFalse || expansion_.failed()) return {};
+  if (formula == FormulaPool::kFalse || expansion_.failed() || budget_.exhausted()) return {};
   const auto add = [](Compiled<std::vector<uint32_t>> leaves, std::vector<uint32_t>& to) -> Compiled<void> {
     if (!leaves) return tl::unexpected(std::move(leaves).error());
     to.insert(to.end(), leaves->begin(), leaves->end());
@@ -137,7 +139,10 @@ Compiled<void> GoalMaker::add_objects(const Clause& clause, GoalDraft& draft) {
   if (any_member_order_) {
     auto object = draft_object_any_order(*this, clause, orders.front());
     if (!object) return tl::unexpected(std::move(object).error());
-    if (*object) return add_object(**std::move(object), draft), Compiled<void>();
+    // Where members must be there that no name tells, it may be left out in the end.
+    const bool alone = *object && (*object)->n_existences == 0;
+    if (*object) add_object(**std::move(object), draft);
+    if (alone) return {};
   }
   for (const Keys& order : orders) {
     auto object = draft_object(*this, clause, order);

@@ -21,7 +21,7 @@ const char* name_of(Draft draft) {
   }
 }
 
-Compiled<std::vector<std::string>> names_of(const JsonValue& value, const std::string& where,
+Compiled<std::vector<std::string>> names_of(const JsonValue& value, const JsonPointer& where,
                                             std::string_view keyword) {
   std::vector<std::string> result;
   bool fine = value.is_array();
@@ -30,7 +30,7 @@ Compiled<std::vector<std::string>> names_of(const JsonValue& value, const std::s
     result.push_back(member.value.string);
   }
   if (fine) return result;
-  return refuse(RefusalKind::kInvalid, where, fmt::format("{}: expected a list of names", keyword),
+  return refuse(RefusalKind::kInvalid, where.text(), fmt::format("{}: expected a list of names", keyword),
                 std::string(keyword));
 }
 
@@ -66,7 +66,7 @@ void narrow_bound(std::optional<NumberBound>& slot, const Decimal& bound, bool l
 }  // namespace
 
 tl::unexpected<Refusal> KeywordContext::refused(RefusalKind kind, std::string_view message) const {
-  return refuse(kind, where(), fmt::format("{}: {}", keyword_, message), std::string(keyword_));
+  return refuse(kind, where().text(), fmt::format("{}: {}", keyword_, message), std::string(keyword_));
 }
 
 Compiled<void> KeywordReader::run() {
@@ -75,7 +75,7 @@ Compiled<void> KeywordReader::run() {
     return {};
   }
   if (!source_.is_object()) {
-    return refuse(RefusalKind::kInvalid, out_.where, "a schema is an object, true or false");
+    return refuse(RefusalKind::kInvalid, out_.where.text(), "a schema is an object, true or false");
   }
   const JsonValue* ref = source_.find("$ref");
   if (draft_ <= Draft::k7 && ref != nullptr && ref->is_string()) {
@@ -117,9 +117,9 @@ void KeywordReader::finish() {
   }
 }
 
-Compiled<SchemaId> KeywordContext::schema(const JsonValue& value, const std::string& where) {
+Compiled<SchemaId> KeywordContext::schema(const JsonValue& value, const JsonPointer& where) {
   if (!value.is_object() && !value.is_bool())
-    return refuse(RefusalKind::kInvalid, where, "a schema is an object, true or false",
+    return refuse(RefusalKind::kInvalid, where.text(), "a schema is an object, true or false",
                   std::string(keyword_));
   return reader_.id_of(value, where);
 }
@@ -135,7 +135,7 @@ Compiled<std::vector<SchemaId>> KeywordContext::schemas(const JsonValue& value) 
   if (!value.is_array()) return invalid("expected a list of schemas");
   std::vector<SchemaId> result;
   for (size_t i = 0; i < value.members.size(); ++i) {
-    auto id = schema(value.members[i].value, append_pointer(where(), std::to_string(i)));
+    auto id = schema(value.members[i].value, where().at(i));
     if (!id) return tl::unexpected(std::move(id).error());
     result.push_back(*id);
   }
@@ -147,9 +147,9 @@ Compiled<std::vector<std::pair<std::string, SchemaId>>> KeywordContext::named_sc
   if (!value.is_object()) return invalid("expected an object of schemas");
   std::vector<std::pair<std::string, SchemaId>> result;
   for (const JsonMember& member : value.members) {
-    const std::string at = append_pointer(where(), member.key);
+    const JsonPointer at = where().at(member.key);
     if (!unicode::is_valid(member.key))
-      return refuse(RefusalKind::kInvalid, at, "the name is not UTF-8", std::string(keyword_));
+      return refuse(RefusalKind::kInvalid, at.text(), "the name is not UTF-8", std::string(keyword_));
     auto id = schema(member.value, at);
     if (!id) return tl::unexpected(std::move(id).error());
     result.emplace_back(member.key, *id);
@@ -171,11 +171,11 @@ Compiled<void> KeywordContext::set_count(const JsonValue& value, uint64_t& slot)
   return {};
 }
 
-Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope, const std::string& at) const {
+Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope, const JsonPointer& at) const {
   auto expr = reader_.regexes_.parse(text, scope);
   if (expr) return *expr;
   Refusal refusal = std::move(expr).error();
-  refusal.where = at;
+  refusal.where = at.text();
   refusal.keyword = keyword_;
   return tl::unexpected(std::move(refusal));
 }
@@ -318,7 +318,7 @@ Compiled<void> KeywordReader::read_pattern_properties(const JsonValue& value) {
   auto list = named_schemas(value);
   if (!list) return tl::unexpected(std::move(list).error());
   for (const auto& [pattern, id] : *list) {
-    auto expr = regex(pattern, RegexScope::kSearch, append_pointer(where(), pattern));
+    auto expr = regex(pattern, RegexScope::kSearch, where().at(pattern));
     if (!expr) return tl::unexpected(std::move(expr).error());
     out_.pattern_properties.emplace_back(*expr, id);
   }
@@ -333,7 +333,7 @@ Compiled<void> KeywordReader::read_required(const JsonValue& value) {
 }
 
 Compiled<void> KeywordReader::read_dependency(const JsonMember& member, bool schemas_too) {
-  const std::string at = append_pointer(where(), member.key);
+  const JsonPointer at = where().at(member.key);
   if (schemas_too && (member.value.is_object() || member.value.is_bool())) {
     auto id = schema(member.value, at);
     if (!id) return tl::unexpected(std::move(id).error());

@@ -14,7 +14,7 @@ class KeywordContext {
       : reader_(reader), source_(source), out_(out), draft_(reader.references_.draft(source)) {}
 
   // Where the keyword that is being read stands.
-  std::string where() const { return append_pointer(out_.where, keyword_); }
+  JsonPointer where() const { return out_.where.at(keyword_); }
   tl::unexpected<Refusal> refused(RefusalKind kind, std::string_view message) const;
   tl::unexpected<Refusal> invalid(std::string_view message) const {
     return refused(RefusalKind::kInvalid, message);
@@ -22,13 +22,13 @@ class KeywordContext {
   tl::unexpected<Refusal> unsupported(std::string_view message) const {
     return refused(RefusalKind::kUnsupported, message);
   }
-  void note(std::string message) const { reader_.notes_.push_back({where(), std::move(message)}); }
+  void note(std::string message) const { reader_.note(where(), std::move(message)); }
 
-  Compiled<SchemaId> schema(const JsonValue& value, const std::string& where);
+  Compiled<SchemaId> schema(const JsonValue& value, const JsonPointer& where);
   Compiled<std::vector<SchemaId>> schemas(const JsonValue& value);
   Compiled<std::vector<std::pair<std::string, SchemaId>>> named_schemas(const JsonValue& value);
   Compiled<Decimal> number(const JsonValue& value) const;
-  Compiled<ExprId> regex(std::string_view text, RegexScope scope, const std::string& where) const;
+  Compiled<ExprId> regex(std::string_view text, RegexScope scope, const JsonPointer& where) const;
   Compiled<void> set_schema(const JsonValue& value, std::optional<SchemaId>& slot);
   Compiled<void> set_count(const JsonValue& value, uint64_t& slot);
 

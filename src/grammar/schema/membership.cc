@@ -9,7 +9,9 @@ namespace {
 
 using AtomKind = Atom::Kind;
 
-bool matches(ExprPool& exprs, ExprId expr, std::string_view text) {
+bool matches(Expansion& expansion, ExprId expr, std::string_view text) {
+  if (!expansion.budget().spend(1 + text.size())) return false;
+  ExprPool& exprs = expansion.exprs();
   for (size_t i = 0; i < text.size() && expr != ExprPool::kNothing;) {
     const unicode::Decoded c = unicode::decode(text, i);
     expr = exprs.derivative(expr, c.code);
@@ -32,6 +34,7 @@ bool holds_in_array(Expansion& expansion, const Atom& atom, const JsonValue& val
     }
     default: break;
   }
+  if (!expansion.budget().spend(items.size() * items.size())) return false;
   for (size_t i = 0; i < items.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (items[i].value == items[j].value) return false;
@@ -41,12 +44,11 @@ bool holds_in_array(Expansion& expansion, const Atom& atom, const JsonValue& val
 }
 
 bool holds_in_object(Expansion& expansion, const Atom& atom, const JsonValue& value) {
-  const KeySet keys = expansion.pool().keys(atom.index);
   const auto is = [&](const JsonMember& member) {
-    return contains(expansion.exprs(), keys, member.key) && holds(expansion, atom.schema, member.value);
+    return contains(expansion, atom.index, member.key) && holds(expansion, atom.schema, member.value);
   };
   const auto fine = [&](const JsonMember& member) {
-    return !contains(expansion.exprs(), keys, member.key) || holds(expansion, atom.schema, member.value);
+    return !contains(expansion, atom.index, member.key) || holds(expansion, atom.schema, member.value);
   };
   const auto& members = value.members;
   return atom.kind == AtomKind::kExists ? std::any_of(members.begin(), members.end(), is)
@@ -60,11 +62,11 @@ bool holds(Expansion& expansion, const Atom& atom, const JsonValue& value) {
     case AtomKind::kText: {
       const TextConstraint text = expansion.pool().text_at(atom.index);
       const auto n = characters_of(value.string).size();
-      return n >= text.length.min && n <= text.length.max &&
-             matches(expansion.exprs(), text.expr, value.string);
+      return n >= text.length.min && n <= text.length.max && matches(expansion, text.expr, value.string);
     }
     case AtomKind::kValues: {
       const auto& list = expansion.pool().values_at(atom.index);
+      if (!expansion.budget().spend(list.size())) return false;
       return std::any_of(list.begin(), list.end(), [&](const JsonValue* v) { return *v == value; });
     }
     case AtomKind::kItemCount:
@@ -111,18 +113,20 @@ ExprId text_of(Expansion& expansion, FormulaId formula) {
   return exprs.all_of({text.expr, length});
 }
 
-bool contains(ExprPool& exprs, const KeySet& keys, std::string_view key) {
+bool contains(Expansion& expansion, uint32_t index, std::string_view key) {
+  const FormulaPool& pool = expansion.pool();
+  const KeySet& keys = pool.keys(index);
   switch (keys.kind) {
     case KeySet::Kind::kLiteral: return keys.literal == key;
-    case KeySet::Kind::kMatching: return matches(exprs, keys.pattern, key);
+    case KeySet::Kind::kMatching: return matches(expansion, keys.pattern, key);
     case KeySet::Kind::kOthers: break;
   }
-  return std::find(keys.not_keys.begin(), keys.not_keys.end(), key) == keys.not_keys.end() &&
-         std::none_of(keys.not_matching.begin(), keys.not_matching.end(),
-                      [&](ExprId e) { return matches(exprs, e, key); });
+  return !pool.excludes(index, key) && std::none_of(keys.not_matching.begin(), keys.not_matching.end(),
+                                                    [&](ExprId e) { return matches(expansion, e, key); });
 }
 
 bool holds(Expansion& expansion, FormulaId formula, const JsonValue& value) {
+  if (!expansion.budget().spend(1)) return false;
   switch (expansion.pool().kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;

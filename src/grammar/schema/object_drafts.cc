@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,9 +16,9 @@ using AtomKind = Atom::Kind;
 constexpr size_t kMaxExistences = 4;
 constexpr size_t kMaxLabels = 4096;
 
-constexpr size_t kFewLists = 3;        // of which every order is tried
-constexpr size_t kFewKeys = 64;        // where there are more, only one order is
-constexpr size_t kMaxAnyOrder = 4096;  // states by slots of an object whose members come in any order
+constexpr size_t kFewLists = 3;          // of which every order is tried
+constexpr size_t kFewKeys = 64;          // where there are more, only one order is
+constexpr size_t kMaxAnyOrder = 32'768;  // states by slots of an object whose members come in any order
 
 // The keys that a clause names: of each `properties` with what is required beside it, then single ones.
 class KeyLists {
@@ -82,6 +83,7 @@ class ObjectDrafter {
     for (size_t i = 0; i < order_.size(); ++i) {
       if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1))
         return too_large("which members depend on which needs too many states");
+      if (goals_.budget().exhausted()) return too_large(kTooMuchWork);
       const auto it = order_[i];
       const Progress at = it->first;
       fill(at, it->second);
@@ -92,7 +94,8 @@ class ObjectDrafter {
   // Members in any order; nullopt: they cannot be told apart well enough for that.
   Compiled<std::optional<ObjectDraft>> run_any_order() {
     if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
-    if (!draft_.members.trivial() || !existences_.empty()) return std::nullopt;
+    if (!existences_.empty() && !draft_.members.trivial()) return std::nullopt;
+    draft_.n_existences = static_cast<uint32_t>(existences_.size());
     draft_.any_order = true;
     FormulaId presence = pool_.all_of(std::vector<FormulaId>(clause_.presence));
     presence = without_orders(presence);
@@ -105,6 +108,7 @@ class ObjectDrafter {
       if (order_.size() * (1 + draft_.slots.size()) > kMaxAnyOrder) return std::nullopt;
       if (!goals_.budget().take_states(1 + draft_.slots.size()))
         return too_large("which members depend on which needs too many states");
+      if (goals_.budget().exhausted()) return too_large(kTooMuchWork);
       const auto it = order_[i];
       const Progress at = it->first;
       fill_any(at, it->second);
@@ -120,13 +124,16 @@ class ObjectDrafter {
     auto operator<=>(const Progress&) const = default;
   };
   struct OfMembers {
-    const KeySet* keys;
+    uint32_t keys;  // in the pool
     SignedSchema schema;
   };
 
   Compiled<void> read_all() {
     for (const FormulaId formula : clause_.presence) add_presence(formula);
     for (const uint32_t index : clause_.atoms) read(pool_.atom_at(index));
+    std::erase_if(existences_, [&](const OfMembers& e) {
+      return goals_.clauses().surely_exists(clause_, {AtomKind::kExists, e.keys, e.schema});
+    });
     if (existences_.size() > kMaxExistences || (!existences_.empty() && draft_.members.max != kNoLimit)) {
       return refuse(
           RefusalKind::kUnsupported, "",
@@ -151,13 +158,13 @@ class ObjectDrafter {
       if (keys.is_literal()) {
         literal_members_[keys.literal].push_back(atom.schema);
       } else {
-        members_.push_back({&keys, atom.schema});
+        members_.push_back({atom.index, atom.schema});
       }
     } else if (keys.is_literal()) {
       literal_members_[keys.literal].push_back(atom.schema);
       required_.insert(keys.literal);
     } else {
-      existences_.push_back({&keys, atom.schema});
+      existences_.push_back({atom.index, atom.schema});
     }
     add_patterns(keys);
   }
@@ -189,7 +196,8 @@ class ObjectDrafter {
     return {};
   }
 
-  bool applies(const KeySet& keys, const std::vector<bool>& label) const {
+  bool applies(uint32_t index, const std::vector<bool>& label) const {
+    const KeySet& keys = pool_.keys(index);
     const auto matches = [&](ExprId pattern) {
       return label[std::find(draft_.patterns.begin(), draft_.patterns.end(), pattern) -
                    draft_.patterns.begin()];
@@ -230,7 +238,29 @@ class ObjectDrafter {
     }
     fill_rest(at, state);
     draft_.states[state].any = std::move(any);
-    draft_.states[state].accepts = rest_absent == FormulaPool::kTrue;
+    if (!draft_.members.trivial()) draft_.states[state].undecided = slots_in(at.presence);
+    draft_.states[state].accepts &= rest_absent == FormulaPool::kTrue;
+    draft_.states[state].satisfied = at.satisfied;
+  }
+
+  // The slots whose keys a formula about presence names.
+  std::vector<uint32_t> slots_in(FormulaId presence) const {
+    std::unordered_set<std::string_view> named;
+    std::vector<FormulaId> open{presence};
+    while (!open.empty()) {
+      const FormulaId at = open.back();
+      open.pop_back();
+      const FormulaPool::Kind kind = pool_.kind(at);
+      if (kind == FormulaPool::Kind::kAtom && pool_.atom(at).kind != AtomKind::kProperties)
+        named.insert(pool_.keys(pool_.atom(at).index).literal);
+      if (kind == FormulaPool::Kind::kAnd || kind == FormulaPool::Kind::kOr)
+        open.insert(open.end(), pool_.parts(at).begin(), pool_.parts(at).end());
+    }
+    std::vector<uint32_t> slots;
+    for (uint32_t slot = 0; slot < draft_.slots.size(); ++slot) {
+      if (named.contains(draft_.slots[slot])) slots.push_back(slot);
+    }
+    return slots;
   }
 
   void fill(const Progress& at, uint32_t state) {
@@ -250,13 +280,14 @@ class ObjectDrafter {
   // Of a slot's key.
   std::vector<ValueEdge> edges_of(uint32_t slot, const Progress& next) {
     const std::string& key = draft_.slots[slot];
+    goals_.budget().spend(1 + members_.size());
     Conjunction value;
     if (const auto it = literal_members_.find(key); it != literal_members_.end()) value = it->second;
     for (const OfMembers& members : members_) {
-      if (grammar::contains(goals_.exprs(), *members.keys, key)) value.push_back(members.schema);
+      if (grammar::contains(goals_.expansion(), members.keys, key)) value.push_back(members.schema);
     }
     return edges(std::move(value), next,
-                 [&](const KeySet& keys) { return grammar::contains(goals_.exprs(), keys, key); });
+                 [&](uint32_t keys) { return grammar::contains(goals_.expansion(), keys, key); });
   }
 
   // One edge for each choice of the existences that the member is to satisfy.
@@ -265,7 +296,7 @@ class ObjectDrafter {
     std::vector<ValueEdge> result;
     std::vector<std::pair<Conjunction, uint32_t>> choices{{std::move(value), next.satisfied}};
     for (size_t i = 0; i < existences_.size(); ++i) {
-      if ((next.satisfied >> i & 1) != 0 || !contains(*existences_[i].keys)) continue;
+      if ((next.satisfied >> i & 1) != 0 || !contains(existences_[i].keys)) continue;
       for (size_t n = choices.size(), j = 0; j < n; ++j) {
         auto choice = choices[j];
         choice.first.push_back(existences_[i].schema);
@@ -282,14 +313,17 @@ class ObjectDrafter {
 
   void fill_rest(const Progress& at, uint32_t state) {
     const uint32_t all = (1U << existences_.size()) - 1;
-    draft_.states[state].accepts = at.presence == FormulaPool::kTrue && at.satisfied == all;
+    const bool present = draft_.any_order || at.presence == FormulaPool::kTrue;
+    draft_.states[state].accepts = present && at.satisfied == all;
     std::vector<std::vector<ValueEdge>> lists;
+    if (!goals_.budget().take_edges(draft_.labels.size())) return;
+    goals_.budget().spend(draft_.labels.size() * (1 + members_.size()));
     for (const std::vector<bool>& label : draft_.labels) {
       Conjunction value;
       for (const OfMembers& members : members_) {
-        if (applies(*members.keys, label)) value.push_back(members.schema);
+        if (applies(members.keys, label)) value.push_back(members.schema);
       }
-      lists.push_back(edges(std::move(value), at, [&](const KeySet& keys) { return applies(keys, label); }));
+      lists.push_back(edges(std::move(value), at, [&](uint32_t keys) { return applies(keys, label); }));
     }
     draft_.states[state].labels = std::move(lists);
   }

@@ -3,6 +3,11 @@
 #include "grammar/schema/keyword_reader.h"
 
 namespace penstock::grammar {
+namespace {
+
+constexpr size_t kMaxNoteBytes = 256 << 10;
+
+}  // namespace
 
 ValueType type_of(const JsonValue& value) {
   switch (value.kind) {
@@ -23,21 +28,22 @@ SchemaReader::SchemaReader(const JsonValue& document, const JsonStyle& style, Re
 
 Compiled<void> SchemaReader::read() {
   if (auto done = references_.index(document_); !done) return done;
-  id_of(document_, "#");
-  add({.where = "#"});
-  add({.where = "#", .never = true});
+  id_of(document_, {});
+  add({});
+  add({.never = true});
   while (!todo_.empty()) {
     const auto [source, id] = todo_.back();
     todo_.pop_back();
     Schema schema{.where = schemas_[id].where};
     if (auto done = KeywordReader(*this, *source, schema).run(); !done) return done;
-    if (too_many_) return refuse(RefusalKind::kTooLarge, schema.where, "the schema has too many subschemas");
+    if (too_many_ || budget_.exhausted())
+      return refuse(RefusalKind::kTooLarge, schema.where.text(), "the schema has too many subschemas");
     schemas_[id] = std::move(schema);
   }
   return {};
 }
 
-SchemaId SchemaReader::id_of(const JsonValue& value, const std::string& where) {
+SchemaId SchemaReader::id_of(const JsonValue& value, const JsonPointer& where) {
   if (value.is_bool() && &value != &document_)
     return value.kind == JsonValue::Kind::kTrue ? kAnything : kNothing;
   const auto [it, is_new] = ids_.emplace(&value, size());
@@ -46,6 +52,14 @@ SchemaId SchemaReader::id_of(const JsonValue& value, const std::string& where) {
     todo_.emplace_back(&value, it->second);
   }
   return it->second;
+}
+
+// Notes beyond the bound are left out, which the last one says.
+void SchemaReader::note(const JsonPointer& where, std::string message) {
+  if (note_bytes_ > kMaxNoteBytes) return;
+  notes_.push_back({where.text(), std::move(message)});
+  note_bytes_ += notes_.back().where.size() + notes_.back().message.size();
+  if (note_bytes_ > kMaxNoteBytes) notes_.push_back({"#", "there are more notes than are kept"});
 }
 
 SchemaId SchemaReader::add(Schema schema) {
@@ -57,7 +71,7 @@ SchemaId SchemaReader::add(Schema schema) {
 SchemaId SchemaReader::constant(const JsonValue& value) {
   const auto [it, is_new] = constants_.emplace(&value, size());
   if (is_new) {
-    Schema schema{.where = "#"};
+    Schema schema;
     schema.values.push_back({&value});
     add(std::move(schema));
   }

@@ -35,19 +35,21 @@ class SchemaReader {
   friend class KeywordContext;
   friend class KeywordReader;
   static constexpr SchemaId kAnything = 1, kNothing = 2;
-  SchemaId id_of(const JsonValue& value, const std::string& where);
+  SchemaId id_of(const JsonValue& value, const JsonPointer& where);
+  void note(const JsonPointer& where, std::string message);
 
   const JsonValue& document_;
   const JsonStyle& style_;
   RegexTable& regexes_;
   Budget& budget_;
   std::vector<Note>& notes_;
-  References references_;
+  References references_{budget_};
   std::deque<Schema> schemas_;
   std::unordered_map<const JsonValue*, SchemaId> ids_;
   std::unordered_map<const JsonValue*, SchemaId> constants_;
   std::vector<std::pair<const JsonValue*, SchemaId>> todo_;
   bool too_many_ = false;
+  size_t note_bytes_ = 0;
 };
 
 }  // namespace penstock::grammar

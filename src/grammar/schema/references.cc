@@ -22,6 +22,9 @@ constexpr std::string_view kOne[] = {"additionalItems",
                                      "then",
                                      "unevaluatedItems",
                                      "unevaluatedProperties"};
+constexpr size_t kMaxUri = 2048;      // bytes of an identifier
+constexpr size_t kMaxNamed = 10'000;  // schemas with an identifier; with an anchor
+
 constexpr std::string_view kMany[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
 constexpr std::string_view kNamed[] = {
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
@@ -37,11 +40,6 @@ std::string_view text_of(const JsonValue& schema, std::string_view key) {
 }
 
 std::string_view without_fragment(std::string_view uri) { return uri.substr(0, uri.find('#')); }
-
-bool is_unreserved(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("-._~!$&'()*+,;=:@").find(c) != std::string_view::npos;
-}
 
 std::string percent_decoded(std::string_view text) {
   std::string out;
@@ -148,23 +146,6 @@ std::string resolve_uri(std::string_view base, std::string_view reference) {
   return build(from, without_dots(folder + std::string(to.path)));
 }
 
-std::string append_pointer(std::string_view where, std::string_view token) {
-  std::string out(where);
-  out += '/';
-  for (const char c : token) {
-    if (c == '~') {
-      out += "~0";
-    } else if (c == '/') {
-      out += "~1";
-    } else if (is_unreserved(c)) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<uint8_t>(c));
-    }
-  }
-  return out;
-}
-
 Compiled<void> References::index(const JsonValue& document) {
   const std::string_view stated = text_of(document, "$schema");
   const auto draft = document.find("$schema") == nullptr ? Draft::kUnstated : draft_of(stated);
@@ -174,9 +155,11 @@ Compiled<void> References::index(const JsonValue& document) {
                   "$schema");
   }
   resources_.push_back({std::string(without_fragment(text_of(document, *draft == Draft::k4 ? "id" : "$id"))),
-                        &document, "#", *draft});
+                        &document,
+                        {},
+                        *draft});
   resource_of_[&document] = 0;
-  std::vector<Place> open{{&document, "#", 0}};
+  std::vector<Place> open{{&document, {}, 0}};
   while (!open.empty()) {
     const Place place = std::move(open.back());
     open.pop_back();
@@ -191,7 +174,7 @@ Compiled<void> References::visit(const Place& place, std::vector<Place>& open) {
   if (!resource) return tl::unexpected(std::move(resource).error());
   const Place here{place.schema, place.where, *resource};
   resource_of_[place.schema] = *resource;
-  add_anchors(here);
+  if (auto done = add_anchors(here); !done) return done;
   add_children(here, open);
   return {};
 }
@@ -209,15 +192,18 @@ Compiled<uint32_t> References::resource_of(const Place& place) {
   if (const std::string_view stated = text_of(*place.schema, "$schema"); !stated.empty()) {
     const auto own = draft_of(stated);
     if (!own)
-      return refuse(RefusalKind::kUnsupported, append_pointer(place.where, "$schema"),
+      return refuse(RefusalKind::kUnsupported, place.where.at("$schema").text(),
                     fmt::format("\"{}\" is not known here", stated), "$schema");
     draft = *own;
   }
-  resources_.push_back({resolve_uri(around.uri, id), place.schema, place.where, draft});
+  std::string uri = resolve_uri(around.uri, id);
+  if (uri.size() > kMaxUri || resources_.size() >= kMaxNamed)
+    return refuse(RefusalKind::kTooLarge, place.where.text(), "identifiers are too long, or too many");
+  resources_.push_back({std::move(uri), place.schema, place.where, draft});
   return static_cast<uint32_t>(resources_.size() - 1);
 }
 
-void References::add_anchors(const Place& place) {
+Compiled<void> References::add_anchors(const Place& place) {
   const Resource& resource = resources_[place.resource];
   const auto add = [&](std::string_view name) {
     if (!name.empty())
@@ -228,13 +214,16 @@ void References::add_anchors(const Place& place) {
       if (const std::string_view id = text_of(*place.schema, key); id.starts_with('#')) add(id.substr(1));
     }
   }
-  if (resource.draft <= Draft::k7) return;
+  if (anchors_.size() > kMaxNamed)
+    return refuse(RefusalKind::kTooLarge, place.where.text(), "there are too many anchors");
+  if (resource.draft <= Draft::k7) return {};
   add(text_of(*place.schema, "$anchor"));
   const std::string_view dynamic = text_of(*place.schema, "$dynamicAnchor");
   add(dynamic);
   if (!dynamic.empty()) ++dynamic_[std::string(dynamic)];
   const JsonValue* recursive = place.schema->find("$recursiveAnchor");
   if (recursive != nullptr && recursive->kind == JsonValue::Kind::kTrue) ++dynamic_[""];
+  return {};
 }
 
 void References::add_children(const Place& place, std::vector<Place>& open) const {
@@ -244,12 +233,11 @@ void References::add_children(const Place& place, std::vector<Place>& open) cons
     const bool list = (value.is_array() && is_one_of(member.key, kMany)) ||
                       (value.is_object() && is_one_of(member.key, kNamed));
     if (!one && !list) continue;
-    const std::string where = append_pointer(place.where, member.key);
+    const JsonPointer where = place.where.at(member.key);
     if (one) open.push_back({&value, where, place.resource});
     for (size_t i = 0; list && i < value.members.size(); ++i) {
       const JsonMember& inner = value.members[i];
-      open.push_back({&inner.value, append_pointer(where, value.is_array() ? std::to_string(i) : inner.key),
-                      place.resource});
+      open.push_back({&inner.value, value.is_array() ? where.at(i) : where.at(inner.key), place.resource});
     }
   }
 }
@@ -272,7 +260,7 @@ int References::n_dynamic(std::string_view anchor) const {
   return it == dynamic_.end() ? 0 : it->second;
 }
 
-std::optional<Target> References::by_pointer(const Resource& resource, std::string_view pointer) const {
+std::optional<Target> References::by_pointer(const Resource& resource, std::string_view pointer) {
   Target at{resource.root, resource.where};
   while (!pointer.empty()) {
     if (pointer.front() != '/') return std::nullopt;
@@ -280,6 +268,7 @@ std::optional<Target> References::by_pointer(const Resource& resource, std::stri
     const std::string_view escaped = pointer.substr(0, pointer.find('/'));
     pointer.remove_prefix(escaped.size());
     const std::string token = unescaped(escaped);
+    if (!budget_.spend(at.schema->members.size())) return std::nullopt;
     if (at.schema->is_array()) {
       size_t index = 0;
       const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), index);
@@ -290,24 +279,25 @@ std::optional<Target> References::by_pointer(const Resource& resource, std::stri
       at.schema = at.schema->find(token);
     }
     if (at.schema == nullptr) return std::nullopt;
-    at.where = append_pointer(at.where, token);
+    at.where = at.where.at(token);
   }
   return at;
 }
 
-std::optional<Target> References::in_resource(const Resource& resource, std::string_view fragment) const {
+std::optional<Target> References::in_resource(const Resource& resource, std::string_view fragment) {
   if (fragment.empty()) return Target{resource.root, resource.where};
   if (fragment.front() == '/') return by_pointer(resource, fragment);
   const auto it = anchors_.find(resource.uri + "#" + std::string(fragment));
   return it == anchors_.end() ? std::nullopt : std::optional(it->second);
 }
 
-std::optional<Target> References::resolve(const JsonValue& schema, std::string_view reference) const {
+std::optional<Target> References::resolve(const JsonValue& schema, std::string_view reference) {
   const Resource& own = resources_[resource_index(schema)];
   const size_t hash = reference.find('#');
   const std::string fragment =
       hash == std::string_view::npos ? "" : percent_decoded(reference.substr(hash + 1));
   const std::string uri = resolve_uri(own.uri, reference.substr(0, hash));
+  if (!budget_.spend(resources_.size() + reference.size())) return std::nullopt;
   for (const Resource& resource : resources_) {
     if (resource.uri != uri) continue;
     if (auto found = in_resource(resource, fragment)) return found;

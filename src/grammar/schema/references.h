@@ -6,8 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/budget.h"
 #include "grammar/json_value.h"
 #include "grammar/refusal.h"
+#include "grammar/schema/json_pointer.h"
 
 namespace penstock::grammar {
 
@@ -28,19 +30,21 @@ std::string resolve_uri(std::string_view base, std::string_view reference);
 
 struct Target {
   const JsonValue* schema;
-  std::string where;  // JSON pointer in the document
+  JsonPointer where;
 };
 
 class References {
  public:
-  // Errors: kUnsupported (an unknown $schema).
+  explicit References(Budget& budget) : budget_(budget) {}
+
+  // Errors: kUnsupported (an unknown $schema), kTooLarge.
   Compiled<void> index(const JsonValue& document);
 
   Draft draft(const JsonValue& schema) const;
   // Whether the schema has an identifier beside a $ref, which drafts up to 7 do not see.
   bool base_depends_on_draft(const JsonValue& schema) const;
   // What a $ref of this schema points to. nullopt: nothing in the document.
-  std::optional<Target> resolve(const JsonValue& schema, std::string_view reference) const;
+  std::optional<Target> resolve(const JsonValue& schema, std::string_view reference);
   // How many schemas have this $dynamicAnchor (or $recursiveAnchor, with the name "").
   int n_dynamic(std::string_view anchor) const;
 
@@ -48,29 +52,27 @@ class References {
   struct Resource {
     std::string uri;  // without a fragment; "" unless stated
     const JsonValue* root;
-    std::string where;
+    JsonPointer where;
     Draft draft;
   };
   struct Place {
     const JsonValue* schema;
-    std::string where;
+    JsonPointer where;
     uint32_t resource;
   };
   Compiled<void> visit(const Place& place, std::vector<Place>& open);
   Compiled<uint32_t> resource_of(const Place& place);
-  void add_anchors(const Place& place);
+  Compiled<void> add_anchors(const Place& place);
   void add_children(const Place& place, std::vector<Place>& open) const;
   uint32_t resource_index(const JsonValue& schema) const;
-  std::optional<Target> by_pointer(const Resource& resource, std::string_view pointer) const;
-  std::optional<Target> in_resource(const Resource& resource, std::string_view fragment) const;
+  std::optional<Target> by_pointer(const Resource& resource, std::string_view pointer);
+  std::optional<Target> in_resource(const Resource& resource, std::string_view fragment);
 
+  Budget& budget_;
   std::vector<Resource> resources_;
   std::unordered_map<const JsonValue*, uint32_t> resource_of_;  // of every schema
   std::unordered_map<std::string, Target> anchors_;             // by resource URI, "#" and name
   std::unordered_map<std::string, int> dynamic_;                // by name
 };
-
-// One more step of a JSON pointer in a URI fragment.
-std::string append_pointer(std::string_view where, std::string_view token);
 
 }  // namespace penstock::grammar

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace penstock::grammar {
 namespace {
 
@@ -135,7 +137,10 @@ std::optional<std::vector<FormulaId>> without_choices_of_values(FormulaPool& poo
 }
 
 std::optional<std::vector<NumberPiece>> number_pieces(const FormulaPool& pool, FormulaId formula) {
-  const auto of_atom = [&](const Atom& atom) { return pool.number_at(atom.index).piece; };
+  const auto of_atom = [&](const Atom& atom) {
+    PENSTOCK_CHECK(atom.kind == AtomKind::kNumber);
+    return pool.number_at(atom.index).piece;
+  };
   auto pieces = pieces_of<NumberPiece>(pool, formula, of_atom, both, is_empty);
   if (pieces) std::erase_if(*pieces, is_empty);
   return pieces;
@@ -145,7 +150,8 @@ std::optional<std::vector<TextConstraint>> text_pieces(Expansion& expansion, For
   const FormulaPool& pool = expansion.pool();
   ExprPool& exprs = expansion.exprs();
   const auto of_atom = [&](const Atom& atom) {
-    return atom.kind == AtomKind::kValues ? TextConstraint{} : pool.text_at(atom.index);
+    PENSTOCK_CHECK(atom.kind == AtomKind::kText);
+    return pool.text_at(atom.index);
   };
   const auto both_texts = [&](const TextConstraint& a, const TextConstraint& b) {
     return TextConstraint{exprs.all_of({a.expr, b.expr}), a.length & b.length, a.narrowed || b.narrowed};

@@ -13,6 +13,7 @@
 #include "grammar/lexer/completion_lengths.h"
 #include "grammar/lexer/number_dfa.h"
 #include "grammar/regex/expr.h"
+#include "grammar/schema/json_pointer.h"
 
 namespace penstock::grammar {
 
@@ -37,7 +38,7 @@ inline constexpr uint8_t kAllTypes = (1U << kNumValueTypes) - 1;
 ValueType type_of(const JsonValue& value);
 
 struct Schema {
-  std::string where;  // JSON pointer of the schema, as a URI fragment
+  JsonPointer where;
   uint8_t types = kAllTypes;
   bool never = false;           // `false`
   bool integers_only = false;   // of numbers

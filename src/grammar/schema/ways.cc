@@ -65,7 +65,7 @@ std::vector<Expansion::Way> Expansion::ways(SchemaId id, ValueType type) {
     return {way};
   }
   if (++depth_ > 100)
-    fail(RefusalKind::kTooLarge, schema.where, "too many schemas within schemas about one value", "");
+    fail(RefusalKind::kTooLarge, schema.where.text(), "too many schemas within schemas about one value", "");
   auto result = ways_within(schema, id, type);
   --depth_;
   return result;
@@ -122,7 +122,7 @@ std::vector<Expansion::Way> Expansion::ways_any_of(const std::vector<SchemaId>& 
 
 std::vector<Expansion::Way> Expansion::ways_one_of(const std::vector<SchemaId>& list, ValueType type) {
   std::vector<Way> result;
-  for (size_t i = 0; i < list.size(); ++i) {
+  for (size_t i = 0; i < list.size() && budget_.spend(1); ++i) {
     std::vector<Way> alone = ways(list[i], type);
     for (size_t j = 0; j < list.size() && !alone.empty(); ++j) {
       if (j != i) combine(alone, {{expand(!SignedSchema(list[j]), type), {}}});

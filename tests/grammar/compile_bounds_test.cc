@@ -1,0 +1,135 @@
+// What a compilation may take: counted steps, so that whoever sends a schema knows beforehand.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "grammar/grammar.h"
+#include "small_vocabulary.h"
+
+namespace penstock::grammar {
+namespace {
+
+struct Tried {
+  bool compiled = false;
+  Refusal refusal;
+  uint64_t steps = 0;
+  std::vector<Note> notes;
+};
+
+Tried try_schema(const std::string& schema, const CompileLimits& limits = {}) {
+  Tried tried;
+  const auto grammar =
+      Grammar::compile({SpecKind::kJsonSchema, schema}, small_vocabulary(), limits, &tried.steps);
+  tried.compiled = grammar.has_value();
+  if (!grammar) tried.refusal = grammar.error();
+  if (grammar) tried.notes.assign((*grammar)->notes().begin(), (*grammar)->notes().end());
+  return tried;
+}
+
+template <class Item>
+std::string list_of(int n, const Item& item) {
+  std::string text;
+  for (int i = 0; i < n; ++i) text += (i > 0 ? "," : "") + item(i);
+  return text;
+}
+
+std::string unique_items(int n) {
+  const std::string values = list_of(n, [](int i) { return fmt::format("\"value {}\",{}", i, i * 7); });
+  return fmt::format(R"({{"items":{{"enum":[{}]}},"uniqueItems":true,"minItems":{}}})", values, n);
+}
+
+TEST(CompileBounds, UniqueItemsOverALargeEnumAreLinear) {
+  const Tried one = try_schema(unique_items(1000)), two = try_schema(unique_items(2000));
+  ASSERT_TRUE(one.compiled && two.compiled) << one.refusal.message;
+  EXPECT_LT(two.steps, 3 * one.steps);
+}
+
+TEST(CompileBounds, TooManyUniqueItemsAreRefused) {
+  const Tried tried = try_schema(R"({"items":{"type":"string"},"uniqueItems":true,"minItems":1000000})");
+  EXPECT_EQ(tried.refusal.kind, RefusalKind::kTooLarge);
+  EXPECT_EQ(tried.refusal.keyword, "uniqueItems");
+}
+
+// Kinds of schemas whose work grows faster than their text.
+std::vector<std::string> heavy_schemas(int n) {
+  const auto text = [](int i) { return fmt::format("\"k{}\"", i); };
+  const std::string properties =
+      list_of(n, [&](int i) { return text(i) + R"(:{"minimum":)" + std::to_string(i) + "}"; });
+  return {
+      R"({"not":{"enum":[)" + list_of(n, [](int i) { return std::to_string(i * 3); }) + "]}}",
+      R"({"allOf":[)" +
+          list_of(n,
+                  [&](int i) {
+                    return fmt::format(R"({{"anyOf":[{{"required":["a{0}"]}},{{"required":["b{0}"]}}]}})", i);
+                  }) +
+          "]}",
+      R"({"properties":{)" + properties +
+          R"(},"additionalProperties":false,"minProperties":2,"not":{"required":["k1"]}})",
+      R"({"oneOf":[)" +
+          list_of(n, [&](int i) { return R"({"properties":{"a":{"const":)" + std::to_string(i) + "}}}"; }) +
+          "]}",
+      R"({"dependentRequired":{)" + list_of(n, [&](int i) { return text(i) + ":[" + text(i + 1) + "]"; }) +
+          R"(},"maxProperties":5})",
+      R"({"patternProperties":{)" +
+          list_of(n, [](int i) { return fmt::format(R"("{}.*{}":true)", i, i + 1); }) + "}}",
+      R"({"allOf":[)" +
+          list_of(n, [](int i) { return fmt::format(R"({{"enum":[{},{},{}]}})", i, i + 1, i + 2); }) + "]}",
+      R"({"prefixItems":[)" + list_of(n, [](int) { return std::string("{\"type\":\"string\"}"); }) +
+          R"(],"items":{"type":"integer"}})",
+      R"({"enum":[)" + list_of(n, [&](int i) { return fmt::format(R"({{"a":{0},"b":[{0}]}})", i); }) +
+          R"(],"not":{"properties":{"a":{"maximum":3}}}})",
+      R"({"$defs":{)" + list_of(n, [&](int i) { return text(i) + R"(:{"type":"string"})"; }) +
+          R"(},"properties":{)" +
+          list_of(n, [&](int i) { return text(i) + fmt::format(R"(:{{"$ref":"#/$defs/k{}"}})", i); }) + "}}",
+  };
+}
+
+TEST(CompileBounds, NoSchemaTakesMoreThanTheSteps) {
+  CompileLimits limits;
+  limits.max_steps = 1'000'000;
+  for (const std::string& schema : heavy_schemas(300)) {
+    const Tried tried = try_schema(schema, limits);
+    EXPECT_LT(tried.steps, limits.max_steps + limits.max_steps / 2) << schema.substr(0, 60);
+    if (!tried.compiled) EXPECT_NE(tried.refusal.kind, RefusalKind::kInvalid) << tried.refusal.message;
+  }
+}
+
+TEST(CompileBounds, WorkThatIsCancelledEnds) {
+  const std::atomic<bool> cancelled = true;
+  CompileLimits limits;
+  limits.cancelled = &cancelled;
+  for (const std::string& schema : heavy_schemas(100)) {
+    const Tried tried = try_schema(schema, limits);
+    EXPECT_FALSE(tried.compiled) << schema.substr(0, 60);
+    EXPECT_LT(tried.steps, 20'000U) << schema.substr(0, 60);
+  }
+}
+
+TEST(CompileBounds, PlacesAndNotesDoNotGrowWithDepth) {
+  const std::string key(100'000, 'k');
+  std::string schema = R"({"properties":{")" + key + R"(":{"anyOf":[)" +
+                       list_of(5000, [](int) { return std::string(R"({"x-own":1})"); }) + "]}}}";
+  const Tried noted = try_schema(schema);
+  size_t bytes = 0;
+  for (const Note& note : noted.notes) {
+    EXPECT_LE(note.where.size(), 5000U);
+    bytes += note.where.size() + note.message.size();
+  }
+  EXPECT_LT(bytes, 300'000U);
+}
+
+TEST(CompileBounds, ValuesOfADocumentAreCounted) {
+  CompileLimits limits;
+  limits.max_values = 100;
+  const Tried tried =
+      try_schema(R"({"enum":[)" + list_of(200, [](int i) { return std::to_string(i); }) + "]}", limits);
+  EXPECT_EQ(tried.refusal.kind, RefusalKind::kTooLarge);
+}
+
+TEST(CompileBounds, IdentifiersAreCounted) {
+  const std::string key(5000, 'k');
+  EXPECT_EQ(try_schema(R"({"$id":"http://a/)" + key + R"(/","properties":{"a":{"$id":"b"}}})").refusal.kind,
+            RefusalKind::kTooLarge);
+}
+
+}  // namespace
+}  // namespace penstock::grammar

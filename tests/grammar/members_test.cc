@@ -1,0 +1,79 @@
+// Members in any order: how many there are, and which need which.
+#include <gtest/gtest.h>
+
+#include "grammar/grammar.h"
+#include "small_vocabulary.h"
+
+namespace penstock::grammar {
+namespace {
+
+std::shared_ptr<const Grammar> in_any_order(const std::string& schema) {
+  auto grammar =
+      Grammar::compile({SpecKind::kJsonSchema, schema, {.any_member_order = true}}, small_vocabulary());
+  EXPECT_TRUE(grammar) << schema << ": " << grammar.error().message;
+  return grammar ? *grammar : nullptr;
+}
+
+// Also that what is taken so far can always go on: a text that is not allowed is refused at the byte that spoils it.
+bool takes(const std::string& schema, std::string_view text) {
+  const auto grammar = in_any_order(schema);
+  if (grammar == nullptr) return false;
+  Matcher matcher(grammar);
+  return matcher.append_bytes(text) && matcher.may_end();
+}
+
+TEST(Members, OverlappingListsAndTypesAreOneSet) {
+  const std::string schema =
+      R"({"properties":{"a":{"items":{"properties":{"c":{"anyOf":[{"enum":[503]},{"type":"integer"}]}}}},"b":{"enum":["%env"]}}})";
+  EXPECT_TRUE(takes(schema, R"({"b":"%env","a":[{"c":503},{"c":7}]})"));
+  EXPECT_FALSE(takes(schema, R"({"a":[{"c":"503"}]})"));
+  EXPECT_FALSE(takes(schema, R"({"b":"env"})"));
+}
+
+TEST(Members, ChoicesOfListsAreEmptyWhenNoneHolds) {
+  const std::string schema =
+      R"({"required":["a"],"properties":{"a":{"anyOf":[{"enum":[1,2]},{"const":3}]}},"anyOf":[{"properties":{"a":{"minimum":3}}},{"properties":{"a":{"type":"string"}}}]})";
+  EXPECT_TRUE(takes(schema, R"({"a":3})"));
+  EXPECT_FALSE(takes(schema, R"({"a":2})"));
+}
+
+constexpr const char* kDependent =
+    R"({"type":"object","patternProperties":{"^[a-c]$":{}},"additionalProperties":false,"dependencies":{"a":{"anyOf":[{"required":["b"]},{"required":["c"]}]}},"maxProperties":2})";
+
+TEST(Members, DependenciesBesideABound) {
+  for (const char* text :
+       {R"({})", R"({"a":true,"b":true})", R"({"b":true,"a":true})", R"({"c":1,"a":2})", R"({"b":1,"c":2})"})
+    EXPECT_TRUE(takes(kDependent, text)) << text;
+  for (const char* text : {R"({"a":true})", R"({"a":1,"b":2,"c":3})", R"({"d":1})"})
+    EXPECT_FALSE(takes(kDependent, text)) << text;
+}
+
+TEST(Members, AreAsManyAsTheyMust) {
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{},"b":{},"c":{}},"required":["c"],"additionalProperties":false,"minProperties":2,"maxProperties":2})";
+  EXPECT_TRUE(takes(schema, R"({"b":1,"c":2})"));
+  EXPECT_TRUE(takes(schema, R"({"c":2,"a":2})"));
+  EXPECT_FALSE(takes(schema, R"({"c":2})"));
+  EXPECT_FALSE(takes(schema, R"({"a":2,"b":2)"));  // no room for c
+  EXPECT_FALSE(takes(schema, R"({"c":2,"a":1,"b":1})"));
+}
+
+TEST(Members, WhatComesTogetherCountsTogether) {
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{},"b":{}},"additionalProperties":{"type":"null"},"dependentRequired":{"a":["b"],"b":["a"]},"minProperties":1,"maxProperties":2})";
+  EXPECT_TRUE(takes(schema, R"({"a":1,"b":1})"));
+  EXPECT_TRUE(takes(schema, R"({"z":null})"));
+  EXPECT_FALSE(takes(schema, R"({"z":null,"a")"));
+  EXPECT_FALSE(takes(schema, R"({"a":1,"z")"));
+}
+
+TEST(Members, OtherKeysOfWhichThereAreFew) {
+  const std::string schema =
+      R"({"type":"object","properties":{"x":{}},"patternProperties":{"^[ab]$":{}},"additionalProperties":false,"minProperties":3})";
+  EXPECT_TRUE(takes(schema, R"({"x":1,"a":1,"b":1})"));
+  EXPECT_TRUE(takes(schema, R"({"b":1,"x":1,"a":1})"));
+  EXPECT_FALSE(takes(schema, R"({"b":1,"x":1})"));
+}
+
+}  // namespace
+}  // namespace penstock::grammar
