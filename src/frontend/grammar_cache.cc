@@ -91,17 +91,29 @@ void GrammarCache::trim() {
   }
 }
 
+// Within the effort; null where it is given up.
+GrammarCache::Outcome GrammarCache::made_of(const grammar::GrammarSpec& spec, CompileEffort& effort) {
+  grammar::CompileLimits limits;
+  limits.cancelled = effort.cancelled;
+  limits.max_steps = effort.max_steps;
+  uint64_t steps = 0;
+  Outcome outcome = grammar::Grammar::compile(spec, vocabulary(), limits, &steps);
+  const bool cancelled = effort.cancelled != nullptr && *effort.cancelled;
+  const bool ran_out = steps > limits.max_steps && limits.max_steps < grammar::CompileLimits().max_steps;
+  effort.max_steps -= std::min(steps, effort.max_steps);
+  if (outcome || !(cancelled || ran_out)) return outcome;
+  effort.ran_out |= ran_out && !cancelled;
+  return nullptr;
+}
+
 GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::GrammarSpec& spec,
-                                               const std::atomic<bool>* cancelled,
-                                               std::promise<Outcome>& promise) {
+                                               CompileEffort& effort, std::promise<Outcome>& promise) {
   try {
     const auto begin = std::chrono::steady_clock::now();
-    grammar::CompileLimits limits;
-    limits.cancelled = cancelled;
-    Outcome outcome = grammar::Grammar::compile(spec, vocabulary(), limits);
+    Outcome outcome = made_of(spec, effort);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     const std::lock_guard lock(mutex_);
-    if (!outcome && cancelled != nullptr && *cancelled) {  // whoever waits for it makes it anew
+    if (outcome && *outcome == nullptr) {  // whoever waits for it makes it anew
       drop(place);
       promise.set_value(nullptr);
       return nullptr;
@@ -119,8 +131,7 @@ GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::Gramm
   }
 }
 
-GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
-                                               const std::atomic<bool>* cancelled) {
+GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec, CompileEffort& effort) {
   std::string text_key = grammar_text_key(spec), key;
   std::unique_lock lock(mutex_);
   queries_.add();
@@ -131,13 +142,17 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
     lock.lock();
     entry = known(key);
   }
+  if (entry != nullptr && !effort.waits && !is_ready(entry->outcome)) {
+    effort.ran_out = true;
+    return nullptr;
+  }
   if (entry != nullptr) {
     hits_.add();
     const std::shared_future<Outcome> outcome = entry->outcome;
     lock.unlock();
     Outcome made = outcome.get();
     const bool abandoned = made && *made == nullptr;
-    return abandoned ? outcome_of(spec, cancelled) : made;
+    return abandoned ? outcome_of(spec, effort) : made;
   }
   std::promise<Outcome> promise;
   latest_.push_front({std::move(key), std::move(text_key), promise.get_future().share()});
@@ -145,7 +160,7 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
   by_key_.emplace(place->key, place);
   by_key_.emplace(place->text_key, place);
   lock.unlock();
-  return compile_as(place, spec, cancelled, promise);
+  return compile_as(place, spec, effort, promise);
 }
 
 std::optional<Constraint> GrammarCache::find(const StructuredOutputs& outputs) {
@@ -161,13 +176,13 @@ std::optional<Constraint> GrammarCache::find(const StructuredOutputs& outputs) {
 }
 
 Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::string_view field,
-                                         const std::atomic<bool>* cancelled) {
+                                         CompileEffort& effort) {
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
   const std::string own = fmt::format("structured_outputs.{}", wanted.field);
   if (field.empty()) field = own;
   if (vocabulary()->ends().empty())
     return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token", field);
-  const Outcome outcome = outcome_of(wanted.spec, cancelled);
+  const Outcome outcome = outcome_of(wanted.spec, effort);
   if (!outcome) return error_of(outcome.error(), field);
   if (*outcome == nullptr) return errorf(ErrorCode::kCancelled, "{}: cancelled", field);
   return constraint_of(*outcome);
@@ -186,18 +201,19 @@ size_t GrammarCache::n_kept() const {
   return latest_.size();
 }
 
-Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs) {
+Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs, CompileEffort& effort) {
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
-  const auto known_tokens = vocabulary();
+  vocabulary();
   GrammarReport report{.field = wanted.field};
   const auto begin = std::chrono::steady_clock::now();
-  const auto made = grammar::Grammar::compile(wanted.spec, known_tokens);
+  const Outcome made = made_of(wanted.spec, effort);
   report.compile_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (!made) {
     report.refusal = made.error();
     return report;
   }
+  if (*made == nullptr) return errorf(ErrorCode::kCancelled, "{}: cancelled", wanted.field);
   report.notes.assign((*made)->notes().begin(), (*made)->notes().end());
   report.canonical = grammar::summary_of((*made)->program());
   return report;

@@ -36,6 +36,14 @@ struct GrammarReport {
   double compile_us = 0;
 };
 
+// How much a compilation may do, and what became of it.
+struct CompileEffort {
+  const std::atomic<bool>* cancelled = nullptr;  // set by another thread, ends it; null: nobody does
+  uint64_t max_steps = grammar::CompileLimits().max_steps;
+  bool waits = true;     // for others who compile the same; false: runs out instead
+  bool ran_out = false;  // with fewer than all steps: nothing is known about the specification
+};
+
 // Any thread may call. What several ask for at once is compiled once, by the first of them.
 class GrammarCache {
  public:
@@ -49,20 +57,27 @@ class GrammarCache {
 
   // Takes time: not for threads that others wait for. field: what messages call the part that was given; "" is
   // "structured_outputs.json" and so on. Errors: kInvalidArgument, kUnsupported; messages name the field, the place in it
-  // and the reason. cancelled: set by another thread, ends it; kCancelled then.
-  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {},
-                             const std::atomic<bool>* cancelled = nullptr);
+  // and the reason; kCancelled, also where the effort ran out. effort: has what is left of its steps afterwards.
+  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field, CompileEffort& effort);
+  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {}) {
+    CompileEffort effort;
+    return compile(wanted, field, effort);
+  }
   // The same without the work; null where it has not been compiled lately.
   std::optional<Constraint> find(const StructuredOutputs& wanted);
-  // Compiles it, known or not. Error: kInvalidArgument, not exactly one of the fields.
-  Result<GrammarReport> report(const StructuredOutputs& wanted);
+  // Compiles it, known or not. Errors: kInvalidArgument, not exactly one of the fields; kCancelled as of compile().
+  Result<GrammarReport> report(const StructuredOutputs& wanted, CompileEffort& effort);
+  Result<GrammarReport> report(const StructuredOutputs& wanted) {
+    CompileEffort effort;
+    return report(wanted, effort);
+  }
 
   // Sets those that it counts.
   void add_metrics(Metrics& metrics) const;
   size_t n_kept() const;
 
  private:
-  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;  // null: cancelled
+  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;  // null: given up
   struct Entry {
     std::string key, text_key;  // of what it means, of how it was first written
     std::shared_future<Outcome> outcome;
@@ -71,8 +86,9 @@ class GrammarCache {
 
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
   const Entry* known(std::string_view key);
-  Outcome outcome_of(const grammar::GrammarSpec& spec, const std::atomic<bool>* cancelled);
-  Outcome compile_as(Place place, const grammar::GrammarSpec& spec, const std::atomic<bool>* cancelled,
+  Outcome made_of(const grammar::GrammarSpec& spec, CompileEffort& effort);
+  Outcome outcome_of(const grammar::GrammarSpec& spec, CompileEffort& effort);
+  Outcome compile_as(Place place, const grammar::GrammarSpec& spec, CompileEffort& effort,
                      std::promise<Outcome>& promise);
   void drop(Place place);
   void trim();

@@ -197,7 +197,7 @@ net::awaitable<void> Server::audit(const Exchange& exchange) {
   if (!keeps_use()) co_return;
   const HttpRequest& request = exchange.request();
   Status kept;
-  co_await run_on(compilations_, [&] {
+  co_await run_on(chores_, [&] {
     kept = (*stores_)->audit->add({0, 0, request.payer, request.peer, request.method + " " + request.path,
                                    request.body, exchange.status()});
   });
@@ -275,7 +275,8 @@ Status Server::run(const std::function<void()>& on_ready) {
   batch_runner_.reset();  // before the threads that its lines use
   background_.drain(std::chrono::steady_clock::time_point(drain_end_.load()));
   apart_.stop();
-  for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
+  compilations_.stop();  // what these have begun uses the models
+  for (net::thread_pool* threads : {&chores_, &loads_}) {
     threads->stop();
     threads->join();
   }

@@ -17,6 +17,7 @@
 #include "gateway/usage.h"
 #include "server/background_runs.h"
 #include "server/batch_runner.h"
+#include "server/compile_queue.h"
 #include "server/http/apart_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
@@ -111,8 +112,9 @@ class Server {
   Status load() { return models_.load(); }
   // From any thread: drains, then run() returns.
   void stop();
-  // Threads for grammars, of which one may take long.
-  net::thread_pool& compilations() { return compilations_; }
+  CompileQueue& compilations() { return compilations_; }
+  // Threads for what reads and writes files and stores: short work that may wait for a disk.
+  net::thread_pool& chores() { return chores_; }
   // Does what reads or writes about `n_bytes` for a client: at once where that is little, else apart from the
   // connections. Throws WorkEnded (base/work.h) when the client leaves or the server stops; answer() catches it.
   net::awaitable<void> run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work);
@@ -200,7 +202,8 @@ class Server {
   const bool trusts_templates_;  // of requests: a body of any size may ask for much
   std::unique_ptr<HttpServer> http_;
   ApartThreads apart_;                         // their results go to handlers of http_
-  net::thread_pool compilations_;              // the same
+  CompileQueue compilations_;                  // the same
+  net::thread_pool chores_{2};                 // the same
   net::thread_pool loads_{1};                  // of models, the same
   std::unique_ptr<BatchRunner> batch_runner_;  // with stores_; destroyed before all that its lines use
   BackgroundRuns background_;                  // likewise

@@ -1,12 +1,11 @@
 #include "server/api/constrain.h"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
 #include "frontend/json_fields.h"
 #include "server/api/structured.h"
+#include "server/unattended_exchange.h"
 
 namespace penstock {
 namespace {
@@ -29,7 +28,8 @@ std::string notes_header(const std::vector<grammar::Note>& notes) {
 // parts are compiled one by one.
 class Culprit {
  public:
-  Culprit(const GenerationCall& call, GrammarCache& grammars) : call_(call), grammars_(grammars) {}
+  Culprit(const GenerationCall& call, GrammarCache& grammars, CompileEffort& effort)
+      : call_(call), grammars_(grammars), effort_(effort) {}
 
   Error find(const HttpRequest& request, Error whole) {
     // It has been read before, and is looked at once more only where something is refused.
@@ -52,23 +52,32 @@ class Culprit {
     try_one({.json = tool[schema].dump()}, path);
   }
   void try_one(const StructuredOutputs& outputs, const std::string& field) {
-    if (auto made = grammars_.compile(outputs, field); !made && !found_) found_ = made.error();
+    const auto made = grammars_.compile(outputs, field, effort_);
+    if (!made && !found_ && made.error().code != ErrorCode::kCancelled) found_ = made.error();
   }
 
   const GenerationCall& call_;
   GrammarCache& grammars_;
+  CompileEffort& effort_;  // of the whole and its parts together
   std::optional<Error> found_;
 };
 
-net::awaitable<void> call_it(std::function<void()> work) {
-  work();
-  co_return;
+// Whose turn it is to compile. Work that nobody waits for has turns of its own.
+std::string asker_of(const HttpRequest& request) {
+  const std::string& who = request.payer.empty() ? request.peer : request.payer;
+  return request.headers.contains(kBackgroundMark) ? who + kBackgroundMark : who;
 }
 
 }  // namespace
 
-net::awaitable<void> run_compilation(Server& server, std::function<void()> work) {
-  co_await net::co_spawn(server.compilations(), call_it(std::move(work)), net::use_awaitable);
+net::awaitable<Status> run_compilation(Server& server, Exchange& exchange, CompileQueue::Attempt attempt) {
+  std::atomic<bool> gone = exchange.gone();  // it may have left while its body was read
+  struct Watch {
+    ~Watch() { exchange.on_disconnect = nullptr; }
+    Exchange& exchange;
+  } watch{exchange};
+  exchange.on_disconnect = [&gone] { gone = true; };
+  co_return co_await server.compilations().run(asker_of(exchange.request()), gone, std::move(attempt));
 }
 
 net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationCall& call) {
@@ -79,15 +88,13 @@ net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationC
   if (auto known = grammars.find(*wanted)) {
     made = *std::move(known);
   } else {
-    std::atomic<bool> gone = exchange.gone();  // it may have left while its body was read
-    exchange.on_disconnect = [&gone] { gone = true; };
-    co_await run_compilation(server, [&] {
-      if (gone) return;
-      made = grammars.compile(*wanted, call.structured_field, &gone);
-      if (!made && !gone && call.tool_schemas != nullptr)
-        made = tl::unexpected(Culprit(call, grammars).find(exchange.request(), made.error()));
+    const Status ran = co_await run_compilation(server, exchange, [&](CompileEffort& effort) {
+      made = grammars.compile(*wanted, call.structured_field, effort);
+      const bool refused = !made && made.error().code != ErrorCode::kCancelled;
+      if (refused && call.tool_schemas != nullptr)
+        made = tl::unexpected(Culprit(call, grammars, effort).find(exchange.request(), made.error()));
     });
-    exchange.on_disconnect = nullptr;
+    if (!ran) co_return ran;
   }
   if (!made) co_return tl::unexpected(made.error());
   call.matcher = std::move(made->matcher);

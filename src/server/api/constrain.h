@@ -11,7 +11,8 @@ namespace penstock {
 // x-structured-outputs-notes: a JSON array of {where, message}. Errors: of the compilation, in the request's words.
 net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationCall& call);
 
-// Work of that kind.
-net::awaitable<void> run_compilation(Server& server, std::function<void()> work);
+// Compiles for an exchange, which takes turns with the others of its key, or of its address where there are no keys. It ends
+// when the client leaves. Errors: of CompileQueue::run().
+net::awaitable<Status> run_compilation(Server& server, Exchange& exchange, CompileQueue::Attempt attempt);
 
 }  // namespace penstock

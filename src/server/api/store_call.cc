@@ -1,8 +1,8 @@
 #include "server/api/store_call.h"
 
 #include "server/api/api_request.h"
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -21,7 +21,7 @@ Result<StoreCall> read_store_call(Server& server, const HttpRequest& request, st
 net::awaitable<void> answer_from_stores(Server& server, Exchange& exchange, std::string_view route,
                                         const StoreWork& work) {
   HttpReply whole;
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     const auto call = read_store_call(server, exchange.request(), route);
     const Result<json> reply = call ? work(*call) : Result<json>(tl::unexpected(call.error()));
     whole = reply ? json_reply(*reply) : error_reply(reply.error());

@@ -3,10 +3,10 @@
 #include <charconv>
 
 #include "server/api/api_request.h"
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
+#include "server/http/apart_threads.h"
 #include "server/http/multipart.h"
 #include "server/server.h"
 
@@ -177,7 +177,7 @@ net::awaitable<void> get_file_content(Server& server, Exchange& exchange) {
   Result<std::string> piece;
   int64_t done = 0;
   const auto read = [&] { piece = (*server.stores())->files->read(*file, done, kContentPiece); };
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     const auto asked = read_store_call(server, exchange.request(), "/v1/files/{id}/content");
     file = asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
     if (file) read();
@@ -189,7 +189,7 @@ net::awaitable<void> get_file_content(Server& server, Exchange& exchange) {
   while (open && piece && !piece->empty()) {
     done += static_cast<int64_t>(piece->size());
     open = co_await exchange.write(*piece);
-    if (open) co_await run_compilation(server, read);
+    if (open) co_await run_on(server.chores(), read);
   }
   if (!piece) {
     server.log().error(piece.error().message);

@@ -44,16 +44,18 @@ json report_json(const GrammarReport& report, const std::string& field) {
 }  // namespace
 
 net::awaitable<void> post_grammar_check(Server& server, Exchange& exchange) {
-  Result<CheckCall> call;
+  std::optional<Result<CheckCall>> call;
   Result<GrammarReport> report;
   // Nothing of a specification is looked at on the threads of the connections.
-  co_await run_compilation(server, [&] {
-    call = read_check(server, exchange.request());
-    if (call) report = call->model->session().grammars().report(call->asked.outputs);
+  const Status ran = co_await run_compilation(server, exchange, [&](CompileEffort& effort) {
+    if (!call) call = read_check(server, exchange.request());
+    if (call && *call) report = (*call)->model->session().grammars().report((*call)->asked.outputs, effort);
   });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
+  if (exchange.gone()) co_return;
+  if (!ran) co_return co_await exchange.reply(error_reply(ran.error()));
+  if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
   if (!report) co_return co_await exchange.reply(error_reply(report.error()));
-  co_await exchange.reply(json_reply(report_json(*report, call->asked.field)));
+  co_await exchange.reply(json_reply(report_json(*report, (*call)->asked.field)));
 }
 
 }  // namespace penstock

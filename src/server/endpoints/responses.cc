@@ -253,7 +253,7 @@ net::awaitable<void> ResponseShape::store() {
   stored.input = call_.items, stored.reply = dump(last_);
   if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
   Result<bool> kept;
-  co_await run_compilation(server_, [&] {
+  co_await run_on(server_.chores(), [&] {
     StoredResponses& responses = *(*server_.stores())->responses;
     if (run_ == nullptr)
       kept = responses.add(std::move(stored));
@@ -302,7 +302,7 @@ net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, co
     co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
   HttpReply queued = queued_reply(server, **call);
   Result<bool> kept;
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     StoredResponse stored;
     stored.id = (*call)->id, stored.owner = (*call)->owner;
     stored.input = (*call)->items, stored.reply = queued.body;

@@ -7,10 +7,10 @@
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/background_stream.h"
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -195,7 +195,7 @@ net::awaitable<void> get_response(Server& server, Exchange& exchange) {
   Result<Found> found;
   Result<json> reply;
   HttpReply whole;
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     const auto call = read_store_call(server, exchange.request(), kResponsePath);
     found = call ? find_response(server, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
@@ -228,7 +228,7 @@ net::awaitable<void> post_response_cancel(Server& server, Exchange& exchange) {
     run = found ? found->run : nullptr;
     reply = found ? response_now(found->stored, run.get()) : Result<json>(tl::unexpected(found.error()));
   };
-  co_await run_compilation(server, look);
+  co_await run_on(server.chores(), look);
   if (reply && !get_bool(*reply, "background")) {
     co_return co_await exchange.reply(
         error_reply(400, "only a response that was asked for with background can be cancelled"));
@@ -239,12 +239,12 @@ net::awaitable<void> post_response_cancel(Server& server, Exchange& exchange) {
     for (int tries = 0; run != nullptr && tries < 500; ++tries) {  // until what is kept says so
       timer.expires_after(std::chrono::milliseconds(10));
       co_await timer.async_wait(net::use_awaitable);
-      co_await run_compilation(server, look);
+      co_await run_on(server.chores(), look);
     }
   }
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   HttpReply whole;
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     drop_logprobs(*reply);
     whole = json_reply(*reply);
   });

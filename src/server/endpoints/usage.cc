@@ -2,10 +2,10 @@
 #include <charconv>
 
 #include "server/api/api_request.h"
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
+#include "server/http/apart_threads.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -131,7 +131,7 @@ const nlohmann::json& audit_reply() {
 
 net::awaitable<void> get_usage(Server& server, Exchange& exchange) {
   HttpReply whole;
-  co_await run_compilation(server, [&] {
+  co_await run_on(server.chores(), [&] {
     const Result<json> reply = use_reply(server, exchange.request());
     whole = reply ? json_reply(*reply) : error_reply(reply.error());
   });
