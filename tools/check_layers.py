@@ -2,7 +2,7 @@
 """Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
 
 Also: the rooms of a layer in the direction that the line "inside …" there gives; CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
-only in ops/ and in quantize/, which computes on the CPU.
+only in ops/ and in quantize/, which computes on the CPU; files are opened for reading by base/regular_file.h alone.
 Exit code 1 and one line per violation.
 """
 import pathlib
@@ -12,6 +12,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
 HOST_TENSOR_LAYERS = {"ops", "quantize"}  # the quantizers compute on the CPU and look into its tensors
+# What reads the system's own files, and standard input by its other names.
+OPENS_FILES = {"cli/console/input.cc", "cli/console/machine.cc", "parallel/host_cpus.cc"}
 ISA_FOLDERS = {tables.parent.name for tables in (ROOT / "src/kernels").glob("*/tables.h")}
 
 JSON_READERS = {"base/json_text.h", "formats/safetensors.cc"}  # the second counts its levels itself
@@ -59,6 +61,9 @@ def violations():
                     yield f"{where}: the memory of a tensor (Ops::read_rows and write_rows are the ways in and out)"
             if re.search(r"[jJ]son::(parse|sax_parse|accept)\(", line) and path.relative_to(ROOT / "src").as_posix() not in JSON_READERS:
                 yield f"{where}: JSON is read by base/json_text.h, which bounds how deep it nests"
+            opens = re.search(r"\bifstream\b|\bfopen\(|\bO_RDONLY\b", line.split("//")[0])
+            if opens and layer != "base" and "/".join(parts) not in OPENS_FILES and not re.search(r'O_DIRECTORY|"/dev/null"', line):
+                yield f"{where}: opens a file that may be none (base/regular_file.h never waits for a FIFO or a device)"
             system = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
             if not system:
                 continue

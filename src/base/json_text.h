@@ -46,6 +46,13 @@ Json bounded_json(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
+// Where a text is no JSON. The parser's own message quotes the text, which may be of any file.
+inline std::string json_error_place(const std::exception& error) {
+  const auto* const place = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+  return place == nullptr ? "expected JSON whose numbers are in range"
+                          : fmt::format("expected JSON, got something else at byte {}", place->byte);
+}
+
 // The same with the reason. Errors: `code`, with `where` in front.
 template <class Json = nlohmann::json>
 Result<Json> read_bounded_json(std::string_view text, ErrorCode code, std::string_view where,
@@ -54,7 +61,7 @@ Result<Json> read_bounded_json(std::string_view text, ErrorCode code, std::strin
   try {
     return Json::parse(text, nullptr, true, with_comments);
   } catch (const typename Json::exception& error) {
-    return errorf(code, "{}: {}", where, error.what());
+    return errorf(code, "{}: {}", where, json_error_place(error));
   }
 }
 

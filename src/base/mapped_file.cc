@@ -1,6 +1,5 @@
 #include "base/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/kept_map.h"
+#include "base/regular_file.h"
 
 namespace penstock {
 namespace {
@@ -61,25 +61,17 @@ void drop_mapped(std::span<const std::byte> bytes) {
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const int error = errno;
-    return errorf(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path.string(),
-                  std::strerror(error));
-  }
+  ASSIGN_OR_RETURN(const FileDescriptor opened, open_regular_file(path));
   struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return errorf(ErrorCode::kIo, "{}: not a regular file", path.string());
-  }
+  if (fstat(opened.number(), &info) != 0)
+    return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
   MappedFile file;
   file.size_ = static_cast<size_t>(info.st_size);
   file.stamp_ = {static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_ino),
                  int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
   if (file.size_ > 0) {
-    void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, fd, 0);
+    void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, opened.number(), 0);
     const int error = errno;
-    ::close(fd);
     if (data == MAP_FAILED) {
       file.size_ = 0;
       return errorf(ErrorCode::kIo, "{}: mmap: {}", path.string(), std::strerror(error));
@@ -87,8 +79,6 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     file.data_ = static_cast<std::byte*>(data);
     const std::lock_guard lock(mappings().mutex);
     mappings().all[file.data_] = std::make_shared<const Mapping>(file.data_, file.size_);
-  } else {
-    ::close(fd);
   }
   return file;
 }

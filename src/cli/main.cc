@@ -1,3 +1,4 @@
+#include "base/regular_file.h"
 #include "cli/console/program.h"
 
 #include <CLI/CLI.hpp>
@@ -41,10 +42,16 @@ class ConfigFile : public CLI::ConfigTOML {
   }
 };
 
+// CLI11 opens whatever has the name.
+std::string readable_file(const std::string& path) {
+  const Status readable = check_regular_file(path);
+  return readable || readable.error().code == ErrorCode::kNotFound ? "" : readable.error().message;
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
   app.set_version_flag("--version", std::string("penstock ") + kVersion);
-  app.set_config("--config", "", "read options from this file");
+  app.set_config("--config", "", "read options from this file")->check(readable_file);
   app.config_formatter(std::make_shared<ConfigFile>());
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/json_text.h"
+#include "base/regular_file.h"
 #include "formats/safetensors.h"
 
 namespace penstock {
@@ -117,7 +118,7 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
 }  // namespace
 
 Result<json> read_json_object(const fs::path& path) {
-  ASSIGN_OR_RETURN(std::string text, read_file(path, kMaxJsonBytes));
+  ASSIGN_OR_RETURN(std::string text, read_regular_file(path, kMaxJsonBytes));
   text = with_named_numbers(std::move(text));
   ASSIGN_OR_RETURN(json value,
                    read_bounded_json(text, ErrorCode::kCorruptFile, path.string(), kMaxJsonDepth));

@@ -1,6 +1,6 @@
 #include "formats/mapped_source.h"
 
-#include <fstream>
+#include "base/regular_file.h"
 
 namespace penstock {
 
@@ -24,9 +24,7 @@ std::optional<std::string> MappedSource::side_file(std::string_view name) const 
   const bool leaves = name.starts_with('/') || name.find("..") != std::string_view::npos;
   if (side_directory_.empty() || leaves) return std::nullopt;
   const std::filesystem::path file = side_directory_ / name;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;
-  auto content = read_file(file, kMaxSideFileBytes);
+  auto content = read_regular_file(file, kMaxSideFileBytes);
   if (!content) return std::nullopt;
   return std::move(*content);
 }
@@ -67,15 +65,6 @@ Status MappedSource::set_tensors(std::vector<TensorInfo> tensors) {
     }
   }
   return {};
-}
-
-Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  if (file.bytes().size() > max_bytes) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(), max_bytes,
-                  file.bytes().size());
-  }
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 
 bool is_utf8(std::string_view text) {

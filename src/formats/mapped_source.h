@@ -52,9 +52,6 @@ class MappedSource : public WeightSource {
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };
 
-// The whole file, or an error; larger than max_bytes is kCorruptFile.
-Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes);
-
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);
 

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file_error.h"
 #include "base/json_text.h"
+#include "base/regular_file.h"
 #include "gateway/api_keys.h"
 
 namespace penstock {
@@ -87,16 +87,9 @@ std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
 }  // namespace
 
 Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "key file {}: {}", path, std::strerror(errno));
-  std::string text;  // grows with what is there, which may be less or more than the file's size says
-  std::array<char, 64 * 1024> piece;
-  while (in.read(piece.data(), piece.size()), in.gcount() > 0) {
-    text.append(piece.data(), static_cast<size_t>(in.gcount()));
-    if (text.size() > kLargestFile)
-      return errorf(ErrorCode::kCorruptFile, "key file {}: more than {} bytes", path, kLargestFile);
-  }
-  const json document = bounded_json<json>(text);
+  const auto text = read_regular_file(path, kLargestFile);
+  if (!text) return errorf(text.error().code, "key file {}", text.error().message);
+  const json document = bounded_json<json>(*text);
   if (!document.is_object() || !document.contains("keys") || !document["keys"].is_array()) {
     return errorf(ErrorCode::kCorruptFile, "key file {}: expected the JSON that `penstock keys add` writes",
                   path);

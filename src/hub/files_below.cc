@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/regular_file.h"
 #include "hub/model_name.h"
 #include "hub/small_json.h"
 
@@ -54,7 +55,7 @@ FilesBelow files_below(const fs::path& folder, const fs::path& inside) {
 
 ReadRepoFile read_below(fs::path folder) {
   return [folder = std::move(folder)](const std::string& path) {
-    return read_small_file(folder / path, kMaxIndexBytes);
+    return read_regular_file(folder / path, kMaxIndexBytes);
   };
 }
 

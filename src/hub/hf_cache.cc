@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/regular_file.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -17,7 +18,7 @@ constexpr int kTreeFormat = 1;
 
 // "" when the file is none or holds no commit.
 std::string read_ref(const fs::path& path) {
-  auto text = read_small_file(path, kMaxRefBytes);
+  auto text = read_regular_file(path, kMaxRefBytes);
   if (!text) return {};
   text->erase(text->find_last_not_of(" \t\r\n") + 1);
   return is_object_name(*text) ? *text : std::string();
@@ -83,7 +84,7 @@ FilesBelow HfCache::snapshot(const std::string& repo, const std::string& commit)
 
 std::optional<std::vector<RepoFile>> HfCache::tree(const std::string& repo, const std::string& commit) const {
   const fs::path path = repo_folder(repo) / "trees" / (commit + ".json");
-  const auto text = read_small_file(path, kMaxTreeBytes);
+  const auto text = read_regular_file(path, kMaxTreeBytes);
   if (!text) return std::nullopt;
   const auto json = parse_small_json(*text, path.string());
   if (!json || json_integer(*json, "format_version") != kTreeFormat) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "base/regular_file.h"
 #include "hub/files_below.h"
 #include "hub/small_json.h"
 
@@ -49,7 +50,7 @@ Result<json> single_manifest(const fs::path& folder, json manifest, std::string_
       const fs::path blob = blob_path(folder, json_string(entry, "digest"));
       if (blob.empty())
         return errorf(ErrorCode::kCorruptFile, "{}: manifests: expected a digest sha256:HEX", where);
-      ASSIGN_OR_RETURN(const std::string text, read_small_file(blob, kMaxManifestBytes));
+      ASSIGN_OR_RETURN(const std::string text, read_regular_file(blob, kMaxManifestBytes));
       return parse_small_json(text, blob.string());
     }
   }
@@ -116,7 +117,7 @@ Result<fs::path> ollama_blob(const fs::path& folder, std::string_view text, std:
 
 Result<fs::path> find_ollama(const fs::path& folder, const ModelName& name) {
   for (const fs::path& path : manifest_paths(folder, name)) {
-    auto text = read_small_file(path, kMaxManifestBytes);
+    auto text = read_regular_file(path, kMaxManifestBytes);
     if (!text && text.error().code == ErrorCode::kNotFound) continue;
     if (!text) return tl::unexpected(text.error());
     ASSIGN_OR_RETURN(fs::path blob, ollama_blob(folder, *text, path.string()));

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/regular_file.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -96,7 +97,7 @@ Result<std::string> find_token(const fs::path& hf_home) {
     if (!token.empty()) return token;
   }
   const fs::path file = folder("HF_TOKEN_PATH", hf_home / "token");
-  auto content = read_small_file(file, kMaxTokenBytes);
+  auto content = read_regular_file(file, kMaxTokenBytes);
   if (!content) return std::string();
   return clean_token(std::move(*content), file.string());
 }
@@ -104,7 +105,7 @@ Result<std::string> find_token(const fs::path& hf_home) {
 // LM Studio says in a file of the home folder where it lives; its models folder can be moved in its settings.
 std::vector<fs::path> lm_studio_folders() {
   std::vector<fs::path> homes = {home() / ".lmstudio", home() / ".cache" / "lm-studio"};
-  if (auto pointer = read_small_file(home() / ".lmstudio-home-pointer", kMaxTokenBytes); pointer) {
+  if (auto pointer = read_regular_file(home() / ".lmstudio-home-pointer", kMaxTokenBytes); pointer) {
     const std::string line = pointer->substr(0, pointer->find_first_of("\r\n"));
     const size_t end = line.find_last_not_of(" \t");
     if (end != std::string::npos) homes.insert(homes.begin(), line.substr(0, end + 1));
@@ -112,7 +113,7 @@ std::vector<fs::path> lm_studio_folders() {
   std::vector<fs::path> folders;
   for (const fs::path& place : homes) {
     fs::path models = place / "models";
-    if (auto text = read_small_file(place / "settings.json", kMaxSettingsBytes); text) {
+    if (auto text = read_regular_file(place / "settings.json", kMaxSettingsBytes); text) {
       const auto settings = parse_small_json(*text, "settings.json");
       const std::string moved = settings ? json_string(*settings, "downloadsFolder") : std::string();
       if (!moved.empty()) models = moved;
@@ -159,6 +160,10 @@ Result<HubSettings> hub_settings() {
   for (const char* name : {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
     if (const std::string value = variable(name); !value.empty()) settings.certificates = value;
   }
+  // The library that reads it would wait for what is no file.
+  if (const Status file = check_regular_file(settings.certificates);
+      !settings.certificates.empty() && !file && file.error().code != ErrorCode::kNotFound)
+    return tl::unexpected(file.error());
   ASSIGN_OR_RETURN(settings.token, find_token(hf_home));
   RETURN_IF_ERROR(read_seconds("HF_HUB_ETAG_TIMEOUT", settings.metadata_timeout));
   RETURN_IF_ERROR(read_seconds("HF_HUB_DOWNLOAD_TIMEOUT", settings.transfer_timeout));

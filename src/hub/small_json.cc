@@ -1,11 +1,5 @@
 #include "hub/small_json.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
@@ -15,45 +9,7 @@ namespace {
 
 constexpr int kMaxJsonDepth = 32;
 
-// Reads up to size bytes; fewer at the end of the file.
-Status read_all(int fd, std::string& text, const std::filesystem::path& path) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::read(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  text.resize(done);
-  return {};
-}
-
 }  // namespace
-
-Result<std::string> read_small_file(const std::filesystem::path& path, size_t max_bytes) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo;
-    return errorf(code, "{}: {}", path.string(), std::strerror(errno));
-  }
-  struct stat info = {};
-  std::string text;
-  Status status;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    status = errorf(ErrorCode::kIo, "{}: not a regular file", path.string());
-  } else if (static_cast<size_t>(info.st_size) > max_bytes) {
-    status = errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(),
-                    max_bytes, info.st_size);
-  } else {
-    text.resize(static_cast<size_t>(info.st_size));
-    status = read_all(fd, text, path);
-  }
-  ::close(fd);
-  if (!status) return tl::unexpected(std::move(status).error());
-  return text;
-}
 
 Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view where) {
   auto value = read_bounded_json(text, ErrorCode::kCorruptFile, where, kMaxJsonDepth);

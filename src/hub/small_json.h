@@ -1,6 +1,5 @@
-// Small files and JSON texts that other programs wrote or a server sent: bounded in size and in depth.
+// JSON texts that other programs wrote or a server sent: bounded in size and in depth.
 #pragma once
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -8,9 +7,6 @@
 #include "base/result.h"
 
 namespace penstock {
-
-// The content of a regular file. Errors: kNotFound, kIo, kCorruptFile when it is longer than max_bytes.
-Result<std::string> read_small_file(const std::filesystem::path& path, size_t max_bytes);
 
 // `where` names the text in messages. Errors: kCorruptFile when it is no JSON, or nested deeper than any text that is
 // expected here.

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <unordered_map>
 
 #include <spdlog/spdlog.h>
 
 #include "base/log.h"
+#include "base/regular_file.h"
 
 #include "quantize/gptq.h"
 #include "quantize/layer_runner.h"
@@ -96,7 +96,8 @@ class Calibrated final : public LayerMethod {
     std::error_code error;
     if (!fs::exists(stream_path(layer), error)) return {};  // that of a later layer is there
     std::vector<float>& stream = runner_->stream();
-    std::ifstream file(stream_path(layer), std::ios::binary);
+    ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(stream_path(layer)));
+    FileStream file(std::move(opened));
     const auto bytes = static_cast<std::streamsize>(stream.size() * sizeof(float));
     file.read(reinterpret_cast<char*>(stream.data()), bytes);
     if (file.gcount() == bytes) return {};

@@ -5,11 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/file_error.h"
+#include "base/regular_file.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors.h"
@@ -22,14 +21,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kJobFile = "job.txt";
+constexpr size_t kMostJobBytes = size_t{64} << 20;
 constexpr uint64_t kMostShardBytes = uint64_t{4} << 30;
-
-std::string read_all(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 template <class Writer>
 Status write_tensors(const fs::path& path, Writer& writer, std::span<const EncodedTensor> tensors) {
@@ -70,7 +63,8 @@ Result<PartStore> PartStore::open(const fs::path& out, const std::string& finger
   store.folder_ = out;
   store.folder_ += ".parts";
   std::error_code error;
-  if (fs::exists(store.folder_, error) && read_all(store.folder_ / kJobFile) != fingerprint)
+  if (fs::exists(store.folder_, error) &&
+      read_regular_file(store.folder_ / kJobFile, kMostJobBytes).value_or("") != fingerprint)
     fs::remove_all(store.folder_, error);
   fs::create_directories(store.folder_, error);
   if (error) return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/regular_file.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -52,15 +53,10 @@ struct BatchFile::Run {
   std::optional<Error> failure;
 };
 
-BatchFile::~BatchFile() {
-  if (file_ >= 0) ::close(file_);
-}
-
 Result<std::unique_ptr<BatchFile>> BatchFile::open(const std::string& input, const std::string& output) {
   std::unique_ptr<BatchFile> batch(new BatchFile);
   batch->input_ = input;
-  batch->file_ = ::open(input.c_str(), O_RDONLY | O_CLOEXEC);
-  if (batch->file_ < 0) return input_error(input);
+  ASSIGN_OR_RETURN(batch->file_, open_regular_file(input));
   RETURN_IF_ERROR(batch->read_input());
   if (!batch->mistakes_.empty())
     return errorf(ErrorCode::kInvalidArgument, "{}", text_of(input, batch->mistakes_));
@@ -91,8 +87,8 @@ Status BatchFile::read_input() {
     constexpr size_t kPiece = size_t{1} << 20;
     const size_t before = rest.size();
     rest.resize(before + kPiece);
-    const ssize_t n =
-        ::pread(file_, rest.data() + before, kPiece, static_cast<off_t>(begin) + static_cast<off_t>(before));
+    const ssize_t n = ::pread(file_.number(), rest.data() + before, kPiece,
+                              static_cast<off_t>(begin) + static_cast<off_t>(before));
     rest.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n < 0 && errno != EINTR) return input_error(input_);
     if (n == 0) return rest.empty() ? Status() : take_line(rest, begin, number);
@@ -128,7 +124,7 @@ BatchFile::Progress BatchFile::progress() const {
 
 Result<BatchLine> BatchFile::line_at(const Place& place) const {
   std::string text(static_cast<size_t>(place.bytes), '\0');
-  if (::pread(file_, text.data(), text.size(), static_cast<off_t>(place.begin)) != place.bytes)
+  if (::pread(file_.number(), text.data(), text.size(), static_cast<off_t>(place.begin)) != place.bytes)
     return errorf(ErrorCode::kIo, "{}: it is shorter than at the start", input_);
   auto line = read_batch_line(text, "");
   if (!line)

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/regular_file.h"
 #include "gateway/store/batches.h"
 #include "server/batch_lines.h"
 
@@ -25,7 +26,6 @@ class BatchFile {
   // Reads both files; the input may be larger than memory. Errors: kNotFound, kIo; kInvalidArgument, the mistakes of the
   // input, each with its line; kCorruptFile, an output with something else in it.
   static Result<std::unique_ptr<BatchFile>> open(const std::string& input, const std::string& output);
-  ~BatchFile();
 
   // Computes what has no result yet. go_on is told how far it is, some times a second; false ends it early. Errors: kIo.
   Status run(Server& server, const std::function<bool(const Progress&)>& go_on);
@@ -46,7 +46,7 @@ class BatchFile {
   net::awaitable<void> run_line(Run& run, Place place);
 
   std::string input_;
-  int file_ = -1;              // of the input
+  FileDescriptor file_;        // of the input
   std::vector<Place> places_;  // of its lines
   std::unordered_set<std::string> ids_;
   std::vector<BatchMistake> mistakes_;

@@ -20,10 +20,10 @@ inside server: http < api
 
 
 class Layers(unittest.TestCase):
-    def found(self, path, include):
+    def found(self, path, include, code=""):
         with tempfile.TemporaryDirectory() as folder:
             check_layers.ROOT, check_layers.DESIGN = pathlib.Path(folder), pathlib.Path(folder, "docs", "design.md")
-            for name, text in ((check_layers.DESIGN, DESIGN), (check_layers.ROOT / "src" / path, f'#include "{include}"\n')):
+            for name, text in ((check_layers.DESIGN, DESIGN), (check_layers.ROOT / "src" / path, f'#include "{include}"\n{code}')):
                 name.parent.mkdir(parents=True, exist_ok=True)
                 name.write_text(text)
             return list(check_layers.violations())
@@ -40,6 +40,12 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.found("server/http/a.cc", "server/other/b.h"), [])
         (line,) = self.found("server/http/a.cc", "server/api/b.h")
         self.assertIn("src/server/http/a.cc:1: server/http may not include server/api", line)
+
+    def test_files_are_opened_by_base_alone(self):
+        for code in ("std::ifstream in(path);", "int f = ::open(path, O_RDONLY);", 'FILE* f = fopen(path, "r");'):
+            self.assertEqual(len(self.found("text/a.cc", "base/b.h", code)), 1, code)
+            self.assertEqual(self.found("base/a.cc", "base/b.h", code), [])
+        self.assertEqual(self.found("text/a.cc", "base/b.h", "open(path, O_RDONLY | O_DIRECTORY); std::ofstream out(path);  // no ifstream"), [])
 
 
 if __name__ == "__main__":

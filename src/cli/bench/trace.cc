@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/json_text.h"
+#include "cli/console/input.h"
 
 namespace penstock {
 namespace {
@@ -74,11 +74,10 @@ bool parse_json_line(const std::string& line, TraceRequest& request) {
 }  // namespace
 
 Result<std::vector<TraceRequest>> read_trace(const std::filesystem::path& path, size_t most) {
-  std::ifstream file(path);
-  if (!file) return errorf(ErrorCode::kNotFound, "trace {}: cannot be opened", path.string());
+  ASSIGN_OR_RETURN(const auto file, open_input(path));
   std::vector<TraceRequest> requests;
   std::string line;
-  for (int number = 1; requests.size() < most && std::getline(file, line); ++number) {
+  for (int number = 1; requests.size() < most && std::getline(*file, line); ++number) {
     if (line.empty() || line.starts_with("TIMESTAMP")) continue;
     TraceRequest request;
     if (line[0] == '{' ? !parse_json_line(line, request) : !parse_csv_line(line, request)) {

@@ -19,6 +19,7 @@
 #include "cli/bench/roofline.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
+#include "cli/console/input.h"
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -122,9 +123,9 @@ struct BenchCommand {
 // The lines of a text file.
 Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, const WeightSource& source) {
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(source));
-  std::ifstream file(path);
+  ASSIGN_OR_RETURN(const auto file, open_input(path));
   std::vector<std::vector<TokenId>> prompts;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(*file, line);) {
     if (!line.empty()) prompts.push_back(tokenizer->encode(line));
   }
   if (prompts.empty())

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
+#include "cli/console/input.h"
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -58,19 +58,9 @@ struct GenerateCommand {
   bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false, quiet = false;
 };
 
-Result<std::string> read_all(std::istream& in, const std::string& name) {
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (in.bad()) return errorf(ErrorCode::kIo, "{}: cannot be read", name);
-  return text;
-}
-
 Result<std::string> GenerateCommand::read_prompt() const {
   if (prompt_option->count() > 0) return prompt;
-  if (file == "-") return read_all(std::cin, "standard input");
-  if (file.empty()) return std::string(kStoryPrompt);
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{}: cannot be opened", file);
-  return read_all(in, file);
+  return file.empty() ? Result<std::string>(kStoryPrompt) : read_text(file);
 }
 
 nlohmann::json timings_json(const RequestStats& stats) {

@@ -1,7 +1,6 @@
 // penstock grammar check | show | sample: what a schema, regex, grammar or structural tag allows.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -161,9 +160,9 @@ int GrammarCommand::print(const CheckAnswer& answer, const std::string& id) cons
 }
 
 int GrammarCommand::for_each_case(const std::function<int(const JsonValue&, GrammarSpec)>& run) const {
-  std::ifstream in(cases, std::ios::binary);
-  if (!in) return fail({ErrorCode::kNotFound, fmt::format("{}: cannot be read", cases)});
-  for (std::string line; std::getline(in, line);) {
+  const auto in = open_input(cases);
+  if (!in) return fail(in.error());
+  for (std::string line; std::getline(**in, line);) {
     if (line.find_first_not_of(" \r\t") == std::string::npos) continue;
     const auto value = grammar::parse_json(line, kMaxCaseDepth);
     if (!value)

@@ -4,14 +4,23 @@
 #include <iostream>
 #include <iterator>
 
+#include "base/regular_file.h"
+
 namespace penstock {
 
+Result<std::unique_ptr<std::istream>> open_input(const std::string& file) {
+  if (file == "-") return std::make_unique<std::istream>(std::cin.rdbuf());
+  for (const char* own : {"/dev/stdin", "/dev/fd/", "/proc/self/fd/"}) {
+    if (file.starts_with(own)) return std::make_unique<std::ifstream>(file, std::ios::binary);
+  }
+  ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(file));
+  return std::make_unique<FileStream>(std::move(opened));
+}
+
 Result<std::string> read_text(const std::string& file) {
-  if (file == "-") return std::string((std::istreambuf_iterator<char>(std::cin)), {});
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{}: cannot be opened", file);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (in.bad()) return errorf(ErrorCode::kIo, "{}: cannot be read", file);
+  ASSIGN_OR_RETURN(const auto in, open_input(file));
+  std::string text((std::istreambuf_iterator<char>(*in)), {});
+  if (in->bad()) return errorf(ErrorCode::kIo, "{}: cannot be read", file);
   return text;
 }
 

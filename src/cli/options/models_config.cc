@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/json_text.h"
+#include "base/regular_file.h"
 #include "cli/options/config_section.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -171,11 +170,10 @@ Result<std::vector<AdapterSettings>> adapters_of_flags(const std::vector<std::st
 }
 
 Result<ModelsConfig> read_models_config(const std::string& file, const ModelSettings& common) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return errorf(ErrorCode::kNotFound, "--models-config: {} cannot be read", file);
-  ASSIGN_OR_RETURN(SectionJson fields, read_bounded_json<SectionJson>(text.str(), ErrorCode::kInvalidArgument,
+  constexpr size_t kMostBytes = size_t{16} << 20;
+  const auto text = read_regular_file(file, kMostBytes);
+  if (!text) return errorf(text.error().code, "--models-config: {}", text.error().message);
+  ASSIGN_OR_RETURN(SectionJson fields, read_bounded_json<SectionJson>(*text, ErrorCode::kInvalidArgument,
                                                                       file, kMaxJsonNesting, true));
   if (!fields.is_object() || !fields["models"].is_array() || fields["models"].empty())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected an object with a list of models", file);

@@ -1,7 +1,6 @@
 #include "engine/files/prefix_file.h"
 
-#include <fstream>
-
+#include "base/regular_file.h"
 #include "engine/files/block_file.h"
 
 namespace penstock {
@@ -40,8 +39,8 @@ Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint
 
 Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint,
                                  Scheduler& scheduler, StepModel& model) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{}: no prefix cache", path.string());
+  ASSIGN_OR_RETURN(FileDescriptor file, open_regular_file(path));
+  FileStream in(std::move(file));
   uint64_t magic = 0, found = 0, n_entries = 0;
   if (!get(in, magic) || !get(in, found) || !get(in, n_entries) || magic != kPrefixMagic) {
     return errorf(ErrorCode::kCorruptFile, "{}: not a prefix cache", path.string());

@@ -1,8 +1,9 @@
 #include "engine/files/session_file.h"
 
 #include <array>
-#include <fstream>
+#include <memory>
 
+#include "base/regular_file.h"
 #include "engine/files/block_file.h"
 
 namespace penstock {
@@ -38,18 +39,20 @@ void for_each_block(const Scheduler& scheduler, std::span<const BlockHash> hashe
 }
 
 struct OpenFile {
-  std::ifstream in;
+  explicit OpenFile(FileDescriptor opened) : in(std::move(opened)) {}
+  FileStream in;
   Head head{};
   std::vector<TokenId> tokens;
 };
 
-Result<OpenFile> open_session(const std::filesystem::path& path, uint64_t fingerprint, int vocab_size) {
+Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path, uint64_t fingerprint,
+                                               int vocab_size) {
   const auto damaged = [&](const char* what) {
     return errorf(ErrorCode::kCorruptFile, "{}: not a session that was saved whole: {}", path.string(), what);
   };
-  OpenFile file;
-  file.in.open(path, std::ios::binary);
-  if (!file.in) return errorf(ErrorCode::kNotFound, "{}: no such session", path.string());
+  ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(path));
+  auto owned = std::make_unique<OpenFile>(std::move(opened));
+  OpenFile& file = *owned;
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || !get(file.in, file.head) || file.head[kMagicWord] != kSessionMagic)
@@ -67,7 +70,7 @@ Result<OpenFile> open_session(const std::filesystem::path& path, uint64_t finger
   for (const TokenId token : file.tokens) {
     if (token < 0 || token >= vocab_size) return damaged("a token is not in the vocabulary");
   }
-  return file;
+  return owned;
 }
 
 // Calls f(group, entry) for every block; false when one is cut off or damaged.
@@ -79,7 +82,7 @@ bool read_blocks(OpenFile& file, uint64_t fingerprint, std::vector<BlockEntry>& 
     if (!entries[group].read_rest(file.in, group, fingerprint)) return false;
     f(static_cast<int>(group), entries[group]);
   }
-  return file.in.peek() == std::ifstream::traits_type::eof();
+  return file.in.peek() == std::istream::traits_type::eof();
 }
 
 }  // namespace
@@ -117,7 +120,8 @@ Result<int> save_session_file(const std::filesystem::path& path, uint64_t finger
 
 Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint64_t fingerprint,
                                         int vocab_size, Scheduler& scheduler, StepModel& model) {
-  ASSIGN_OR_RETURN(OpenFile file, open_session(path, fingerprint, vocab_size));
+  ASSIGN_OR_RETURN(const auto opened, open_session(path, fingerprint, vocab_size));
+  OpenFile& file = *opened;
   std::vector<BlockEntry> entries;
   for (int g = 0; g < scheduler.n_groups(); ++g)
     entries.emplace_back(model.block_bytes(g), scheduler.block_size());

@@ -3,10 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/json_fields.h"
@@ -37,15 +36,15 @@ bool mentions(const std::string& source, const char* word) { return source.find(
 
 }  // namespace
 
+constexpr size_t kMostTemplateBytes = size_t{16} << 20;
+
 Result<std::string> read_chat_template(const std::string& given) {
   if (given.empty()) return given;
   std::error_code none;
   if (std::filesystem::is_regular_file(given, none)) {
-    std::ifstream in(given, std::ios::binary);
-    std::ostringstream text;
-    text << in.rdbuf();
-    if (in && !text.str().empty()) return text.str();
-    return errorf(ErrorCode::kIo, "chat template: {} is empty or cannot be read", given);
+    auto text = read_regular_file(given, kMostTemplateBytes);
+    if (text && !text->empty()) return text;
+    return errorf(ErrorCode::kIo, "chat template: {}", text ? given + ": it is empty" : text.error().message);
   }
   const auto holds = [&](const char* mark) { return given.find(mark) != std::string::npos; };
   if (holds("{{") || holds("{%") || holds("{#") || holds("\n")) return given;

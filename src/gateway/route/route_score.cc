@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/regular_file.h"
 
 namespace penstock {
 namespace {
@@ -48,8 +49,8 @@ std::optional<bool> label_in(const Json& line, double margin) {
 }  // namespace
 
 Result<std::vector<RouteExample>> read_route_examples(const std::string& file, double margin) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{} cannot be read", file);
+  ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(file));
+  FileStream in(std::move(opened));
   std::vector<RouteExample> examples;
   std::string text;
   for (int number = 1; std::getline(in, text); ++number) {
@@ -123,9 +124,9 @@ double RouteScore::operator()(std::span<const float> vector) const {
 }
 
 Result<RouteScore> RouteScore::load(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{} cannot be read", file);
-  const Json fields = bounded_json<Json>(std::string(std::istreambuf_iterator<char>(in), {}));
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(file, kMostBytes));
+  const Json fields = bounded_json<Json>(text);
   if (!fields.is_object() || fields.value("format", Json()) != kFormat)
     return errorf(ErrorCode::kCorruptFile, "{}: expected what `penstock route train` writes", file);
   if (fields.value("version", Json()) != 1)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/ascii.h"
+#include "base/regular_file.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -129,6 +130,7 @@ Result<OtlpConfig> otlp_config(const std::string& endpoint) {
   RETURN_IF_ERROR(check_words("OTEL_EXPORTER_OTLP_COMPRESSION", exporter_variable("COMPRESSION"), {"none"}));
   ASSIGN_OR_RETURN(config.headers, read_pairs("OTEL_EXPORTER_OTLP_HEADERS", exporter_variable("HEADERS")));
   config.certificate = exporter_variable("CERTIFICATE");
+  if (!config.certificate.empty()) RETURN_IF_ERROR(check_regular_file(config.certificate));
   ASSIGN_OR_RETURN(
       const int64_t timeout,
       read_count("OTEL_EXPORTER_OTLP_TIMEOUT", exporter_variable("TIMEOUT"), 1, config.timeout.count()));

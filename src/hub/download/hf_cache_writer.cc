@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/regular_file.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -131,7 +132,7 @@ Status HfCacheWriter::write_ref(const std::string& revision) const {
   const std::string name = revision.empty() ? "main" : revision;
   if (name == commit_) return {};
   const fs::path ref = folder_ / "refs" / name;
-  if (const auto text = read_small_file(ref, 256); text && *text == commit_) return {};
+  if (const auto text = read_regular_file(ref, 256); text && *text == commit_) return {};
   RETURN_IF_ERROR(make_folders(folder_, ref.parent_path()));
   return write_file(ref, commit_);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/regular_file.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -105,7 +106,7 @@ Status PartialBlob::reserve_space() const {
 
 // "SIZE" and "BEGIN END" lines. What makes no sense counts as nothing.
 void PartialBlob::read_ranges() {
-  const auto text = read_small_file(with_suffix(kRanges), kMaxRangesBytes);
+  const auto text = read_regular_file(with_suffix(kRanges), kMaxRangesBytes);
   if (!text) return;
   std::istringstream lines(*text);
   int64_t size = 0;

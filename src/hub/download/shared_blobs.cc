@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/regular_file.h"
 #include "hub/download/file_lock.h"
 #include "hub/model_name.h"
 #include "hub/small_json.h"
@@ -52,11 +53,11 @@ int64_t remove_shared_blob(const fs::path& cache, const fs::path& blob) {
   std::error_code error;
   const fs::path entry = store_entry(cache, blob);
   fs::remove(blob, error);
-  if (entry.empty() || read_small_file(cache / "blobs" / kMarker, 64).value_or("") != kLayout) return 0;
+  if (entry.empty() || read_regular_file(cache / "blobs" / kMarker, 64).value_or("") != kLayout) return 0;
   const auto lock = FileLock::try_lock(with_suffix(entry, ".lock"));
   if (!lock || !*lock) return 0;
   const fs::path list = with_suffix(entry, ".refs");
-  const auto links = read_small_file(list, kMaxListBytes);
+  const auto links = read_regular_file(list, kMaxListBytes);
   if (!links || has_links(cache, entry, *links) || !fs::is_regular_file(fs::symlink_status(entry, error)))
     return 0;
   const auto size = static_cast<int64_t>(fs::file_size(entry, error));

@@ -1,0 +1,103 @@
+#include "base/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+Status check_mode(const std::filesystem::path& path, int failed, const struct stat& info) {
+  if (failed != 0) {
+    const int error = errno;
+    const bool absent = error == ENOENT || error == ENOTDIR;
+    return errorf(absent ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path.string(),
+                  std::strerror(error));
+  }
+  if (S_ISREG(info.st_mode)) return {};
+  return errorf(ErrorCode::kIo, "{}: expected a regular file, got {}", path.string(), kind_of(info.st_mode));
+}
+
+// Up to n bytes, fewer only at the end; -1 with errno.
+ssize_t read_some(int file, char* to, size_t n) {
+  ssize_t got = 0;
+  do {
+    got = ::read(file, to, n);
+  } while (got < 0 && errno == EINTR);
+  return got;
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Status check_regular_file(const std::filesystem::path& path) {
+  struct stat info{};
+  return check_mode(path, ::stat(path.c_str(), &info), info);
+}
+
+Result<FileDescriptor> open_regular_file(const std::filesystem::path& path) {
+  RETURN_IF_ERROR(check_regular_file(path));
+  // O_NONBLOCK and the second look: something else may lie there by now.
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info{};
+  const int failed = file.number() < 0 ? -1 : ::fstat(file.number(), &info);
+  RETURN_IF_ERROR(check_mode(path, failed, info));
+  return file;
+}
+
+Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
+  struct stat info{};
+  size_t size = ::fstat(file.number(), &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
+  std::string text;
+  while (size <= max_bytes) {  // what is there counts, which may be more than the file's size says, or less
+    constexpr size_t kPiece = 64 * 1024;
+    const size_t done = text.size();
+    text.resize(std::max(size, done) + (done < size ? 0 : kPiece));
+    const ssize_t n = read_some(file.number(), text.data() + done, text.size() - done);
+    if (n < 0) return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
+    text.resize(done + static_cast<size_t>(n));
+    if (n == 0) return text;
+    size = std::max(size, text.size());
+  }
+  return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(), max_bytes,
+                size);
+}
+
+std::streambuf::int_type FileStream::Buffer::underflow() {
+  if (gptr() < egptr()) return traits_type::to_int_type(*gptr());
+  const ssize_t n = read_some(file_.number(), bytes_.data(), bytes_.size());
+  if (n <= 0) return traits_type::eof();
+  end_ += n;
+  setg(bytes_.data(), bytes_.data(), bytes_.data() + n);
+  return traits_type::to_int_type(bytes_[0]);
+}
+
+std::streambuf::pos_type FileStream::Buffer::seekoff(off_type offset, std::ios_base::seekdir from,
+                                                     std::ios_base::openmode which) {
+  if (from == std::ios_base::beg) return seekpos(offset, which);
+  if (from == std::ios_base::cur && offset == 0) return end_ - (egptr() - gptr());
+  return off_type(-1);
+}
+
+std::streambuf::pos_type FileStream::Buffer::seekpos(pos_type place, std::ios_base::openmode) {
+  end_ = ::lseek(file_.number(), place, SEEK_SET);
+  setg(nullptr, nullptr, nullptr);
+  return end_;
+}
+
+}  // namespace penstock
