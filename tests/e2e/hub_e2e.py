@@ -438,6 +438,14 @@ class Refused(Pulled):
             self.hub.fault("HEAD", times=9, status=302, headers={"X-Linked-Etag": '"' + "0" * 64 + '"', "Location": location})
             self.pull("org/name", 1 if location != "http://" else 4)
 
+    def test_an_encrypted_hub_leads_to_nothing_else(self):
+        tls = pathlib.Path(__file__).parent / "tls"
+        with Hub({"org/name": Repo(self.FILES)}, certificate=tls) as hub:  # its files are at a server without encryption
+            self.home.env |= {"HF_ENDPOINT": hub.endpoint, "CURL_CA_BUNDLE": str(tls / "cert.pem")}
+            self.fails("org/name", 1, "redirected from https to http://127.0.0.2")
+            self.assertEqual(hub.count("^hub HEAD"), 1)
+            self.assertEqual(hub.count("^cdn"), 0)
+
     def test_links_in_the_cache_are_not_followed(self):
         outside = self.home.path / "outside"
         outside.mkdir()

@@ -8,6 +8,7 @@ import http.server
 import json
 import re
 import secrets
+import ssl
 import threading
 import time
 import urllib.parse
@@ -66,12 +67,17 @@ class Server(http.server.ThreadingHTTPServer):
 class Hub:
     """with Hub({"org/name": Repo({...})}) as hub: hub.endpoint"""
 
-    def __init__(self, repos, page=1000):
+    def __init__(self, repos, page=1000, certificate=None):
+        """certificate: a folder with cert.pem and key.pem, with which the hub (the other server not) is https."""
         self.repos, self.page, self.faults, self.requests = repos, page, [], []
         self.signatures, self.blobs, self.lock = set(), {}, threading.Lock()
         self.hub = Server(("127.0.0.1", 0), type("HubHandler", (Handler,), {"owner": self, "name": "hub"}))
         self.cdn = Server(("127.0.0.2", 0), type("CdnHandler", (Handler,), {"owner": self, "name": "cdn"}))
-        self.endpoint = f"http://127.0.0.1:{self.hub.server_address[1]}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+            self.hub.socket = context.wrap_socket(self.hub.socket, server_side=True)
+        self.endpoint = f"http{'s' if certificate else ''}://127.0.0.1:{self.hub.server_address[1]}"
         self.cdn_address = f"http://127.0.0.2:{self.cdn.server_address[1]}"
 
     def __enter__(self):

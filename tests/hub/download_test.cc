@@ -8,6 +8,7 @@
 #include "formats/temp_dir.h"
 #include "hub/download/digest.h"
 #include "hub/download/file_lock.h"
+#include "hub/download/http.h"
 #include "hub/download/hub_api.h"
 #include "hub/download/partial_blob.h"
 #include "hub/download/range_set.h"
@@ -219,6 +220,38 @@ TEST(HubProtocol, DescriptionOfAFile) {
       -1);
   for (const char* etag : {"", "\"\"", "../x", "a/b", ".", "a b", "\x01"})
     EXPECT_FALSE(read_remote_file(answer(200, {{"etag", etag}}))) << etag;
+}
+
+TEST(HubProtocol, AFileOfAnEncryptedHubIsEncrypted) {
+  for (const char* location : {"http://h/other", "HTTP://h/other", "ftp://h/other"}) {
+    const auto file = read_remote_file(answer(302, {{"etag", "e"}, {"location", location}}));
+    ASSERT_FALSE(file) << location;
+    EXPECT_EQ(file.error().code, ErrorCode::kIo);
+    EXPECT_THAT(file.error().message, HasSubstr("redirected from https to "));
+  }
+  HttpAnswer plain = answer(302, {{"etag", "e"}, {"location", "http://h/other"}});
+  plain.url = "http://h/m.gguf";
+  EXPECT_EQ(read_remote_file(plain)->location, "http://h/other");
+}
+
+class KeptEnd : public HttpReceiver {
+ public:
+  bool on_answer(const HttpAnswer&) override { return true; }
+  bool on_data(std::span<const std::byte>) override { return true; }
+  void on_end(const HttpAnswer& answer) override { end = answer; }
+  std::optional<HttpAnswer> end;
+};
+
+// Whoever gives the client an address: a list's next page, a description's location.
+TEST(HubProtocol, AClientOfAnEncryptedHubSendsNothingElse) {
+  HubSettings settings;
+  settings.endpoint = "https://127.0.0.1:9";
+  HttpClient client(settings);
+  KeptEnd receiver;
+  client.start({.url = "http://127.0.0.1:9/x"}, receiver);
+  for (int i = 0; i < 100 && !receiver.end; ++i) client.poll(std::chrono::milliseconds(50));
+  ASSERT_TRUE(receiver.end);
+  EXPECT_EQ(receiver.end->failure, HttpAnswer::Failure::kFatal);
 }
 
 TEST(HubProtocol, WhatIsTriedAgain) {

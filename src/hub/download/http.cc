@@ -164,7 +164,10 @@ struct HttpClient::Impl {
   };
 
   explicit Impl(const HubSettings& s)
-      : settings(s), multi(curl_multi_init()), endpoint_origin(origin_of(s.endpoint)) {
+      : settings(s),
+        multi(curl_multi_init()),
+        endpoint_origin(origin_of(s.endpoint)),
+        only_encrypted(endpoint_origin.starts_with("https:")) {
     curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, 32L);
   }
   ~Impl() {
@@ -183,6 +186,7 @@ struct HttpClient::Impl {
   const HubSettings& settings;
   CURLM* multi;
   std::string endpoint_origin;
+  const bool only_encrypted;  // whatever the hub names: lists, files, redirects
   Id next_id = 1;
   std::vector<std::unique_ptr<Transfer>> transfers;
 };
@@ -204,7 +208,7 @@ void HttpClient::Impl::Transfer::set_options() {
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PRIVATE, this);
   set(CURLOPT_NOBODY, request.head ? 1L : 0L);
-  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_PROTOCOLS_STR, client->only_encrypted ? "https" : "http,https");
   set(CURLOPT_FOLLOWLOCATION, 0L);
   // Several connections, not several streams of one: that is what makes ranges faster.
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));

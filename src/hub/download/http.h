@@ -53,6 +53,7 @@ class HttpReceiver {
   virtual void on_end(const HttpAnswer& answer) = 0;
 };
 
+// Of a hub at an https address every request is https; another one ends as kFatal, unsent.
 class HttpClient {
  public:
   explicit HttpClient(const HubSettings& settings);

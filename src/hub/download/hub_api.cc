@@ -217,6 +217,8 @@ Result<RemoteFile> read_remote_file(const HttpAnswer& answer) {
   if (redirected) file.location = redirect_target(answer.url, std::string(answer.header("location")));
   if (file.size < 0 && !redirected) file.size = number_of(answer.header("content-length"));
   if (file.location.empty()) return errorf(ErrorCode::kCorruptFile, "{}: a redirect to nowhere", where);
+  if (answer.url.starts_with("https:") && !file.location.starts_with("https:"))
+    return errorf(ErrorCode::kIo, "{}: redirected from https to {}", where, shown_url(file.location));
   return file;
 }
 
