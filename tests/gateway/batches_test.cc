@@ -112,6 +112,21 @@ TEST_F(BatchesTest, AnEndMakesFilesOfTheResults) {
   EXPECT_EQ(content_of(batches_->find("me", batch.id).value().output_file), "{\"custom_id\":\"a\"}\n");
 }
 
+TEST_F(BatchesTest, ResultsOfNobodysBatchesArePutAside) {
+  open();
+  StoredBatch batch = add();
+  const std::string ended = batch.id, running = add().id;
+  auto results = batches_->results_of(batch).value();
+  ASSERT_TRUE(batches_->finish(batch, BatchStatus::kCompleted, *results));
+  for (const std::string& id : {ended, running, std::string("batch_unknown")})
+    std::ofstream(folder_ / "batches" / (id + ".output.jsonl")) << id;
+  open();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "batches" / (ended + ".output.jsonl")));  // it is a file
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "batches" / (running + ".output.jsonl")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "batches" / "batch_unknown.output.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "quarantine" / "batch_unknown.output.jsonl"));
+}
+
 TEST_F(BatchesTest, ACancelIsNotOvertaken) {
   open();
   StoredBatch batch = add();

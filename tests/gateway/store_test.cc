@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 
+#include "base/regular_file.h"
 #include "gateway/old_stores.h"
 #include "gateway/store/files.h"
 
@@ -160,12 +162,50 @@ TEST_F(StoreTest, ADatabaseThatCannotGrowKeepsNothing) {
   EXPECT_TRUE(files->add("me", "a", "batch", "x"));
 }
 
-TEST_F(StoreTest, LeftoversOfAKilledProcessGo) {
+TEST_F(StoreTest, LeftoversOfAKilledProcessArePutAside) {
   const std::string id = open()->add("me", "a", "batch", "x")->id;
-  std::ofstream(folder_ / "files" / "file-0123") << "half";
-  const auto files = open();
-  EXPECT_EQ(n_on_disk(), 1);
-  EXPECT_TRUE(files->find("me", id));
+  for (const char* half : {"first", "second"}) {  // of one name: neither takes the other's place
+    std::ofstream(folder_ / "files" / "file-0123") << half;
+    const auto files = open();
+    EXPECT_EQ(n_on_disk(), 1);
+    EXPECT_TRUE(files->find("me", id));
+  }
+  EXPECT_EQ(*read_regular_file(folder_ / "quarantine" / "file-0123", 100), "first");
+  EXPECT_EQ(*read_regular_file(folder_ / "quarantine" / "file-0123.1", 100), "second");
+}
+
+// Nothing is deleted for want of a database, whatever became of it.
+TEST_F(StoreTest, FilesOutliveTheirDatabase) {
+  const std::string id = open()->add("me", "a", "batch", "content")->id;
+  const auto database = folder_ / "penstock.db", aside = folder_ / "quarantine" / id;
+  const std::function<void()> losses[] = {
+      [&] { std::filesystem::remove(database); }, [&] { std::ofstream(database, std::ios::trunc); },
+      [&] { sql("DELETE FROM files"); },  // an older copy
+  };
+  for (const auto& lose : losses) {
+    lose();
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open()->find("me", id).error().code, ErrorCode::kNotFound);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("moved to " + (folder_ / "quarantine").string()));
+    EXPECT_EQ(n_on_disk(), 0);
+    EXPECT_EQ(*read_regular_file(aside, 100), "content");
+    std::filesystem::rename(aside, folder_ / "files" / id);
+  }
+}
+
+TEST_F(StoreTest, TheLogOfAnEmptiedDatabaseIsKept) {
+  open();
+  std::ofstream(folder_ / "penstock.db", std::ios::trunc);
+  std::ofstream(folder_ / "penstock.db-wal") << "the last changes";
+  open();
+  EXPECT_EQ(*read_regular_file(folder_ / "quarantine" / "penstock.db-wal", 100), "the last changes");
+}
+
+TEST_F(StoreTest, ADatabaseThatIsNoFileIsRefusedAtOnce) {
+  std::filesystem::create_directories(folder_);
+  ASSERT_EQ(mkfifo((folder_ / "penstock.db").c_str(), 0600), 0);
+  EXPECT_THAT(open_error().message, HasSubstr("expected a regular file, got a FIFO"));
 }
 
 TEST_F(StoreTest, AContentThatIsShorterThanItWasIsAnError) {

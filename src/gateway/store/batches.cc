@@ -147,16 +147,29 @@ Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files) {
   fs::create_directories(folder, error);
   if (error) return errorf(ErrorCode::kIo, "{}: {}", folder.string(), error.message());
   std::unique_ptr<StoredBatches> batches(new StoredBatches(files));
-  // Of batches that had ended when the process was killed.
-  ASSIGN_OR_RETURN(const auto unfinished, batches->unfinished());
-  std::unordered_set<std::string> known;
-  for (const StoredBatch& batch : unfinished) known.insert(batch.id);
+  RETURN_IF_ERROR(batches->clear(folder));
+  return batches;
+}
+
+// Results of batches that had ended when the process was killed are files by now: these names of them go. Those of batches
+// that are unknown are put aside.
+Status StoredBatches::clear(const fs::path& folder) {
+  std::unordered_map<std::string, bool> has_ended;
+  RETURN_IF_ERROR(database().run("SELECT id, ended FROM batches", {}, [&](const DatabaseRow& row) {
+    has_ended[row.text(0)] = row.integer(1) != 0;
+  }));
+  std::error_code error;
+  std::vector<fs::path> unknown, over;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
-    std::error_code ignored;
-    if (!known.contains(name.substr(0, name.find('.')))) fs::remove(entry->path(), ignored);
+    const auto known = has_ended.find(name.substr(0, name.find('.')));
+    if (known == has_ended.end())
+      unknown.push_back(entry->path());
+    else if (known->second)
+      over.push_back(entry->path());
   }
-  return batches;
+  for (const fs::path& path : over) fs::remove(path, error);
+  return files_.store().put_aside(unknown);
 }
 
 Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds) {

@@ -117,6 +117,7 @@ class StoredBatches {
   explicit StoredBatches(StoredFiles& files) : files_(files) {}
   Database& database() { return files_.store().database(); }
   std::filesystem::path stem_of(const std::string& id) { return files_.store().folder() / "batches" / id; }
+  Status clear(const std::filesystem::path& folder);
   Status write(const StoredBatch& batch);
   Status change(StoredBatch& batch, BatchStatus status, bool& taken);  // inside a transaction
 

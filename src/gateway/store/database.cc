@@ -2,6 +2,8 @@
 
 #include <sqlite3.h>
 
+#include "base/regular_file.h"
+
 namespace penstock {
 namespace {
 
@@ -81,6 +83,8 @@ Result<std::unique_ptr<Database>> Database::open_existing(const std::filesystem:
 Database::~Database() { sqlite3_close(database_); }
 
 Status Database::connect(bool may_create) {
+  if (const Status file = check_regular_file(path_); !file && file.error().code != ErrorCode::kNotFound)
+    return file;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (may_create ? SQLITE_OPEN_CREATE : 0);
   const int code = sqlite3_open_v2(path_.c_str(), &database_, flags, nullptr);
   if (code != SQLITE_OK) return failure(code, "open");

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <set>
 
+#include "base/regular_file.h"
 #include "frontend/random_id.h"
 
 namespace penstock {
@@ -24,30 +25,19 @@ tl::unexpected<Error> disk_error(const std::string& path) {
   return errorf(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
 }
 
-// A descriptor that is closed at the end.
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
+FileDescriptor descriptor_of(const std::string& path, int flags) {
+  return FileDescriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+}
 
 Status sync_names(const std::string& folder) {
-  const Descriptor names(folder, O_RDONLY | O_DIRECTORY);
+  const FileDescriptor names = descriptor_of(folder, O_RDONLY | O_DIRECTORY);
   if (names.number() < 0 || fsync(names.number()) != 0) return disk_error(folder);
   return {};
 }
 
 // On disk when it returns, its name in the folder too.
 Status write_synced(const std::string& path, std::string_view content) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL);
+  const FileDescriptor file = descriptor_of(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.number() < 0) return disk_error(path);
   while (!content.empty()) {
     const ssize_t n = ::write(file.number(), content.data(), content.size());
@@ -63,11 +53,11 @@ Status write_synced(const std::string& path, std::string_view content) {
 
 Result<std::unique_ptr<StoredFiles>> StoredFiles::open(std::shared_ptr<Store> store, FileLimits limits) {
   std::unique_ptr<StoredFiles> files(new StoredFiles(std::move(store), limits));
-  RETURN_IF_ERROR(files->remove_leftovers());
+  RETURN_IF_ERROR(files->put_leftovers_aside());
   return files;
 }
 
-Status StoredFiles::remove_leftovers() {
+Status StoredFiles::put_leftovers_aside() {
   std::set<std::string> known;
   RETURN_IF_ERROR(store_->database().run("SELECT id FROM files", {},
                                          [&](const DatabaseRow& row) { known.insert(row.text(0)); }));
@@ -79,11 +69,8 @@ Status StoredFiles::remove_leftovers() {
     const std::string name = entry->path().filename();
     if (name.starts_with("file-") && !known.contains(name)) leftovers.push_back(entry->path());
   }
-  for (const auto& path : leftovers) {
-    if (!error) std::filesystem::remove(path, error);
-  }
   if (error) return errorf(ErrorCode::kIo, "{}: {}", folder.string(), error.message());
-  return {};
+  return store_->put_aside(leftovers);
 }
 
 Status StoredFiles::check_room(const std::string& owner, int64_t bytes) {
@@ -172,14 +159,13 @@ Result<std::vector<StoredFile>> StoredFiles::list(const std::string& owner, cons
 Status StoredFiles::remove(const std::string& owner, const std::string& id) {
   RETURN_IF_ERROR(find(owner, id));
   RETURN_IF_ERROR(store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id}));
-  ::unlink(path_of(id).c_str());  // what stays when this fails goes at the next start
+  ::unlink(path_of(id).c_str());  // what stays when this fails is put aside at the next start
   return {};
 }
 
 Result<std::string> StoredFiles::read(const StoredFile& file, int64_t offset, int64_t most) const {
   const std::string path = path_of(file.id);
-  const Descriptor content(path, O_RDONLY);
-  if (content.number() < 0) return disk_error(path);
+  ASSIGN_OR_RETURN(const FileDescriptor content, open_regular_file(path));
   std::string bytes(static_cast<size_t>(std::clamp<int64_t>(file.bytes - offset, 0, most)), '\0');
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::pread(content.number(), bytes.data() + done, bytes.size() - done,

@@ -35,15 +35,15 @@ struct FileQuery {
 // Any thread. Another owner's file is kNotFound like one that never was.
 class StoredFiles {
  public:
-  // Removes what killed processes have left in the folder. Errors: of the store.
+  // Puts aside what has no row (Store::put_aside). Errors: of the store.
   static Result<std::unique_ptr<StoredFiles>> open(std::shared_ptr<Store> store, FileLimits limits);
 
   Store& store() { return *store_; }
   // Errors: kInvalidArgument (the owner has as much as it may), kIo (a full disk, …: nothing is kept).
   Result<StoredFile> add(const std::string& owner, std::string_view name, std::string_view purpose,
                          std::string_view content);
-  // The same of a content that is on disk already, in two steps: the content gets a second name, and goes again at the next
-  // start unless a transaction of the caller's has inserted its row. What an owner may keep does not bound it: it is what
+  // The same of a content that is on disk already, in two steps: the content gets a second name, which is put aside at the
+  // next start unless a transaction of the caller's has inserted its row. What an owner may keep does not bound it: it is what
   // the server made.
   Result<StoredFile> link(std::string_view name, std::string_view purpose,
                           const std::filesystem::path& content);
@@ -57,7 +57,7 @@ class StoredFiles {
 
  private:
   StoredFiles(std::shared_ptr<Store> store, FileLimits limits) : store_(std::move(store)), limits_(limits) {}
-  Status remove_leftovers();
+  Status put_leftovers_aside();
   Status check_room(const std::string& owner, int64_t bytes);
   std::string path_of(const std::string& id) const { return store_->folder() / "files" / id; }
 

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "base/log.h"
 
 namespace penstock {
 namespace {
@@ -58,6 +61,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& folder) 
   if (error) return errorf(ErrorCode::kIo, "{}: {}", (folder / "files").string(), error.message());
   std::unique_ptr<Store> store(new Store(folder));
   RETURN_IF_ERROR(store->lock());
+  RETURN_IF_ERROR(store->keep_log_of_missing_database());
   ASSIGN_OR_RETURN(store->database_, Database::open(folder / "penstock.db", kSchema));
   RETURN_IF_ERROR(store->read_salt());
   return store;
@@ -78,6 +82,38 @@ Status Store::lock() {
   if (lock_ < 0) return errorf(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
   return errorf(ErrorCode::kIo, "{}: another process uses this folder", folder_.string());
+}
+
+// SQLite deletes the log of a database that it begins anew: the last changes may be there and nowhere else.
+Status Store::keep_log_of_missing_database() const {
+  std::error_code none;
+  const std::filesystem::path database = folder_ / "penstock.db";
+  if (std::filesystem::file_size(database, none) > 0 && !none) return {};
+  std::vector<std::filesystem::path> logs;
+  for (const char* suffix : {"-wal", "-journal"}) {
+    const std::filesystem::path log = database.string() + suffix;
+    if (std::filesystem::exists(log, none) && std::filesystem::file_size(log, none) > 0) logs.push_back(log);
+  }
+  return put_aside(logs);
+}
+
+Status Store::put_aside(const std::vector<std::filesystem::path>& files) const {
+  if (files.empty()) return {};
+  const std::filesystem::path aside = folder_ / "quarantine";
+  std::error_code error;
+  std::filesystem::create_directories(aside, error);
+  for (const auto& file : files) {
+    std::filesystem::path place = aside / file.filename();
+    for (int n = 1; !error && std::filesystem::exists(place, error); ++n)
+      place = aside / fmt::format("{}.{}", file.filename().string(), n);
+    if (!error) std::filesystem::rename(file, place, error);
+    if (error) return errorf(ErrorCode::kIo, "{}: {}", file.string(), error.message());
+  }
+  log().error(
+      "{}: {} files that penstock.db does not know, {} among them, were moved to {}: they are what a killed "
+      "process had not finished, or the database is not the one that they were kept with",
+      folder_.string(), files.size(), files.front().filename().string(), aside.string());
+  return {};
 }
 
 Status Store::read_salt() {
