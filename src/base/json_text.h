@@ -2,7 +2,9 @@
 // (copies, texts, checks) goes down into it level by level on the stack. Bodies of requests have a reader of their own
 // (server/api/json_reader.h), which bounds memory too. tools/check_layers.py holds all others to this file.
 #pragma once
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"

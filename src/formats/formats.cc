@@ -44,12 +44,8 @@ Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
       return format.open(path);
     expected += (expected.empty() ? "" : ", ") + std::string(format.name);
   }
-  std::string got;
-  for (const std::byte byte : file.bytes().first(std::min<size_t>(8, file.bytes().size()))) {
-    got += fmt::format(" {:02x}", static_cast<unsigned>(byte));
-  }
-  return errorf(ErrorCode::kCorruptFile, "{}: expected one of {}; got {} bytes that start with{}",
-                path.string(), expected, file.bytes().size(), got.empty() ? " nothing" : got);
+  return errorf(ErrorCode::kCorruptFile, "{}: expected one of {}; got {} bytes of something else",
+                path.string(), expected, file.bytes().size());
 }
 
 Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,

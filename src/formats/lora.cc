@@ -46,6 +46,11 @@ const std::set<std::string> kNeutralFields = {"peft_type",
                                               "eva_config",
                                               "runtime_config"};
 
+// A value for messages, which clients read: numbers as they are, of texts that they are some.
+std::string shown(const json& value) {
+  return value.is_number() || value.is_boolean() || value.is_null() ? value.dump() : value.type_name();
+}
+
 bool is_neutral(const json& value) {
   return value.is_null() || value == json(false) ||
          ((value.is_object() || value.is_array()) && value.empty());
@@ -61,23 +66,22 @@ struct PeftScaling {
 Status check_peft_fields(const json& config, const std::string& where) {
   const json type = config.value("peft_type", json());
   if (type != json("LORA"))
-    return errorf(ErrorCode::kUnsupported, "{}: peft_type: expected \"LORA\", got {}", where, type.dump());
+    return errorf(ErrorCode::kUnsupported, "{}: peft_type: expected \"LORA\", got {}", where, shown(type));
   for (const auto& [name, value] : config.items()) {
     if (kNeutralFields.count(name) == 0 && !is_neutral(value))
       return errorf(ErrorCode::kUnsupported, "{}: {} {} is not supported", where, quote_name(name),
-                    quote_name(value.dump()));
+                    shown(value));
   }
   const json bias = config.value("bias", json("none"));
   if (bias != json("none"))
-    return errorf(ErrorCode::kUnsupported, "{}: bias: expected \"none\", got {}", where,
-                  quote_name(bias.dump()));
+    return errorf(ErrorCode::kUnsupported, "{}: bias: expected \"none\", got {}", where, shown(bias));
   // The other ways to start (pissa, olora, loftq, corda) change the base's weights.
   const json init = config.value("init_lora_weights", json(true));
   if (!init.is_boolean() && init != json("gaussian") && init != json("eva") && init != json("orthogonal")) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: init_lora_weights {} changes the base's weights and is not supported: save the "
                   "adapter as a plain one",
-                  where, quote_name(init.dump()));
+                  where, shown(init));
   }
   return {};
 }
@@ -89,7 +93,7 @@ Status check_pattern(const json& pattern, const char* name, const std::string& w
   for (const auto& [key, value] : pattern.items()) {
     if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>()))
       return errorf(ErrorCode::kCorruptFile, "{}: {}: {}: expected a positive number, got {}", where, name,
-                    quote_name(key), quote_name(value.dump()));
+                    quote_name(key), shown(value));
   }
   return {};
 }
@@ -101,13 +105,12 @@ Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
   const json root = config.value("use_rslora", json(false));
   if (!rank.is_number_integer() || rank.get<double>() < 1 || rank.get<double>() > kMaxLoraRank)
     return errorf(ErrorCode::kCorruptFile, "{}: r: expected a rank from 1 to {}, got {}", where, kMaxLoraRank,
-                  quote_name(rank.dump()));
+                  shown(rank));
   if (!alpha.is_number() || !std::isfinite(alpha.get<double>()))
-    return errorf(ErrorCode::kCorruptFile, "{}: lora_alpha: expected a number, got {}", where,
-                  quote_name(alpha.dump()));
+    return errorf(ErrorCode::kCorruptFile, "{}: lora_alpha: expected a number, got {}", where, shown(alpha));
   if (!root.is_boolean())
     return errorf(ErrorCode::kCorruptFile, "{}: use_rslora: expected true or false, got {}", where,
-                  quote_name(root.dump()));
+                  shown(root));
   scaling.rank = rank.get<double>();
   scaling.alpha = alpha.get<double>();
   scaling.root = root.get<bool>();
@@ -229,7 +232,7 @@ Result<std::vector<std::string>> read_parameters(const json& config, const std::
   if (list.is_null()) return std::vector<std::string>();
   if (!list.is_array() || !std::ranges::all_of(list, [](const json& one) { return one.is_string(); }))
     return errorf(ErrorCode::kCorruptFile, "{}: target_parameters: expected a list of names, got {}", where,
-                  quote_name(list.dump(-1, ' ', false, json::error_handler_t::replace)));
+                  shown(list));
   return list.get<std::vector<std::string>>();
 }
 
@@ -339,7 +342,7 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
     const json got = config.value(key, json());
     if (got != json(want))
       return errorf(ErrorCode::kUnsupported, "{}: {}: expected \"{}\", got {}", path.string(), key, want,
-                    quote_name(got.dump(-1, ' ', false, json::error_handler_t::replace)));
+                    shown(got));
   }
   if (config.contains("adapter.alora.invocation_tokens"))
     return errorf(ErrorCode::kUnsupported, "{}: an activated LoRA (aLoRA) is not supported", path.string());

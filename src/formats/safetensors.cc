@@ -63,7 +63,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   bool string(string_t& value) override {
     if (depth_ == 2 && in_metadata_) return true;
-    if (depth_ != 2 || field_ != "dtype") return fail("the string " + quote_name(value));
+    if (depth_ != 2 || field_ != "dtype") return fail("an unexpected string");
     entries.back().dtype = value;
     return true;
   }

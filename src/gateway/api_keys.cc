@@ -141,12 +141,13 @@ Result<ApiKeyRecord> record_of_plain_key(std::string_view key) {
   record.name = "given at the start";
   RETURN_IF_ERROR(hash_into(key, record));
   record.id = std::string(kPlain) + record.hash.substr(0, 6);
+  record.tenant = std::string(kPlain) + to_hex(sha256("tenant", key)).substr(0, 32);
   return record;
 }
 
 ApiKey::ApiKey(ApiKeyRecord record)
     : record_(std::move(record)),
-      payer_(record_.id.starts_with(kPlain) ? "plain" : record_.id),
+      payer_(record_.id.starts_with(kPlain) ? kPlainPayer : record_.id),
       salt_(from_hex(record_.salt)),
       hash_(from_hex(record_.hash)),
       requests_(record_.requests_per_minute),
@@ -172,9 +173,22 @@ std::optional<ApiKey::Refusal> ApiKey::admit(Quota::Time now) {
   return std::nullopt;
 }
 
-void ApiKey::charge_tokens(int n, Quota::Time now) {
+void ApiKey::charge_tokens(double n, Quota::Time now) {
   const std::scoped_lock lock(mutex_);
   tokens_.take(n, now);
+}
+
+std::optional<ApiKey::Refusal> ApiKey::hold_tokens(double n, bool may_be_fewer, Quota::Time now,
+                                                   double& held) {
+  const std::scoped_lock lock(mutex_);
+  if (!tokens_.limited()) return std::nullopt;
+  const double minute = record_.tokens_per_minute;
+  const double least = std::min(may_be_fewer ? 1 : n, minute);
+  if (const double wait = tokens_.wait_seconds(least, now); wait > 0) return Refusal{wait, "tokens"};
+  const double taken = may_be_fewer ? std::min(n, tokens_.left(now)) : n;
+  tokens_.take(taken, now);
+  held += taken;
+  return std::nullopt;
 }
 
 ApiKey::Left ApiKey::left(Quota::Time now) const {
@@ -212,6 +226,8 @@ bool ApiKeys::any_budget() const {
   const std::scoped_lock lock(mutex_);
   return std::ranges::any_of(by_id_, [](const auto& one) { return one.second->record().budget.limited(); });
 }
+
+void ApiKeys::stop_watching() { watcher_ = {}; }
 
 std::string ApiKeys::warning() {
   const std::scoped_lock lock(mutex_);

@@ -37,6 +37,7 @@ struct ApiKeyRecord {
   double requests_per_minute = 0, tokens_per_minute = 0;  // 0 = no limit
   Budget budget;
   int64_t created = 0;  // unix time, seconds
+  std::string tenant;   // of a key that was given as it is, whose id changes; not in the file
 };
 
 // A new key: the record to keep and the key to hand out.
@@ -59,8 +60,13 @@ class ApiKey {
  public:
   explicit ApiKey(ApiKeyRecord record);
   const ApiKeyRecord& record() const { return record_; }
+  static constexpr const char* kPlainPayer = "plain";
+  // Whether somebody has to be told of tokens: it has a quota or a budget of them.
+  bool counts_tokens() const { return record_.tokens_per_minute > 0 || record_.budget.limited(); }
   // Under which name its use is counted: its id; of keys that were given as they are, whose ids change, "plain".
   const std::string& payer() const { return payer_; }
+  // Whose cached prompts and replies it shares: nobody else's. The same in every run, and no secret of the key.
+  const std::string& tenant() const { return record_.tenant.empty() ? record_.id : record_.tenant; }
   bool may(Scope scope) const;
   bool matches(std::string_view key) const;  // constant time
 
@@ -70,7 +76,11 @@ class ApiKey {
     const char* what;  // "requests" or "tokens"
   };
   std::optional<Refusal> admit(Quota::Time now);
-  void charge_tokens(int n, Quota::Time now);
+  // n below 0 gives tokens back.
+  void charge_tokens(double n, Quota::Time now);
+  // Takes the n tokens that a request may use at most from the quota, of which it gives back what it does not need; more than
+  // a minute's worth when a whole minute's is there. may_be_fewer: what is there will do. `held` grows by what was taken.
+  std::optional<Refusal> hold_tokens(double n, bool may_be_fewer, Quota::Time now, double& held);
   struct Left {
     double requests, tokens;
   };
@@ -104,6 +114,8 @@ class ApiKeys {
   // Of the file. Null: there is none of that id.
   std::shared_ptr<ApiKey> with_id(std::string_view id) const;
   bool any_budget() const;
+  // No on_change comes after it.
+  void stop_watching();
   // The last problem with the file, cleared by the call.
   std::string warning();
 

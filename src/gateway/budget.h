@@ -30,12 +30,15 @@ struct Budget {
 struct BudgetState {
   std::string name;  // "tokens_per_day"
   double limit = 0, used = 0;
-  int64_t resets_at = 0;  // unix time
+  double reserved = 0, wanted = 0;  // by requests under way; by one that is to begin
+  int64_t resets_at = 0;            // unix time
 };
 // Of those that are limited.
 std::vector<BudgetState> budget_states(const Budget& budget, const Usage::Spent& spent, int64_t now);
-// The one that is spent and stays so for longest. Requests under way are counted when they end, so that the last of a budget
-// may go over it.
+// The one that has no room for `wanted` beside what was used and is reserved, and stays so for longest.
+std::optional<BudgetState> short_budget(const Budget& budget, const Usage::Spent& spent,
+                                        const UseCounts& reserved, const UseCounts& wanted, int64_t now);
+// The one that is spent and stays so for longest.
 std::optional<BudgetState> spent_budget(const Budget& budget, const Usage::Spent& spent, int64_t now);
 
 }  // namespace penstock

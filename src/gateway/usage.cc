@@ -39,6 +39,16 @@ UseCounts& UseCounts::operator+=(const UseCounts& more) {
   return *this;
 }
 
+UseCounts& UseCounts::operator-=(const UseCounts& less) {
+  requests -= less.requests;
+  input_tokens -= less.input_tokens;
+  cached_tokens -= less.cached_tokens;
+  output_tokens -= less.output_tokens;
+  microseconds -= less.microseconds;
+  nano_cost -= less.nano_cost;
+  return *this;
+}
+
 int64_t nano_cost_of(const TokenPrice& price, const UseCounts& use) {
   const double cached = price.cached_input < 0 ? price.input : price.cached_input;
   const double cost = price.input * static_cast<double>(use.input_tokens - use.cached_tokens) +
@@ -152,6 +162,21 @@ Usage::Spent Usage::spent(const std::string& key) const {
   Balance balance = found->second;
   renew(balance, today);
   return balance.spent;
+}
+
+bool Usage::reserve(const std::string& key, const Fits& fits, const UseCounts& most) {
+  const int64_t today = day_of(clock_());
+  const std::scoped_lock lock(mutex_);
+  Balance& balance = balances_[key];
+  renew(balance, today);
+  if (!fits(balance.spent, balance.reserved)) return false;
+  balance.reserved += most;
+  return true;
+}
+
+void Usage::release(const std::string& key, const UseCounts& held) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = balances_.find(key); found != balances_.end()) found->second.reserved -= held;
 }
 
 Status Usage::write() {

@@ -30,6 +30,7 @@ struct UseCounts {
   int64_t tokens() const { return input_tokens + output_tokens; }
   double cost() const { return static_cast<double>(nano_cost) * 1e-9; }
   UseCounts& operator+=(const UseCounts& more);
+  UseCounts& operator-=(const UseCounts& less);
 };
 int64_t nano_cost_of(const TokenPrice& price, const UseCounts& use);
 
@@ -71,6 +72,11 @@ class Usage {
     UseCounts today, month;
   };
   Spent spent(const std::string& key) const;
+  // Room for what a request may use, as long as it is under way: `most`, which `fits` may set, counts for the key as reserved
+  // if `fits`, told what was spent and what is reserved, says so. All in one step. False: nothing is reserved.
+  using Fits = std::function<bool(const Spent& spent, const UseCounts& reserved)>;
+  bool reserve(const std::string& key, const Fits& fits, const UseCounts& most);
+  void release(const std::string& key, const UseCounts& held);
   int64_t now() const { return clock_(); }
   // All of it, the last second's too. Waits for the disk.
   Result<std::vector<UseRow>> rows(const UseQuery& query);
@@ -80,6 +86,7 @@ class Usage {
   struct Balance {
     int64_t day = 0;
     Spent spent;
+    UseCounts reserved;
   };
 
   Usage(std::shared_ptr<Store> store, Warn warn, Clock clock)

@@ -103,10 +103,10 @@ BackgroundRuns::~BackgroundRuns() {
 std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
                                                      const Exchange& asked, size_t n_held, Work work) {
   auto task = std::make_unique<Task>();
-  task->run = std::make_shared<BackgroundRun>(id, keeps_events);
+  task->run = std::make_shared<BackgroundRun>(id, asked.request().payer, keeps_events);
   task->request = asked.request();
   if (task->request.body.size() > kLargeRequest) task->request.body = {};
-  task->on_tokens = asked.on_tokens;
+  task->spending = asked.spending;
   task->n_held = n_held;
   task->work = std::move(work);
   auto run = task->run;
@@ -139,6 +139,17 @@ void BackgroundRuns::cancel(const std::string& id) {
   });
 }
 
+void BackgroundRuns::cancel_those_of(const std::string& payer) {
+  std::vector<std::string> ids;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, run] : runs_) {
+      if (run->payer_ == payer) ids.push_back(id);
+    }
+  }
+  for (const std::string& id : ids) cancel(id);
+}
+
 void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
   std::unique_lock lock(mutex_);
   const auto none = [&] { return runs_.empty(); };
@@ -155,7 +166,7 @@ void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
 net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   BackgroundRun& run = *task.run;
   BackgroundRun::Away exchange(thread_.get_executor(), task.request, run, n_bytes_);
-  exchange.on_tokens = task.on_tokens;
+  if (task.spending != nullptr) exchange.spending = task.spending->renewed();
   run.leave_ = [&exchange] { exchange.leave(); };
   if (run.cancelled_ || stopping_) exchange.leave();
   try {
@@ -164,7 +175,7 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
     exchange.leave();  // no memory, say: the run is over
   }
   run.leave_ = nullptr;
-  co_return exchange.status() != 429 || exchange.gone();
+  co_return exchange.status() != 429 || exchange.gone() || exchange.over_budget;
 }
 
 net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/spending.h"
 #include "server/unattended_exchange.h"
 
 namespace penstock {
@@ -20,7 +21,8 @@ namespace penstock {
 // One of them. Any thread.
 class BackgroundRun {
  public:
-  BackgroundRun(std::string id, bool keeps_events) : id_(std::move(id)), keeps_events_(keeps_events) {}
+  BackgroundRun(std::string id, std::string payer, bool keeps_events)
+      : id_(std::move(id)), payer_(std::move(payer)), keeps_events_(keeps_events) {}
 
   const std::string& id() const { return id_; }
   bool keeps_events() const { return keeps_events_; }
@@ -42,7 +44,7 @@ class BackgroundRun {
   void end();
   void tell();
 
-  const std::string id_;
+  const std::string id_, payer_;
   const bool keeps_events_;
   std::atomic<bool> begun_{false}, cancelled_{false}, overflowed_{false};
   mutable std::mutex mutex_;
@@ -72,6 +74,8 @@ class BackgroundRuns {
   std::shared_ptr<BackgroundRun> find(const std::string& id) const;
   // It ends soon, as one whose client leaves. Nothing when it is not there.
   void cancel(const std::string& id);
+  // The same of all that the API key of that id has asked for.
+  void cancel_those_of(const std::string& payer);
   // Waits for the runs to end, until `end`; then cuts them.
   void drain(std::chrono::steady_clock::time_point end);
   int n_running() const;
@@ -81,7 +85,7 @@ class BackgroundRuns {
   struct Task {
     std::shared_ptr<BackgroundRun> run;
     HttpRequest request;
-    std::function<void(int)> on_tokens;
+    std::shared_ptr<Spending> spending;  // that of the exchange which asked for it
     size_t n_held;
     Work work;
   };

@@ -11,6 +11,7 @@
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
 #include "server/http/access.h"
+#include "server/http/spending.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -51,6 +52,12 @@ std::string mistake_of_url(std::string& url, std::string_view endpoint) {
     return url == endpoint ? "" : fmt::format("url: expected {}, as of the batch", endpoint);
   if (std::ranges::find(kEndpoints, url) != std::end(kEndpoints)) return "";
   return fmt::format("url: expected one of {}", fmt::join(kEndpoints, ", "));
+}
+
+// Of an error's body.
+std::string message_of(const std::string& body) {
+  const json error = bounded_json<json>(body);
+  return get_string(get_field(error, "error"), "message", "the budget is spent");
 }
 
 json response_line(const std::string& custom_id, int status, const std::string& request_id, json body) {
@@ -149,12 +156,17 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
     request.id = random_id("req_");
     const auto start = std::chrono::steady_clock::now();
     UnattendedExchange exchange(executor_, request);
+    exchange.spending = server_.spending_of(request.payer);
     under_way_.push_back(&exchange);
     const auto place = std::prev(under_way_.end());
     co_await server_.answer(*route, exchange);
     under_way_.erase(place);
     server_.note_use(exchange, start);
     if (exchange.gone() || !exchange.replied()) break;
+    if (exchange.status() == 429 && exchange.over_budget) {
+      const std::string reason = message_of(exchange.body());
+      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
+    }
     if (exchange.status() == 429 || (exchange.status() == 503 && tries < kMostTries)) {
       net::steady_timer again(executor_, kFullQueue);
       co_await again.async_wait(net::use_awaitable);

@@ -37,6 +37,7 @@ struct BatchRunner::Run {
   std::vector<BatchLine> lines;
   std::unique_ptr<BatchResults> results;
   int n_under_way = 0;
+  bool revoked = false;          // the API key is one no longer
   bool ending = false;           // cancelled or over: lines that wait for the queue do so no longer
   std::optional<Error> failure;  // of the disk
 };
@@ -102,6 +103,14 @@ net::awaitable<void> BatchRunner::run() {
   }
 }
 
+// Whoever may not use the server has nothing computed either.
+bool BatchRunner::is_revoked(Run& run) const {
+  if (run.revoked || !server_.is_revoked(run.batch.payer, run.batch.owner)) return run.revoked;
+  run.batch.errors = errors_json({{"key_revoked", "the API key was revoked", "", 0}});
+  run.revoked = true;
+  return true;
+}
+
 net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   Run run{.batch = std::move(batch)};
   const std::string id = run.batch.id;
@@ -122,7 +131,9 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   if (done) {
     run.results = std::move(*results);
     run.batch.total = static_cast<int64_t>(run.lines.size());
-    if (!mistakes.empty()) {
+    if (is_revoked(run)) {
+      done = batches_.finish(run.batch, BatchStatus::kCancelled, *run.results);
+    } else if (!mistakes.empty()) {
       run.batch.errors = errors_json(mistakes);
       done = batches_.finish(run.batch, BatchStatus::kFailed, *run.results);
     } else if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated) {
@@ -145,6 +156,7 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
   told_ = true;  // it may have been cancelled before
   // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for every line.
   const auto look = [&]() -> Status {
+    if (is_revoked(run)) end = BatchStatus::kCancelled;
     if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
     if (!std::exchange(told_, false) && end == BatchStatus::kCompleted) return {};
     ASSIGN_OR_RETURN(const StoredBatch now, batches_.find(run.batch.owner, run.batch.id));
@@ -175,7 +187,7 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
       run.failure = updated.error();
   }
   run.ending = true;
-  if (stopping_ || run.failure || end == BatchStatus::kExpired) lines_.give_up();
+  if (stopping_ || run.failure || run.revoked || end == BatchStatus::kExpired) lines_.give_up();
   while (run.n_under_way > 0) co_await wait(kLook);
   if (stopping_ || run.failure) co_return;
   for (const BatchLine& line : run.lines) {
@@ -199,7 +211,7 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
 net::awaitable<void> BatchRunner::run_line(Run& run, const BatchLine& line) {
   ++counts_.lines_running;
   HttpRequest request;
-  request.key = run.batch.key, request.payer = run.batch.payer;
+  request.key = run.batch.key, request.payer = request.tenant = run.batch.payer;
   request.peer = run.batch.id;
   const auto wanted = [&] { return !stopping_ && !run.ending; };
   if (const auto result = co_await lines_.compute(line, std::move(request), wanted)) {

@@ -37,6 +37,7 @@ class BatchRunner {
 
  private:
   struct Run;
+  bool is_revoked(Run& run) const;
   net::awaitable<void> run();
   net::awaitable<void> run_batch(StoredBatch batch);
   net::awaitable<void> run_lines(Run& run);

@@ -12,13 +12,14 @@ class HeldExchange final : public Exchange {
  public:
   explicit HeldExchange(Exchange& outer) : outer_(outer) {
     request_ = outer.request();
-    on_tokens = outer.on_tokens;
+    spending = outer.spending;
     trace = outer.trace;
     if (trace) trace->notes.clear();
     outer_.on_disconnect = [this] { leave(); };
     gone_ = outer.gone();
   }
   ~HeldExchange() override {
+    outer_.over_budget |= over_budget;
     outer_.on_disconnect = nullptr;
     if (!trace || !outer_.trace) return;
     for (auto& note : trace->notes) outer_.trace->notes.push_back(std::move(note));

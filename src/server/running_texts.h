@@ -13,7 +13,7 @@ namespace penstock {
 
 // One call: as many sequences as it has choices. Its counts are written by the thread that answers it.
 struct RunningCall {
-  std::string key;  // id of the API key that it came with
+  std::string tenant;  // whose it is (HttpRequest::tenant)
   SamplingParams params;
   int n_prompt_tokens = 0;
   std::vector<std::atomic<int>> n_decoded;  // by choice

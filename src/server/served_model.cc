@@ -11,6 +11,7 @@
 #include "frontend/embedding_model.h"
 #include "frontend/params_json.h"
 #include "penstock/version.h"
+#include "server/client_reason.h"
 #include "server/file_identity.h"
 
 namespace penstock {
@@ -77,7 +78,8 @@ ServedModel::Condition ServedModel::condition() const {
 Status ServedModel::load_failure() const {
   const Condition now = condition();
   if (now.state != ModelState::kFailed) return {};
-  return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", name(), now.failure.message);
+  return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", name(),
+                without_folders(now.failure.message));
 }
 
 void ServedModel::set_state(ModelState state, Error failure) {

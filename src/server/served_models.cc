@@ -161,7 +161,10 @@ Status ServedModels::load_now(ServedModel& model) {
   if (bytes > 0 && config.kv_cache_memory == 0)
     config.kv_cache_memory = std::max<int64_t>(bytes - bytes_in_memory(config), 1 << 20);
   const Clock::time_point begin = Clock::now();
-  RETURN_IF_ERROR(model.load(std::move(config)));
+  if (Status loaded = model.load(std::move(config)); !loaded) {
+    if (ready_) log().error("{} could not be loaded: {}", model.name(), loaded.error().message);
+    return loaded;
+  }
   if (models_.size() > 1) {
     log().info("{} is loaded: {:.2f} s, {} MiB", model.name(),
                std::chrono::duration<double>(Clock::now() - begin).count(), model.memory() >> 20);

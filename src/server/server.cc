@@ -9,7 +9,9 @@
 #include "base/work.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
+#include "server/client_reason.h"
 #include "server/http/access.h"
+#include "server/key_spending.h"
 #include "server/request_spans.h"
 
 namespace penstock {
@@ -118,11 +120,17 @@ Server::Server(const ServerConfig& config)
           config.models, [](const ModelSettings& model) { return model.chat.trust_request_template; })),
       compilations_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u)) {}
 
+Server::~Server() {
+  if (keys_ != nullptr) keys_->stop_watching();  // what it tells uses everything below
+  models_.stop();                                // their events go to exchanges of http_
+}
+
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server(config));
   RETURN_IF_ERROR(check_config(server->config_));
   for (const ModelSettings& model : server->config_.models)
     RETURN_IF_ERROR(server->models_.add(std::make_unique<ServedModel>(model)));
+  ASSIGN_OR_RETURN(server->adapter_folders_, AdapterFolders::open(config.adapter_folders));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   if (!config.otlp.url.empty()) {
     server->exporter_ = std::make_unique<OtlpExporter>(
@@ -138,7 +146,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   ASSIGN_OR_RETURN(server->keys_,
                    ApiKeys::open(config.api_key_file, config.api_keys,
                                  [raw = server.get()](std::string_view act, const ApiKeyRecord& record) {
-                                   raw->audit_key(act, record);
+                                   raw->note_key(act, record);
                                  }));
   if (!server->keeps_use() && server->keys_->any_budget())
     server->log_->warn("budgets of API keys count from the start of the server only: there is no --data-dir");
@@ -204,7 +212,28 @@ net::awaitable<void> Server::audit(const Exchange& exchange) {
   if (!kept) log_->error("the audit log cannot be written: " + kept.error().message);
 }
 
-// On the thread that watches the file of keys.
+// On the thread that watches the file of keys. Batches look for themselves.
+void Server::note_key(std::string_view act, const ApiKeyRecord& record) {
+  audit_key(act, record);
+  if (is_revoked(record.id, "")) background_.cancel_those_of(record.id);
+}
+
+std::shared_ptr<Spending> Server::spending_of(const std::string& payer) const {
+  auto key = keys_->with_id(payer);
+  if (key == nullptr || !key->record().budget.limited()) return nullptr;
+  return penstock::spending_of(std::move(key), *usage_, false);
+}
+
+bool Server::is_revoked(const std::string& payer, const std::string& owner) const {
+  if (payer.empty() || !needs_key()) return false;
+  if (payer == ApiKey::kPlainPayer) {
+    return std::ranges::none_of(
+        config_.api_keys, [&](const std::string& key) { return (*stores_)->store->owner_of(key) == owner; });
+  }
+  const auto key = keys_->with_id(payer);
+  return key == nullptr || !key->may(Scope::kInference);
+}
+
 void Server::audit_key(std::string_view act, const ApiKeyRecord& record) {
   if (!keeps_use()) return;
   const std::string about =
@@ -395,6 +424,7 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
   note_use(exchange, decision.start);
+  exchange.spending.reset();  // it is used now, not held any more
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   const std::string_view key =
@@ -420,7 +450,7 @@ net::awaitable<Result<ModelLease>> Server::load_named(const Route& route, Exchan
     const Status loaded = co_await load(**model);
     if (!loaded) {
       co_return errorf(loaded.error().code, "model: {} could not be loaded: {}", (*model)->name(),
-                       loaded.error().message);
+                       without_folders(loaded.error().message));
     }
   }
   co_return (*model)->lease();
@@ -497,8 +527,9 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
         fmt::format("this API key has no {} scope, only {}", access == Access::kAdmin ? "admin" : "inference",
                     scope_names(key->record().scopes)));
   }
-  if (!key->may(Scope::kAdmin)) exchange.set_key(key->record().id);
-  exchange.set_payer(key->payer());
+  const bool sees_all = key->may(Scope::kAdmin) || (access == Access::kMetrics && key->may(Scope::kMetrics));
+  if (!sees_all) exchange.set_key(key->record().id);
+  exchange.set_payer(key->payer(), key->tenant());
   if (access != Access::kKey || request.method != "POST") return std::nullopt;
   if (const auto spent = spent_budget_of(key->payer())) {
     traffic_.note_quota_refusal();
@@ -511,7 +542,7 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
     traffic_.note_quota_refusal();
     return error_reply(request, over_quota(*key, *refused));
   }
-  exchange.on_tokens = [key](int n) { key->charge_tokens(n, std::chrono::steady_clock::now()); };
+  if (key->counts_tokens()) exchange.spending = penstock::spending_of(key, *usage_, true);
   return std::nullopt;
 }
 

@@ -15,12 +15,14 @@
 #include "gateway/store/stores.h"
 #include "gateway/telemetry/otlp_exporter.h"
 #include "gateway/usage.h"
+#include "server/adapter_folders.h"
 #include "server/background_runs.h"
 #include "server/batch_runner.h"
 #include "server/compile_queue.h"
 #include "server/http/apart_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
+#include "server/http/spending.h"
 #include "server/http/traffic.h"
 #include "server/kept_replies.h"
 #include "server/request_log.h"
@@ -43,6 +45,7 @@ struct ServerConfig {
   std::vector<RouteConfig> routes;  // names that leave the choice of a model to the server
   int64_t models_memory = 0;        // bytes for all of them together (served_models.h)
   bool any_model_name = false;      // requests may name whatever they like
+  std::vector<std::string> adapter_folders;  // that adapters may be loaded from while the server runs
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
@@ -60,6 +63,7 @@ struct ServerConfig {
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
   std::string data_dir;                                  // what is kept between runs; "": nothing is
   StoreLimits store_limits;                              // for each API key
+  bool prefix_cache_across_keys = false;  // requests of different API keys share cached prompts
   ReplyCacheConfig reply_cache;
   std::string
       reply_cache_embedder;  // name of the served model whose vectors tell which questions mean the same
@@ -103,7 +107,7 @@ class Server {
   // Reads the keys and binds the socket. Errors: of both.
   static Result<std::unique_ptr<Server>> open(const ServerConfig& config);
 
-  ~Server() { models_.stop(); }  // their events go to exchanges of http_
+  ~Server();
 
   // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop(). Blocks.
   // Errors: of loading, and of a model that can compute nothing any more.
@@ -125,6 +129,7 @@ class Server {
 
   const ServerConfig& config() const { return config_; }
   const ServedModels& models() const { return models_; }
+  const AdapterFolders& adapter_folders() const { return adapter_folders_; }
   // On a thread for that. Errors: of loading.
   net::awaitable<Status> load(ServedModel& model, bool again = false);
   net::awaitable<Status> reload(ServedModel& model);
@@ -154,6 +159,10 @@ class Server {
   // Of the API key of that id: the budget that keeps it from being used, if there is one.
   std::optional<BudgetState> spent_budget_of(const std::string& key) const;
   std::vector<BudgetState> budgets_of(const std::string& key) const;
+  // Of a batch's line that the API key of that id pays for. Null: nobody counts.
+  std::shared_ptr<Spending> spending_of(const std::string& payer) const;
+  // Whether the API key that something was begun with may begin nothing any more. payer, owner: as it was noted then.
+  bool is_revoked(const std::string& payer, const std::string& owner) const;
   // Whose things a request may see. REQUIRES: stores()
   std::string owner_of(const HttpRequest& request) const;
   KeptReplies& replies() const { return *replies_; }
@@ -174,6 +183,7 @@ class Server {
   };
   Status open_store();
   net::awaitable<void> audit(const Exchange& exchange);
+  void note_key(std::string_view act, const ApiKeyRecord& record);
   void audit_key(std::string_view act, const ApiKeyRecord& record);
   // What the request's headers say about traces, and whether spans are made of it.
   void begin_trace(Exchange& exchange, const Route* route) const;
@@ -189,6 +199,7 @@ class Server {
   std::optional<HttpReply> check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key);
 
   ServerConfig config_;
+  AdapterFolders adapter_folders_;
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<OtlpExporter> exporter_;  // after log_, which it uses
   Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir

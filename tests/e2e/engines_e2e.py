@@ -78,7 +78,7 @@ class SameText(unittest.TestCase):
                 one = lambda i: server.post("/v1/completions", {"model": names[i], "prompt": PROMPTS[i], "max_tokens": 20, "temperature": 0})
                 return [reply.json()["choices"][0]["text"] for reply in in_threads(len(names), one)]
 
-            flags = ["--lora-modules", f"style0={paths[0]}", "--max-loras", 1]
+            flags = ["--lora-modules", f"style0={paths[0]}", "--max-loras", 1, "--lora-dir", folder]
             load = {"lora_name": "style1", "lora_path": str(paths[1])}
             with Server(*flags) as server:
                 self.assertEqual(server.post("/v1/load_lora_adapter", load).status, 200)

@@ -94,7 +94,7 @@ class Running(Case):
         return server.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path), **fields})
 
     def test_loaded_and_unloaded(self):
-        with Server() as server:
+        with Server("--lora-dir", self.folder) as server:
             base = self.names(server)[0]
             loaded = self.load(server, "mine", self.paths[0])
             self.assertEqual(loaded.status, 200, loaded.body)
@@ -126,7 +126,7 @@ class Running(Case):
             self.assertEqual(got, [whole])
 
     def test_bad_ones(self):
-        with Server() as server:
+        with Server("--lora-dir", self.folder) as server:
             config = json.loads((self.paths[0] / "adapter_config.json").read_text())
             for number, (change, part) in enumerate((({"r": 0}, "rank from 1"), ({"use_dora": True}, "use_dora"), ({"bias": "all"}, "bias"),
                                                      ({"r": 5}, "expected rank 5"))):
@@ -161,14 +161,14 @@ class Running(Case):
     def test_parts_without_adapters(self):
         """Embeddings have none, and a model that gives vectors none of a model of text: each is refused by its name."""
         bad = self.renamed("embedding", b"self_attn.q_proj.lora_A.weight", b"self_attn.q.lora_embedding_A.x")
-        with Server() as server:
+        with Server("--lora-dir", self.folder) as server:
             reply = self.load(server, "bad", bad)
             self.assertIn(reply.status, (400, 501), reply.body)
             self.assertIn("lora_embedding_A", reply.json()["error"]["message"])
         models = self.folder / "vectors.json"
         entry = {"name": "vectors", "model": str(VECTORS), "runner": "pooling"}
         models.write_text(json.dumps({"models": [{"name": "text", "model": str(MODEL)}, entry]}))
-        with Server("--models-config", models, model=None) as server:
+        with Server("--models-config", models, "--lora-dir", self.folder, model=None) as server:
             reply = self.load(server, "bad", self.paths[0], base_model_name="vectors")
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn("another model", reply.json()["error"]["message"])
@@ -178,7 +178,7 @@ class Running(Case):
         file = self.folder / "keys.json"
         made = {name: keys("add", "-f", file, "--name", name, "--scope", scope)
                 for name, scope in (("user", "inference"), ("admin", "admin"))}
-        with Server("--api-key-file", file) as server:
+        with Server("--api-key-file", file, "--lora-dir", self.folder) as server:
             body = {"lora_name": "mine", "lora_path": str(self.paths[0])}
             self.assertEqual(server.post("/v1/load_lora_adapter", body).status, 401)
             self.assertEqual(server.post("/v1/load_lora_adapter", body, bearer(made["user"])).status, 403)

@@ -215,7 +215,7 @@ class Adapters(unittest.TestCase):
 
     def test_by_name(self):
         base = GOLDEN / "encoders" / "bert"
-        with Server(base, "--lora-modules", f"formal={self.ADAPTER}") as server:
+        with Server(base, "--lora-modules", f"formal={self.ADAPTER}", "--lora-dir", GOLDEN) as server:
             self.check(server, "formal", self.ADAPTER)
             self.check(server, server.model, base)
             names = {model["id"]: model.get("parent") for model in server.get("/v1/models")["data"]}

@@ -38,7 +38,7 @@ def setUpModule():
     story = Server().__enter__()
     vectors = Server(SOURCE / "tests" / "golden" / "cross_encoders" / "bert").__enter__()
     script_folder = script_model.write(pathlib.Path(directory.name) / "script")
-    script = Server(script_folder, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template", "--data-dir",
+    script = Server(script_folder, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template", "--lora-dir", directory.name, "--data-dir",
                     pathlib.Path(directory.name) / "data").__enter__()
 
 

@@ -193,6 +193,39 @@ TEST(ApiKeyTest, TokensHoldBackLaterRequests) {
   EXPECT_FALSE(key.admit(now + seconds(19)));
 }
 
+TEST(ApiKeyTest, TokensAreHeldBeforeTheyAreUsed) {
+  ApiKeyRecord record;
+  record.tokens_per_minute = 100;
+  ApiKey key(record);
+  const Quota::Time now{std::chrono::hours(1)};
+  double held = 0;
+  EXPECT_FALSE(key.hold_tokens(60, false, now, held));
+  EXPECT_EQ(held, 60);
+  const auto refused = key.hold_tokens(60, false, now, held);
+  ASSERT_TRUE(refused);
+  EXPECT_NEAR(refused->retry_seconds, 12, 1e-6);
+  EXPECT_EQ(held, 60);
+  double rest = 0;
+  EXPECT_FALSE(key.hold_tokens(60, true, now, rest));  // what is there
+  EXPECT_EQ(rest, 40);
+  EXPECT_TRUE(key.hold_tokens(1, true, now, rest));
+  key.charge_tokens(-100, now);
+  EXPECT_EQ(key.left(now).tokens, 100);
+  EXPECT_FALSE(key.hold_tokens(500, false, now, held));  // more than ever is there, when all is
+  EXPECT_TRUE(key.hold_tokens(500, false, now, held));
+}
+
+TEST(ApiKeyTest, TenantsAreTheSameInEveryRun) {
+  ApiKeyRecord of_file;
+  of_file.id = "0123456789ab";
+  EXPECT_EQ(ApiKey(of_file).tenant(), of_file.id);
+  const ApiKey first(*record_of_plain_key("secret")), again(*record_of_plain_key("secret")),
+      other(*record_of_plain_key("secrets"));
+  EXPECT_EQ(first.tenant(), again.tenant());
+  EXPECT_NE(first.tenant(), other.tenant());
+  EXPECT_NE(first.record().id, first.tenant());
+}
+
 TEST(ApiKeyTest, LessThanOneRequestAMinute) {
   ApiKeyRecord record;
   record.requests_per_minute = 0.5;

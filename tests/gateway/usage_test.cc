@@ -165,6 +165,38 @@ TEST_F(UsageTest, Budgets) {
   EXPECT_EQ(spent()->name, "cost_per_month");  // not the day's: that comes back sooner
 }
 
+// As many as there are at once: what is reserved counts as spent until it is released.
+TEST_F(UsageTest, ReservedRoomIsNobodyElses) {
+  open(false);
+  set_day("2026-11-25");
+  Budget budget;
+  budget.tokens_per_day = 100, budget.cost_per_month = 1;
+  std::optional<BudgetState> short_of;
+  const auto reserve = [&](const UseCounts& most) {
+    const auto fits = [&](const Usage::Spent& spent, const UseCounts& reserved) {
+      short_of = short_budget(budget, spent, reserved, most, usage_->now());
+      return !short_of;
+    };
+    return usage_->reserve("a", fits, most);
+  };
+  EXPECT_TRUE(reserve(use(10, 30)));
+  EXPECT_TRUE(reserve(use(10, 30)));
+  EXPECT_FALSE(reserve(use(1, 20)));
+  EXPECT_EQ(short_of->name, "tokens_per_day");
+  EXPECT_EQ(short_of->used, 0);
+  EXPECT_EQ(short_of->reserved, 80);
+  EXPECT_EQ(short_of->wanted, 21);
+  EXPECT_TRUE(reserve(use(10, 10)));  // to the last one
+  usage_->note("a", "m", use(10, 5));
+  usage_->release("a", use(10, 30));
+  EXPECT_FALSE(reserve(use(0, 26)));
+  EXPECT_EQ(short_of->used, 15);
+  EXPECT_TRUE(reserve(use(0, 25)));
+  EXPECT_FALSE(reserve(use(0, 0, 1'000'000'001)));
+  EXPECT_EQ(short_of->name, "cost_per_month");
+  EXPECT_EQ(short_of->resets_at, *day_of_text("2026-12-01") * 86400);
+}
+
 TEST_F(UsageTest, AuditLog) {
   open();
   AuditLog& log = *stores_->audit;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -53,6 +54,11 @@ struct ServeCommand {
                    "LoRA adapters that requests may name in the place of the model: each a PEFT directory or "
                    "a GGUF file")
         ->type_name("NAME=PATH");
+    app.add_option(
+           "--lora-dir", config.adapter_folders,
+           "folder that /v1/load_lora_adapter may take adapters from; may be repeated, without it the "
+           "route takes none")
+        ->type_name("PATH");
     app.add_flag_function("--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
     app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
     add_api_flags(app);
@@ -210,6 +216,10 @@ void ServeCommand::add_cache_flags(CLI::App& app) {
                  "cosine of the vectors of two questions from which they may mean the same")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  app.add_flag(
+      "--prefix-cache-across-keys", config.prefix_cache_across_keys,
+      "requests of different API keys share cached prompts: what a key has asked shows in how much of "
+      "another's prompt is cached");
   app.add_flag("--reply-cache-across-keys", cache.across_keys,
                "give replies to one API key to the others too");
   app.add_flag("--reply-cache-sampled", cache.sampled,
@@ -279,24 +289,27 @@ Status ServeCommand::read_models() {
   return {};
 }
 
-constexpr std::chrono::milliseconds kMostAfterDrain{10000};  // to cut what the drain has left, and to end
+// How long after --shutdown-timeout the process is there at most, whatever its threads do.
+constexpr Milliseconds kToEnd{800};
 
-// A second signal does not wait for the drain. False: none came, and the time is over: whatever holds the process up does
-// not outlast it.
-bool wait_for_another(const sigset_t& signals, std::chrono::milliseconds most) {
-  const auto end = std::chrono::steady_clock::now() + most;
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(end - std::chrono::steady_clock::now());
-    if (left.count() <= 0) break;
-    const timespec time{static_cast<time_t>(left.count() / 1'000'000'000),
-                        static_cast<long>(left.count() % 1'000'000'000)};
-    if (sigtimedwait(&signals, nullptr, &time) > 0) return true;
-  }
-  fmt::print(stderr, "shutdown: something has not ended {} s after it began: the process ends all the same\n",
-             std::chrono::duration_cast<std::chrono::seconds>(most).count());
-  std::fflush(nullptr);
-  return false;
+// Waits for SIGINT and SIGTERM, which every thread has blocked, for as long as the process lives. server: null until it is
+// there.
+void wait_for_signals(const sigset_t& signals, const std::atomic<Server*>& server,
+                      Milliseconds shutdown_timeout) {
+  int signal = 0;
+  sigwait(&signals, &signal);
+  Server* const running = server.load();
+  if (running == nullptr || !running->models().ready())  // nothing to finish
+    _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);
+  std::thread([shutdown_timeout] {
+    std::this_thread::sleep_for(shutdown_timeout + kToEnd);
+    constexpr std::string_view kSaid = "penstock: shutdown timeout: the process ends with threads at work\n";
+    (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());  // the log may be gone already
+    _exit(kExitOk);
+  }).detach();
+  running->stop();
+  sigwait(&signals, &signal);  // a second one does not wait for the drain
+  _exit(kExitInterrupted);
 }
 
 int ServeCommand::run() {
@@ -312,21 +325,20 @@ int ServeCommand::run() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  static std::atomic<Server*> running{nullptr};  // the thread outlives this call
+  std::thread([signals, timeout = config.shutdown_timeout] {
+    wait_for_signals(signals, running, timeout);
+  }).detach();
   auto server = Server::open(config);
   if (!server) return fail(server.error());
-  std::thread([signals, raw = server->get(), drain = config.shutdown_timeout] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    if (!raw->models().ready()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
-    raw->stop();
-    _exit(wait_for_another(signals, drain + kMostAfterDrain) ? kExitInterrupted : kExitFailure);
-  }).detach();
+  running = server->get();
   const Status served = (*server)->run([&] {
     std::vector<std::string> names;
     for (const auto& one : (*server)->models().all()) names.push_back(one->name());
     fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
   });
+  running = nullptr;
   if (served) return kExitOk;
   // The io threads still answer /health; the process ends here all the same.
   const int code = fail(served.error());

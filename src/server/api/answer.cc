@@ -7,9 +7,16 @@
 #include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/reuse.h"
+#include "server/http/spending.h"
 
 namespace penstock {
 namespace {
+
+// Requests share cached prompts within one tenant, unless the operator lets all of them.
+std::string salt_of(const Server& server, const HttpRequest& request, const std::string& asked) {
+  const bool shared = request.tenant.empty() || server.config().prefix_cache_across_keys;
+  return shared ? asked : request.tenant + "\n" + asked;
+}
 
 // "x-request-timeout: SECONDS" shortens the server's own limit.
 Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
@@ -69,6 +76,32 @@ size_t reply_bytes(const Generation& generation) {
   return bytes;
 }
 
+// Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's length may be shorter for it.
+std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, ReplyShape& shape) {
+  if (exchange.spending == nullptr || call.kept != nullptr) return std::nullopt;
+  SpendingClaim claim{.price = call.model->settings().price,
+                      .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
+                      .max_tokens = call.params.max_tokens,
+                      .may_be_shorter = call.fills_context};
+  int64_t room = 0;  // that a prompt leaves in the context
+  for (const auto& prompt : call.prompts) {
+    claim.prompt_tokens += static_cast<int64_t>(prompt.size());
+    room = std::max(room, call.model->max_model_len() - static_cast<int64_t>(prompt.size()));
+  }
+  claim.max_tokens = std::clamp<int64_t>(claim.max_tokens, 0, room);
+  const int64_t asked = claim.max_tokens;
+  if (const auto refused = exchange.spending->claim(claim)) {
+    exchange.over_budget = refused->for_good;
+    HttpReply reply = shape.error({ErrorCode::kResourceExhausted, refused->reply.message});
+    set_headers(reply, refused->reply.headers);
+    return reply;
+  }
+  if (claim.max_tokens == asked) return std::nullopt;
+  call.params.max_tokens = static_cast<int>(claim.max_tokens);
+  call.recorder.reset();  // it is not the reply that the call would have without a budget
+  return std::nullopt;
+}
+
 net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
                                    ReplyShape& shape) {
   bool open = co_await exchange.begin_stream(stream_head(shape.content_type()));
@@ -85,6 +118,7 @@ net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generatio
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }
+  if (exchange.spending != nullptr) exchange.spending->settle();
   if (!open || generation.client_gone()) co_return;
   const auto& failure = generation.error();
   const Error* error = failure && failure->code != ErrorCode::kCancelled ? &*failure : nullptr;
@@ -136,6 +170,8 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
     co_return co_await exchange.reply(shape.error(constrained.error()));
   }
   if (exchange.gone()) co_return;
+  if (auto refused = reserve(exchange, call, shape)) co_return co_await exchange.reply(*std::move(refused));
+  call.cache_salt = salt_of(server, exchange.request(), call.cache_salt);
   auto started = Generation::start(exchange, call);
   if (!started) {
     HttpReply refused = shape.error(started.error());
@@ -154,6 +190,7 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   };
   while (co_await generation.pass(gather, std::chrono::hours(1))) {
   }
+  if (exchange.spending != nullptr) exchange.spending->settle();
   if (generation.client_gone()) co_return;
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
   co_await shape.keep(generation, nullptr);

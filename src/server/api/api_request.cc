@@ -12,6 +12,7 @@
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/structured.h"
+#include "server/client_reason.h"
 #include "server/unattended_exchange.h"
 
 namespace penstock {
@@ -132,7 +133,7 @@ net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequ
   auto lease = server.models().lease(name, request.key);
   if (const auto named = server.models().find(name, request.key); !lease && named) {
     if (const Status loaded = co_await server.load(**named); !loaded)
-      co_return tl::unexpected(loaded.error());
+      co_return errorf(loaded.error().code, "{}", without_folders(loaded.error().message));
     lease = server.models().lease(name, request.key);
   }
   co_return lease;

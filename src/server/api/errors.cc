@@ -116,8 +116,12 @@ HttpReply error_reply(const HttpRequest& request, int status, std::string_view m
 
 HttpReply error_reply(const HttpRequest& request, const HttpRefusal& refusal) {
   HttpReply reply = error_reply(request, refusal.status, refusal.message);
-  for (const auto& [name, value] : refusal.headers) set_header(reply, name, value);
+  set_headers(reply, refusal.headers);
   return reply;
+}
+
+void set_headers(HttpReply& reply, const std::vector<std::pair<std::string, std::string>>& headers) {
+  for (const auto& [name, value] : headers) set_header(reply, name, value);
 }
 
 void set_retry_after(HttpReply& reply, double seconds) {

@@ -31,6 +31,7 @@ HttpReply error_reply(const HttpRequest& request, int status, std::string_view m
 HttpReply error_reply(const HttpRequest& request, const HttpRefusal& refusal);
 
 // Whole seconds, 1 to 86,400, instead of what the reply says so far.
+void set_headers(HttpReply& reply, const std::vector<std::pair<std::string, std::string>>& headers);
 void set_retry_after(HttpReply& reply, double seconds);
 
 }  // namespace penstock

@@ -4,8 +4,18 @@
 
 #include "engine/requests/context_limit.h"
 #include "engine/schedule/background.h"
+#include "server/http/spending.h"
 
 namespace penstock {
+
+void GenerationCall::fill_context() {
+  if (params.max_tokens >= 0) return;
+  size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  params.max_tokens = std::max(model->max_model_len() - static_cast<int>(longest), 1);
+  fills_context = true;
+}
+
 Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall& call) {
   std::unique_ptr<Generation> generation(new Generation(exchange, call));
   RETURN_IF_ERROR(generation->submit());
@@ -30,7 +40,7 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
   if (call_.priority == kBackgroundPriority && ends_by_itself) channel_->gather();
   running_ =
       std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
-  running_->key = exchange_.request().key;
+  running_->tenant = exchange_.request().tenant;
   running_->params = call_.params;
   for (const auto& prompt : call_.prompts)
     running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));

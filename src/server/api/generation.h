@@ -27,7 +27,7 @@ struct GenerationCall {
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   Priority priority = Priority::kNormal;
-  std::string cache_salt;
+  std::string cache_salt;        // of answer() on with the tenant's before it
   std::string structured_field;  // the request's name of params.structured_outputs
   // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"), and whether tools are
   // strict that do not say it.
@@ -36,6 +36,7 @@ struct GenerationCall {
   std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
+  bool fills_context = false;            // nobody said how long a reply may be
   bool keep_markers = false;             // the text keeps special tokens that mark parts of a reply
   std::optional<ChatQuestion> question;  // where a chat may be answered by its meaning
   CachedReplyRef
@@ -43,6 +44,8 @@ struct GenerationCall {
   const char* kept_by = nullptr;          // how it was found, as usage tells it: "exact" or "meaning"
   std::optional<ReplyRecorder> recorder;  // gathers what the engine tells
 
+  // Where nobody said how long a reply may be: what the context has room for. REQUIRES: prompts.
+  void fill_context();
   // As replies tell it.
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };

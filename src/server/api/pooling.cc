@@ -11,6 +11,7 @@
 
 #include "base/work.h"
 #include "server/api/schema_parts.h"
+#include "server/http/spending.h"
 
 namespace penstock {
 namespace {
@@ -122,6 +123,14 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Server& server, 
 
 net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
                                                       const ServedModel& model, PoolingCall call) {
+  if (exchange.spending != nullptr) {
+    SpendingClaim claim{.price = model.settings().price,
+                        .prompt_tokens = static_cast<int64_t>(n_tokens(call))};
+    if (const auto refused = exchange.spending->claim(claim)) {
+      exchange.over_budget = refused->for_good;
+      co_return errorf(ErrorCode::kResourceExhausted, "{}", refused->reply.message);
+    }
+  }
   exchange.note_model(model.name());
   exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
   co_return co_await compute_uncharged(server, exchange, model, std::move(call));

@@ -140,8 +140,7 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   call.generation.tool_schemas = "parameters";
   call.generation.strict_tools = true;
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
-  const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
-  params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
+  params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", -1));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
   call.logprobs = wants_logprobs(body);
   if (top > 0 && !call.logprobs) {
@@ -150,6 +149,7 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   }
   if (call.logprobs) params.logprobs = top;
   call.generation.prompts.push_back(std::move(call.task.prompt));
+  call.generation.fill_context();
   call.generation.keep_markers = call.task.parses();
   const std::string id = get_string(body, "request_id");
   call.id = "resp_" + id;

@@ -58,12 +58,12 @@ class HashedText {
 };
 
 // Everything that the reply's tokens depend on, but for the prompts.
-HashedText what_matters(const GenerationCall& call, std::string_view key) {
+HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
   const auto dumped = [](const nlohmann::ordered_json& value) {
     return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   };
   HashedText text;
-  text.add(call.model->identity()).add(key).add(call.cache_salt).add(dumped(params_to_json(call.params)));
+  text.add(call.model->identity()).add(tenant).add(call.cache_salt).add(dumped(params_to_json(call.params)));
   text.add(call.adapter == nullptr ? std::string() : call.adapter->name + call.adapter->identity);
   const auto& outputs = call.params.structured_outputs;
   text.add(outputs ? dumped(structured_outputs_to_json(*outputs)) : std::string());
@@ -140,7 +140,7 @@ net::awaitable<Status> Reuse::look_up() {
                                          fmt::format("{}; fwd=bypass; detail={}", kExact, name_of(why)));
     co_return Status();
   }
-  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().key);
+  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().tenant);
   // Of a record that tells how sure the model was, which others do not.
   if (exchange_.confidence) text.add("confidence");
   if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);

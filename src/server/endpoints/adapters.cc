@@ -1,12 +1,16 @@
 // POST /v1/load_lora_adapter, /v1/unload_lora_adapter: vLLM's.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <limits>
 
+#include "base/log.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
+#include "server/client_reason.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -49,6 +53,23 @@ Result<AdapterLoad> read_adapter_load(Server& server, const HttpRequest& request
   return load;
 }
 
+// The same whether there is such a path or not.
+constexpr const char* kOutside =
+    "lora_path: expected a path in a folder that --lora-dir gave the server, whatever links lead to it";
+
+// In the words of who asked: where the adapter lies is the server's.
+Error error_of_load(Error error, const std::string& path, const std::string& asked) {
+  constexpr std::string_view kMark = "\x01";  // in no message
+  const auto replace = [&](std::string_view what, std::string_view by) {
+    for (size_t at = 0; (at = error.message.find(what, at)) != std::string::npos; at += by.size())
+      error.message.replace(at, what.size(), by);
+  };
+  replace(path, kMark);
+  error.message = without_folders(error.message);
+  replace(kMark, asked);
+  return error;
+}
+
 HttpReply plain_reply(std::string text) {
   HttpReply reply;
   reply.content_type = "text/plain; charset=utf-8";
@@ -62,7 +83,8 @@ const nlohmann::json& load_adapter_request() {
   using schema::text;
   static const nlohmann::json value = schema::closed(
       {{"lora_name", text("what requests name it")},
-       {"lora_path", text("a PEFT directory or a GGUF file, on the server")},
+       {"lora_path", text("a PEFT directory or a GGUF file in a folder that --lora-dir gave the server, or "
+                          "its path below one")},
        {"base_model_name", text("the served model that it is for; the first one where this is left out")},
        {"load_inplace", schema::boolean("in the place of the adapter of this name")}},
       {"lora_name", "lora_path"});
@@ -81,8 +103,16 @@ const nlohmann::json& unload_adapter_request() {
 net::awaitable<void> post_load_adapter(Server& server, Exchange& exchange) {
   auto load = read_adapter_load(server, exchange.request());
   if (!load) co_return co_await exchange.reply(error_reply(load.error()));
+  const std::string asked = load->adapter.path;
+  const auto found = server.adapter_folders().find(asked);
+  if (!found) co_return co_await exchange.reply(error_reply(found.error()));
+  if (!*found) co_return co_await exchange.reply(error_reply(403, kOutside, "lora_path"));
+  load->adapter.path = **found;
   const Status done = co_await server.add_adapter(*load->base, load->adapter, load->replace);
-  if (!done) co_return co_await exchange.reply(error_reply(done.error()));
+  if (!done) {
+    log().warn("{} {}: {}", exchange.request().id, exchange.request().path, done.error().message);
+    co_return co_await exchange.reply(error_reply(error_of_load(done.error(), load->adapter.path, asked)));
+  }
   co_await exchange.reply(
       plain_reply(fmt::format("Success: LoRA adapter '{}' added successfully.", load->adapter.name)));
 }

@@ -28,8 +28,7 @@ struct ChatCall : OpenAiCall {
 void set_max_tokens(const json& body, GenerationCall& call) {
   const int64_t newer = get_int(body, "max_completion_tokens", -1);
   if (newer >= 0) call.params.max_tokens = static_cast<int>(newer);
-  const int room = call.model->max_model_len() - static_cast<int>(call.prompts[0].size());
-  if (call.params.max_tokens < 0) call.params.max_tokens = std::max(room, 1);
+  call.fill_context();
 }
 
 Status read_logprobs(const Server& server, const json& body, ChatCall& call) {

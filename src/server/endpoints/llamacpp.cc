@@ -95,13 +95,9 @@ Status read_llama_call(Server& server, const ApiBody& asked, LlamaCall& call) {
 void finish_llama_call(LlamaCall& call) {
   GenerationCall& generation = call.generation;
   SamplingParams& params = generation.params;
-  size_t longest = 0;
-  for (const auto& prompt : generation.prompts) {
-    longest = std::max(longest, prompt.size());
+  for (const auto& prompt : generation.prompts)
     call.prompt_texts.push_back(generation.model->tokenizer().decode(prompt, false));
-  }
-  if (params.max_tokens < 0)
-    params.max_tokens = std::max(generation.model->max_model_len() - static_cast<int>(longest), 1);
+  generation.fill_context();
   call.several = call.several || params.n > 1;
   call.settings = llamacpp_settings(params, call.n_predict, call.stream);
 }

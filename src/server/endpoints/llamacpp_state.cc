@@ -37,7 +37,7 @@ json next_token(int n_decoded, int max_tokens, bool goes_on) {
 }
 
 // Of a model that is not loaded all are free.
-json slots_json(ServedModel& model, const std::string& key) {
+json slots_json(ServedModel& model, const HttpRequest& request) {
   json slots = json::array();
   const int n = model.max_num_seqs();
   for (const auto& call : model.running().all()) {
@@ -45,12 +45,13 @@ json slots_json(ServedModel& model, const std::string& key) {
       if (call->finished[i].load(std::memory_order_relaxed)) continue;
       json slot = slot_json(model, static_cast<int>(slots.size()));
       slot["is_processing"] = true;
-      const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
-      slot["n_prompt_tokens"] = call->n_prompt_tokens;
-      // Settings have texts in them, which are nothing for other keys.
-      if (key.empty() || key == call->key)
+      // What another key asks, and how much of it, is nothing for this one.
+      if (request.key.empty() || request.tenant == call->tenant) {
+        const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
+        slot["n_prompt_tokens"] = call->n_prompt_tokens;
         slot["params"] = llamacpp_settings(call->params, call->params.max_tokens, false);
-      slot["next_token"] = next_token(n_decoded, call->params.max_tokens, true);
+        slot["next_token"] = next_token(n_decoded, call->params.max_tokens, true);
+      }
       slots.push_back(std::move(slot));
     }
   }
@@ -117,7 +118,7 @@ net::awaitable<void> get_slots(Server& server, Exchange& exchange) {
     co_return co_await exchange.reply(error_reply(loaded.error()));
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
-  const json slots = slots_json(**model, request.key);
+  const json slots = slots_json(**model, request);
   const auto fails = request.query.find("fail_on_no_slot");
   // Before the first load there are none, and none is busy: a request gets the model loaded.
   const bool none_free = !slots.empty() && std::ranges::all_of(slots, [](const json& one) {

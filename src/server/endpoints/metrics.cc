@@ -26,9 +26,24 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
   return n;
 }
 
-HttpReply metrics_reply(Server& server) {
+// What of the routes a key may see: those that it may use, and of their models those.
+std::map<std::string, Router::Counts> route_counts(Server& server, const std::string& key) {
+  std::map<std::string, Router::Counts> counts = server.router().counts();
+  const std::vector<std::string> names = server.router().names(key);
+  std::erase_if(counts, [&](const auto& one) { return std::ranges::find(names, one.first) == names.end(); });
+  for (auto& [name, of_route] : counts) {
+    std::erase_if(of_route.decisions, [&](const auto& one) {
+      const ServedModel* const model = server.models().named(one.first.first);
+      return model == nullptr || !model->serves(key);
+    });
+  }
+  return counts;
+}
+
+HttpReply metrics_reply(Server& server, const std::string& key) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& one : server.models().all()) {
+    if (!one->serves(key)) continue;
     const ModelLease model = one->lease(false);
     if (model == nullptr) continue;
     for (int engine = 0; engine < model->n_engines(); ++engine) {
@@ -48,7 +63,7 @@ HttpReply metrics_reply(Server& server) {
   if (const OtlpExporter* exporter = server.exporter(); exporter != nullptr)
     add_span_families(exporter->counts().exported, exporter->counts().dropped, families);
   add_reply_cache_families(server.replies(), families);
-  add_route_families(server.router().counts(), families);
+  add_route_families(route_counts(server, key), families);
   add_process_families(families);
   HttpReply reply;
   reply.body = prometheus::TextSerializer().Serialize(families);
@@ -72,9 +87,10 @@ Result<int64_t> forget_replies(Server& server, const HttpRequest& request) {
   return cache->forget(name);
 }
 
-// Of the default model: a client that knows of no other asks here.
-json metrics_json(Server& server) {
-  const ModelLease model = server.models().default_model().lease(false);
+// Of the first model that the key may use: a client that knows of no other asks here.
+json metrics_json(Server& server, const std::string& key) {
+  const auto first = server.models().find("", key);
+  const ModelLease model = first ? (*first)->lease(false) : nullptr;
   const Metrics metrics = model == nullptr ? Metrics() : model->metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
@@ -103,7 +119,7 @@ json metrics_json(Server& server) {
     body["reply_cache_entries"] = cache->counts().entries;
   }
   double cost = 0, saved = 0;
-  for (const auto& [name, counts] : server.router().counts()) cost += counts.cost, saved += counts.saved;
+  for (const auto& [name, counts] : route_counts(server, key)) cost += counts.cost, saved += counts.saved;
   body["route_cost"] = cost;
   body["route_cost_saved"] = saved;
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
@@ -138,11 +154,11 @@ net::awaitable<void> post_reset_reply_cache(Server& server, Exchange& exchange) 
 }
 
 net::awaitable<void> get_metrics(Server& server, Exchange& exchange) {
-  co_await exchange.reply(metrics_reply(server));
+  co_await exchange.reply(metrics_reply(server, exchange.request().key));
 }
 
 net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(metrics_json(server)));
+  co_await exchange.reply(json_reply(metrics_json(server, exchange.request().key)));
 }
 
 net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {

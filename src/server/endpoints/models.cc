@@ -7,6 +7,7 @@
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
+#include "server/client_reason.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -30,7 +31,7 @@ json model_json(const ServedModel& model, const std::string& name) {
   if (runner != Runner::kAuto) body["runner"] = runner == Runner::kPooling ? "pooling" : "generate";
   if (const int most = model.max_model_len(); most > 0)
     body["max_model_len"] = most;  // else it is not known yet
-  if (now.state == ModelState::kFailed) body["error"] = now.failure.message;
+  if (now.state == ModelState::kFailed) body["error"] = without_folders(now.failure.message);
   return body;
 }
 
@@ -72,7 +73,7 @@ net::awaitable<void> change_model(Server& server, Exchange& exchange, ModelActio
   if (action == ModelAction::kReload) done = co_await server.reload(model);
   if (action == ModelAction::kUnload) co_await server.unload(model);
   if (!done) {
-    const std::string why = fmt::format("{}: {}", model.name(), done.error().message);
+    const std::string why = fmt::format("{}: {}", model.name(), without_folders(done.error().message));
     co_return co_await exchange.reply(error_reply(exchange.request(), 503, why));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

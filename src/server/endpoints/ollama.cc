@@ -56,12 +56,9 @@ Status read_ollama_common(Server& server, const HttpRequest& request, const ApiB
 
 // The prompt is complete.
 void finish_ollama_call(OllamaCall& call) {
-  SamplingParams& params = call.generation.params;
   call.generation.prompts.push_back(std::move(call.task.prompt));
   call.generation.keep_markers = call.task.parses();
-  const int room =
-      call.generation.model->max_model_len() - static_cast<int>(call.generation.prompts[0].size());
-  if (params.max_tokens < 0) params.max_tokens = std::max(room, 1);
+  call.generation.fill_context();
 }
 
 Result<OllamaCall> read_ollama_chat(Server& server, const HttpRequest& request) {

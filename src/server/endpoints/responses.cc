@@ -288,7 +288,8 @@ BackgroundRuns::Work background_work(Server& server, const SharedCall& call) {
     ResponseShape shape(server, **call, &run);
     co_await answer(server, exchange, (*call)->generation, true, shape);
     server.note_use(exchange, start);
-    if (shape.kept() || (exchange.status() == 429 && !exchange.gone())) co_return;
+    const bool again = exchange.status() == 429 && !exchange.gone() && !exchange.over_budget;
+    if (shape.kept() || again) co_return;
     exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
   };
 }
@@ -318,6 +319,7 @@ net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, co
       std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
   const auto run = server.background().start((*call)->id, keeps_events, exchange, (*call)->items.size(),
                                              background_work(server, call));
+  if (server.is_revoked(exchange.request().payer, (*call)->owner)) server.background().cancel(run->id());
   if (keeps_events) co_return co_await stream_run(server, exchange, run, 0);
   co_await exchange.reply(std::move(queued));
 }

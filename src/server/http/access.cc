@@ -70,6 +70,16 @@ HttpRefusal over_budget(const BudgetState& budget, int64_t now) {
           {{"Retry-After", std::to_string(std::max<int64_t>(budget.resets_at - now, 1))}}};
 }
 
+HttpRefusal no_room_in_budget(const BudgetState& budget, int64_t now) {
+  const bool for_good = budget.used + budget.wanted > budget.limit;
+  return {
+      429,
+      fmt::format("{}, {} are reserved by requests under way and this request may use {}: {}",
+                  text_of_budget(budget), budget.reserved, budget.wanted,
+                  for_good ? "it needs a smaller prompt or max_tokens" : "try again when they have ended"),
+      {{"Retry-After", std::to_string(for_good ? std::max<int64_t>(budget.resets_at - now, 1) : 1)}}};
+}
+
 void add_quota_headers(const ApiKey& key, Exchange& exchange) {
   const auto left = key.left(std::chrono::steady_clock::now());
   const auto add = [&](const char* what, double limit, double remaining) {

@@ -20,6 +20,8 @@ HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal);
 // The same of a budget that is spent, and its text: with the time when it is renewed.
 HttpRefusal over_budget(const BudgetState& budget, int64_t now);
 std::string text_of_budget(const BudgetState& budget);
+// The same of one that has too little left for a request beside those under way.
+HttpRefusal no_room_in_budget(const BudgetState& budget, int64_t now);
 // x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
 void add_quota_headers(const ApiKey& key, Exchange& exchange);
 

@@ -7,6 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ struct HttpRequest {
   std::string peer;   // address of the client
   std::string key;    // id of its API key; empty where there are none, and of one that may do everything
   std::string payer;  // id of its API key; empty where there are none
+  std::string
+      tenant;  // whose cached prompts and replies it shares (ApiKey::tenant); empty where there are none
   std::string model;  // that answers, whatever the body says; "": the one that it names
 
   std::string_view header(const std::string& name) const {
@@ -52,6 +55,8 @@ struct HttpRefusal {
       {};  // instead of what such a reply says by itself
 };
 
+class Spending;
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -60,7 +65,10 @@ class Exchange {
   // A path may have several names; handlers see its route's.
   void set_path(std::string path) { request_.path = std::move(path); }
   void set_key(std::string id) { request_.key = std::move(id); }
-  void set_payer(std::string id) { request_.payer = std::move(id); }
+  void set_payer(std::string id, std::string tenant) {
+    request_.payer = std::move(id);
+    request_.tenant = std::move(tenant);
+  }
   void set_model(std::string name) { request_.model = std::move(name); }
   virtual net::any_io_executor executor() = 0;
 
@@ -86,8 +94,9 @@ class Exchange {
 
   // Called once, on the executor, when the client closes the connection before the exchange is over.
   std::function<void()> on_disconnect;
-  // Told of every token that the request costs, as it costs it: prompt tokens at the start, then one by one.
-  std::function<void(int)> on_tokens;
+  // Who pays for it; null: nobody counts. It is told of every token as it is computed, prompt tokens at the start.
+  std::shared_ptr<Spending> spending;
+  bool over_budget = false;  // it was refused, and would be again until a budget is renewed
   // Which trace this is a part of, if any.
   std::optional<RequestTrace> trace;
   // Gathered where it is there before the answer is made: how sure the model was of what it said.
@@ -100,11 +109,7 @@ class Exchange {
   // Headers that go with whatever the answer is.
   std::vector<std::pair<std::string, std::string>> reply_headers;
 
-  void count_tokens(int prompt, int completion) {
-    prompt_tokens_ += prompt;
-    completion_tokens_ += completion;
-    if (on_tokens) on_tokens(prompt + completion);
-  }
+  void count_tokens(int prompt, int completion);
   // Of the prompt tokens: those that were not computed again.
   void count_cached(int n) { cached_tokens_ += n; }
   // Which model computes for it, as replies call it.

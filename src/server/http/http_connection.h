@@ -286,7 +286,8 @@ class HttpConnectionOf final : public HttpConnection,
     co_await handler(*this);
     watching_ = false;
     on_disconnect = nullptr;
-    on_tokens = nullptr;
+    spending.reset();
+    over_budget = false;
     if (gone_) shared_.counters.disconnects.fetch_add(1);
     shared_.counters.exchanges.fetch_sub(1);
     reply_headers.clear();

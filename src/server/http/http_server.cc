@@ -13,6 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <thread>
 
+#include "base/regular_file.h"
 #include "server/http/http_connection.h"
 
 namespace penstock {
@@ -151,6 +152,7 @@ class HttpServerImpl final : public HttpServer {
  private:
   Status load_certificate() {
     using net::ssl::context;
+    constexpr size_t kMostPemBytes = size_t{1} << 20;
     error_code error;
     tls_.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
                      context::no_tlsv1 | context::no_tlsv1_1);
@@ -158,11 +160,13 @@ class HttpServerImpl final : public HttpServer {
     SSL_CTX_set_mode(tls_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(tls_.native_handle(), choose_protocol, nullptr);
     const HttpConfig& config = shared_.config;
-    tls_.use_certificate_chain_file(config.tls_certificate, error);
+    ASSIGN_OR_RETURN(const std::string certificate, read_regular_file(config.tls_certificate, kMostPemBytes));
+    ASSIGN_OR_RETURN(const std::string key, read_regular_file(config.tls_key, kMostPemBytes));
+    tls_.use_certificate_chain(net::buffer(certificate), error);
     if (error)
       return errorf(ErrorCode::kInvalidArgument, "certificate {}: {}", config.tls_certificate,
                     error.message());
-    tls_.use_private_key_file(config.tls_key, context::pem, error);
+    tls_.use_private_key(net::buffer(key), context::pem, error);
     if (error) return errorf(ErrorCode::kInvalidArgument, "key {}: {}", config.tls_key, error.message());
     use_tls_ = true;
     return {};
@@ -236,17 +240,18 @@ class HttpServerImpl final : public HttpServer {
 
   net::awaitable<void> drain(Milliseconds timeout, std::function<void()> at_timeout) {
     on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
-    if (!co_await wait_until_zero(shared_.counters.exchanges, timeout)) {
+    const bool in_time = co_await wait_until_zero(shared_.counters.exchanges, timeout);
+    if (!in_time) {
       if (at_timeout) at_timeout();
-      co_await wait_until_zero(shared_.counters.exchanges, Milliseconds(2000));
+      co_await wait_until_zero(shared_.counters.exchanges, Milliseconds(400));
     }
     error_code ignored;
     acceptor_->close(ignored);
     on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
     // The last replies are written; their connections close by themselves.
-    if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(500))) {
+    if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 500 : 50))) {
       on_every_connection([](HttpConnection& connection) { connection.cut(); });
-      co_await wait_until_zero(shared_.counters.connections, Milliseconds(2000));
+      co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 2000 : 100));
     }
     for (const auto& lane : lanes_) lane->context().stop();
   }

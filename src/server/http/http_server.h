@@ -68,7 +68,7 @@ class HttpServer {
   // From any thread, once. Connections close after the exchange they are in; new ones are still answered (the
   // handler refuses what it must). When no exchange is left, or after `timeout`, the server closes.
   // `at_timeout` is called on an io thread when exchanges are left then: it should make them end; what has
-  // not ended two seconds later is cut.
+  // not ended 0.4 seconds later is cut.
   virtual void stop(Milliseconds timeout, std::function<void()> at_timeout) = 0;
   virtual const HttpCounters& counters() const = 0;
 };
