@@ -2,7 +2,7 @@
 """Reports lines per folder and fails on a file, function or class that has grown past what one can read.
 
 Files: 600 lines (kernels 900). Functions, from the line of their name to their last brace: 80 lines (kernels 140), and 19 of 20
-have at most 40. Classes, their body and the members defined outside of it together: 500 lines. Functions and classes are those
+have at most 40. Classes, their body and the members defined outside of it together: 700 lines. Functions and classes are those
 that universal-ctags finds in src/, include/ and bench/. Two classes of one name are a failure as well: a program that links both
 takes the members of one for the other's.
 """
@@ -16,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LIMIT, KERNEL_FILE_LIMIT = 600, 900
 FUNCTION_LIMIT, KERNEL_FUNCTION_LIMIT, FUNCTION_P95 = 80, 140, 40
-CLASS_LIMIT = 500
+CLASS_LIMIT = 700
 SOURCES = {".h", ".cc", ".inl", ".cu", ".cuh"}
 # Over a limit, with the most they may have: these only shrink.
 ALLOWED = {
