@@ -32,6 +32,7 @@ constexpr HeadRow kHeads[] = {
     {"JinaEmbeddingsV3ForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
     {"GteForSequenceClassification", "gte.pooler.dense", "classifier", DenseModule::Function::kTanh},
+    {"NewForSequenceClassification", "new.pooler.dense", "classifier", DenseModule::Function::kTanh},
     {"ModernBertForSequenceClassification", "head.dense", "classifier", DenseModule::Function::kGelu},
 };
 

@@ -9,6 +9,7 @@
 #include "base/nearest_name.h"
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
+#include "model/arch/hf_sizes.h"
 #include "model/config_reader.h"
 #include "model/names.h"
 #include "model/rope.h"
@@ -125,7 +126,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
   // Where all layers are mixtures it may be left out.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
-  if (!ffn_dim && reader.has(expert_width)) ffn_dim = reader.integer(expert_width, 1, kMaxDim);
+  if (!ffn_dim && reader.has(expert_width)) ffn_dim = read_usual(reader, expert_width, 1, kMaxDim, {});
   config.ffn_dim = read_usual(reader, kFfnDim, least, kMaxDim, ffn_dim);
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
@@ -160,7 +161,7 @@ constexpr MeaningfulKey kMeaningfulKeys[] = {
     {{"use_parallel_residual", "use_parallel_residual"}, 0},
     {{"", "use_qk_norm"}, 0},
     {{"", "qk_layernorm"}, 0},
-    {{"expert_count", "num_experts"}, 0},
+    {{"expert_count", "num_experts"}, 1},
     {{"", "num_local_experts"}, 0},
     {{"", "n_routed_experts"}, 0},
     {{"", "moe_num_experts"}, 0},
@@ -230,7 +231,7 @@ void finish(ConfigReader& reader, ModelConfig& config) {
 
 // Of a directory whose configuration ties the output to the embedding, and which has both.
 bool head_differs(const WeightSource& source, const ModelConfig& config) {
-  const TensorInfo* head = listed(source, "lm_head.weight");
+  const TensorInfo* head = listed(source, std::string(output_stem(source)) + ".weight");
   if (head == nullptr) return false;
   const std::string ending = std::string(tensor_names(config, Naming::kHuggingFace).embedding) + ".weight";
   const TensorInfo* table = nullptr;
@@ -255,12 +256,10 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   }
   RETURN_IF_ERROR(reader.status());  // sizes are used from here on
 
-  const auto no_head = [&](std::string_view name) {
-    return source != nullptr && listed(*source, name) == nullptr;
-  };
-  config.tied_embeddings = reader.gguf()
-                               ? no_head("output.weight")
-                               : reader.flag({"", "tie_word_embeddings"}, no_head("lm_head.weight"));
+  const bool knows = source != nullptr;
+  config.tied_embeddings =
+      reader.gguf() ? knows && listed(*source, "output.weight") == nullptr
+                    : reader.flag({"", "tie_word_embeddings"}, knows && output_stem(*source).empty());
   config.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
   read_layer_sizes(reader, config);
@@ -338,12 +337,30 @@ void count_layers(json& object) {
   }
 }
 
+// A text model inside a multimodal one has its own object.
+const json& text_part(const json& file) {
+  const json* part = &file;
+  for (const char* key : {"thinker_config", "text_config", "language_config", "llm_config"}) {
+    const auto found = part->find(key);
+    if (found != part->end() && found->is_object()) part = &*found;
+  }
+  return *part;
+}
+
+// What the object does not say.
+void add_defaults(std::string_view defaults, json& object) {
+  if (defaults.empty()) return;
+  json merged = bounded_json(defaults);
+  merged.update(object);
+  object = std::move(merged);
+}
+
 // `source` may be null: then nothing is known of tensors.
 Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const std::string& where) {
   if (!file.is_object()) return errorf(ErrorCode::kCorruptFile, "{}: config.json: expected an object", where);
-  // A text model inside a multimodal one has its own object.
-  const auto nested = file.find("text_config");
-  json object = nested != file.end() && nested->is_object() ? *nested : file;
+  const json& part = text_part(file);
+  const bool nested = &part != &file;
+  json object = part;
 
   std::string type;
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
@@ -351,10 +368,11 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
     if (type.empty() && found != candidate->end() && found->is_string()) type = found->get<std::string>();
   }
   const Architecture* architecture = find_hf_architecture(type);
-  const auto classes = file.find("architectures");
-  if (architecture == nullptr && classes != file.end() && classes->is_array() && !classes->empty() &&
-      (*classes)[0].is_string()) {
-    architecture = find_hf_architecture((*classes)[0].get<std::string>());
+  for (const json* candidate : {static_cast<const json*>(&object), &file}) {
+    const auto classes = candidate->find("architectures");
+    if (architecture == nullptr && classes != candidate->end() && classes->is_array() && !classes->empty() &&
+        (*classes)[0].is_string())
+      architecture = find_hf_architecture((*classes)[0].get<std::string>());
   }
   if (architecture == nullptr) {
     return errorf(
@@ -362,16 +380,18 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
         "{}: config.json: model_type: '{}' is no architecture that is known here; nearest: {} (of {})", where,
         type, nearest(type, false), fmt::join(known_architectures(false), ", "));
   }
-  // Of a multimodal model some keys are outside.
-  if (nested != file.end() && !object.contains("tie_word_embeddings") && file.contains("tie_word_embeddings"))
-    object["tie_word_embeddings"] = file["tie_word_embeddings"];
+  // The output belongs to the whole: what either says is tied is, unless the file has two things.
+  if (nested) {
+    const auto outer = file.find("tie_word_embeddings");
+    if (outer != file.end() && (*outer == true || !object.contains("tie_word_embeddings")))
+      object["tie_word_embeddings"] = *outer;
+  }
   use_usual_names(*architecture, object);
   count_layers(object);
-  if (!architecture->hf_defaults.empty()) {
-    json merged = bounded_json(architecture->hf_defaults);
-    merged.update(object);
-    object = std::move(merged);
-  }
+  add_defaults(architecture->hf_defaults, object);
+  // Of a text model inside another one transformers leaves out what its class assumes.
+  const std::string_view sizes = hf_sizes(type);
+  if (nested) add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
   const auto quantization = file.find("quantization_config");
   if (quantization != file.end() && quantization->is_object()) {
     // MXFP4 experts are tensors of their own; what else there is lies plainly.

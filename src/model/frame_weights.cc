@@ -132,12 +132,7 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
 Status FrameLoader::load_head(ModelWeights& weights) {
   if (!config_.output_head) return {};
   const int dim = config_.model_dim, vocab = config_.vocab_size;
-  std::string head(names_.lm_head);
-  for (const std::string_view inside :
-       {"language_model.", "model.language_model."}) {  // of a multimodal model
-    if (!has_matrix(head + ".weight") && has_matrix(std::string(inside) + head + ".weight"))
-      head = std::string(inside) + head;
-  }
+  const std::string head(names_.lm_head);
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(head + ".bias", vocab));
   if (!bias.empty()) {
     ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(range_of(bias, cuts_.vocabulary())));

@@ -1,6 +1,7 @@
 // The names of weights in files, and which of them a source uses.
 #include "model/names.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "model/arch/archs.h"
@@ -8,6 +9,18 @@
 namespace penstock {
 
 namespace {
+
+// Of text models inside multimodal ones: what their names begin with, and what those of all that belongs to them do.
+struct TextModel {
+  std::string_view prefix, root;
+};
+constexpr TextModel kTextModels[] = {{"model.language_model.", "model.language_model."},
+                                     {"language_model.model.", "language_model."},
+                                     {"model.text_model.", "model.text_model."},
+                                     {"llm.model.", "llm."},
+                                     {"thinker.model.", "thinker.model."}};
+constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head", "model.language_model.lm_head",
+                                         "llm.lm_head", "thinker.lm_head"};
 
 NameTable gguf_names() {
   NameTable n;
@@ -46,7 +59,9 @@ NameTable gguf_names() {
 
 NameTable hf_names(const ModelConfig& config) {
   NameTable n;
-  n.prefixes = {"model.", "model.language_model.", "language_model.model.", "model.text_model.", ""};
+  n.prefixes = {"model."};
+  for (const TextModel& text : kTextModels) n.prefixes.push_back(text.prefix);
+  n.prefixes.push_back("");
   n.embedding = "embed_tokens", n.final_norm = "norm", n.lm_head = "lm_head", n.layer = "layers.{}.";
   n.attn_norm = "input_layernorm";
   n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
@@ -167,7 +182,18 @@ bool inputs_first(const NameTable& names, const WeightSource& source, std::strin
 
 }  // namespace
 
+std::string_view output_stem(const WeightSource& source) {
+  const auto* const found = std::ranges::find_if(kOutputs, [&](std::string_view stem) {
+    return std::ranges::any_of(source.tensors(), [&](const TensorInfo& tensor) {
+      return tensor.name.size() > stem.size() && tensor.name[stem.size()] == '.' &&
+             tensor.name.starts_with(stem);
+    });
+  });
+  return found == std::end(kOutputs) ? "" : *found;
+}
+
 void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
+  if (names.lm_head == kOutputs[0] && !output_stem(source).empty()) names.lm_head = output_stem(source);
   if (names.experts_transposed) names.experts_transposed = inputs_first(names, source, prefix, n_layers);
   const auto has = [&](std::string_view name, const char* suffix) {
     for (int i = 0; i < n_layers; ++i) {
@@ -223,7 +249,7 @@ bool is_ignorable_tensor(std::string_view name) {
         "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
-  return is_of_further_tokens(name) || is_of_another_modality(name);
+  return is_of_further_tokens(name);
 }
 
 bool is_of_a_head(std::string_view name) {
@@ -236,13 +262,23 @@ bool is_of_a_head(std::string_view name) {
   return false;
 }
 
-bool is_of_another_modality(std::string_view name) {
+bool is_of_another_modality(std::string_view name, std::string_view prefix) {
+  if (is_of_further_tokens(name)) return false;
+  const auto* const text = std::ranges::find(kTextModels, prefix, &TextModel::prefix);
+  if (text != std::end(kTextModels))
+    return !name.starts_with(text->root) &&
+           std::ranges::none_of(kOutputs, [&](std::string_view stem) { return name.starts_with(stem); });
   for (const std::string_view part :
        {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.", "multi_modal_projector.",
         "mm_projector.", "audio_tower.", "embed_vision.", "embed_audio.", "image_newline"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
-  return false;
+  if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());
+  constexpr std::string_view kParts[] = {
+      "aligner",   "apm",       "audio_encoder",  "connector",         "merger",
+      "projector", "resampler", "vision_encoder", "vision_projection", "vit_merger",
+      "vpm"};
+  return std::ranges::find(kParts, name.substr(0, name.find('.'))) != std::end(kParts);
 }
 
 std::string shown_shape(std::span<const int64_t> shape) {
@@ -258,10 +294,11 @@ bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::s
   return index >= config.n_layers && index < config.n_layers + config.n_next_token_layers;
 }
 
-Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view layer,
-                    const std::unordered_set<std::string_view>& used) {
+Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view prefix,
+                    std::string_view layer, const std::unordered_set<std::string_view>& used) {
   for (const TensorInfo& tensor : source.tensors()) {
     if (used.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
+    if (is_of_another_modality(tensor.name, prefix)) continue;
     if (is_of_later_layer(config, layer, tensor.name)) continue;
     if (config.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
     if (!config.output_head && is_of_a_head(tensor.name)) continue;

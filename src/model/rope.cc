@@ -110,8 +110,6 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.scaling = RopeScaling::kLlama3;
     rope.low_freq_factor = reader.number({"", "low_freq_factor"}, 1e-3f, 1e6f);
     rope.high_freq_factor = reader.number({"", "high_freq_factor"}, 1e-3f, 1e6f);
-    if (rope.high_freq_factor == rope.low_freq_factor)
-      reader.fail(ErrorCode::kCorruptFile, "low_freq_factor and high_freq_factor are equal");
   } else if (type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     rope.beta_fast = reader.number({"", "beta_fast"}, 1e-3f, 1e6f, 32.0f);
@@ -124,6 +122,12 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.short_factors = reader.numbers({"", "short_factor"}, 1024);
     rope.long_factors = reader.numbers({"", "long_factor"}, 1024);
     check_factors(reader, rope);
+  } else if (type == "ntk") {  // GTE's: theta grows by the factor, and the frequencies of that are divided
+    rope.scaling = RopeScaling::kLinear;
+    rope.theta *= rope.factor;
+    rope.factor = std::pow(rope.factor, 2.0f / static_cast<float>(std::max(rope.rotary_dim, 1)));
+    if (reader.has({"", "mixed_b"}))
+      reader.fail(ErrorCode::kUnsupported, "mixed_b: not known for rope_type ntk");
   } else if (type == "proportional") {
     rope.scaling = RopeScaling::kProportional;
     rope.n_turning = rope.rotary_dim / 2;
@@ -132,9 +136,10 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
   } else if (type != "default" && type != "dynamic" && type != "mrope") {  // of text it is the default
     reader.fail(
         ErrorCode::kUnsupported,
-        fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn, longrope or proportional, "
-                    "got '{}'",
-                    type));
+        fmt::format(
+            "rope_type: expected default, linear, dynamic, llama3, yarn, longrope, ntk or proportional, "
+            "got '{}'",
+            type));
   }
   top.merge(reader);
   return rope;
@@ -150,14 +155,14 @@ RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config) {
 
 namespace {
 
-// Frequencies that turn often within the original context stay, slow ones are divided by the factor, with a
-// ramp.
+// Frequencies that turn often within the original context stay, slow ones are divided by the factor, with a ramp between, or a step
+// where the high factor is not above the low one.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
+  const double width = static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor;
   for (float& frequency : frequencies) {
     const double turns = rope.original_max_seq_len * static_cast<double>(frequency) / (2 * std::numbers::pi);
-    const double keep = std::clamp(
-        (turns - rope.low_freq_factor) / (static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor),
-        0.0, 1.0);
+    const double above = turns - rope.low_freq_factor;
+    const double keep = width > 0 ? std::clamp(above / width, 0.0, 1.0) : above >= 0 ? 1.0 : 0.0;
     frequency = static_cast<float>(frequency * (keep + (1 - keep) / rope.factor));
   }
 }

@@ -185,7 +185,9 @@ Status WeightLoader::load_feed_forward(int i, const std::string& at, LayerWeight
 Status WeightLoader::check_unused() const {
   if (restores()) return {};  // whoever packed them has checked
   const std::string layer = prefix_ + std::string(names_.layer);
-  const auto n_others = std::ranges::count_if(source_.tensors(), is_of_another_modality, &TensorInfo::name);
+  const auto n_others = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
+    return is_of_another_modality(tensor.name, prefix_);
+  });
   if (n_others > 0) {
     log().warn("{}: the text part is read, {} tensors of other modalities are passed over",
                source_.path().string(), n_others);
@@ -199,7 +201,7 @@ Status WeightLoader::check_unused() const {
         "them)",
         source_.path().string(), n_further);
   }
-  return penstock::check_unused(source_, config_, layer, used_);
+  return penstock::check_unused(source_, config_, prefix_, layer, used_);
 }
 
 Status WeightLoader::open() {

@@ -154,7 +154,7 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
                source_.path().string(), left_out,
                map.has_next_token ? "--spec mtp uses the first such layer" : "--spec mtp does not know them");
   }
-  return penstock::check_unused(source_, config_, layer, used);
+  return penstock::check_unused(source_, config_, in_prefix_, layer, used);
 }
 
 }  // namespace penstock

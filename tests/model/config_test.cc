@@ -2,6 +2,7 @@
 #include "model/config.h"
 #include "model/names.h"
 #include "model/next_token_layer.h"
+#include "model/rope.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -110,6 +111,7 @@ TEST_P(Hostile, ConfigValues) {
 bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
   if (!config.output_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
+  if (is_of_another_modality(name, "")) return true;
   return is_ignorable_tensor(name) || name.starts_with(fmt::format("blk.{}.", n_layers)) ||
          name.starts_with(fmt::format("model.layers.{}.", n_layers));
 }
@@ -274,6 +276,96 @@ TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   EXPECT_EQ(error_of(wide), "");
   by_layer["6"] = by_layer["05"];
   EXPECT_THAT(error_of(wide), HasSubstr("per_layer_config: expected a layer in 0..5, got '6'"));
+}
+
+TEST(Config, LettersBesideAListOfLayersAreNotRead) {
+  Changed source(kModels / "exaone4");
+  source.json_config()["sliding_window_pattern"] = "LLLG";
+  json types = json::array();
+  for (int i = 0; i < read_config(source)->n_layers; ++i)
+    types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  source.json_config()["layer_types"] = types;
+  const ModelConfig listed = read_config(source).value();
+  for (int i = 0; i < listed.n_layers; ++i)
+    EXPECT_EQ(listed.layers[static_cast<size_t>(i)].window > 0, i % 2 == 0) << i;
+}
+
+TEST(Config, HunyuanSaysThatItHasNorms) {
+  Changed source(kModels / "hunyuan");
+  source.json_config().update({{"use_qk_norm", true}, {"num_experts", 1}, {"use_cla", false}});
+  EXPECT_EQ(read_config(source)->qk_norm, QkNorm::kHead);
+  source.json_config()["use_cla"] = true;
+  EXPECT_THAT(error_of(source), HasSubstr("use_cla: expected false"));
+  source.json_config().update({{"use_qk_norm", false}, {"use_cla", false}});
+  EXPECT_EQ(read_config(source)->qk_norm, QkNorm::kNone);
+}
+
+// Between a high and a low factor that are equal there is no ramp.
+TEST(Config, Llama3sFactorsMayBeEqual) {
+  Changed source(kModels / "llama3");
+  json& rope = source.json_config()["rope_parameters"];
+  rope["low_freq_factor"] = rope["high_freq_factor"] = 1.0;
+  const RopeConfig scaled = read_config(source).value().ropes[0];
+  RopeConfig plain = scaled;
+  plain.scaling = RopeScaling::kNone;
+  const auto got = rope_frequencies(scaled, 0), all = rope_frequencies(plain, 0);
+  int n_kept = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool keeps = scaled.original_max_seq_len * all[i] >= 2 * M_PI;
+    n_kept += keeps ? 1 : 0;
+    EXPECT_FLOAT_EQ(got[i], keeps ? all[i] : all[i] / scaled.factor) << i;
+  }
+  EXPECT_GT(n_kept, 0);
+  EXPECT_LT(n_kept, static_cast<int>(got.size()));
+}
+
+// Alibaba's code: theta times the factor, and all of it divided by factor^(2 / dim).
+TEST(Config, NtkOfGte) {
+  Changed source(kModels / ".." / "encoders" / "gte");
+  source.json_config().erase("rope_parameters");
+  source.json_config().update({{"model_type", "new"},
+                               {"rope_theta", 1.6e5},
+                               {"rope_scaling", {{"type", "ntk"}, {"factor", 2.0}}},
+                               {"position_embedding_type", "rope"}});
+  const ModelConfig config = read_config(source).value();
+  const auto got = rope_frequencies(config.ropes[0], 0);
+  const double dim = config.head_dim;
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i] / (std::pow(3.2e5, -2.0 * static_cast<double>(i) / dim) / std::pow(2.0, 2.0 / dim)),
+                1.0, 1e-5)
+        << i;
+  source.json_config()["logn_attention_scale"] = true;
+  EXPECT_THAT(error_of(source), HasSubstr("logn_attention_scale"));
+}
+
+// Of a wrapper either object may say that the output is the embedding; the file has the last word.
+TEST(Config, TheOutputBelongsToTheWholeModel) {
+  Changed source(kModels / "qwen3");
+  json text = source.config();
+  text["tie_word_embeddings"] = false;
+  source.json_config() = {{"model_type", "some_vl"}, {"text_config", text}, {"tie_word_embeddings", true}};
+  for (TensorInfo& tensor : source.tensor_list()) tensor.name = "language_model." + tensor.name;
+  EXPECT_FALSE(read_config(source)->tied_embeddings);
+  std::erase_if(source.tensor_list(),
+                [](const TensorInfo& tensor) { return tensor.name.ends_with("lm_head.weight"); });
+  EXPECT_TRUE(read_config(source)->tied_embeddings);
+  source.json_config().erase("tie_word_embeddings");
+  source.json_config()["text_config"].erase("tie_word_embeddings");
+  EXPECT_TRUE(read_config(source)->tied_embeddings);
+}
+
+// transformers 4 wrote of a text model inside another what differs from its class.
+TEST(Config, SizesThatAWrapperLeavesOutAreTransformersOwn) {
+  Changed source(kModels / "llama2");
+  source.json_config() = {{"model_type", "llava"},
+                          {"text_config", {{"model_type", "llama"}, {"vocab_size", 32064}}}};
+  const ModelConfig config = read_config(source).value();
+  EXPECT_EQ(config.model_dim, 4096);
+  EXPECT_EQ(config.n_layers, 32);
+  EXPECT_EQ(config.ffn_dim, 11008);
+  EXPECT_EQ(config.vocab_size, 32064);
+  source.json_config() = {{"model_type", "llama"}, {"vocab_size", 32064}};
+  EXPECT_THAT(error_of(source), HasSubstr("is missing"));
 }
 
 TEST(Config, RopesOfLfm3ThatAreNotListedAreTransformersOwn) {

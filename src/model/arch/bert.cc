@@ -141,12 +141,21 @@ void jina_v3_names(NameTable& names, const ModelConfig& config) {
 void configure_gte(ConfigReader& reader, ModelConfig& config) {
   configure_jina_v3(reader, config);
   config.gated_ffn = true;
+  const auto expect = [&](std::string_view key, const std::string& wanted) {
+    if (const std::string got = reader.text({"", key}, wanted); got != wanted)
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, got));
+  };
+  expect("position_embedding_type", "rope");
+  expect("layer_norm_type", "layer_norm");
+  if (reader.flag({"", "logn_attention_scale"}, false))
+    reader.fail(ErrorCode::kUnsupported, "logn_attention_scale: expected false");
 }
 
 void gte_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
-  names.prefixes = {"", "gte."};
+  names.prefixes = {"", "gte.", "new."};
   names.qkv = "attention.qkv_proj", names.o = "attention.o_proj";
+  names.q = "attention.q_proj", names.k = "attention.k_proj", names.v = "attention.v_proj";
   names.gate_up = "mlp.up_gate_proj", names.up_before_gate = true, names.down = "mlp.down_proj";
   names.attn_norm = "attn_ln", names.ffn_norm = "mlp_ln";
 }
@@ -324,7 +333,7 @@ extern constinit const Architecture kJinaV3 = {
 extern constinit const Architecture kGte = {
     .name = "gte",
     .title = "GTE (encoder)",
-    .hf_types = {"gte", "GteModel"},
+    .hf_types = {"gte", "GteModel", "new", "NewModel"},
     .directories_only = true,
     .configure = configure_gte,
     .hf_names = gte_names,

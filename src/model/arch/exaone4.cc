@@ -21,14 +21,15 @@ void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
   const bool is_32b = reader.gguf() && config.n_layers == 64;
   if (!reader.has(window) && !is_32b) return;
   const nlohmann::json* pattern = reader.find({"", "sliding_window_pattern"});
-  if (pattern != nullptr && pattern->is_string() && !reader.has({"", "layer_types"})) {
+  const bool by_letters = pattern != nullptr && pattern->is_string();
+  if (by_letters && !reader.has({"", "layer_types"})) {
     const std::string letters = pattern->get<std::string>();
     if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos)
       return reader.fail(ErrorCode::kCorruptFile,
                          "sliding_window_pattern: expected a number, or letters L and G");
     read_letters(letters, reader.integer(window, 0, 1 << 30), config);
   } else {
-    const int period = reader.integer({"", "sliding_window_pattern"}, 0, 1024, 4);
+    const int period = by_letters ? 4 : reader.integer({"", "sliding_window_pattern"}, 0, 1024, 4);
     read_windows(reader, config, period, is_32b ? 4096 : 0);
   }
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;

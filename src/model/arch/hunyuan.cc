@@ -9,8 +9,28 @@ namespace penstock {
 
 namespace {
 
+// Of all layers, which files may list one by one.
+int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
+  if (!reader.has(key)) return fallback;
+  const std::vector<int> numbers = reader.integers(key, 0, high);
+  const bool same = !numbers.empty() && std::ranges::count(numbers, numbers[0]) == std::ssize(numbers);
+  if (!same)
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: expected the same number for all layers", reader.name(key)));
+  return same ? numbers[0] : fallback;
+}
+
+// What the first models of the family had, and those with these names do not.
+void check_hunyuan(ConfigReader& reader) {
+  for (const std::string_view key : {"use_cla", "group_limited_greedy"}) {
+    if (reader.flag({"", key}, false))
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected false", key));
+  }
+}
+
 void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
-  config.qk_norm = QkNorm::kHead;
+  check_hunyuan(reader);
+  config.qk_norm = reader.flag({"", "use_qk_norm"}, true) ? QkNorm::kHead : QkNorm::kNone;
   config.rope_before_norm = true;
   const nlohmann::json* rope = reader.find({"", "rope_parameters"});
   if (rope == nullptr) rope = reader.find({"", "rope_scaling"});
@@ -24,23 +44,13 @@ void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
   reader.merge(inner);
 }
 
-void describe_hunyuan(ConfigWriter& writer, const ModelConfig&) {
+void describe_hunyuan(ConfigWriter& writer, const ModelConfig& config) {
+  if (config.qk_norm == QkNorm::kNone) writer.set({"", "use_qk_norm"}, false);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
 void hunyuan_names(NameTable& names, const ModelConfig&) {
   names.q_norm = "self_attn.query_layernorm", names.k_norm = "self_attn.key_layernorm";
-}
-
-// Of all layers, which files may list one by one.
-int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
-  if (!reader.has(key)) return fallback;
-  const std::vector<int> numbers = reader.integers(key, 0, high);
-  const bool same = !numbers.empty() && std::ranges::count(numbers, numbers[0]) == std::ssize(numbers);
-  if (!same)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("{}: expected the same number for all layers", reader.name(key)));
-  return same ? numbers[0] : fallback;
 }
 
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
@@ -54,7 +64,8 @@ void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
   config.shared_ffn_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
   if (config.n_experts < 1 || config.routing.n_active < 1 || config.expert_ffn_dim < 1)
     reader.fail(ErrorCode::kCorruptFile, "num_experts, moe_topk, moe_intermediate_size: expected at least 1");
-  for (LayerConfig& layer : config.layers) layer.moe = true;
+  const int n_dense = reader.integer({"", "moe_layer_num_skipped"}, 0, 1 << 20, 0);
+  for (int i = n_dense; i < config.n_layers; ++i) config.layers[static_cast<size_t>(i)].moe = true;
 }
 
 void hunyuan_moe_names(NameTable& names, const ModelConfig& config) {
@@ -69,6 +80,7 @@ void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
   writer.set({"expert_shared_count", "num_shared_expert"}, config.shared_ffn_dim / config.expert_ffn_dim);
   writer.set({"", "moe_topk"}, config.routing.n_active);
+  writer.set({"", "moe_layer_num_skipped"}, leading_dense_layers(config));
   for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"}) writer.erase({"", key});
 }
 

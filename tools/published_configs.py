@@ -1,0 +1,381 @@
+"""What the config.json files of published text models say, for make_published.py: the keys that are read or might be, not those about
+training, tokens or files."""
+
+
+def by_layer(n, every, full="full_attention", others="sliding_attention"):
+    return [full if (i + 1) % every == 0 else others for i in range(n)]
+
+
+def sizes(kind, hidden, ffn, layers, heads, kv, vocab, context, **more):
+    return dict(model_type=kind, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
+                num_key_value_heads=kv, vocab_size=vocab, max_position_embeddings=context, attention_dropout=0.0, use_cache=True) | more
+
+
+ALPHA = dict(alpha=1000.0, beta_fast=32, beta_slow=1, factor=1.0, mscale=1.0, mscale_all_dim=1.0, type="dynamic")
+EXAONE_ROPE = dict(factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0, original_max_position_embeddings=8192, rope_type="llama3")
+LLAMA3_ROPE = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192, rope_type="llama3")
+DEEPSEEK_ROPE = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096, type="yarn")
+EXPERTS_OF_V3 = dict(
+    ep_size=1, first_k_dense_replace=3, kv_lora_rank=512, moe_intermediate_size=2048, moe_layer_freq=1, n_group=8, n_routed_experts=256,
+    n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=1536, qk_nope_head_dim=128,
+    qk_rope_head_dim=64, routed_scaling_factor=2.5, scoring_func="sigmoid", topk_group=4, topk_method="noaux_tc", v_head_dim=128,
+    attention_bias=False, rms_norm_eps=1e-6, hidden_act="silu", aux_loss_alpha=0.001, seq_aux=True, pretraining_tp=1)
+BERT = dict(attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1, layer_norm_eps=1e-12, max_position_embeddings=512,
+            position_embedding_type="absolute", type_vocab_size=2, classifier_dropout=None, pad_token_id=0)
+NEW = dict(
+    model_type="new", attention_probs_dropout_prob=0.0, hidden_act="gelu", hidden_dropout_prob=0.1, layer_norm_eps=1e-12,
+    layer_norm_type="layer_norm", logn_attention_clip1=False, logn_attention_scale=False, max_position_embeddings=8192, pack_qkv=True,
+    position_embedding_type="rope", unpad_inputs=False, use_memory_efficient_attention=False, intermediate_size=3072, hidden_size=768,
+    num_hidden_layers=12, num_attention_heads=12, classifier_dropout=0.0)
+PHI3_FACTORS = dict(short_factor=[1.0 + 0.02 * i for i in range(48)], long_factor=[1.0 + 1.3 * i for i in range(48)], type="longrope")
+
+PUBLISHED = {
+    "hunyuan_7b": sizes(
+        "hunyuan_v1_dense", 4096, 14336, 32, 32, 8, 128167, 262144, architectures=["HunYuanDenseV1ForCausalLM"], attention_bias=False,
+        attention_head_dim=128, head_dim=128, cla_share_factor=2, hidden_act="silu", mlp_bias=False, norm_type="rms", num_experts=1,
+        rms_norm_eps=1e-5, rope_scaling=ALPHA, rope_theta=10000.0, routed_scaling_factor=1.0, tie_word_embeddings=True, use_cla=False,
+        use_qk_norm=True, use_rotary_pos_emb=True, moe_topk=1, moe_intermediate_size=None, num_shared_expert=1, pretraining_tp=1,
+        org_vocab_size=128167, moe_layer_num_skipped=0, mask_init_id=12, group_limited_greedy=False, use_mixed_mlp_moe=False),
+    "hunyuan_a13b": sizes(
+        "hunyuan_v1_moe", 4096, 3072, 32, 32, 8, 128167, 32768, architectures=["HunYuanMoEV1ForCausalLM"], attention_bias=False,
+        attention_head_dim=128, head_dim=128, cla_share_factor=2, hidden_act="silu", mlp_bias=False, moe_drop_tokens=False,
+        moe_intermediate_size=[3072] * 32, moe_layer_num_skipped=0, moe_random_routing_dropped_token=False, moe_topk=[8] * 32, norm_type="rms",
+        num_experts=64, num_shared_expert=[1] * 32, rms_norm_eps=1e-5, rope_scaling=ALPHA, rope_theta=10000.0, routed_scaling_factor=1.0,
+        tie_word_embeddings=True, use_cla=False, use_mixed_mlp_moe=True, use_qk_norm=True, use_rotary_pos_emb=True, n_group=False,
+        topk_group=False, group_limited_greedy=False, pretraining_tp=1),
+    "exaone4_32b": sizes(
+        "exaone4", 5120, 27392, 64, 40, 8, 102400, 131072, architectures=["Exaone4ForCausalLM"], head_dim=128, hidden_act="silu",
+        layer_types=by_layer(64, 4), rms_norm_eps=1e-5, rope_scaling=EXAONE_ROPE, rope_theta=1000000, sliding_window=4096,
+        sliding_window_pattern="LLLG", tie_word_embeddings=False),
+    "exaone4_1b": sizes(
+        "exaone4", 2048, 4096, 30, 32, 8, 102400, 65536, architectures=["Exaone4ForCausalLM"], head_dim=64, hidden_act="silu",
+        layer_types=["full_attention"] * 30, rms_norm_eps=1e-5, rope_scaling=EXAONE_ROPE | dict(factor=32.0), rope_theta=1000000,
+        sliding_window=None, sliding_window_pattern=None, tie_word_embeddings=True),
+    "exaone4_5_33b": dict(
+        model_type="exaone4_5", architectures=["Exaone4_5_ForConditionalGeneration"], tie_word_embeddings=False, vocab_size=153600,
+        text_config=sizes(
+            "exaone4_5_text", 5120, 27392, 64, 40, 8, 153600, 262144, architectures=["Exaone4ForCausalLM"], hidden_act="silu",
+            layer_types=by_layer(64, 4), num_nextn_predict_layers=1, mtp_share_layers=True, rms_norm_eps=1e-5,
+            rope_scaling=EXAONE_ROPE | dict(rope_theta=1e6), sliding_window=4096, sliding_window_pattern="LLLG")),
+    "k_exaone": sizes(
+        "exaone_moe", 6144, 18432, 48, 64, 8, 153600, 262144, architectures=["ExaoneMoEForCausalLM"], first_k_dense_replace=1,
+        first_last_k_dense_replace=1, head_dim=128, hidden_act="silu", is_moe_layer=[False] + [True] * 47,
+        mlp_layer_types=["dense"] + ["sparse"] * 47, layer_types=by_layer(48, 4), moe_intermediate_size=2048, n_group=1, norm_topk_prob=True,
+        num_experts=128, num_experts_per_tok=8, num_nextn_predict_layers=1, num_shared_experts=1, rms_norm_eps=1e-5, rope_scaling=None,
+        rope_theta=1000000, routed_scaling_factor=2.5, scoring_func="sigmoid", sliding_window=128, sliding_window_pattern="LLLG",
+        tie_word_embeddings=False, topk_group=1, topk_method="noaux_tc"),
+    "llama4_scout": dict(
+        model_type="llama4", architectures=["Llama4ForConditionalGeneration"], tie_word_embeddings=False,
+        text_config=dict(
+            model_type="llama4_text", attention_bias=False, attention_chunk_size=8192, attention_dropout=0.0, attn_scale=0.1, attn_temperature_tuning=4,
+            cache_implementation="hybrid", floor_scale=8192, for_llm_compressor=False, head_dim=128, hidden_act="silu", hidden_size=5120,
+            interleave_moe_layer_step=1, intermediate_size=8192, intermediate_size_mlp=16384, max_position_embeddings=10485760,
+            moe_layers=list(range(48)), no_rope_layers=[int((i + 1) % 4 != 0) for i in range(48)], num_attention_heads=40, num_experts_per_tok=1,
+            num_hidden_layers=48, num_key_value_heads=8, num_local_experts=16, output_router_logits=False, rms_norm_eps=1e-5,
+            rope_scaling=dict(factor=16.0, high_freq_factor=1.0, low_freq_factor=1.0, original_max_position_embeddings=8192, rope_type="llama3"),
+            rope_theta=500000.0, router_aux_loss_coef=0.001, router_jitter_noise=0.0, use_cache=True, use_qk_norm=True, vocab_size=202048)),
+    "llama4_maverick": dict(
+        model_type="llama4", architectures=["Llama4ForConditionalGeneration"], tie_word_embeddings=False,
+        text_config=dict(
+            model_type="llama4_text", attention_bias=False, attention_chunk_size=8192, attn_scale=0.1, attn_temperature_tuning=4, floor_scale=8192,
+            head_dim=128, hidden_act="silu", hidden_size=5120, interleave_moe_layer_step=2, intermediate_size=8192, intermediate_size_mlp=16384,
+            max_position_embeddings=1048576, moe_layers=list(range(1, 48, 2)), no_rope_layers=[], num_attention_heads=40, num_experts_per_tok=1,
+            num_hidden_layers=48, num_key_value_heads=8, num_local_experts=128, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000.0,
+            use_cache=True, use_qk_norm=False, vocab_size=202048)),
+    "gte_multilingual_base": NEW | dict(
+        architectures=["NewModel", "NewForTokenClassification"], vocab_size=250048, type_vocab_size=1, pad_token_id=1, rope_theta=20000,
+        rope_scaling=dict(factor=8.0, type="ntk")),
+    "gte_large_en": NEW | dict(
+        architectures=["NewModel"], vocab_size=30528, type_vocab_size=2, rope_theta=160000, rope_scaling=dict(factor=2.0, type="ntk"),
+        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16),
+    "gte_reranker": NEW | dict(
+        architectures=["NewForSequenceClassification"], vocab_size=250048, type_vocab_size=1, rope_theta=20000,
+        rope_scaling=dict(factor=8.0, type="ntk"), num_labels=1),
+    "llama3_8b": sizes(
+        "llama", 4096, 14336, 32, 32, 8, 128256, 131072, architectures=["LlamaForCausalLM"], attention_bias=False, hidden_act="silu", mlp_bias=False,
+        pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=LLAMA3_ROPE, rope_theta=500000.0, tie_word_embeddings=False),
+    "llava_1_5": dict(
+        model_type="llava", architectures=["LlavaForConditionalGeneration"], ignore_index=-100, projector_hidden_act="gelu", vocab_size=32064,
+        text_config=dict(_name_or_path="lmsys/vicuna-7b-v1.5", architectures=["LlamaForCausalLM"], max_position_embeddings=4096,
+                         model_type="llama", rms_norm_eps=1e-5, vocab_size=32064)),
+    "pixtral_12b": dict(
+        model_type="llava", architectures=["LlavaForConditionalGeneration"],
+        text_config=dict(hidden_size=5120, head_dim=128, intermediate_size=14336, is_composition=True, max_position_embeddings=1024000,
+                         model_type="mistral", num_hidden_layers=40, num_key_value_heads=8, rms_norm_eps=1e-5, rope_theta=1000000000.0,
+                         sliding_window=None, vocab_size=131072)),
+    "gemma3_4b": dict(
+        model_type="gemma3", architectures=["Gemma3ForConditionalGeneration"],
+        text_config=dict(hidden_size=2560, intermediate_size=10240, model_type="gemma3_text", num_hidden_layers=34,
+                         rope_scaling=dict(factor=8.0, rope_type="linear"), sliding_window=1024)),
+    "mistral_small_3_1": dict(
+        model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"], spatial_merge_size=2, vision_feature_layer=-1,
+        text_config=dict(attention_dropout=0.0, head_dim=128, hidden_act="silu", hidden_size=5120, initializer_range=0.02, intermediate_size=32768,
+                         max_position_embeddings=131072, model_type="mistral", num_attention_heads=32, num_hidden_layers=40,
+                         num_key_value_heads=8, rms_norm_eps=1e-5, rope_theta=1000000000.0, sliding_window=None, use_cache=True, vocab_size=131072)),
+    "ministral3_8b": dict(
+        model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"], tie_word_embeddings=False,
+        text_config=sizes(
+            "ministral3", 4096, 14336, 34, 32, 8, 131072, 262144, head_dim=128, hidden_act="silu", rms_norm_eps=1e-5, sliding_window=None,
+            rope_parameters=dict(beta_fast=32.0, beta_slow=1.0, factor=16.0, llama_4_scaling_beta=0.1, mscale=1.0, mscale_all_dim=1.0,
+                                 original_max_position_embeddings=16384, rope_theta=1000000.0, rope_type="yarn", type="yarn"))),
+    "deepseek_vl_7b": dict(  # as deepseek-ai has it
+        model_type="multi_modality", torch_dtype="bfloat16", aligner_config=dict(cls="MlpProjector", model_type="aligner", params=dict(depth=2)),
+        language_config=dict(max_position_embeddings=16384, model_type="llama", num_hidden_layers=30, vocab_size=102400)),
+    "internvl2_5": dict(  # as OpenGVLab has it
+        model_type="internvl_chat", architectures=["InternVLChatModel"], downsample_ratio=0.5, force_image_size=448,
+        llm_config=sizes("qwen2", 3584, 18944, 28, 28, 4, 151674, 32768, architectures=["Qwen2ForCausalLM"], hidden_act="silu",
+                         max_window_layers=28, rms_norm_eps=1e-6, rope_theta=1000000.0, rope_scaling=None, sliding_window=None,
+                         tie_word_embeddings=False, use_sliding_window=False)),
+    "qwen2_5_7b": sizes(
+        "qwen2", 3584, 18944, 28, 28, 4, 152064, 32768, architectures=["Qwen2ForCausalLM"], hidden_act="silu", max_window_layers=28,
+        rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=131072, tie_word_embeddings=False, use_sliding_window=False),
+    "qwen2_5_vl_7b": dict(
+        model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"], attention_dropout=0.0, hidden_act="silu", hidden_size=3584,
+        initializer_range=0.02, intermediate_size=18944, max_position_embeddings=128000, max_window_layers=28, num_attention_heads=28,
+        num_hidden_layers=28, num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=32768, tie_word_embeddings=False,
+        use_cache=True, use_sliding_window=False, vision_config=dict(depth=32, model_type="qwen2_5_vl"),
+        rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]), vocab_size=152064),
+    "qwen3_8b": sizes(
+        "qwen3", 4096, 12288, 36, 32, 8, 151936, 40960, architectures=["Qwen3ForCausalLM"], attention_bias=False, head_dim=128, hidden_act="silu",
+        max_window_layers=36, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000000, sliding_window=None, tie_word_embeddings=False,
+        use_sliding_window=False),
+    "qwen3_30b_a3b": sizes(
+        "qwen3_moe", 2048, 6144, 48, 32, 4, 151936, 40960, architectures=["Qwen3MoeForCausalLM"], attention_bias=False, decoder_sparse_step=1,
+        head_dim=128, hidden_act="silu", max_window_layers=48, mlp_only_layers=[], moe_intermediate_size=768, norm_topk_prob=True, num_experts=128,
+        num_experts_per_tok=8, output_router_logits=False, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000000.0,
+        router_aux_loss_coef=0.001, sliding_window=None, tie_word_embeddings=False, use_sliding_window=False),
+    "qwen1_5_moe": sizes(
+        "qwen2_moe", 2048, 5632, 24, 16, 16, 151936, 8192, architectures=["Qwen2MoeForCausalLM"], decoder_sparse_step=1, hidden_act="silu",
+        max_window_layers=21, moe_intermediate_size=1408, norm_topk_prob=False, num_experts=60, num_experts_per_tok=4, output_router_logits=False,
+        rms_norm_eps=1e-6, rope_theta=1000000.0, router_aux_loss_coef=0.001, shared_expert_intermediate_size=5632, sliding_window=32768,
+        tie_word_embeddings=False, use_sliding_window=False),
+    "qwen3_next_80b": sizes(
+        "qwen3_next", 2048, 5120, 48, 16, 2, 151936, 262144, architectures=["Qwen3NextForCausalLM"], attention_bias=False, decoder_sparse_step=1,
+        full_attention_interval=4, head_dim=256, hidden_act="silu", linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16,
+        linear_num_value_heads=32, linear_value_head_dim=128, mlp_only_layers=[], moe_intermediate_size=512, norm_topk_prob=True,
+        num_experts=512, num_experts_per_tok=10, output_router_logits=False, partial_rotary_factor=0.25, rms_norm_eps=1e-6, rope_scaling=None,
+        rope_theta=10000000, router_aux_loss_coef=0.001, shared_expert_intermediate_size=512, tie_word_embeddings=False, use_sliding_window=False),
+    "mistral_7b_v0_1": sizes(
+        "mistral", 4096, 14336, 32, 32, 8, 32000, 32768, architectures=["MistralForCausalLM"], hidden_act="silu", rms_norm_eps=1e-5,
+        rope_theta=10000.0, sliding_window=4096, tie_word_embeddings=False),
+    "mixtral_8x7b": sizes(
+        "mixtral", 4096, 14336, 32, 32, 8, 32000, 32768, architectures=["MixtralForCausalLM"], hidden_act="silu", num_experts_per_tok=2,
+        num_local_experts=8, output_router_logits=False, rms_norm_eps=1e-5, rope_theta=1000000.0, router_aux_loss_coef=0.02,
+        sliding_window=None, tie_word_embeddings=False),
+    "deepseek_v2_lite": sizes(
+        "deepseek_v2", 2048, 10944, 27, 16, 16, 102400, 163840, architectures=["DeepseekV2ForCausalLM"], attention_bias=False, aux_loss_alpha=0.001,
+        first_k_dense_replace=1, hidden_act="silu", kv_lora_rank=512, moe_intermediate_size=1408, moe_layer_freq=1, n_group=1,
+        n_routed_experts=64, n_shared_experts=2, norm_topk_prob=False, num_experts_per_tok=6, pretraining_tp=1, q_lora_rank=None,
+        qk_nope_head_dim=128, qk_rope_head_dim=64, rms_norm_eps=1e-6, rope_scaling=DEEPSEEK_ROPE | dict(mscale=0.707, mscale_all_dim=0.707),
+        rope_theta=10000, routed_scaling_factor=1.0, scoring_func="softmax", seq_aux=True, tie_word_embeddings=False, topk_group=1,
+        topk_method="greedy", v_head_dim=128),
+    "deepseek_v3": sizes("deepseek_v3", 7168, 18432, 61, 128, 128, 129280, 163840, architectures=["DeepseekV3ForCausalLM"], rope_scaling=DEEPSEEK_ROPE,
+                         rope_theta=10000, tie_word_embeddings=False, **EXPERTS_OF_V3),
+    "kimi_k2": sizes("kimi_k2", 7168, 18432, 61, 64, 64, 163840, 131072, architectures=["DeepseekV3ForCausalLM"],
+                     rope_scaling=DEEPSEEK_ROPE | dict(factor=32.0, beta_fast=1.0, beta_slow=1.0), rope_theta=50000.0, tie_word_embeddings=False,
+                     **EXPERTS_OF_V3 | dict(first_k_dense_replace=1, n_group=1, topk_group=1, n_routed_experts=384, routed_scaling_factor=2.827,
+                                            num_nextn_predict_layers=0)),
+    "glm4_5_air": sizes(
+        "glm4_moe", 4096, 10944, 46, 96, 8, 151552, 131072, architectures=["Glm4MoeForCausalLM"], attention_bias=True, first_k_dense_replace=1,
+        head_dim=128, hidden_act="silu", moe_intermediate_size=1408, n_group=1, n_routed_experts=128, n_shared_experts=1, norm_topk_prob=True,
+        num_experts_per_tok=8, num_nextn_predict_layers=1, partial_rotary_factor=0.5, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=1000000,
+        routed_scaling_factor=1.0, tie_word_embeddings=False, topk_group=1, use_qk_norm=False),
+    "glm4_9b": sizes(
+        "glm4", 4096, 13696, 40, 32, 2, 151552, 32768, architectures=["Glm4ForCausalLM"], attention_bias=True, head_dim=128, hidden_act="silu",
+        partial_rotary_factor=0.5, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False),
+    "gpt_oss_20b": sizes(
+        "gpt_oss", 2880, 2880, 24, 64, 8, 201088, 131072, architectures=["GptOssForCausalLM"], attention_bias=True, experts_per_token=4, head_dim=64,
+        hidden_act="silu", initial_context_length=4096, layer_types=by_layer(24, 2), num_experts_per_tok=4, num_local_experts=32,
+        output_router_logits=False, rms_norm_eps=1e-5, rope_theta=150000, router_aux_loss_coef=0.9, sliding_window=128, swiglu_limit=7.0,
+        rope_scaling=dict(beta_fast=32.0, beta_slow=1.0, factor=32.0, original_max_position_embeddings=4096, rope_type="yarn", truncate=False),
+        tie_word_embeddings=False),
+    "gemma2_9b": sizes(
+        "gemma2", 3584, 14336, 42, 16, 8, 256000, 8192, architectures=["Gemma2ForCausalLM"], attention_bias=False, attn_logit_softcapping=50.0,
+        cache_implementation="hybrid", final_logit_softcapping=30.0, head_dim=256, hidden_act="gelu_pytorch_tanh",
+        hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=256, rms_norm_eps=1e-6, rope_theta=10000.0, sliding_window=4096,
+        sliding_window_size=4096),
+    "gemma_7b": sizes(
+        "gemma", 3072, 24576, 28, 16, 16, 256000, 8192, architectures=["GemmaForCausalLM"], attention_bias=False, head_dim=256, hidden_act="gelu",
+        hidden_activation=None, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=10000.0),
+    "phi3_mini_128k": sizes(
+        "phi3", 3072, 8192, 32, 32, 32, 32064, 131072, architectures=["Phi3ForCausalLM"], attention_bias=False, embd_pdrop=0.0, hidden_act="silu",
+        original_max_position_embeddings=4096, resid_pdrop=0.0, rms_norm_eps=1e-5, rope_scaling=PHI3_FACTORS, rope_theta=10000.0,
+        sliding_window=262144, tie_word_embeddings=False),
+    "phi4_mini": sizes(
+        "phi3", 3072, 8192, 32, 24, 8, 200064, 131072, architectures=["Phi3ForCausalLM"], attention_bias=False, full_attn_mod=1, hidden_act="silu",
+        interpolate_factor=1, lm_head_bias=False, mlp_bias=False, original_max_position_embeddings=4096, partial_rotary_factor=0.75, resid_pdrop=0.0,
+        rms_norm_eps=1e-5, rope_scaling=PHI3_FACTORS, rope_theta=10000.0, sliding_window=262144, tie_word_embeddings=True),
+    "phi2": dict(
+        model_type="phi", architectures=["PhiForCausalLM"], attention_dropout=0.0, embd_pdrop=0.0, hidden_act="gelu_new", hidden_size=2560,
+        intermediate_size=10240, layer_norm_eps=1e-5, max_position_embeddings=2048, num_attention_heads=32, num_hidden_layers=32,
+        num_key_value_heads=32, partial_rotary_factor=0.4, qk_layernorm=False, resid_pdrop=0.1, rope_scaling=None, rope_theta=10000.0,
+        tie_word_embeddings=False, vocab_size=51200),
+    "olmo3_32b": sizes(
+        "olmo3", 5120, 27648, 64, 40, 8, 100278, 65536, architectures=["Olmo3ForCausalLM"], attention_bias=False, hidden_act="silu",
+        layer_types=by_layer(64, 4), rms_norm_eps=1e-6, rope_theta=500000, sliding_window=4096, tie_word_embeddings=False,
+        rope_scaling=dict(attention_factor=1.2079441541679836, beta_fast=32, beta_slow=1, factor=8.0, original_max_position_embeddings=8192,
+                          rope_type="yarn")),
+    "command_r7b": sizes(
+        "cohere2", 4096, 14336, 32, 32, 8, 256000, 132096, architectures=["Cohere2ForCausalLM"], attention_bias=False,
+        cache_implementation="hybrid", head_dim=128, hidden_act="silu", layer_norm_eps=1e-5, layer_switch=4, logit_scale=0.25, order_of_interleaved_layers="local_attn_first",
+        position_embedding_type="rope_gptj", rope_scaling=None, rope_theta=50000, rotary_pct=1.0, sliding_window=4096, sliding_window_pattern=4,
+        use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True, use_parallel_embedding=False, use_qk_norm=False),
+    "command_r": sizes(
+        "cohere", 8192, 22528, 40, 64, 64, 256000, 131072, architectures=["CohereForCausalLM"], attention_bias=False, hidden_act="silu",
+        layer_norm_eps=1e-5, logit_scale=0.0625, model_max_length=131072, pretraining_tp=1, rope_theta=8000000.0, use_qk_norm=False),
+    "granite3_8b": sizes(
+        "granite", 4096, 12800, 40, 32, 8, 49155, 131072, architectures=["GraniteForCausalLM"], attention_bias=False,
+        attention_multiplier=0.0078125, embedding_multiplier=12.0, hidden_act="silu", logits_scaling=16.0, mlp_bias=False,
+        residual_multiplier=0.22, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000000.0, tie_word_embeddings=True),
+    "granite4_tiny": sizes(
+        "granitemoehybrid", 1536, 512, 40, 12, 4, 100352, 131072, architectures=["GraniteMoeHybridForCausalLM"], attention_bias=False,
+        attention_multiplier=0.0078125, embedding_multiplier=12, hidden_act="silu",
+        layer_types=["attention" if i in (5, 15, 25, 35) else "mamba" for i in range(40)], logits_scaling=6, mamba_chunk_size=256,
+        mamba_conv_bias=True, mamba_d_conv=4, mamba_d_head=64, mamba_d_state=128, mamba_expand=2, mamba_n_groups=1, mamba_n_heads=48,
+        mamba_proj_bias=False, normalization_function="rmsnorm", num_experts_per_tok=6, num_local_experts=64, output_router_logits=False,
+        position_embedding_type="nope", residual_multiplier=0.22, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000,
+        router_aux_loss_coef=0.0, shared_intermediate_size=1024, tie_word_embeddings=True),
+    "smollm3_3b": sizes(
+        "smollm3", 2048, 11008, 36, 16, 4, 128256, 65536, architectures=["SmolLM3ForCausalLM"], attention_bias=False, hidden_act="silu",
+        layer_types=["full_attention"] * 36, max_window_layers=28, mlp_bias=False, no_rope_layer_interval=4,
+        no_rope_layers=[int((i + 1) % 4 != 0) for i in range(36)], pretraining_tp=2, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=5000000.0,
+        sliding_window=None, use_sliding_window=False),
+    "seed_oss_36b": sizes(
+        "seed_oss", 5120, 27648, 64, 80, 8, 155136, 524288, architectures=["SeedOssForCausalLM"], attention_bias=True, attention_out_bias=False,
+        head_dim=128, hidden_act="silu", mlp_bias=False, residual_dropout=0.1, rms_norm_eps=1e-6, rope_scaling=dict(rope_type="default"),
+        rope_theta=10000000.0, tie_word_embeddings=False),
+    "ernie4_5_0_3b": sizes(
+        "ernie4_5", 1024, 3072, 18, 16, 2, 103424, 131072, architectures=["Ernie4_5ForCausalLM"], head_dim=128, hidden_act="silu",
+        rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000, tie_word_embeddings=True, use_bias=False),
+    "ernie4_5_21b": sizes(
+        "ernie4_5_moe", 2560, 12288, 28, 20, 4, 103424, 131072, architectures=["Ernie4_5_MoeForCausalLM"], hidden_act="silu", moe_capacity=[64, 64, 64],
+        moe_gate="topk", moe_intermediate_size=1536, moe_k=6, moe_layer_interval=1, moe_layer_start_index=1, moe_layer_end_index=27, moe_num_experts=64,
+        moe_num_shared_experts=2, moe_use_aux_free=True, num_nextn_predict_layers=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000.0,
+        tie_word_embeddings=True, use_bias=False),
+    "falcon3_7b": sizes(
+        "llama", 3072, 23040, 28, 12, 4, 131072, 32768, architectures=["LlamaForCausalLM"], activation="swiglu", attention_bias=False, head_dim=256,
+        hidden_act="silu", mlp_bias=False, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000042, tie_word_embeddings=False),
+    "falcon_7b": dict(
+        model_type="falcon", architectures=["FalconForCausalLM"], alibi=False, apply_residual_connection_post_layernorm=False,
+        attention_dropout=0.0, bias=False, hidden_dropout=0.0, hidden_size=4544, layer_norm_epsilon=1e-5, multi_query=True,
+        new_decoder_architecture=False, num_attention_heads=71, num_hidden_layers=32, parallel_attn=True, vocab_size=65024),
+    "gpt2": dict(
+        model_type="gpt2", architectures=["GPT2LMHeadModel"], activation_function="gelu_new", attn_pdrop=0.1, embd_pdrop=0.1, layer_norm_epsilon=1e-5,
+        n_ctx=1024, n_embd=768, n_head=12, n_layer=12, n_positions=1024, resid_pdrop=0.1, summary_activation=None,
+        task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}}, vocab_size=50257),
+    "gptj_6b": dict(
+        model_type="gptj", architectures=["GPTJForCausalLM"], activation_function="gelu_new", attn_pdrop=0.0, embd_pdrop=0.0, gradient_checkpointing=False,
+        layer_norm_epsilon=1e-5, n_embd=4096, n_head=16, n_inner=None, n_layer=28, n_positions=2048, resid_pdrop=0.0, rotary=True,
+        rotary_dim=64, scale_attn_weights=True, tie_word_embeddings=False, tokenizer_class="GPT2Tokenizer", use_cache=True, vocab_size=50400),
+    "codegen_350m": dict(
+        model_type="codegen", architectures=["CodeGenForCausalLM"], activation_function="gelu_new", attn_pdrop=0.0, embd_pdrop=0.0,
+        layer_norm_epsilon=1e-5, n_ctx=2048, n_embd=1024, n_head=16, n_inner=None, n_layer=20, n_positions=2048, resid_pdrop=0.0,
+        rotary_dim=32, scale_attn_weights=True, tie_word_embeddings=False, use_cache=True, vocab_size=51200),
+    "opt_125m": dict(
+        model_type="opt", architectures=["OPTForCausalLM"], _remove_final_layer_norm=False, activation_dropout=0.0, activation_function="relu",
+        attention_dropout=0.0, do_layer_norm_before=True, dropout=0.1, ffn_dim=3072, hidden_size=768, init_std=0.02, layerdrop=0.0,
+        max_position_embeddings=2048, num_attention_heads=12, num_hidden_layers=12, pad_token_id=1, prefix="</s>", use_cache=True,
+        vocab_size=50272, word_embed_proj_dim=768),
+    "pythia_160m": dict(
+        model_type="gpt_neox", architectures=["GPTNeoXForCausalLM"], hidden_act="gelu", hidden_size=768, intermediate_size=3072,
+        layer_norm_eps=1e-5, max_position_embeddings=2048, num_attention_heads=12, num_hidden_layers=12, rotary_emb_base=10000, rotary_pct=0.25,
+        tie_word_embeddings=False, use_cache=True, use_parallel_residual=True, vocab_size=50304),
+    "starcoder2_3b": sizes(
+        "starcoder2", 3072, 12288, 30, 24, 2, 49152, 16384, architectures=["Starcoder2ForCausalLM"], activation_function="gelu",
+        embedding_dropout=0.1, hidden_act="gelu_pytorch_tanh", layer_norm_epsilon=1e-5, mlp_type="default", norm_epsilon=1e-5,
+        norm_type="layer_norm", residual_dropout=0.1, rope_theta=999999.4420358813, sliding_window=4096, use_bias=True),
+    "stablelm2_1_6b": sizes(
+        "stablelm", 2048, 5632, 24, 32, 32, 100352, 4096, architectures=["StableLmForCausalLM"], hidden_act="silu", layer_norm_eps=1e-5,
+        partial_rotary_factor=0.25, qk_layernorm=False, rope_scaling=None, rope_theta=10000, rotary_scaling_factor=1.0, tie_word_embeddings=False,
+        use_parallel_residual=False, use_qkv_bias=True),
+    "bloom_560m": dict(
+        model_type="bloom", architectures=["BloomForCausalLM"], apply_residual_connection_post_layernorm=False, attention_dropout=0.0,
+        attention_softmax_in_fp32=True, bias_dropout_fusion=True, hidden_dropout=0.0, hidden_size=1024, n_head=16, n_layer=24,
+        layer_norm_epsilon=1e-5, masked_softmax_fusion=True, offset_alibi=100, pretraining_tp=1, seq_length=2048, skip_bias_add=True,
+        skip_bias_add_qkv=False, slow_but_exact=False, unk_token_id=0, use_cache=True, vocab_size=250880),
+    "mpt_7b": dict(
+        model_type="mpt", architectures=["MPTForCausalLM"], attn_config=dict(
+            alibi=True, alibi_bias_max=8, attn_impl="torch", attn_pdrop=0, attn_type="multihead_attention", attn_uses_sequence_id=False,
+            clip_qkv=None, prefix_lm=False, qk_ln=False, softmax_scale=None), d_model=4096, emb_pdrop=0, embedding_fraction=1.0,
+        expansion_ratio=4, init_device="cpu", learned_pos_emb=True, logit_scale=None, max_seq_len=2048, n_heads=32, n_layers=32, no_bias=True,
+        norm_type="low_precision_layernorm", resid_pdrop=0, use_cache=False, vocab_size=50432),
+    "lfm2_1_2b": dict(
+        model_type="lfm2", architectures=["Lfm2ForCausalLM"], block_auto_adjust_ff_dim=True, block_dim=2048, block_ff_dim=12288,
+        block_ffn_dim_multiplier=1.0, block_mlp_init_scale=1.0, block_multiple_of=256, block_norm_eps=1e-5, block_out_init_scale=1.0,
+        block_use_swiglu=True, block_use_xavier_init=True, conv_L_cache=3, conv_bias=False, conv_dim=2048, conv_dim_out=2048,
+        conv_use_xavier_init=True, full_attn_idxs=[2, 5, 8, 10, 12, 14], hidden_size=2048, max_position_embeddings=128000, norm_eps=1e-5,
+        num_attention_heads=32, num_heads=32, num_hidden_layers=16, num_key_value_heads=8, rope_theta=1000000.0, use_cache=True,
+        use_pos_enc=True, vocab_size=65536),
+    "minimax_m2": sizes(
+        "minimax_m2", 3072, 1536, 62, 48, 8, 200064, 196608, architectures=["MiniMaxM2ForCausalLM"], attn_type_list=[1] * 62, head_dim=128,
+        hidden_act="silu", layernorm_full_attention_beta=1.0, layernorm_linear_attention_beta=1.0, layernorm_mlp_beta=1.0, mlp_intermediate_size=8192,
+        mtp_transformer_layers=1, num_experts_per_tok=8, num_local_experts=256, num_mtp_modules=3, output_router_logits=False, qk_norm_type="per_layer",
+        rms_norm_eps=1e-6, rope_theta=5000000, rotary_dim=64, router_aux_loss_coef=0.001, router_jitter_noise=0.0, scoring_func="sigmoid",
+        shared_intermediate_size=0, shared_moe_mode="sigmoid", sliding_window=None, tie_word_embeddings=False, use_mtp=True, use_qk_norm=True,
+        use_routing_bias=True, max_model_len=None),
+    "solar_open_100b": sizes(
+        "solar_open", 4096, 10240, 48, 64, 8, 196608, 131072, architectures=["SolarOpenForCausalLM"], attention_bias=False, first_k_dense_replace=0,
+        head_dim=128, hidden_act="silu", moe_intermediate_size=1280, n_group=1, n_routed_experts=128, n_shared_experts=1, norm_topk_prob=True,
+        num_experts_per_tok=8, partial_rotary_factor=1.0, rms_norm_eps=1e-5, rope_theta=1000000, routed_scaling_factor=1.0, tie_word_embeddings=False,
+        topk_group=1, use_qk_norm=False,
+        rope_scaling=dict(attention_factor=1.0, beta_fast=32.0, beta_slow=1.0, factor=2.0, original_max_position_embeddings=65536, type="yarn")),
+    "mamba2_codestral": dict(
+        model_type="mamba2", architectures=["Mamba2ForCausalLM"], chunk_size=256, conv_kernel=4, expand=2, head_dim=64, hidden_act="silu", hidden_size=4096,
+        layer_norm_epsilon=1e-5, n_groups=8, norm_before_gate=True, num_heads=128, num_hidden_layers=64, rescale_prenorm_residual=False,
+        residual_in_fp32=True, rms_norm=True, state_size=128, tie_word_embeddings=False, time_step_floor=0.0001,
+        time_step_limit=[0.0, float("inf")], time_step_max=0.1, time_step_min=0.001, time_step_rank=256, use_bias=False, use_cache=True,
+        use_conv_bias=True, vocab_size=32768),
+    "apertus_8b": sizes(
+        "apertus", 4096, 21504, 32, 32, 8, 131072, 65536, architectures=["ApertusForCausalLM"], attention_bias=False, hidden_act="xielu",
+        hidden_dropout=0.0, mlp_bias=False, post_norm=False, qk_norm=True, rms_norm_eps=1e-5, rope_theta=12000000, tie_word_embeddings=False,
+        rope_scaling=dict(factor=8.0, high_freq_factor=4.0, low_freq_factor=1.0, original_max_position_embeddings=8192, rope_type="llama3")),
+    "bge_m3": BERT | dict(model_type="xlm-roberta", architectures=["XLMRobertaModel"], hidden_size=1024, intermediate_size=4096,
+                          layer_norm_eps=1e-5, max_position_embeddings=8194, num_attention_heads=16, num_hidden_layers=24,
+                          output_past=True, pad_token_id=1, type_vocab_size=1, vocab_size=250002),
+    "bge_small": BERT | dict(model_type="bert", architectures=["BertModel"], hidden_size=384, intermediate_size=1536, num_attention_heads=12,
+                             num_hidden_layers=12, vocab_size=30522, gradient_checkpointing=False),
+    "modernbert_base": dict(
+        model_type="modernbert", architectures=["ModernBertForMaskedLM"], attention_bias=False, attention_dropout=0.0, classifier_activation="gelu",
+        classifier_bias=False, classifier_dropout=0.0, classifier_pooling="mean", decoder_bias=True, deterministic_flash_attn=False,
+        embedding_dropout=0.0, global_attn_every_n_layers=3, global_rope_theta=160000.0, gradient_checkpointing=False,
+        hidden_activation="gelu", hidden_size=768, initializer_cutoff_factor=2.0, intermediate_size=1152, layer_norm_eps=1e-5,
+        local_attention=128, local_rope_theta=10000.0, max_position_embeddings=8192, mlp_bias=False, mlp_dropout=0.0, norm_bias=False,
+        norm_eps=1e-5, num_attention_heads=12, num_hidden_layers=22, position_embedding_type="absolute", reference_compile=True,
+        sparse_pred_ignore_index=-100, sparse_prediction=False, vocab_size=50368),
+}
+
+# Sizes that a type needs beside those of its row.
+SMALL = {"phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
+         "hunyuan_v1_moe": {"moe_intermediate_size": [40] * 4}}
+# Of which model_type's row the sizes are, where it is not its own.
+ROWS = {"new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
+
+
+def as_gte(config):
+    plain = {key: config[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "type_vocab_size")}
+    return plain | dict(model_type="gte")
+
+
+def with_flag(config):
+    return config | dict(text_config=config["text_config"] | dict(attn_temperature_tuning=True))
+
+
+def within(kind, key):
+    """A published object around a text model as transformers' class of that."""
+    return lambda config: dict(model_type=kind, text_config=config[key])
+
+
+# Wrappers that are not opened, or whose classes cannot be made small: text models with names of another kind (OPT's inside), prompts
+# that are seen from both sides, parts that cannot be built without more packages.
+LEFT_OUT = {"blip-2", "instructblip", "instructblipvideo", "paligemma", "shieldgemma2", "cosmos3_omni", "kimi_k25", "qianfan_ocr",
+            "nemo_speechlm", "nemotron_h_omni", "aya_vision", "fast_vlm", "fun_asr_nano", "gemma3n", "gemma4", "lfm3_vl", "perception_lm"}
+
+# What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
+AS = {"gte_multilingual_base": as_gte, "gte_large_en": as_gte, "gte_reranker": as_gte,
+      "deepseek_vl_7b": within("deepseek_vl", "language_config"), "internvl2_5": within("internvl", "llm_config"),
+      "llama4_scout": with_flag, "llama4_maverick": with_flag,
+      "kimi_k2": lambda config: config | dict(model_type="deepseek_v3"),
+      "exaone4_5_33b": lambda config: config | dict(text_config=config["text_config"] | dict(model_type="exaone4"))}
+RENAMED = {"gte_multilingual_base": [("^", "new.")], "gte_reranker": [("^", "new.")]}
+BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
+          "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
