@@ -1,6 +1,7 @@
 // THE list of weight file formats.
 #include "formats/gguf.h"
 #include "formats/hf_directory.h"
+#include "formats/pytorch.h"
 #include "formats/safetensors.h"
 
 namespace penstock {
@@ -18,14 +19,16 @@ struct Format {
 
 Result<std::unique_ptr<WeightSource>> open_directory(const fs::path& path) { return open_hf_directory(path); }
 
-Result<std::unique_ptr<WeightSource>> open_safetensors_file(const fs::path& path) {
+// One file of a directory.
+Result<std::unique_ptr<WeightSource>> open_directory_of(const fs::path& path) {
   const fs::path directory = path.parent_path();
   return open_hf_directory(directory.empty() ? "." : directory, path.filename().string());
 }
 
 constexpr Format kFormats[] = {
     {"a GGUF file", false, is_gguf, open_gguf},
-    {"a safetensors file", false, is_safetensors, open_safetensors_file},
+    {"a safetensors file", false, is_safetensors, open_directory_of},
+    {"a PyTorch file", false, is_pytorch, open_directory_of},
     {"a Hugging Face directory", true, nullptr, open_directory},
 };
 
@@ -36,7 +39,7 @@ Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
   const bool directory = fs::is_directory(path, error);
   MappedFile file;
   if (!directory) {
-    ASSIGN_OR_RETURN(file, MappedFile::open(path));
+    ASSIGN_OR_RETURN(file, open_fetched(path));
   }
   std::string expected;
   for (const Format& format : kFormats) {

@@ -324,7 +324,7 @@ Status add_shards(const std::filesystem::path& first, int64_t count, MappedSourc
   for (int64_t i = 2; i <= count; ++i) {
     const std::filesystem::path path =
         first.parent_path() / (name.substr(0, name.size() - suffix.size()) + shard_suffix(i, count));
-    ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+    ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
     ASSIGN_OR_RETURN(GgufFile shard, parse_gguf(file.bytes(), path.string()));
     ASSIGN_OR_RETURN(const int64_t number, metadata_count(shard.metadata, "split.no", -1, path.string()));
     ASSIGN_OR_RETURN(const int64_t total, metadata_count(shard.metadata, "split.count", -1, path.string()));
@@ -351,7 +351,7 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, const std::string&
 
 Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path) {
   const std::string where = path.string();
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
   ASSIGN_OR_RETURN(GgufFile first, parse_gguf(file.bytes(), where));
   ASSIGN_OR_RETURN(const int64_t count, metadata_count(first.metadata, "split.count", 1, where));
   ASSIGN_OR_RETURN(const int64_t number, metadata_count(first.metadata, "split.no", 0, where));

@@ -5,6 +5,7 @@
 
 #include "base/json_text.h"
 #include "base/regular_file.h"
+#include "formats/pytorch.h"
 #include "formats/safetensors.h"
 
 namespace penstock {
@@ -16,7 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr int kMaxJsonDepth = 64;
-constexpr const char* kIndexName = "model.safetensors.index.json";
 
 // Python writes numbers that JSON does not have; they become what transformers writes for them since its version 5:
 // {"__float__": "Infinity"}.
@@ -74,31 +74,31 @@ Result<FileTensors> read_index(const fs::path& path) {
   return files;
 }
 
+// As transformers chooses: a whole file before an index, which may be left of an earlier form, and safetensors before the others.
 Result<FileTensors> find_weight_files(const fs::path& directory) {
-  if (file_exists(directory / kIndexName)) return read_index(directory / kIndexName);
-  for (const char* name : {"model.safetensors", "consolidated.safetensors"}) {
-    if (file_exists(directory / name)) return FileTensors{{name, {}}};
-  }
+  const auto has = [&](const char* name) { return file_exists(directory / name); };
+  if (has("model.safetensors")) return FileTensors{{"model.safetensors", {}}};
+  constexpr const char* kIndex = "model.safetensors.index.json";
+  if (has(kIndex)) return read_index(directory / kIndex);
+  if (has("consolidated.safetensors")) return FileTensors{{"consolidated.safetensors", {}}};
   FileTensors files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     if (entry.path().extension() == ".safetensors") files[entry.path().filename().string()] = {};
   }
   if (files.size() == 1) return files;
-  if (file_exists(directory / "pytorch_model.bin") ||
-      file_exists(directory / "pytorch_model.bin.index.json")) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: has pytorch_model.bin, expected safetensors: save it as safetensors",
-                  directory.string());
-  }
-  return errorf(ErrorCode::kNotFound, "{}: expected model.safetensors or {}, got {} safetensors files",
-                directory.string(), kIndexName, files.size());
+  if (has("pytorch_model.bin")) return FileTensors{{"pytorch_model.bin", {}}};
+  constexpr const char* kOlderIndex = "pytorch_model.bin.index.json";
+  if (has(kOlderIndex)) return read_index(directory / kOlderIndex);
+  return errorf(
+      ErrorCode::kNotFound,
+      "{}: expected model.safetensors, pytorch_model.bin or an index of either, got {} safetensors files",
+      directory.string(), files.size());
 }
 
 Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted, MappedSource& source,
                        std::vector<TensorInfo>& tensors) {
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  ASSIGN_OR_RETURN(std::vector<TensorInfo> found, parse_safetensors(file.bytes(), path.string()));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> found, open_tensors(path, source));
   size_t n_found = 0;
   for (TensorInfo& tensor : found) {
     if (!wanted.empty() && wanted.count(tensor.name) == 0) continue;
@@ -108,10 +108,23 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
   if (n_found < wanted.size()) {
     std::set<std::string> missing = wanted;
     for (const TensorInfo& tensor : tensors) missing.erase(tensor.name);
-    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {} by {}, got none of that name",
-                  path.string(), quote_name(missing.empty() ? std::string() : *missing.begin()), kIndexName);
+    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {} by the index, got none of that name",
+                  path.string(), quote_name(missing.empty() ? std::string() : *missing.begin()));
   }
-  source.add_file(path, std::move(file));
+  return {};
+}
+
+// Vocabularies and templates are read by whoever wants them, and one that cannot be read counts as none: pointers are told here.
+Status check_side_files(const fs::path& directory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string kind = entry.path().extension().string();
+    if (kind != ".json" && kind != ".model" && kind != ".txt" && kind != ".jinja" && kind != ".tiktoken")
+      continue;
+    if (!entry.is_regular_file(error) || entry.file_size(error) >= 1024) continue;
+    if (const auto file = open_fetched(entry.path()); !file && file.error().code == ErrorCode::kCorruptFile)
+      return tl::unexpected(file.error());
+  }
   return {};
 }
 
@@ -129,6 +142,17 @@ Result<json> read_json_object(const fs::path& path) {
   return value;
 }
 
+Result<std::vector<TensorInfo>> open_tensors(const fs::path& path, MappedSource& source) {
+  ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
+  std::vector<std::vector<std::byte>> copies;
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, is_pytorch(file.bytes())
+                                                        ? parse_pytorch(file.bytes(), path.string(), copies)
+                                                        : parse_safetensors(file.bytes(), path.string()));
+  source.add_file(path, std::move(file));
+  for (std::vector<std::byte>& bytes : copies) source.add_bytes(std::move(bytes));
+  return tensors;
+}
+
 Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& directory,
                                                         const std::string& only_file) {
   auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, directory);
@@ -137,6 +161,7 @@ Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& director
     return errorf(ErrorCode::kNotFound, "{}: expected config.json in a Hugging Face checkpoint, got none",
                   directory.string());
   }
+  RETURN_IF_ERROR(check_side_files(directory));
   ASSIGN_OR_RETURN(json config, read_json_object(directory / "config.json"));
   source->set_config(std::move(config));
   if (file_exists(directory / "generation_config.json")) {

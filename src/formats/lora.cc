@@ -311,18 +311,18 @@ Status scale_peft_module(const PeftScaling& scaling, const Role& role, const std
 }
 
 Result<LoraAdapter> open_peft(const fs::path& directory) {
-  const fs::path config_path = directory / "adapter_config.json",
-                 path = directory / "adapter_model.safetensors";
+  const fs::path config_path = directory / "adapter_config.json", older = directory / "adapter_model.bin";
+  fs::path path = directory / "adapter_model.safetensors";
+  std::error_code error;
+  if (!fs::exists(path, error) && fs::exists(older, error)) path = older;
   ASSIGN_OR_RETURN(json config, read_json_object(config_path));
   const std::string where = config_path.string();
   RETURN_IF_ERROR(check_peft_fields(config, where));
   ASSIGN_OR_RETURN(const PeftScaling scaling, read_scaling(config, where));
   ASSIGN_OR_RETURN(std::vector<std::string> parameters, read_parameters(config, where));
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, parse_safetensors(file.bytes(), path.string()));
   auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, path);
   source->set_config(std::move(config));
-  source->add_file(path, std::move(file));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, open_tensors(path, *source));
   RETURN_IF_ERROR(source->set_tensors(std::move(tensors)));
   const PeftNames names(std::move(parameters), *source);
   LoraAdapter adapter;

@@ -1,5 +1,7 @@
 #include "formats/mapped_source.h"
 
+#include <cstring>
+
 #include "base/regular_file.h"
 
 namespace penstock {
@@ -65,6 +67,18 @@ Status MappedSource::set_tensors(std::vector<TensorInfo> tensors) {
     }
   }
   return {};
+}
+
+Result<MappedFile> open_fetched(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  const std::span<const std::byte> bytes = file.bytes();
+  if (bytes.size() >= kPointer.size() && bytes.size() < 1024 &&
+      std::memcmp(bytes.data(), kPointer.data(), kPointer.size()) == 0)
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: a pointer of Git LFS, not the file itself: fetch that with git lfs pull",
+                  path.string());
+  return file;
 }
 
 bool is_utf8(std::string_view text) {

@@ -25,13 +25,15 @@ class MappedSource : public WeightSource {
   void read_ahead(const ByteLines& part) const override;
   void drop(const TensorInfo& tensor) const override;
 
-  // Building, before anyone else sees the source. Tensors must point into one of the files.
+  // Building, before anyone else sees the source. Tensors must point into one of the files or of add_bytes().
   void set_config(nlohmann::json config) { config_ = std::move(config); }
   void set_generation_config(nlohmann::json config) { generation_config_ = std::move(config); }
   void set_side_directory(std::filesystem::path directory) { side_directory_ = std::move(directory); }
   void add_file(std::filesystem::path path, MappedFile file) {
     files_.push_back({std::move(path), std::move(file)});
   }
+  // Tensors may point into these too.
+  void add_bytes(std::vector<std::byte> bytes) { made_.push_back(std::move(bytes)); }
   // Errors: kCorruptFile for a name that another tensor has.
   Status set_tensors(std::vector<TensorInfo> tensors);
 
@@ -48,9 +50,13 @@ class MappedSource : public WeightSource {
     MappedFile map;
   };
   std::vector<File> files_;
+  std::vector<std::vector<std::byte>> made_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };
+
+// As MappedFile::open(); kCorruptFile for a pointer of Git LFS, which stands for a file that was not fetched.
+Result<MappedFile> open_fetched(const std::filesystem::path& path);
 
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);

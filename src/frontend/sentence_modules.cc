@@ -187,11 +187,8 @@ class ModuleReader {
     if (dense.function == DenseModule::Function::kNone && !f.ends_with(".Identity"))
       return unsupported("{}/config.json: activation_function: expected Tanh or Identity, got {}", path, f);
     const fs::path folder = fs::is_directory(source_.path()) ? source_.path() : source_.path().parent_path();
-    const fs::path weights = folder / path / "model.safetensors";
-    if (!fs::exists(weights)) {
-      return errorf(ErrorCode::kNotFound,
-                    "{}: not found (pytorch_model.bin is not read: save as safetensors)", weights.string());
-    }
+    fs::path weights = folder / path / "model.safetensors";
+    if (!fs::exists(weights)) weights = folder / path / "pytorch_model.bin";
     ASSIGN_OR_RETURN(const auto source, open_weights(weights));
     ASSIGN_OR_RETURN(dense.weight,
                      read_values(*source, "linear.weight", std::array<int64_t, 2>{dense.rows, dense.cols}));

@@ -14,6 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kOlderIndexName = "pytorch_model.bin.index.json";
 
 // What a checkpoint's folder may hold beside config.json and the weights: vocabularies, templates, quantization, and what
 // sentence-transformers lays out in folders of its own.
@@ -34,8 +35,10 @@ constexpr std::string_view kSideFiles[] = {"config.json",
                                            "1_Pooling/config.json",
                                            "2_Dense/config.json",
                                            "2_Dense/model.safetensors",
+                                           "2_Dense/pytorch_model.bin",
                                            "3_Dense/config.json",
-                                           "3_Dense/model.safetensors"};
+                                           "3_Dense/model.safetensors",
+                                           "3_Dense/pytorch_model.bin"};
 constexpr std::string_view kVocabularies[] = {"tokenizer.json", "tokenizer.model", "spiece.model",
                                               "vocab.json",     "vocab.txt",       "sentencepiece.bpe.model",
                                               "tekken.json"};
@@ -69,7 +72,7 @@ class Chooser {
   // The model with that quantization, any for "", whose name is shortest; null: none. Those with all shards come first.
   const Shards* best_gguf(std::string_view quantization) const;
 
-  Result<std::set<std::string>> indexed_weights(const std::string& folder) const;
+  Result<std::set<std::string>> indexed_weights(const std::string& folder, const char* index) const;
   Result<std::set<std::string>> weights_in(const std::string& folder) const;
   Result<ModelFiles> checkpoint(const std::string& folder) const;
   void add_side_files(const std::string& folder, ModelFiles& model) const;
@@ -134,8 +137,9 @@ const Chooser::Shards* Chooser::best_gguf(std::string_view quantization) const {
   return best;
 }
 
-Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder) const {
-  const std::string path = joined(folder, kIndexName);
+Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder,
+                                                       const char* index_name) const {
+  const std::string path = joined(folder, index_name);
   ASSIGN_OR_RETURN(const std::string text, read_(path));
   ASSIGN_OR_RETURN(const nlohmann::json index, parse_small_json(text, where_ + "/" + path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
@@ -148,7 +152,7 @@ Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder
     RETURN_IF_ERROR(check_repo_path(name, where_ + "/" + path));
     if (!has(joined(folder, name)))
       return errorf(ErrorCode::kNotFound, "{}: {} is missing, which {} names", where_, joined(folder, name),
-                    kIndexName);
+                    index_name);
     weights.insert(joined(folder, name));
   }
   return weights;
@@ -156,23 +160,28 @@ Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder
 
 // In the order in which a checkpoint's folder is opened.
 Result<std::set<std::string>> Chooser::weights_in(const std::string& folder) const {
-  if (has(joined(folder, kIndexName))) return indexed_weights(folder);
-  for (const char* name : {"model.safetensors", "consolidated.safetensors"}) {
-    if (has(joined(folder, name))) return std::set<std::string>{joined(folder, name)};
-  }
+  const auto only = [&](const char* name) { return std::set<std::string>{joined(folder, name)}; };
+  if (has(joined(folder, "model.safetensors"))) return only("model.safetensors");
+  if (has(joined(folder, kIndexName))) return indexed_weights(folder, kIndexName);
+  if (has(joined(folder, "consolidated.safetensors"))) return only("consolidated.safetensors");
   std::set<std::string> weights;
   for (const std::string& path : paths_) {
     if (parent_of(path) == folder && path.ends_with(".safetensors")) weights.insert(path);
   }
   weights.erase(joined(folder, "adapter_model.safetensors"));
-  if (weights.size() != 1)
-    return errorf(ErrorCode::kNotFound, "{}: no model.safetensors and no {}", where_, kIndexName);
-  return weights;
+  if (weights.size() == 1) return weights;
+  if (has(joined(folder, "pytorch_model.bin"))) return only("pytorch_model.bin");
+  if (has(joined(folder, kOlderIndexName))) return indexed_weights(folder, kOlderIndexName);
+  return errorf(ErrorCode::kNotFound, "{}: no model.safetensors, no pytorch_model.bin and no index of either",
+                where_);
 }
 
 void Chooser::add_side_files(const std::string& folder, ModelFiles& model) const {
   for (const std::string_view name : kSideFiles) {
-    if (has(joined(folder, name))) model.paths.push_back(joined(folder, name));
+    const bool older = name.ends_with("pytorch_model.bin");  // there may be both
+    const std::string newer = std::string(name.substr(0, name.rfind('/') + 1)) + "model.safetensors";
+    if (has(joined(folder, name)) && !(older && has(joined(folder, newer))))
+      model.paths.push_back(joined(folder, name));
   }
   model.tokenizer = false;
   for (const std::string& path : paths_) {
@@ -199,7 +208,7 @@ Result<ModelFiles> Chooser::checkpoint(const std::string& folder) const {
 Result<ModelFiles> Chooser::single_file(const std::string& path) const {
   if (const Shards* shards = shards_of(path)) return gguf(*shards);
   ModelFiles model{.entry = path, .paths = {path}};
-  if (path.ends_with(".safetensors")) add_side_files(parent_of(path), model);
+  if (path.ends_with(".safetensors") || path.ends_with(".bin")) add_side_files(parent_of(path), model);
   model.tokenizer = true;
   std::ranges::sort(model.paths);
   return model;
@@ -234,8 +243,11 @@ Result<ModelFiles> Chooser::best() const {
       return gguf(*shards);
   }
   if (const Shards* shards = best_gguf({})) return gguf(*shards);
-  return has("config.json") &&
-                 std::ranges::any_of(paths_, [](const auto& path) { return path.ends_with(".safetensors"); })
+  return has("config.json") && std::ranges::any_of(paths_,
+                                                   [](const auto& path) {
+                                                     return path.ends_with(".safetensors") ||
+                                                            path.ends_with(".bin");
+                                                   })
              ? top
              : no_model();
 }
@@ -274,12 +286,6 @@ tl::unexpected<Error> Chooser::no_model() const {
   if (has("adapter_config.json")) {
     return errorf(ErrorCode::kUnsupported, "{}: an adapter for another model, expected a model of its own",
                   where_);
-  }
-  const auto is_pickle = [](const std::string& path) {
-    return path.starts_with("pytorch_model") && path.ends_with(".bin");
-  };
-  if (std::ranges::any_of(paths_, is_pickle)) {
-    return errorf(ErrorCode::kUnsupported, "{}: has pytorch_model.bin, expected GGUF or safetensors", where_);
   }
   return errorf(ErrorCode::kNotFound, "{}: no GGUF file and no safetensors checkpoint there, but {}", where_,
                 paths_.empty() ? "nothing" : some({paths_.begin(), paths_.end()}));

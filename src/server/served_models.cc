@@ -45,12 +45,15 @@ int64_t weight_bytes_of(const std::string& model) {
   if (error) return 0;
   const bool folder = fs::is_directory(path, error);
   const std::string stem = shard_stem(path.stem().string());
+  const bool older = folder && !fs::exists(path / "model.safetensors", error) &&
+                     !fs::exists(path / "model.safetensors.index.json", error);  // of PyTorch
   int64_t bytes = 0;
   for (fs::directory_iterator file(folder ? path : path.parent_path(), error), end; !error && file != end;
        file.increment(error)) {
     const fs::path& name = file->path();
     const bool counts =
-        folder ? name.extension() == ".safetensors"
+        folder ? name.extension() == ".safetensors" ||
+                     (older && name.filename().string().starts_with("pytorch_model"))
                : name.extension() == path.extension() && shard_stem(name.stem().string()) == stem;
     std::error_code ignored;
     if (const auto size = fs::file_size(name, ignored); counts && !ignored)

@@ -232,9 +232,31 @@ TEST(ModelFiles, FoldersByName) {
   EXPECT_EQ(entry(choose({"config.json", "model.safetensors", "m-Q4_0.gguf"})), "");
 }
 
+// In the order in which a directory is opened: a whole file before an index, safetensors before PyTorch's.
+TEST(ModelFiles, WeightsAreChosenAsDirectoriesAreOpened) {
+  const auto paths = [](std::initializer_list<const char*> files, const char* index) {
+    return choose(files, "", [&](const std::string&) -> Result<std::string> { return std::string(index); })
+        .value()
+        .paths;
+  };
+  EXPECT_EQ(paths({"config.json", "model.safetensors", "model.safetensors.index.json"}, "{}"),
+            (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(
+      paths({"config.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "training_args.bin"}, "{}"),
+      (std::vector<std::string>{"config.json", "pytorch_model.bin"}));
+  EXPECT_EQ(
+      paths({"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin", "pytorch_model.bin.index.json"},
+            R"({"weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}})"),
+      (std::vector<std::string>{"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin",
+                                "pytorch_model.bin.index.json"}));
+  EXPECT_EQ(paths({"config.json", "model.safetensors", "2_Dense/config.json", "2_Dense/model.safetensors",
+                   "2_Dense/pytorch_model.bin"},
+                  "{}"),
+            (std::vector<std::string>{"2_Dense/config.json", "2_Dense/model.safetensors", "config.json",
+                                      "model.safetensors"}));
+}
+
 TEST(ModelFiles, OtherRepositoriesAreNamed) {
-  EXPECT_THAT(entry(choose({"config.json", "pytorch_model.bin"})),
-              HasSubstr("has pytorch_model.bin, expected GGUF or safetensors"));
   EXPECT_THAT(entry(choose({"adapter_config.json", "adapter_model.safetensors"})), HasSubstr("an adapter"));
   EXPECT_THAT(entry(choose({"README.md"})),
               HasSubstr("no GGUF file and no safetensors checkpoint there, but README.md"));
