@@ -41,7 +41,7 @@ struct SamplingParams {
   float length_penalty = 1.0f;    // beams are ranked by log-probability / length^length_penalty
   bool early_stopping = false;    // stop beams as soon as beam_width of them have ended
   std::optional<uint64_t> seed;   // the same seed gives the same tokens whatever else runs
-  std::vector<std::string> stop;  // at most 16 strings
+  std::vector<std::string> stop;  // at most 1,024, of 16 KB together
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;

@@ -167,9 +167,10 @@ OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& p
       prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
   result_.outputs.resize(params_->n);
   texts_.reserve(params_->n);
+  const SequenceText text(tokenizer, *params_, has_context, keep_markers);  // whose stop strings all share
   for (int i = 0; i < params_->n; ++i) {
     result_.outputs[i].index = i;
-    texts_.emplace_back(tokenizer, *params_, has_context, keep_markers);
+    texts_.push_back(text);
   }
   if (params_->prompt_logprobs) result_.prompt_logprobs.resize(prompt.size());
   result_.prompt_token_ids = std::move(prompt);

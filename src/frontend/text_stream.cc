@@ -65,50 +65,52 @@ void Utf8Decoder::finish(std::string& text) {
   pending_.clear();
 }
 
-TextStream::TextStream(TextStreamOptions options) : options_(std::move(options)) { build(); }
-
-std::optional<uint32_t> TextStream::child(uint32_t state, unsigned char byte) const {
-  const auto it = edges_.find(uint64_t{state} * 256 + byte);
-  return it == edges_.end() ? std::nullopt : std::optional(it->second);
-}
-
-uint32_t TextStream::step(uint32_t state, unsigned char byte) const {
-  while (true) {
-    if (const auto next = child(state, byte)) return *next;
-    if (state == 0) return 0;
-    state = nodes_[state].fail;
-  }
-}
-
-void TextStream::build() {
+StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   nodes_.emplace_back();
-  std::vector<std::pair<uint32_t, unsigned char>> parents = {
-      {0, 0}};  // of each node, with the byte that leads to it
-  for (size_t i = 0; i < options_.stop.size(); ++i) {
-    uint32_t state = 0;
-    for (const char c : options_.stop[i]) {
-      const auto byte = static_cast<unsigned char>(c);
-      auto next = child(state, byte);
-      if (!next) {
-        next = static_cast<uint32_t>(nodes_.size());
-        edges_[uint64_t{state} * 256 + byte] = *next;
-        nodes_[state].has_children = true;
-        nodes_.push_back({nodes_[state].depth + 1});
-        parents.emplace_back(state, byte);
-      }
-      state = *next;
+  for (size_t i = 0; i < strings_.size(); ++i) add(i);
+  std::vector<uint32_t> order = {kStart};  // by depth
+  order.reserve(nodes_.size());
+  for (size_t at = 0; at < order.size(); ++at) {
+    const uint32_t parent = order[at];
+    for (uint32_t i = nodes_[parent].child; i != 0; i = nodes_[i].sibling) {
+      Node& node = nodes_[i];
+      if (parent != kStart) node.fail = step(nodes_[parent].fail, node.byte);
+      if (node.match < 0) node.match = nodes_[node.fail].match;
+      node.held = node.child != 0 ? node.depth : nodes_[node.fail].held;
+      order.push_back(i);
     }
-    if (state != 0 && nodes_[state].match < 0) nodes_[state].match = static_cast<int32_t>(i);
   }
-  std::vector<uint32_t> order(nodes_.size());
-  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return nodes_[a].depth < nodes_[b].depth; });
-  for (const uint32_t i : order) {
-    Node& node = nodes_[i];
-    if (node.depth > 1) node.fail = step(nodes_[parents[i].first].fail, parents[i].second);
-    if (node.match < 0 && node.depth > 0) node.match = nodes_[node.fail].match;
-    node.held = node.has_children ? node.depth : nodes_[node.fail].held;
+}
+
+void StopStrings::add(size_t index) {
+  uint32_t state = kStart;
+  for (const char c : strings_[index]) {
+    const auto byte = static_cast<unsigned char>(c);
+    uint32_t next = child(state, byte);
+    if (next == 0) {
+      next = static_cast<uint32_t>(nodes_.size());
+      Node node;
+      node.depth = nodes_[state].depth + 1;
+      node.byte = byte;
+      node.sibling = std::exchange(nodes_[state].child, next);
+      nodes_.push_back(node);
+    }
+    state = next;
+  }
+  if (state != kStart && nodes_[state].match < 0) nodes_[state].match = static_cast<int32_t>(index);
+}
+
+uint32_t StopStrings::child(uint32_t state, unsigned char byte) const {
+  uint32_t i = nodes_[state].child;
+  while (i != 0 && nodes_[i].byte != byte) i = nodes_[i].sibling;
+  return i;
+}
+
+uint32_t StopStrings::step(uint32_t state, unsigned char byte) const {
+  while (true) {
+    if (const uint32_t next = child(state, byte); next != 0) return next;
+    if (state == kStart) return kStart;
+    state = nodes_[state].fail;
   }
 }
 
@@ -130,18 +132,18 @@ std::string TextStream::finish() {
 }
 
 std::string TextStream::advance(std::string_view text, bool may_stop) {
-  if (nodes_.size() == 1) return std::string(text);
+  if (stops_->empty()) return std::string(text);
   const size_t before = held_.size();
   held_ += text;
   for (size_t i = before; i < held_.size(); ++i) {
-    state_ = step(state_, static_cast<unsigned char>(held_[i]));
-    const int32_t match = nodes_[state_].match;
+    state_ = stops_->step(state_, static_cast<unsigned char>(held_[i]));
+    const int32_t match = stops_->match(state_);
     if (match < 0 || !may_stop) continue;
     stop_ = static_cast<size_t>(match);
-    held_.resize(options_.include_stop ? i + 1 : i + 1 - options_.stop[*stop_].size());
+    held_.resize(include_stop_ ? i + 1 : i + 1 - stops_->length(match));
     return std::exchange(held_, {});
   }
-  std::string out = held_.substr(0, held_.size() - nodes_[state_].held);
+  std::string out = held_.substr(0, held_.size() - stops_->held(state_));
   held_.erase(0, out.size());
   return out;
 }

@@ -2,10 +2,11 @@
 // One object per sequence; not thread-safe.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -24,16 +25,48 @@ class Utf8Decoder {
   std::string pending_;  // a proper prefix of one well-formed code point
 };
 
+// Which of some strings end where in a text: their prefix tree (Aho-Corasick), of some 30 bytes for each of theirs. Immutable.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> strings);  // empty ones are ignored
+
+  static constexpr uint32_t kStart = 0;
+  uint32_t step(uint32_t state, unsigned char byte) const;
+  // The longest string that ends in this state, -1: none.
+  int32_t match(uint32_t state) const { return nodes_[state].match; }
+  // Bytes at the end of the text that may grow into a stop string.
+  size_t held(uint32_t state) const { return nodes_[state].held; }
+  bool empty() const { return nodes_.size() == 1; }
+  size_t length(int32_t match) const { return strings_[static_cast<size_t>(match)].size(); }
+
+ private:
+  struct Node {
+    uint32_t depth = 0;  // bytes of the prefix
+    uint32_t fail = 0;   // the longest proper suffix that is a prefix too
+    uint32_t held = 0;
+    int32_t match = -1;
+    uint32_t child = 0, sibling = 0;  // the first child, the parent's next one; 0: none
+    unsigned char byte = 0;           // that leads here
+  };
+  uint32_t child(uint32_t state, unsigned char byte) const;  // 0: none
+  void add(size_t index);
+
+  std::vector<std::string> strings_;
+  std::vector<Node> nodes_;
+};
+
 struct TextStreamOptions {
   std::vector<std::string> stop;  // empty ones are ignored
   bool include_stop = false;      // the text ends with the stop string instead of before it
 };
 
 // The first stop string is the one that is complete first; of several that end together, the longest. So the
-// text does not depend on how the bytes were cut into pieces.
+// text does not depend on how the bytes were cut into pieces. Copies share what is known of the stop strings.
 class TextStream {
  public:
-  explicit TextStream(TextStreamOptions options);
+  explicit TextStream(TextStreamOptions options)
+      : stops_(std::make_shared<const StopStrings>(std::move(options.stop))),
+        include_stop_(options.include_stop) {}
 
   // Takes a token's bytes and returns the text that is now certain: all of it but an unfinished code point
   // and the longest end that may still become a stop string. After a stop everything is ignored. may_stop
@@ -48,25 +81,12 @@ class TextStream {
   std::optional<size_t> stop_index() const { return stop_; }
 
  private:
-  // A node of the stop strings' prefix tree (Aho-Corasick).
-  struct Node {
-    uint32_t depth = 0;  // bytes of the prefix
-    uint32_t fail = 0;   // the longest proper suffix that is a prefix too
-    uint32_t held = 0;   // bytes at the end of the text that may grow into a stop string
-    int32_t match = -1;  // the longest stop string that ends here, -1: none
-    bool has_children = false;
-  };
-
-  void build();
-  uint32_t step(uint32_t state, unsigned char byte) const;
-  std::optional<uint32_t> child(uint32_t state, unsigned char byte) const;
   std::string advance(std::string_view text, bool may_stop);
 
-  TextStreamOptions options_;
+  std::shared_ptr<const StopStrings> stops_;
+  bool include_stop_;
   Utf8Decoder decoder_;
-  std::vector<Node> nodes_;
-  std::unordered_map<uint64_t, uint32_t> edges_;  // state * 256 + byte
-  uint32_t state_ = 0;
+  uint32_t state_ = StopStrings::kStart;
   std::string held_;  // decoded, not yet given out
   std::optional<size_t> stop_;
 };

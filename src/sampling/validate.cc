@@ -4,9 +4,13 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace penstock {
 namespace {
+
+// Of a list of strings that are looked for in the text: each byte costs some 30 while the request runs.
+constexpr size_t kMostStrings = 1024, kMostStringBytes = 16384;
 
 // "a number in (0, 1]", "1 to 1024", "a number >= 0".
 std::string described(const SamplingParams::Range& range, bool whole) {
@@ -61,11 +65,14 @@ void validate_together(const SamplingParams& p, Expectations& e) {
   e.expect(p.max_tokens > 0 || p.prompt_logprobs, "max_tokens", "at least 1 (0 only with prompt_logprobs)",
            p.max_tokens);
   e.expect(p.min_tokens <= p.max_tokens, "min_tokens", "0 to max_tokens", p.min_tokens);
-  e.expect(p.stop.size() <= 16, "stop", "at most 16 strings", p.stop.size());
-  for (const std::string& stop : p.stop)
-    e.expect(!stop.empty(), "stop", "strings that are not empty", "\"\"");
-  for (const std::string& word : p.bad_words) {
-    e.expect(!word.empty(), "bad_words", "strings that are not empty", "\"\"");
+  for (const auto& [name, strings] : {std::pair("stop", &p.stop), std::pair("bad_words", &p.bad_words)}) {
+    e.expect(strings->size() <= kMostStrings, name, "at most 1024 strings", strings->size());
+    size_t n_bytes = 0;
+    for (const std::string& text : *strings) {
+      e.expect(!text.empty(), name, "strings that are not empty", "\"\"");
+      n_bytes += text.size();
+    }
+    e.expect(n_bytes <= kMostStringBytes, name, "strings of at most 16384 bytes together", n_bytes);
   }
   if (!p.use_beam_search) return;
   e.expect(p.beam_width >= p.n, "beam_width", "n to 256", p.beam_width);

@@ -115,6 +115,24 @@ TEST(TextStream, StopStringsOverlap) {
   EXPECT_FALSE(none.stopped());
 }
 
+// As many and as long as a request may have; copies look for the same.
+TEST(TextStream, ManyStopStrings) {
+  std::vector<std::string> stops;
+  for (int i = 0; i < 1024; ++i) stops.push_back("stop " + std::to_string(100'000 + i));
+  const TextStream first({stops, false});
+  for (const int i : {0, 500, 1023}) {
+    TextStream stream = first;
+    EXPECT_EQ(stream.push("a stop 99 b stop 10"), "a stop 99 b ");
+    EXPECT_EQ(stream.push(stops[static_cast<size_t>(i)].substr(7) + "!"), "");
+    EXPECT_EQ(stream.stop_index(), static_cast<size_t>(i));
+  }
+  stops.clear();
+  for (int c = 1; c < 256; ++c) stops.push_back("x" + std::string(1, static_cast<char>(c)));
+  TextStream stream({stops, true});
+  EXPECT_EQ(stream.push("yx"), "y");
+  EXPECT_EQ(stream.push("~"), "x~");
+}
+
 TEST(TextStream, NothingStopsBeforeMinTokens) {
   TextStream stream({{"ab"}, false});
   EXPECT_EQ(stream.push("ab", false), "ab");

@@ -625,6 +625,13 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
             "stop_token_ids: expected token ids in [0, 100), got 100");
   EXPECT_EQ(message([](SamplingParams& p) { p.logit_bias = {{-2, 1.0f}}; }),
             "logit_bias: expected token ids in [0, 100), got -2");
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1024, "ab"); }), "");
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1025, "ab"); }),
+            "stop: expected at most 1024 strings, got 1025");
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop = {std::string(16385, 'x')}; }),
+            "stop: expected strings of at most 16384 bytes together, got 16385");
+  EXPECT_EQ(message([](SamplingParams& p) { p.bad_words.assign(1025, "a"); }),
+            "bad_words: expected at most 1024 strings, got 1025");
   EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 5, p.min_tokens = 6; }),
             "min_tokens: expected 0 to max_tokens, got 6");
   EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 0, p.prompt_logprobs = 1; }), "");

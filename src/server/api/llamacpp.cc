@@ -289,7 +289,7 @@ nlohmann::json llamacpp_fields() {
   fields["grammar"] = limits["grammar"];
   fields["json_schema"] = limits["json_schema"];
   fields["stop"] = list(some, "strings that end the text");
-  fields["stop"]["maxItems"] = 16;
+  fields["stop"]["maxItems"] = 1024;
   fields["dry_sequence_breakers"] = list(some, "strings that end a repeated sequence");
   fields["logit_bias"] = bias_field();
   fields["samplers"] = sampler_names_field();

@@ -229,7 +229,7 @@ nlohmann::json option_fields() {
   Json fields = schemas_of_renamed(kSamplingOptions);
   const Json some = {{"type", "string"}, {"minLength", 1}};
   fields["stop"] =
-      any_of({some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}},
+      any_of({some, {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}},
              "strings that end the text");
   fields["num_predict"] =
       integer(-2, INT32_MAX, "most tokens to generate; 0 and below: what fits the context");

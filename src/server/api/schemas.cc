@@ -12,7 +12,7 @@ using namespace schema;  // NOLINT: this file is nothing but schemas
 Json strings(const char* help) {
   const Json some = {{"type", "string"}, {"minLength", 1}};
   return any_of(
-      {some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}}, help);
+      {some, {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}}, help);
 }
 
 template <class T>
@@ -404,7 +404,7 @@ const Json& messages_request() {
                             {"maximum", INT32_MAX},
                             {"description", "most tokens of the reply"}};
     fields["stop_sequences"] = list({{"type", "string"}, {"minLength", 1}}, "strings that end the text");
-    fields["stop_sequences"]["maxItems"] = 16;
+    fields["stop_sequences"]["maxItems"] = 1024;
     fields["metadata"] = object("no effect");
     fields["service_tier"] = one_of({"auto", "standard_only"}, "there is one tier");
     for (const char* name : {"container", "inference_geo", "mcp_servers"})
