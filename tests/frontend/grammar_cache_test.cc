@@ -89,7 +89,8 @@ TEST(GrammarCache, KeepsTheLastUsedOnes) {
 TEST(GrammarCache, WhatIsCancelledIsMadeByWhoStillWantsIt) {
   GrammarCache cache(tokenizer());
   std::atomic<bool> gone = true;
-  const auto cancelled = cache.compile({.regex = "a[b-d]{3}"}, "", &gone);
+  CompileEffort unwanted{.cancelled = &gone};
+  const auto cancelled = cache.compile({.regex = "a[b-d]{3}"}, "", unwanted);
   ASSERT_FALSE(cancelled);
   EXPECT_EQ(cancelled.error().code, ErrorCode::kCancelled);
   EXPECT_EQ(cache.n_kept(), 0u);
@@ -97,7 +98,8 @@ TEST(GrammarCache, WhatIsCancelledIsMadeByWhoStillWantsIt) {
   for (int round = 0; round < 20; ++round) {
     const std::string regex = fmt::format("(a|b[0-9]{{1,40}}){{2,{}}}", 20 + round);
     std::atomic<bool> leaves = false;
-    std::thread leaver([&] { (void)cache.compile({.regex = regex}, "", &leaves); });
+    CompileEffort effort{.cancelled = &leaves};
+    std::thread leaver([&] { (void)cache.compile({.regex = regex}, "", effort); });
     std::thread stayer([&] { EXPECT_TRUE(cache.compile({.regex = regex})); });
     leaves = true;
     leaver.join();
