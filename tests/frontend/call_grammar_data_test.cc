@@ -64,6 +64,12 @@ std::string allowed_part(const StructuredOutputs& outputs, const std::string& te
   return text.substr(0, whole);
 }
 
+// The model's own ids are kept for some formats.
+std::vector<ToolCall> without_ids(std::vector<ToolCall> calls) {
+  for (ToolCall& call : calls) call.id.clear();
+  return calls;
+}
+
 TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
   REQUIRE_TEST_DATA("templates/jinja");
   std::set<std::string> rows;
@@ -87,7 +93,8 @@ TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
     const ReplyParserOptions options{row->name, reasoning, prompt_opens_reasoning(prompt, reasoning),
                                      std::make_shared<const ParameterTypes>(parameter_types(kTools))};
     const ReplyPart read = parse_reply(**make_reply_parser(options), text);
-    EXPECT_EQ(read.calls, std::vector{kWanted}) << name << " (" << row->name << "): " << reply.substr(0, 300);
+    EXPECT_EQ(without_ids(read.calls), std::vector{kWanted})
+        << name << " (" << row->name << "): " << reply.substr(0, 300);
     EXPECT_EQ(read.content, "") << name;
     if (!read.calls.empty()) rows.insert(row->name);
     ++n_same;

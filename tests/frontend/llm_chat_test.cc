@@ -118,7 +118,7 @@ TEST(LLMChat, ParsersCanBeNamed) {
   const ChatMessage message{"user", "plain"};
   const auto refused = script().chat(std::span(&message, 1), at_most(5), {}, chat);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("tool call parser: expected one of harmony, deepseek"));
+  EXPECT_THAT(refused.error().message, HasSubstr("tool call parser: expected one of harmony, dsml"));
 }
 
 TEST(LLMChat, TheOnlyCallEndsTheReply) {
