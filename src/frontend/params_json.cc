@@ -169,6 +169,10 @@ Status params_from_json(const json& object, SamplingParams& params) {
     const auto found = object.find(field);
     if (found != object.end() && !found->is_null()) status = read_value(field, *found, out);
   });
+  // In SamplingParams no tokens stand for no limit: a list of none would allow all.
+  const auto allowed = object.find("allowed_token_ids");
+  if (status && allowed != object.end() && allowed->is_array() && allowed->empty())
+    return wrong("allowed_token_ids", "at least one token id", *allowed);
   const auto held = object.find("structured_outputs");
   if (status && held != object.end() && !held->is_null()) {
     ASSIGN_OR_RETURN(params.structured_outputs, structured_outputs_from_json(*held));
@@ -189,6 +193,7 @@ json params_to_json(const SamplingParams& params) {
       object[field] = value;
     }
   });
+  if (params.allowed_token_ids.empty()) object["allowed_token_ids"] = nullptr;
   object["structured_outputs"] =
       params.structured_outputs ? structured_outputs_to_json(*params.structured_outputs) : json(nullptr);
   return object;

@@ -8,7 +8,7 @@
 namespace penstock {
 
 // Overwrites the fields that `object` has; null means "as if absent". Fields of other names are left to the caller.
-// "stop" may be one string, "logit_bias" is an object of token id to bias. Error: kInvalidArgument with the field's name,
+// "stop" may be one string, "logit_bias" is an object of token id to bias, "allowed_token_ids" has at least one. Error: kInvalidArgument with the field's name,
 // what was expected and what was there. Ranges are checked by the sampler's own validation.
 Status params_from_json(const nlohmann::ordered_json& object, SamplingParams& params);
 

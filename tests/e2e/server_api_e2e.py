@@ -621,6 +621,12 @@ class Completions(unittest.TestCase):
         choice = self.complete(logit_bias={str(ids[0]): 100}, return_token_ids=True)["choices"][0]
         self.assertEqual(set(choice["token_ids"]), {ids[0]})
 
+    def test_empty_lists_of_what_is_allowed_are_refused(self):
+        for fields, word in (({"allowed_token_ids": []}, "allowed_token_ids"), ({"structured_outputs": {"choice": []}}, "structured_outputs"),
+                             ({"guided_choice": []}, "guided_choice")):
+            reply = story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 2, **fields}, 400)
+            self.assertIn(word, error_of(self, reply, 400)["message"])
+
     def test_salts_separate_cached_prompts(self):
         def cached(salt):
             reply = story.post("/v1/completions", {"prompt": [list(range(100, 180))], "max_tokens": 1, "cache_salt": salt})

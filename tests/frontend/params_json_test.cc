@@ -36,6 +36,14 @@ TEST(ParamsJson, EveryFieldAcceptsNull) {
   EXPECT_EQ(params_to_json(read), params_to_json(defaults));
 }
 
+// A list of none would read as no limit.
+TEST(ParamsJson, NoAllowedTokensAreRefused) {
+  SamplingParams read;
+  const Status status = params_from_json({{"allowed_token_ids", json::array()}}, read);
+  EXPECT_EQ(status ? "" : status.error().message,
+            "allowed_token_ids: expected at least one token id, got []");
+}
+
 TEST(ParamsJson, EveryFieldRefusesAWrongType) {
   const SamplingParams defaults;
   SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*, const auto&) {
