@@ -170,6 +170,11 @@ class Engine {
   // Cancels what is left and joins the thread. The destructor does so too.
   virtual void stop() = 0;
 
+  // While it is paused nothing is computed: requests stay as they are and wait, new ones are taken, cancelled ones end. Returns
+  // between two steps: no token comes after it. Deadlines that pass meanwhile are seen when it goes on. From any thread. Errors:
+  // kCancelled (the engine is shutting down).
+  virtual Status set_paused(bool paused) = 0;
+
   // A copy as of the last finished step.
   virtual Metrics metrics() const = 0;
   // With data_parallel_size above 1 this is several engines, of which each has metrics and a cache of its own.

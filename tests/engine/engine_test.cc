@@ -553,6 +553,44 @@ TEST_F(SessionFile, AnyDamageIsRefusedAndNothingOfItUsed) {
   EXPECT_EQ(go_on(fake, tokens), 0);
 }
 
+TEST(Engine, NothingIsComputedWhileItIsPaused) {
+  for (int moment = 0; moment < 12; ++moment) {
+    FakeEngine fake;
+    const Request request = request_of(prompt_of(20), 8);
+    const auto sink = fake.submit(request);
+    for (int i = 0; i < moment; ++i) fake.engine->step();
+    ASSERT_TRUE(fake.engine->set_paused(true));
+    RequestId id;
+    const auto late = fake.submit(request, &id);
+    const double n_tokens = fake.engine->metrics().generation_tokens.value;
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(fake.engine->step());
+    EXPECT_EQ(fake.engine->metrics().generation_tokens.value, n_tokens) << moment;
+    fake.engine->cancel(id, FinishReason::kAbort);
+    fake.engine->step();
+    EXPECT_EQ(late->n_finished(), 1) << "cancelled ones end all the same";
+    ASSERT_TRUE(fake.engine->set_paused(false));
+    fake.run();
+    EXPECT_EQ(sink->result.sequences[0].tokens, fake.expected(request)) << moment;
+  }
+}
+
+TEST(Engine, ThePausedThreadWaitsAndEnds) {
+  FakeEngine fake;
+  fake.engine->start();
+  ASSERT_TRUE(fake.engine->set_paused(true));
+  const Request request = request_of(prompt_of(20), 8);
+  const auto sink = fake.submit(request);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(sink->n_finished(), 0);
+  ASSERT_TRUE(fake.engine->set_paused(false));
+  while (sink->n_finished() == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  EXPECT_EQ(sink->result.sequences[0].tokens, fake.expected(request));
+  ASSERT_TRUE(fake.engine->set_paused(true));
+  const auto last = fake.submit(request);
+  fake.engine->stop();
+  EXPECT_EQ(last->n_finished(), 1);
+}
+
 TEST(Engine, TheThreadServesManyCallers) {
   FakeEngineConfig config;
   config.n_blocks = {60};

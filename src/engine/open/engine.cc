@@ -113,7 +113,7 @@ Metrics EngineImpl::metrics() const {
 
 bool EngineImpl::step() {
   run_step();
-  return !idle();
+  return !paused_ && !idle();
 }
 
 bool EngineImpl::idle() const {
@@ -126,7 +126,7 @@ bool EngineImpl::run_step() {
   try {
     take_inbox();
     requests_.expire_deadlines();
-    progress = steps_.run();
+    if (!paused_) progress = steps_.run();
     if (progress == StepLoop::Progress::kFailed) go_on_or_end();
   } catch (const std::bad_alloc&) {
     steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
@@ -180,10 +180,15 @@ void EngineImpl::thread_main() {
   for (;;) {
     const bool ran = run_step();
     // A policy may hold its batch back.
-    const Patience patience = idle() ? Patience::kUntilWork : ran ? Patience::kNone : Patience::kSome;
+    const bool rests = paused_ || idle();
+    const Patience patience = rests ? Patience::kUntilWork : ran ? Patience::kNone : Patience::kSome;
     if (patience == Patience::kUntilWork) rest_from_turns();
     if (!inbox_.wait(patience)) return;
   }
+}
+
+Status EngineImpl::set_paused(bool paused) {
+  return inbox_.between_steps([&] { paused_ = paused; });
 }
 
 void EngineImpl::stop() {

@@ -55,6 +55,7 @@ class EngineImpl final : public Engine {
   bool step() override;
   void start() override;
   void stop() override;
+  Status set_paused(bool paused) override;
   Metrics metrics() const override;
   void reset_prefix_cache() override { inbox_.reset_prefix_cache(); }
   Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
@@ -84,6 +85,7 @@ class EngineImpl final : public Engine {
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;
+  bool paused_ = false;  // the thread's that takes steps
 };
 
 }  // namespace penstock

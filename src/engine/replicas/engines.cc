@@ -153,6 +153,11 @@ void Engines::stop() {
   for (const auto& engine : engines_) engine->stop();
 }
 
+Status Engines::set_paused(bool paused) {
+  for (const auto& engine : engines_) RETURN_IF_ERROR(engine->set_paused(paused));
+  return {};
+}
+
 Metrics Engines::metrics() const {
   std::vector<Metrics> each;
   for (const auto& engine : engines_) each.push_back(engine->metrics());

@@ -42,6 +42,7 @@ class Engines final : public Engine {
   bool step() override;
   void start() override;
   void stop() override;
+  Status set_paused(bool paused) override;
   Metrics metrics() const override;
   int n_engines() const override { return static_cast<int>(engines_.size()); }
   const Engine& engine_at(int index) const override { return *engines_[static_cast<size_t>(index)]; }
