@@ -61,6 +61,7 @@ struct EmbeddingInfo {
   int max_tokens = 0;  // of an input, special tokens included
   std::vector<std::string> prompt_names;
   std::vector<std::string> labels;  // of a classifier's classes; empty: the model has no classification head
+  bool labels_tokens = false;       // the classes are those of every token: classify_tokens()
 };
 
 class EmbeddingModel {
@@ -91,6 +92,10 @@ class EmbeddingModel {
   // classification head, kUnsupported and kCorruptFile of one whose head cannot be read.
   virtual Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
                                                            const ClassifyOptions& options = {}) = 0;
+  // For each input a number per class of every token, [n_tokens * classes]. Errors: as classify(); kInvalidArgument of a head that
+  // reads what is pooled.
+  virtual Result<std::vector<std::vector<float>>> classify_tokens(std::span<const Prompt> inputs,
+                                                                  const ClassifyOptions& options = {}) = 0;
   // How well the texts of each pair go together, by a cross-encoder: a model whose head has one class reads both as one. Errors:
   // as classify(); kInvalidArgument of a head with several classes.
   virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,

@@ -4,6 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "formats/tensor_rows.h"
+
 namespace penstock {
 namespace {
 
@@ -36,10 +38,16 @@ constexpr HeadRow kHeads[] = {
     {"ModernBertForSequenceClassification", "head.dense", "classifier", DenseModule::Function::kGelu},
 };
 
+// Of encoders that classify each token by one matrix.
+constexpr std::string_view kTokenHeads[] = {
+    "BertForTokenClassification",      "RobertaForTokenClassification",    "XLMRobertaForTokenClassification",
+    "CamembertForTokenClassification", "DistilBertForTokenClassification", "ElectraForTokenClassification",
+};
+
 class HeadReader {
  public:
-  HeadReader(const WeightSource& source, int dim, bool causal)
-      : source_(source), dim_(dim), causal_(causal) {}
+  HeadReader(const WeightSource& source, int dim, bool causal, const Tokenizer* tokenizer)
+      : source_(source), dim_(dim), causal_(causal), tokenizer_(tokenizer) {}
 
   Result<std::optional<ClassHead>> read() {
     const bool gguf = source_.naming() == Naming::kGguf;
@@ -86,7 +94,11 @@ class HeadReader {
     if (listed == config.end() || !listed->is_array() || listed->empty() || !(*listed)[0].is_string())
       return false;
     const std::string name = (*listed)[0];
+    if (name.ends_with("ForTokenClassification")) return read_token_head(name);
     if (!name.ends_with("ForSequenceClassification")) return false;
+    if (const auto tokens = config.find("classifier_from_token");
+        tokens != config.end() && !tokens->is_null())
+      return read_output_rows(*tokens);
     const auto* row = std::ranges::find(kHeads, name, &HeadRow::architecture);
     if (row == std::end(kHeads) && !causal_)
       return errorf(ErrorCode::kUnsupported, "{}: architectures: the head of {} is not known",
@@ -102,6 +114,66 @@ class HeadReader {
     read_labels(config);
     RETURN_IF_ERROR(read_activation(config));
     return true;
+  }
+
+  Result<bool> read_token_head(const std::string& name) {
+    head_.of_tokens = true;
+    if (name == "ModernBertForTokenClassification") {
+      RETURN_IF_ERROR(add("head.dense", dim_, DenseModule::Function::kGelu));
+      RETURN_IF_ERROR(read_modern(source_.config()));
+      head_.pooling = Pooling::kCls;
+      RETURN_IF_ERROR(add("classifier", head_.dense.back().rows, DenseModule::Function::kNone));
+    } else if (std::ranges::find(kTokenHeads, name) != std::end(kTokenHeads)) {
+      RETURN_IF_ERROR(add("classifier", dim_, DenseModule::Function::kNone));
+    } else if (causal_) {
+      RETURN_IF_ERROR(add("score", dim_, DenseModule::Function::kNone));
+    } else {
+      return errorf(ErrorCode::kUnsupported, "{}: architectures: the head of {} is not known",
+                    source_.path().string(), name);
+    }
+    read_labels(source_.config());
+    RETURN_IF_ERROR(read_activation(source_.config()));
+    return true;
+  }
+
+  // The rows of tokens in the output matrix. Of two, as Qwen3-Reranker's ("no", "yes"), the head is what their logits differ by.
+  Result<bool> read_output_rows(const ConfigJson& tokens) {
+    const std::string where = source_.path().string() + ": classifier_from_token";
+    if (!causal_ || !tokens.is_array() || tokens.empty() || tokens.size() > 2)
+      return errorf(ErrorCode::kUnsupported, "{}: expected one or two tokens of a decoder, got {}", where,
+                    tokens.dump());
+    const ConfigJson& config = source_.config();
+    const bool two = tokens.size() == 2;
+    const ConfigJson original = config.value("is_original_qwen3_reranker", ConfigJson(false));
+    const ConfigJson method =
+        config.value("method", ConfigJson(original == true ? "from_2_way_softmax" : "no_post_processing"));
+    if (method != (two ? "from_2_way_softmax" : "no_post_processing"))
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: expected method from_2_way_softmax with two tokens or no_post_processing with one, got {} "
+          "with {}",
+          where, method.dump(), tokens.size());
+    DenseModule layer;
+    layer.rows = 1, layer.cols = dim_;
+    layer.weight.assign(static_cast<size_t>(dim_), 0.0f);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      ASSIGN_OR_RETURN(const std::vector<float> row, output_row(tokens[i], where));
+      for (size_t c = 0; c < row.size(); ++c) layer.weight[c] += two && i == 0 ? -row[c] : row[c];
+    }
+    head_.pooling = Pooling::kLast;
+    head_.dense.push_back(std::move(layer));
+    read_labels(ConfigJson::object());
+    RETURN_IF_ERROR(read_activation(config));
+    return true;
+  }
+
+  Result<std::vector<float>> output_row(const ConfigJson& token, const std::string& where) {
+    const auto id = tokenizer_ != nullptr && token.is_string()
+                        ? tokenizer_->find(token.get_ref<const std::string&>())
+                        : std::nullopt;
+    if (!id) return errorf(ErrorCode::kInvalidArgument, "{}: {} is no token", where, token.dump());
+    const bool tied = source_.find("lm_head.weight") == nullptr;
+    return read_row(source_, tied ? "model.embed_tokens.weight" : "lm_head.weight", *id, dim_);
   }
 
   // ModernBERT's head has a norm, and says what it reads.
@@ -203,13 +275,15 @@ class HeadReader {
   const WeightSource& source_;
   int dim_;
   bool causal_;
+  const Tokenizer* tokenizer_;  // null: none
   ClassHead head_;
 };
 
 }  // namespace
 
-Result<std::optional<ClassHead>> read_class_head(const WeightSource& source, int dim, bool causal) {
-  return HeadReader(source, dim, causal).read();
+Result<std::optional<ClassHead>> read_class_head(const WeightSource& source, int dim, bool causal,
+                                                 const Tokenizer* tokenizer) {
+  return HeadReader(source, dim, causal, tokenizer).read();
 }
 
 }  // namespace penstock

@@ -43,7 +43,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     info.dimensions = dimensions(modules_.poolings.size());
     info.max_tokens = max_tokens();
     for (const auto& [name, text] : modules_.prompts) info.prompt_names.push_back(name);
-    if (head_ && *head_) info.labels = (*head_)->labels;
+    if (head_ && *head_) info.labels = (*head_)->labels, info.labels_tokens = (*head_)->of_tokens;
     return info;
   }
 
@@ -94,11 +94,26 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
                                                    const ClassifyOptions& options) override {
     RETURN_IF_ERROR(check_head());
-    const EmbedOptions reading{
-        .prompt_name = std::string(), .truncate = options.truncate, .truncate_to = options.truncate_to};
-    RETURN_IF_ERROR(check_truncation(options.truncate_to));
-    ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, reading));
+    if ((*head_)->of_tokens) return wrong_head("classifies tokens, not texts");
+    ASSIGN_OR_RETURN(const auto read, inputs_to_classify(inputs, options));
     return classes_of(read, options);
+  }
+
+  Result<std::vector<std::vector<float>>> classify_tokens(std::span<const Prompt> inputs,
+                                                          const ClassifyOptions& options) override {
+    RETURN_IF_ERROR(check_head());
+    if (!(*head_)->reads_tokens()) return wrong_head("reads what is pooled of a text, not each token");
+    ASSIGN_OR_RETURN(const auto read, inputs_to_classify(inputs, options));
+    ASSIGN_OR_RETURN(auto sequences, embedder_->states(read, options.on_progress, options.adapter));
+    for (std::vector<float>& states : sequences) {
+      std::vector<float> classes;
+      for (auto state = states.begin(); state != states.end(); state += embedder_->dim()) {
+        const auto row = logits_to_classes({state, state + embedder_->dim()}, options);
+        classes.insert(classes.end(), row.begin(), row.end());
+      }
+      states = std::move(classes);
+    }
+    return sequences;
   }
 
   Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
@@ -121,12 +136,32 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     if (*head_) return {};
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: the model has no classification head: its config.json names no "
-                  "...ForSequenceClassification",
+                  "...ForSequenceClassification and no ...ForTokenClassification",
                   embedder_->source().path().string());
+  }
+
+  tl::unexpected<Error> wrong_head(const char* what) const {
+    return errorf(ErrorCode::kInvalidArgument, "{}: the classification head {}",
+                  embedder_->source().path().string(), what);
+  }
+
+  Result<std::vector<EmbedderInput>> inputs_to_classify(std::span<const Prompt> inputs,
+                                                        const ClassifyOptions& options) const {
+    RETURN_IF_ERROR(check_truncation(options.truncate_to));
+    return inputs_of(
+        inputs,
+        {.prompt_name = std::string(), .truncate = options.truncate, .truncate_to = options.truncate_to});
+  }
+
+  std::vector<float> logits_to_classes(std::vector<float> state, const ClassifyOptions& options) const {
+    for (const DenseModule& dense : (*head_)->dense) state = dense.apply(state);
+    if (options.use_activation) activate(state, (*head_)->activation);
+    return state;
   }
 
   Status check_pairs() const {
     RETURN_IF_ERROR(check_head());
+    if ((*head_)->of_tokens) return wrong_head("classifies tokens, not texts");
     if ((*head_)->n_classes() == 1) return {};
     return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
                   embedder_->source().path().string(), (*head_)->n_classes());
@@ -137,10 +172,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     const ClassHead& head = **head_;
     ASSIGN_OR_RETURN(auto rows,
                      embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress, options.adapter));
-    for (std::vector<float>& row : rows) {
-      for (const DenseModule& dense : head.dense) row = dense.apply(row);
-      if (options.use_activation) activate(row, head.activation);
-    }
+    for (std::vector<float>& row : rows) row = logits_to_classes(std::move(row), options);
     return rows;
   }
 
@@ -384,7 +416,9 @@ Result<bool> is_made_for_pooling(const std::string& model) {
   const auto classes = config.find("architectures");
   return classes != config.end() && classes->is_array() &&
          std::ranges::any_of(*classes, [](const auto& name) {
-           return name.is_string() && name.template get<std::string>().ends_with("ForSequenceClassification");
+           if (!name.is_string()) return false;
+           const auto& text = name.template get_ref<const std::string&>();
+           return text.ends_with("ForSequenceClassification") || text.ends_with("ForTokenClassification");
          });
 }
 
@@ -397,7 +431,8 @@ Result<std::unique_ptr<EmbeddingModel>> EmbeddingModel::open(const EngineConfig&
   if (!tokenizer && !none) return tl::unexpected(tokenizer.error());
   ASSIGN_OR_RETURN(auto embedder, Embedder::open(std::move(source), config));
   ASSIGN_OR_RETURN(SentenceModules modules, read_sentence_modules(embedder->source(), embedder->dim()));
-  auto head = read_class_head(embedder->source(), embedder->dim(), embedder->causal());
+  auto head = read_class_head(embedder->source(), embedder->dim(), embedder->causal(),
+                              none ? nullptr : tokenizer->get());
   return std::make_unique<EmbeddingModelImpl>(none ? nullptr : std::move(*tokenizer), std::move(embedder),
                                               std::move(modules), std::move(head));
 }

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "formats/weight_source.h"
 
 #include "penstock/embed.h"
 #include "support/test_data.h"
@@ -194,6 +197,50 @@ TEST(Classifier, LabelsAndActivationsOfTheCheckpoint) {
   EXPECT_THAT(model->info().labels, ElementsAre("bad", "fair", "good"));
   const json golden = golden_classes("bert");
   expect_near(model->classify(prompts_of(golden)).value()[0], golden[0]["logits"], 1e-4, "identity");
+}
+
+// A head of tokens is one matrix that each token's state goes through.
+TEST(Classifier, ClassesOfTokens) {
+  const Changed tokens("bert", {{"architectures", {"BertForTokenClassification"}}});
+  const auto model = tokens.open();
+  EXPECT_TRUE(model->info().labels_tokens);
+  const auto source = open_weights(kClassifiers / "bert").value();
+  const int n_classes = static_cast<int>(model->info().labels.size()), dim = model->info().dimensions;
+  const auto weight =
+      read_values(*source, "classifier.weight", std::array<int64_t, 2>{n_classes, dim}).value();
+  const auto bias = read_values(*source, "classifier.bias", std::array<int64_t, 1>{n_classes}).value();
+  const std::vector<Prompt> prompts = prompts_of(golden_classes("bert"));
+  const auto states = model->embed_tokens(prompts, {.normalize = false}).value();
+  const auto logits = model->classify_tokens(prompts, {.use_activation = false}).value();
+  const auto probabilities = model->classify_tokens(prompts).value();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const size_t n_tokens = std::get<std::vector<TokenId>>(prompts[i]).size();
+    ASSERT_EQ(logits[i].size(), n_tokens * static_cast<size_t>(n_classes));
+    for (size_t t = 0; t < n_tokens; ++t) {
+      float sum = 0;
+      for (int c = 0; c < n_classes; ++c) {
+        double wanted = bias[static_cast<size_t>(c)];
+        for (int d = 0; d < dim; ++d) wanted += double{weight[c * dim + d]} * states[i][t * dim + d];
+        EXPECT_NEAR(logits[i][t * n_classes + c], wanted, 1e-5);
+        sum += probabilities[i][t * n_classes + c];
+      }
+      EXPECT_NEAR(sum, 1, 1e-5);
+    }
+  }
+  EXPECT_THAT(model->classify(prompts).error().message, HasSubstr("classifies tokens"));
+  const auto of_texts = open_classifier(kClassifiers / "bert").value();
+  EXPECT_THAT(of_texts->classify_tokens(prompts).error().message, HasSubstr("what is pooled"));
+}
+
+// The score of a decoder's last token is the score of the text: one matrix reads both.
+TEST(Classifier, ADecodersHeadReadsTokensToo) {
+  const auto model = open_classifier(kClassifiers / "llama").value();
+  const std::vector<Prompt> prompts = prompts_of(golden_classes("llama"));
+  const auto texts = model->classify(prompts).value(), tokens = model->classify_tokens(prompts).value();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const size_t n = texts[i].size();
+    for (size_t c = 0; c < n; ++c) EXPECT_NEAR(tokens[i][tokens[i].size() - n + c], texts[i][c], 1e-5);
+  }
 }
 
 TEST(Classifier, WhatIsWrongIsNamed) {

@@ -61,6 +61,9 @@ class FakeModel final : public EmbeddingModel {
   Result<Vectors> classify(std::span<const Prompt> inputs, const ClassifyOptions&) override {
     return echo(inputs, 2000);
   }
+  Result<Vectors> classify_tokens(std::span<const Prompt> inputs, const ClassifyOptions&) override {
+    return echo(inputs, 3000);
+  }
   Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                    const ClassifyOptions&) override {
     gate_->pass(pairs.size());
