@@ -10,7 +10,7 @@ import penstock
 
 DOC = Path(__file__).resolve().parent.parent / "docs/python.md"
 BEGIN, END = "<!-- reference: tools/python_reference.py -->\n", "<!-- end of the reference -->"
-CLASSES = ["LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams", "BeamSearchParams", "PoolingParams", "PoolerConfig",
+CLASSES = ["LLM", "AsyncLLM", "LLMEngine", "EngineArgs", "SamplingParams", "StructuredOutputsParams", "BeamSearchParams", "PoolingParams", "PoolerConfig",
            "RequestOutput", "CompletionOutput", "Logprob", "RequestStateStats", "Tokenizer", "openai_server", "EngineError",
            "get_include", "get_cmake_dir"]
 

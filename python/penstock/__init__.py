@@ -14,6 +14,7 @@ import sys as _sys
 from . import _core
 from .async_llm import AsyncLLM, AsyncLLMEngine
 from .engine_args import AsyncEngineArgs, EngineArgs
+from .engine.llm_engine import LLMEngine
 from .errors import EngineError
 from .inputs import PromptType, TextPrompt, TokensPrompt
 from .llm import LLM
@@ -27,11 +28,7 @@ from .outputs import (BeamSearchOutput, BeamSearchSequence, ClassificationOutput
 from .pooling_params import PoolerConfig, PoolingParams
 from .sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from .tokenizer import Tokenizer
-
-__version__ = _core.__version__
-__version_tuple__ = tuple(int(part) for part in __version__.split("."))
-
-LLMEngine = LLM
+from .version import __version__, __version_tuple__
 
 _core.set_engine_error(EngineError)
 _core.set_rank_program([_sys.executable, "-m", "penstock"])  # tensor_parallel_size: other processes of this package

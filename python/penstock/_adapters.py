@@ -3,16 +3,24 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Set, Tuple
 
 from . import _core
 from .lora.request import LoRARequest
 
 
+class Opens(Protocol):
+    """A model that takes adapters."""
+
+    def open_adapter(self, path: str) -> _core.OpenedAdapter:
+        """The adapter in this folder."""
+        ...
+
+
 class Adapters:
     """What was opened stays until it is removed; any thread."""
 
-    def __init__(self, session: _core.ModelSession, enabled: bool) -> None:
+    def __init__(self, session: Opens, enabled: bool) -> None:
         self._session = session
         self._enabled = enabled
         self._open: Dict[int, Tuple[LoRARequest, _core.OpenedAdapter]] = {}

@@ -1,6 +1,7 @@
 """Requests that one caller follows, from prompts to outputs."""
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from dataclasses import dataclass, field
@@ -8,6 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _core
 from ._adapters import Adapters
+from ._engine_rules import Opening
+from ._logits_processors import processors_of_request
 from .inputs import ParsedPrompt
 from .logprobs import Logprob, LogprobsOnePosition, PromptLogprobs
 from .lora.request import LoRARequest
@@ -35,9 +38,26 @@ def _takes_prompt(processor: Any) -> bool:
                      f"got one of {len(required)} arguments")
 
 
-def prepared(session: _core.ModelSession, params: AnyParams) -> _core.PreparedParams:
+def prepared(session: _core.ModelSession, params: AnyParams, opening: Opening) -> _core.PreparedParams:
     """Parameters as the engine takes them; their grammar is compiled here. ValueError."""
-    return session.prepare(params._as_dict())
+    defaults = opening.structured
+    return session.prepare(params._as_dict({name: True for name in ("disable_any_whitespace", "disable_additional_properties")
+                                            if getattr(defaults, name)}))
+
+
+def joined(first: RequestOutput, second: RequestOutput) -> RequestOutput:
+    """Two outputs of a request with RequestOutputKind.DELTA, one after the other, as one."""
+    parts = {part.index: part for part in first.outputs}
+    for part in second.outputs:
+        before = parts.get(part.index)
+        if before is not None:
+            part.text = before.text + part.text
+            part.token_ids = before.token_ids + part.token_ids
+            if before.logprobs is not None and part.logprobs is not None:
+                part.logprobs = before.logprobs + part.logprobs
+        parts[part.index] = part
+    second.outputs = [part for _, part in sorted(parts.items())]
+    return second
 
 
 @dataclass
@@ -48,17 +68,23 @@ class _Open:
     arrival: float  # since the epoch
     queued: float  # monotonic
     lora: Optional[LoRARequest] = None
-    # Of a request that streams: what has come of each sequence so far.
+    stream: bool = False
+    # Of a request that streams: what has come of each sequence so far; with DELTA only the sum of log-probabilities.
     so_far: Dict[int, CompletionOutput] = field(default_factory=dict)
-    prompt_ids: Optional[List[int]] = None
+
+    @property
+    def delta(self) -> bool:
+        """Whether each output holds what is new."""
+        return self.stream and getattr(self.params, "output_kind", None) is RequestOutputKind.DELTA
 
 
 class Requests:
     """Submits, and gives outputs. One thread polls; others may submit and cancel."""
 
-    def __init__(self, session: _core.ModelSession, adapters: Adapters) -> None:
-        self._session = session
+    def __init__(self, session: _core.ModelSession, adapters: Adapters, opening: Opening) -> None:
+        self._tokenizer = session.tokenizer()
         self._adapters = adapters
+        self._opening = opening
         self._core = _core.Completions(session)
         self._open: Dict[int, _Open] = {}
         # News of a request may be there before submit() has noted its number.
@@ -73,10 +99,12 @@ class Requests:
                stream: bool = False, lora: Optional[LoRARequest] = None) -> int:
         """Gives the number by which to cancel it. Errors of the engine: ValueError, MemoryError (its queue is full)."""
         processors = _NO_PROCESSORS
-        given = getattr(params, "logits_processors", None)
+        given = list(getattr(params, "logits_processors", None) or ())
+        if self._opening.logits_processors:
+            given += processors_of_request(self._opening, params)
         if given:
             processors = [(function, _takes_prompt(function)) for function in given]
-        entry = _Open(request_id, prompt, params, time.time(), time.monotonic(), lora)
+        entry = _Open(request_id, prompt, params, time.time(), time.monotonic(), lora, stream)
         adapter = self._adapters.get(lora)
         with self._lock:
             number = self._core.submit(prompt.content, ready, processors, priority, prompt.cache_salt, stream,
@@ -100,7 +128,7 @@ class Requests:
         """Waits for news at most this long: outputs of requests that stream as they come, of others at their end; and what a
         logits processor has raised, which ends its request."""
         news: List[Tuple[int, Union[RequestOutput, BaseException]]] = []
-        for number, index, text, tokens, rows, _, done in self._core.poll(seconds):
+        for number, index, text, tokens, rows, end, done in self._core.poll(seconds):
             with self._lock:
                 entry = self._open.pop(number) if done is not None else self._open[number]
             if isinstance(done, BaseException):
@@ -108,60 +136,71 @@ class Requests:
             elif done is not None:
                 news.append((number, self._final(entry, done, index, text, tokens, rows)))
             else:
-                news.append((number, self._piece(entry, index, text, tokens, rows)))
+                news.append((number, self._piece(entry, self._new(entry, index, text, tokens, rows, end))))
         return news
 
-    def _piece(self, entry: _Open, index: int, text: str, tokens: List[int], rows: Optional[List[Row]]) -> RequestOutput:
-        new = CompletionOutput(index, text, tokens, None, None)
+    def _new(self, entry: _Open, index: int, text: str, tokens: List[int], rows: Optional[List[Row]],
+             end: Optional[Tuple[str, Union[int, str, None], Optional[str]]]) -> CompletionOutput:
+        """What is new of a sequence; its sum of log-probabilities is that of all its tokens."""
+        new = CompletionOutput(index, text if self._in_text(entry) else "", tokens)
         if rows is not None:
-            new.logprobs = [self._row(row) for row in rows]
-            new.cumulative_logprob = sum(row[0][1] for row in rows)
-        if isinstance(entry.params, SamplingParams) and entry.params.output_kind is RequestOutputKind.DELTA:
-            return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, [new], False,
-                                 lora_request=entry.lora)
-        whole = entry.so_far.get(index)
+            new.logprobs = self._rows(entry, rows)
+            before = entry.so_far.get(index)
+            new.cumulative_logprob = ((before.cumulative_logprob or 0.0) if before is not None else 0.0) + sum(
+                row[0][1] for row in rows)
+        if end is not None:
+            new.finish_reason, new.stop_reason, new.error = end[0] or None, end[1], end[2]
+        return new
+
+    def _piece(self, entry: _Open, new: CompletionOutput) -> RequestOutput:
+        whole = entry.so_far.get(new.index)
         if whole is None:
-            entry.so_far[index] = whole = CompletionOutput(index, "", [], 0.0 if rows is not None else None,
-                                                           [] if rows is not None else None)
-        whole.text += text
-        whole.token_ids = whole.token_ids + tokens
-        if new.logprobs is not None and whole.logprobs is not None:
-            whole.logprobs = whole.logprobs + new.logprobs
-            whole.cumulative_logprob = (whole.cumulative_logprob or 0.0) + (new.cumulative_logprob or 0.0)
-        outputs = [CompletionOutput(o.index, o.text, o.token_ids, o.cumulative_logprob, o.logprobs)
-                   for _, o in sorted(entry.so_far.items())]
+            entry.so_far[new.index] = whole = CompletionOutput(new.index, "", [], None, None if new.logprobs is None else [])
+        whole.cumulative_logprob = new.cumulative_logprob
+        outputs = [new]
+        if not entry.delta:
+            whole.text += new.text
+            whole.token_ids = whole.token_ids + new.token_ids
+            if new.logprobs is not None and whole.logprobs is not None:
+                whole.logprobs = whole.logprobs + new.logprobs
+            whole.finish_reason, whole.stop_reason, whole.error = new.finish_reason, new.stop_reason, new.error
+            outputs = [copy.copy(one) for _, one in sorted(entry.so_far.items())]
         return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, outputs, False,
                              lora_request=entry.lora)
 
     def _final(self, entry: _Open, done: Any, index: int, text: str, tokens: List[int],
                rows: Optional[List[Row]]) -> RequestOutput:
         prompt_ids, prompt_rows, raw_outputs = done
-        detokenize = getattr(entry.params, "detokenize", True)
         outputs: List[CompletionOutput] = []
         for number, whole_text, ids, logprob_sum, one_rows, finish, stop, _, error in raw_outputs:
-            logprobs = None if one_rows is None else [self._row(row) for row in one_rows]
-            outputs.append(CompletionOutput(number, whole_text if detokenize else "", ids,
+            if entry.delta and number != index:
+                continue  # the others have ended before, and their ends were told
+            if entry.delta:
+                whole_text, ids, one_rows = text, tokens, rows
+            logprobs = None if one_rows is None else self._rows(entry, one_rows)
+            outputs.append(CompletionOutput(number, whole_text if self._in_text(entry) else "", ids,
                                             None if logprobs is None else logprob_sum, logprobs, None, finish or None, stop,
                                             None, error))
         stats = self._stats(entry, [raw[7] for raw in raw_outputs])
-        kind = getattr(entry.params, "output_kind", RequestOutputKind.FINAL_ONLY)
-        result = RequestOutput(entry.request_id, entry.prompt.text, prompt_ids, self._prompt_logprobs(prompt_rows), outputs, True,
-                               stats, num_cached_tokens=raw_outputs[0][7][0], lora_request=entry.lora)
-        if kind is RequestOutputKind.DELTA:
-            # Sequences that ended before have been told; of the last one what is new.
-            last = outputs[index]
-            last.text, last.token_ids = text, tokens
-            last.logprobs = None if rows is None else [self._row(row) for row in rows]
-        return result
+        return RequestOutput(entry.request_id, entry.prompt.text, prompt_ids, self._prompt_logprobs(entry, prompt_rows), outputs,
+                             True, stats, num_cached_tokens=raw_outputs[0][7][0], lora_request=entry.lora)
+
+    def _in_text(self, entry: _Open) -> bool:
+        return getattr(entry.params, "detokenize", True) and not self._opening.skip_tokenizer
+
+    def _rows(self, entry: _Open, rows: List[Row]) -> List[LogprobsOnePosition]:
+        if self._in_text(entry):
+            return [self._row(row) for row in rows]
+        return [{token: Logprob(logprob, rank or None) for token, logprob, rank in row} for row in rows]
 
     def _row(self, row: Row) -> LogprobsOnePosition:
-        texts = self._session.token_texts([token for token, _, _ in row])
+        texts = self._tokenizer.token_texts([token for token, _, _ in row])
         return {token: Logprob(logprob, rank or None, text) for (token, logprob, rank), text in zip(row, texts)}
 
-    def _prompt_logprobs(self, rows: Optional[List[Row]]) -> Optional[PromptLogprobs]:
+    def _prompt_logprobs(self, entry: _Open, rows: Optional[List[Row]]) -> Optional[PromptLogprobs]:
         if rows is None:
             return None
-        return [self._row(row) if row else None for row in rows]
+        return [self._rows(entry, [row])[0] if row else None for row in rows]
 
     @staticmethod
     def _stats(entry: _Open, stats: List[Any]) -> RequestStateStats:

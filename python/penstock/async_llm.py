@@ -2,93 +2,132 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from typing import Any, AsyncGenerator, Dict, List, Optional, Set, Tuple, Union
+import weakref
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Callable, Dict, List, Optional, Set, TypeVar, Union
 
-from . import _core, metrics
-from ._adapters import Adapters
+from . import _checkpoint, _core, metrics
+from ._arguments import takes_arguments_of
+from ._follower import Follower, Stream
 from ._lifetime import closes_at_exit
-from ._requests import Requests, prepared
+from ._params import check_params, check_prompts, default_params, priority_level
+from ._pooling import Pooler
+from ._requests import Requests, joined, prepared
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import EngineError
 from .inputs import parse_prompt, truncated
-from .llm import check_params, default_params, priority_level
+from .llm import check_sleep, check_tags, label_of, tokenizer_of
 from .lora.request import LoRARequest
-from .outputs import RequestOutput
+from .outputs import PoolingOutput, PoolingRequestOutput, RequestOutput
+from .pooling_params import PoolingParams
 from .sampling_params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
 
-_POLL_SECONDS = 0.1
-News = Union[RequestOutput, BaseException]
+if TYPE_CHECKING:
+    from .config import ModelConfig, VllmConfig
 
-
-class _Stream:
-    """The news of one request on their way into an event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, request_id: str) -> None:
-        self.loop = loop
-        self.request_id = request_id
-        self.queue: "asyncio.Queue[News]" = asyncio.Queue()
+_T = TypeVar("_T")
 
 
 class AsyncLLM:
     """An engine whose requests are asynchronous generators. Arguments are LLM's.
 
-    All methods may be called from any event loop's thread; requests of all share the engine's batch.
+    All methods may be called from any event loop's thread; requests of all share the engine's batch. An engine that is dropped is
+    freed, as shutdown() frees it.
     """
 
+    @takes_arguments_of(AsyncEngineArgs)
     def __init__(self, model: Any = "", **arguments: Any) -> None:
-        args = model if isinstance(model, EngineArgs) else AsyncEngineArgs(model, **arguments)
-        self.args = args
-        args.config["model"], _ = _core.find_model(args.config["model"])
-        self._session = _core.ModelSession(args.config)
-        self._adapters = Adapters(self._session, args.enable_lora)
-        self._requests = Requests(self._session, self._adapters)
-        self._streams: Dict[int, _Stream] = {}
-        self._numbers: Dict[str, int] = {}
+        if isinstance(model, EngineArgs):
+            arguments = model.given()
+            model = arguments.pop("model")
+        self.args = AsyncEngineArgs(model, **arguments).opening
+        self._checkpoint = _checkpoint.found(self.args)
+        self._names = 0
+        self._stopped = False
+        self._paused = False
+        self._follower: Optional[Follower] = None
+        self._pooler: Optional[Pooler] = None
         self._lock = threading.Lock()
-        self._stop = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="penstock-async", daemon=True)
-        self._thread.start()
+        self._wake()
         closes_at_exit(self)
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, **_: Any) -> "AsyncLLM":
-        """With arguments that are read already."""
-        return cls(engine_args)
+    def from_engine_args(cls, engine_args: EngineArgs, start_engine_loop: bool = True, usage_context: Any = None,
+                         stat_loggers: Any = None, enable_log_requests: bool = False,
+                         disable_log_stats: bool = True) -> "AsyncLLM":
+        """With arguments that are read already. stat_loggers are refused: get_metrics() has what is counted."""
+        if stat_loggers:
+            raise ValueError("stat_loggers: not supported; get_metrics() has what is counted")
+        given = engine_args.given()
+        return cls(given.pop("model"), **given)
+
+    @classmethod
+    def from_vllm_config(cls, *_: Any, **__: Any) -> "AsyncLLM":
+        """Refused: a VllmConfig says what is open, and opens nothing."""
+        raise NotImplementedError("from_vllm_config: expected from_engine_args()")
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._follower is not None or self._pooler is not None:
+                return
+            if self.args.runner == "pooling":
+                self._pooler = Pooler(self.args)
+            else:
+                self._follower = Follower(self.args)
+                self._release = weakref.finalize(self, self._follower.close)
+
+    def _generator(self) -> Follower:
+        follower = self._follower
+        if follower is not None:
+            return follower
+        if self._stopped or self._pooler is None:
+            raise EngineError("the engine is closed" if self._stopped else "the engine is asleep: call wake_up() first")
+        raise ValueError("this model was opened for pooling (runner='pooling'): it gives vectors and no text")
+
+    def _model(self) -> Union[Pooler, _core.ModelSession]:
+        return self._pooler or self._generator().session
+
+    @staticmethod
+    async def _apart(call: Callable[..., _T], *arguments: Any) -> _T:
+        """In a thread of the loop's pool: it takes time."""
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+    # Requests.
 
     async def generate(self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, *,
                        lora_request: Any = None, priority: int = 0, trace_headers: Optional[Dict[str, str]] = None,
                        tokenization_kwargs: Optional[Dict[str, Any]] = None) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they come: everything so far, what is new, or one at the end (`sampling_params.output_kind`). When the
-        generator is closed or its task cancelled, the request ends.
+        generator is closed or its task cancelled, the request ends. No traces are made, with trace_headers or without.
 
         Raises:
-            ValueError: a prompt or a parameter that the engine cannot take, or a request_id that runs already.
-            EngineError: the request failed inside the engine, or the engine was closed.
+            ValueError: a prompt or a parameter the engine cannot take.
+            EngineError: the engine is closed or asleep, or the request has failed.
         """
-        params = sampling_params if sampling_params is not None else default_params(self._session, self.args)
+        follower = self._generator()
+        params = sampling_params if sampling_params is not None else default_params(follower.session, self.args)
         check_params(params, self.args)
         level = priority_level(priority, self.args)
-        loop = asyncio.get_running_loop()
-        stream = _Stream(loop, request_id or "")
-        number = await loop.run_in_executor(None, self._submit, prompt, params, request_id, level, tokenization_kwargs, stream,
-                                            lora_request)
-        final_only = params.output_kind is RequestOutputKind.FINAL_ONLY
-        interval = params.stream_interval or 1
+        stream = Stream(asyncio.get_running_loop(), request_id or "")
+        number = await self._apart(self._submit, follower, prompt, params, request_id, level, tokenization_kwargs, stream,
+                                   lora_request)
+        interval = params.stream_interval or self.args.stream_interval
+        held: Optional[RequestOutput] = None  # DELTA: what was not told yet
         n_held = 0
         try:
             while True:
                 news = await stream.queue.get()
                 if isinstance(news, BaseException):
                     raise news
-                if not news.finished:
-                    n_held += 1
-                    if final_only or (n_held < interval and params.output_kind is RequestOutputKind.CUMULATIVE):
-                        continue
-                    n_held = 0
+                if held is not None:
+                    news = joined(held, news)
+                held = None
+                n_held += 1
+                if not news.finished and (params.output_kind is RequestOutputKind.FINAL_ONLY or n_held < interval):
+                    held = news if params.output_kind is RequestOutputKind.DELTA else None
+                    continue
+                n_held = 0
                 for one in news.outputs:
                     if one.finish_reason == "error":
                         raise EngineError(one.error or "the request failed")
@@ -96,142 +135,239 @@ class AsyncLLM:
                 if news.finished:
                     return
         finally:
-            with self._lock:
-                running = self._streams.pop(number, None) is not None
-                if running:
-                    self._numbers.pop(stream.request_id, None)
-            if running:
-                self._requests.cancel(number)
+            follower.forget(number)
 
-    def _submit(self, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
-                options: Optional[Dict[str, Any]], stream: _Stream, lora: Optional[LoRARequest]) -> int:
+    def _submit(self, follower: Follower, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
+                options: Optional[Dict[str, Any]], stream: Stream, lora: Optional[LoRARequest]) -> int:
         """In a thread of the loop's pool: a long text takes time to become tokens."""
         parsed = parse_prompt(prompt)
+        check_prompts([parsed], None, self.args)
+        encode = follower.session.tokenizer().encode
         if options:
-            parsed = truncated(parsed, options, self._session.encode, self._session.info()["max_model_len"])
+            parsed = truncated(parsed, options, encode, follower.session.info()["max_model_len"])
         if parsed.token_ids is None:
-            parsed.token_ids = self._session.encode(parsed.text or "")
-        ready = prepared(self._session, params)
-        self._adapters.get(lora)
+            parsed.token_ids = encode(parsed.text or "")
+        ready = prepared(follower.session, params, self.args)
+        follower.adapters.get(lora)
+
+        def send(requests: Requests) -> int:
+            return requests.submit(request_id or "", parsed, params, ready, level,
+                                   stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora)
+        return follower.submit(request_id, stream, send)
+
+    async def encode(self, prompt: Any, pooling_params: Optional[PoolingParams] = None, request_id: Optional[str] = None, *,
+                     lora_request: Any = None, trace_headers: Optional[Dict[str, str]] = None, priority: int = 0,
+                     tokenization_kwargs: Optional[Dict[str, Any]] = None
+                     ) -> AsyncGenerator[PoolingRequestOutput[PoolingOutput], None]:
+        """One output: what LLM.encode() gives for the prompt, with the task of pooling_params. Calls come one after the other, so
+        that a priority is refused."""
+        pooler = self._pooler
+        if pooler is None:
+            self._generator()
+            raise ValueError("this model was opened to generate text; open it with runner='pooling' for vectors and scores")
+        priority_level(priority, self.args)
+        self._names += 1
+        name = request_id if request_id is not None else str(self._names)
+        task = (pooling_params.task if pooling_params is not None else None) or pooler.default_task or "embed"
+        found = await self._apart(pooler.encode, [parse_prompt(prompt)], task,
+                                  (pooling_params, lambda n: [name] * n, False, lora_request, tokenization_kwargs))
+        yield found[0]
+
+    async def abort(self, request_id: Union[str, List[str]], internal: bool = False) -> None:
+        """Ends requests by their names; unknown ones are ignored. Their generators get a last output. internal: vLLM's, for which
+        a request has two names; here it has one."""
+        follower = self._generator()
+        follower.cancel(follower.numbers([request_id] if isinstance(request_id, str) else request_id))
+
+    async def pause_generation(self, *, mode: str = "abort", wait_for_inflight_requests: bool = False,
+                               clear_cache: bool = True) -> None:
+        """Stops the engine between two steps: no token comes until resume_generation(), and new requests wait.
+
+        mode: what becomes of requests that run: "abort" ends them, "wait" lets them come to their end first (new ones run beside
+        them until then), "keep" leaves them where they are. clear_cache: forgets the blocks of former prompts, except with "keep".
+        """
+        if mode not in ("abort", "wait", "keep"):
+            raise ValueError(f"mode: expected abort, wait or keep, got {mode!r}")
+        follower = self._generator()
+        if mode == "wait" or wait_for_inflight_requests:
+            await self._apart(follower.wait, follower.numbers())
+            mode = "wait"
+        self._paused = True
+        await self._apart(follower.session.set_paused, True)
+        if mode == "abort":
+            running = follower.numbers()
+            follower.cancel(running)
+            await self._apart(follower.wait, running)
+        if clear_cache and mode != "keep":
+            follower.session.reset_prefix_cache()
+
+    async def resume_generation(self) -> None:
+        """Lets the engine go on."""
+        await self._apart(self._generator().session.set_paused, False)
+        self._paused = False
+
+    async def is_paused(self) -> bool:
+        """Whether pause_generation() was called, and resume_generation() was not."""
+        return self._paused
+
+    # Life.
+
+    async def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        """As LLM.sleep()."""
+        check_sleep(level, mode)
+        if level == 0:
+            await self.pause_generation(mode=mode)
+            return
+        if mode == "wait" and self._follower is not None:
+            await self._apart(self._follower.wait, self._follower.numbers())
+        await self._apart(self._free, EngineError("the engine was put to sleep"))
+
+    async def wake_up(self, tags: Optional[List[str]] = None) -> None:
+        """As LLM.wake_up()."""
+        check_tags(tags)
+        if self._stopped:
+            raise EngineError("the engine is closed")
+        if self._paused and self._follower is not None:
+            await self.resume_generation()
+        await self._apart(self._wake)
+
+    async def is_sleeping(self) -> bool:
+        """Whether sleep() was called, and wake_up() was not."""
+        return self._follower is None and self._pooler is None and not self._stopped
+
+    def _free(self, error: Optional[BaseException] = None) -> None:
         with self._lock:
-            if self._stop:
+            follower, self._follower, self._pooler = self._follower, None, None
+            self._paused = False
+        if follower is not None:
+            self._release.detach()
+            follower.close(error)
+
+    def shutdown(self, timeout: Optional[float] = None) -> None:
+        """Ends what runs, after at most so many seconds (shutdown_timeout) in which it may come to its end, and frees the memory;
+        generators that wait get an EngineError."""
+        if self._stopped:
+            return
+        self._stopped = True
+        patience = self.args.shutdown_timeout if timeout is None else timeout
+        if self._follower is not None and patience > 0:
+            self._follower.wait(self._follower.numbers(), patience)
+        self._free()
+
+    close = shutdown
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are taken."""
+        return not self._stopped
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether requests are refused for good."""
+        return self._stopped
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine cannot go on."""
+        return self._health() is not None
+
+    @property
+    def dead_error(self) -> BaseException:
+        """Why the engine cannot go on."""
+        return self._health() or EngineError("the engine is well")
+
+    def _health(self) -> Optional[BaseException]:
+        try:
+            if self._stopped:
                 raise EngineError("the engine is closed")
-            if request_id is not None and request_id in self._numbers:
-                raise ValueError(f"request_id: {request_id!r} is running already")
-            number = self._requests.submit(request_id or "", parsed, params, ready, level,
-                                           stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora)
-            self._streams[number] = stream
-            if request_id is not None:
-                self._numbers[request_id] = number
-        self._wake.set()
-        return number
+            if self._follower is not None:
+                self._follower.session.check_health()
+        except Exception as error:  # whatever the engine says
+            return error
+        return None
+
+    async def check_health(self) -> None:
+        """EngineError when the engine cannot go on."""
+        error = self._health()
+        if error is not None:
+            raise error
+
+    # Adapters.
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
         """Opens an adapter before requests name it; whether it is a new one. Errors as generate() has them."""
-        new = lora_request.lora_int_id not in self._adapters.numbers()
-        await asyncio.get_running_loop().run_in_executor(None, self._adapters.get, lora_request)
+        adapters = self._pooler.adapters if self._pooler is not None else self._generator().adapters
+        new = lora_request.lora_int_id not in adapters.numbers()
+        await self._apart(adapters.get, lora_request)
         return new
 
     async def remove_lora(self, lora_id: int) -> bool:
         """Forgets an adapter; requests that have it go on. Whether there was one."""
-        return self._adapters.remove(lora_id)
+        return (self._pooler.adapters if self._pooler is not None else self._generator().adapters).remove(lora_id)
 
     async def list_loras(self) -> Set[int]:
         """Numbers of the adapters that were named."""
-        return self._adapters.numbers()
+        return (self._pooler.adapters if self._pooler is not None else self._generator().adapters).numbers()
 
-    def _follow(self) -> None:
-        """The thread that brings news from the engine to the event loops."""
-        while not self._stop:
-            if self._requests.n_open == 0:
-                self._wake.wait(_POLL_SECONDS)
-                self._wake.clear()
-                continue
-            news = self._requests.poll(_POLL_SECONDS)
-            by_loop: Dict[asyncio.AbstractEventLoop, List[Tuple[_Stream, News]]] = {}
-            with self._lock:
-                for number, output in news:
-                    stream = self._streams.get(number)
-                    if isinstance(output, BaseException) or output.finished:
-                        self._streams.pop(number, None)
-                        if stream is not None:
-                            self._numbers.pop(stream.request_id, None)
-                    if stream is not None:
-                        by_loop.setdefault(stream.loop, []).append((stream, output))
-            for loop, batch in by_loop.items():
-                self._call(loop, batch)
-
-    @staticmethod
-    def _call(loop: asyncio.AbstractEventLoop, batch: List[Tuple[_Stream, News]]) -> None:
-        def put() -> None:
-            for stream, one in batch:
-                stream.queue.put_nowait(one)
-
-        try:
-            loop.call_soon_threadsafe(put)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            pass
-
-    def _tell_all(self, error: BaseException) -> None:
-        with self._lock:
-            streams = list(self._streams.values())
-            for number in self._streams:
-                self._requests.cancel(number)
-            self._streams.clear()
-            self._numbers.clear()
-        for stream in streams:
-            self._call(stream.loop, [(stream, error)])
-
-    async def abort(self, request_id: Union[str, List[str]]) -> None:
-        """Ends requests by their names; unknown ones are ignored. Their generators get a last output."""
-        for name in [request_id] if isinstance(request_id, str) else request_id:
-            with self._lock:
-                number = self._numbers.get(name)
-            if number is not None:
-                self._requests.cancel(number)
+    # What there is to know.
 
     async def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
-        return Tokenizer(self._session, self.args.chat_template)
+        return tokenizer_of(self._model(), self.args)
 
     async def get_metrics(self) -> List[metrics.Metric]:
         """What the engine has counted until now."""
-        return metrics.snapshot(self._session.metrics(), os.path.basename(self.args.model_name))
+        return metrics.snapshot(self._model().metrics(), label_of(self.args))
 
     async def get_default_sampling_params(self) -> SamplingParams:
         """The checkpoint's generation_config over vLLM's defaults."""
-        return default_params(self._session, self.args)
+        return default_params(self._generator().session, self.args)
+
+    async def get_supported_tasks(self) -> List[str]:
+        """What the model can be asked for."""
+        return ["generate"] if self._pooler is None else ["embed", "token_embed", "classify", "token_classify", "score"]
+
+    @property
+    def model_config(self) -> "ModelConfig":
+        """What model is open, in vLLM's terms."""
+        from .config import model_config_of
+
+        return model_config_of(self.args, self._checkpoint, self._model().info())
+
+    @property
+    def vllm_config(self) -> "VllmConfig":
+        """What engine is open, in vLLM's terms."""
+        from .config import vllm_config_of
+
+        settings = None if self._pooler is not None else self._generator().session.config()
+        return vllm_config_of(self.args, self._checkpoint, self._model().info(), settings)
+
+    async def get_model_config(self) -> "ModelConfig":
+        """model_config."""
+        return self.model_config
+
+    async def get_vllm_config(self) -> "VllmConfig":
+        """vllm_config."""
+        return self.vllm_config
 
     async def is_tracing_enabled(self) -> bool:
         """No traces are sent."""
         return False
 
-    async def check_health(self) -> None:
-        """EngineError when the engine cannot go on."""
-        if self._stop or self._session.closed:
-            raise EngineError("the engine is closed")
+    async def do_log_stats(self) -> None:
+        """Nothing is logged; get_metrics() has what is counted."""
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forgets the blocks of former prompts."""
-        self._session.reset_prefix_cache()
+    async def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forgets the blocks of former prompts. Requests that run keep theirs, which change no text; a connector there is none."""
+        self._generator().session.reset_prefix_cache()
         return True
 
-    @property
-    def is_running(self) -> bool:
-        """Whether requests are taken."""
-        return not self._stop
+    async def reset_mm_cache(self) -> None:
+        """There is none: models are given text."""
 
-    def shutdown(self, timeout: Optional[float] = None) -> None:
-        """Ends what runs and frees the memory; generators that wait get an EngineError."""
-        if self._stop:
-            return
-        self._stop = True
-        self._wake.set()
-        self._thread.join()
-        self._tell_all(EngineError("the engine was closed"))
-        self._session.close()
-
-    close = shutdown
+    async def collective_rpc(self, *_: Any, **__: Any) -> Any:
+        """Refused: there are no workers to send a function to."""
+        raise NotImplementedError("collective_rpc: the engine runs in this process and has no workers")
 
 
 AsyncLLMEngine = AsyncLLM

@@ -1,134 +1,291 @@
 """vLLM's arguments of an engine, as Penstock's engine takes them.
 
-An argument is honoured, or refused with what was expected; those that mean something only on GPUs are taken, and what is lost
-is said once. Every setting of Penstock's own (docs/serving.md lists them: threads, preset, packed_cache, policy, ...) is an
-argument too.
+What each argument does is said by its rule in penstock._engine_rules: it acts, or it is refused with what was expected; what changes
+nothing that is computed here is taken, and where somebody may have counted on it a warning says so once. Every setting of Penstock's
+own (docs/serving.md lists them: threads, preset, packed_cache, policy, ...) is an argument too.
 """
 from __future__ import annotations
 
 import argparse
-import difflib
+import functools
+import inspect
 import json
 import os
-import warnings
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Set
+from dataclasses import dataclass, fields
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Type, Union
 
-from ._core import engine_settings
-from .pooling_params import PoolerConfig
+from ._engine_rules import Opening, opening_of, unknown_argument
 
-# Says nothing about what is computed here.
-_NO_EFFECT = {
-    "trust_remote_code", "disable_log_stats", "served_model_name", "enable_log_requests", "disable_log_requests",
-    "disable_custom_all_reduce", "async_scheduling", "enable_chunked_prefill", "distributed_executor_backend",
-    "mm_processor_kwargs", "limit_mm_per_prompt", "allowed_local_media_path", "allowed_media_domains", "worker_cls",
-    "max_logprobs", "enable_sleep_mode", "skip_tokenizer_init", "offload_num_in_group",
-    "offload_prefetch_step", "prefix_caching_hash_algo",
-    "fully_sharded_loras",
-}
-# Means something on GPUs only.
-_GPU_ONLY = {
-    "swap_space", "cpu_offload_gb", "offload_group_size", "offload_params", "compilation_config", "attention_config", "num_gpu_blocks_override", "max_seq_len_to_capture",
-    "max_parallel_loading_workers", "disable_async_output_proc", "use_v2_block_manager", "device", "kernel_config",
-    "attention_backend", "disable_cascade_attn", "watermark",
-}
-_NOT_YET = {
-    "kv_transfer_config": "caches are not moved between engines",
-    "kv_offloading_size": "use swap_dir and preemption='swap'", "hf_token": "set HF_TOKEN in the environment",
-    "download_dir": "set HF_HUB_CACHE in the environment", "config_format": "the format is found by the files",
-    "logits_processors": "give them to SamplingParams(logits_processors=[...])",
-    "enable_return_routed_experts": "not supported", "return_sampling_mask": "not supported",
-    "quantization_config": "use quantization", "allow_deprecated_quantization": "not supported",
-    "otlp_traces_endpoint": "not supported", "hf_overrides": "the configuration is the checkpoint's",
-}
-_RENAMED = {"task": "runner or convert", "guided_decoding_backend": "structured_outputs_config",
-            "num_speculative_tokens": "speculative_config", "speculative_model": "speculative_config"}
-# What the files of a checkpoint say by themselves.
-_BY_THE_FILES = {"awq", "awq_marlin", "gptq", "gptq_marlin", "gguf", "compressed-tensors", "auto-round", "bitsandbytes"}
-_KV_DTYPES = {"auto": "auto", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
-              "f16": "f16", "bf16": "bf16", "f32": "f32", "int8": "int8"}
-_DTYPES = {"auto", "float16", "half", "bfloat16", "float32", "float"}
-_SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "mtp": "mtp",
-                "eagle3": "eagle3",
-                "early-exit": "early-exit", "early_exit": "early-exit", "grammar": "grammar", "off": "off"}
-
-_said: Set[str] = set()
-
-
-def say_once(text: str) -> None:
-    """Warns, the first time."""
-    if text not in _said:
-        _said.add(text)
-        warnings.warn(text, stacklevel=4)
+Path = Union[str, "os.PathLike[str]"]
+Settings = Union[Dict[str, Any], Any]  # a dictionary, or one of penstock.config's objects
 
 
 @dataclass
 class EngineArgs:
-    """What an engine is opened with.
+    """What an engine is opened with. Types and names are vLLM's; None leaves a choice to the engine.
 
-    Attributes:
-        config: settings of Penstock's engine.
-        runner: "generate" or "pooling"; "auto" until the model is known.
-        model_name: as it was given.
+    Raises:
+        ValueError: an argument cannot be honoured.
+        TypeError: there is no such argument; the nearest is named.
     """
 
-    config: Dict[str, Any] = field(default_factory=dict)
-    runner: str = "auto"
-    model_name: str = ""
-    chat_template: Optional[str] = None
+    model: Path = ""
+    # The model and its files.
+    runner: Literal["auto", "generate", "pooling"] = "auto"
+    convert: Literal["auto", "none", "embed", "classify"] = "auto"
+    tokenizer: Optional[Path] = None
+    tokenizer_mode: str = "auto"
+    skip_tokenizer_init: bool = False
+    trust_remote_code: bool = False
+    revision: Optional[str] = None
+    code_revision: Optional[str] = None
+    tokenizer_revision: Optional[str] = None
+    download_dir: Optional[Path] = None
+    hf_token: Union[bool, str, None] = None
+    hf_config_path: Optional[Path] = None
+    hf_overrides: Optional[Dict[str, Any]] = None
+    load_format: str = "auto"
+    config_format: str = "auto"
+    model_impl: str = "auto"
+    model_loader_extra_config: Optional[Settings] = None
+    safetensors_load_strategy: Optional[str] = None
+    ignore_patterns: Union[str, List[str], None] = None
+    use_tqdm_on_load: bool = True
+    pt_load_map_location: Any = None
+    served_model_name: Union[str, List[str], None] = None
+    chat_template: Optional[Path] = None
     generation_config: str = "auto"
-    override_generation_config: Dict[str, Any] = field(default_factory=dict)
-    pooler_config: PoolerConfig = field(default_factory=PoolerConfig)
+    override_generation_config: Optional[Dict[str, Any]] = None
+    pooler_config: Optional[Settings] = None
+    override_pooler_config: Optional[Settings] = None
+    # Numbers.
+    dtype: Any = "auto"
+    seed: int = 0
+    quantization: Optional[str] = None
+    quantization_config: Optional[Settings] = None
+    load_in_4bit: bool = False
+    load_in_8bit: bool = False
+    allow_deprecated_quantization: bool = False
+    quantize: Optional[str] = None
+    kv_cache_dtype: str = "auto"
+    calculate_kv_scales: bool = False
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    disable_sliding_window: bool = False
+    batch_invariant: Optional[bool] = None
+    logprobs_mode: str = "raw_logprobs"
     max_logprobs: Optional[int] = None
-    profile_dir: str = ""
+    logits_processors: Optional[Sequence[Any]] = None
+    structured_outputs_config: Optional[Settings] = None
+    reasoning_parser: str = ""
+    reasoning_parser_plugin: str = ""
+    # Memory and steps.
+    max_model_len: Union[int, str, None] = None
+    max_num_seqs: Optional[int] = None
+    max_num_batched_tokens: Optional[int] = None
+    gpu_memory_utilization: Optional[float] = None
+    memory_utilization: Optional[float] = None
+    kv_cache_memory_bytes: Optional[int] = None
+    kv_cache_memory: Optional[int] = None
+    num_gpu_blocks_override: Optional[int] = None
+    block_size: Optional[int] = None
+    enable_prefix_caching: Optional[bool] = None
+    prefix_caching_hash_algo: str = "sha256"
+    prefix_cache_file: Optional[str] = None
+    state_snapshot_interval: Optional[int] = None
+    kv_layout: Optional[str] = None
+    preemption: Optional[str] = None
+    swap_space: Optional[float] = None
+    swap_dir: Optional[str] = None
+    packed_cache: Optional[str] = None
+    experts_offload: Optional[bool] = None
+    enable_chunked_prefill: Optional[bool] = None
+    prefill_chunk: Optional[int] = None
+    max_num_partial_prefills: int = 1
+    max_long_partial_prefills: int = 1
+    long_prefill_token_threshold: int = 0
+    scheduling_policy: str = "fcfs"
+    policy: Optional[str] = None
+    max_batch_size: Optional[int] = None
+    max_wait_ms: Optional[float] = None
+    max_tokens_per_batch: Optional[int] = None
+    priority_ageing_s: Optional[float] = None
+    preset: Optional[str] = None
+    max_num_queued_reqs: Optional[int] = None
+    max_queued_requests: Optional[int] = None
+    max_num_queued_tokens: Optional[int] = None
+    max_queued_tokens: Optional[int] = None
+    async_scheduling: Optional[bool] = None
+    stream_interval: int = 1
+    shutdown_timeout: float = 0
+    scheduler_cls: Any = None
+    watermark: Optional[float] = None
+    enable_sleep_mode: bool = False
+    # Where it computes.
+    backend: Optional[str] = None
+    threads: Optional[int] = None
+    thread_weight: Optional[float] = None
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    rank_wire_dtype: Optional[str] = None
+    distributed_executor_backend: Any = None
+    enforce_eager: bool = False
+    worker_cls: Any = "auto"
+    worker_extension_cls: Any = ""
+    # Speculation.
+    speculative_config: Optional[Settings] = None
+    spec_method: Optional[str] = None
+    spec_model: Optional[Path] = None
+    spec_tokens: Optional[int] = None
+    spec: Optional[str] = None
+    draft_model: Optional[str] = None
+    spec_length: Optional[str] = None
+    spec_corpus: Optional[str] = None
+    spec_heads: Optional[str] = None
+    spec_exit_layer: Optional[int] = None
+    # Adapters.
     enable_lora: bool = False
-    given: Dict[str, Any] = field(default_factory=dict)
+    max_loras: Optional[int] = None
+    max_lora_rank: Optional[int] = None
+    max_cpu_loras: Optional[int] = None
+    lora_dtype: Any = "auto"
+    fully_sharded_loras: bool = False
+    default_mm_loras: Optional[Dict[str, str]] = None
+    lora_target_modules: Optional[List[str]] = None
+    enable_tower_connector_lora: bool = False
+    specialize_active_lora: bool = False
+    # What is told.
+    disable_log_stats: bool = True
+    enable_log_requests: bool = False
+    disable_log_requests: bool = True
+    aggregate_engine_logging: bool = False
+    profiler_config: Optional[Settings] = None
+    otlp_traces_endpoint: Optional[str] = None
+    collect_detailed_traces: Optional[List[str]] = None
+    show_hidden_metrics_for_version: Optional[str] = None
+    kv_cache_metrics: bool = False
+    kv_cache_metrics_sample: float = 0.01
+    enable_logging_iteration_details: bool = False
+    enable_return_routed_experts: bool = False
+    return_sampling_mask: bool = False
+    # What models of text have no use for.
+    allowed_local_media_path: str = ""
+    allowed_media_domains: Optional[List[str]] = None
+    limit_mm_per_prompt: Optional[Dict[str, Any]] = None
+    mm_processor_kwargs: Optional[Dict[str, Any]] = None
+    media_io_kwargs: Optional[Dict[str, Any]] = None
+    mm_processor_cache_gb: float = 4
+    disable_mm_preprocessor_cache: bool = False
+    disable_chunked_mm_input: bool = False
+    interleave_mm_strings: bool = False
+    language_model_only: bool = False
+    skip_mm_profiling: bool = False
+    enable_mm_embeds: bool = False
+    enable_prompt_embeds: bool = False
+    io_processor_plugin: Optional[str] = None
+    # What a GPU's engine is tuned by.
+    compilation_config: Any = None
+    attention_config: Any = None
+    attention_backend: Optional[str] = None
+    kernel_config: Any = None
+    optimization_level: Any = None
+    performance_mode: Optional[str] = None
+    additional_config: Any = None
+    cpu_offload_gb: float = 0
+    cpu_offload_params: Any = None
+    offload_backend: str = "auto"
+    offload_group_size: int = 0
+    offload_num_in_group: int = 1
+    offload_prefetch_step: int = 1
+    offload_params: Any = None
+    max_seq_len_to_capture: Optional[int] = None
+    cuda_graph_sizes: Optional[List[int]] = None
+    cudagraph_capture_sizes: Optional[List[int]] = None
+    max_cudagraph_capture_size: Optional[int] = None
+    disable_custom_all_reduce: bool = False
+    disable_cascade_attn: bool = False
+    disable_hybrid_kv_cache_manager: Optional[bool] = None
+    disable_async_output_proc: bool = False
+    use_v2_block_manager: bool = True
+    max_parallel_loading_workers: Optional[int] = None
+    ray_workers_use_nsight: bool = False
+    device: str = "auto"
+    mamba_block_size: Optional[int] = None
+    mamba_cache_mode: Optional[str] = None
+    mamba_backend: Optional[str] = None
+    enable_expert_parallel: bool = False
+    moe_backend: str = "auto"
+    all2all_backend: Optional[str] = None
+    enable_eplb: bool = False
+    eplb_config: Any = None
+    expert_placement_strategy: str = "linear"
+    enable_dbo: bool = False
+    enable_flashinfer_autotune: bool = True
+    kv_sharing_fast_prefill: bool = False
+    # Several hosts and engines that others start.
+    nnodes: int = 1
+    node_rank: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int = 29501
+    prefill_context_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    data_parallel_rank: Optional[int] = None
+    data_parallel_start_rank: Optional[int] = None
+    data_parallel_size_local: Optional[int] = None
+    data_parallel_address: Optional[str] = None
+    data_parallel_rpc_port: Optional[int] = None
+    data_parallel_backend: str = "mp"
+    data_parallel_hybrid_lb: bool = False
+    data_parallel_external_lb: bool = False
+    kv_transfer_config: Optional[Settings] = None
+    kv_events_config: Optional[Settings] = None
+    ec_transfer_config: Optional[Settings] = None
+    weight_transfer_config: Optional[Settings] = None
+    kv_offloading_size: Optional[float] = None
+    kv_offloading_backend: Optional[str] = None
 
-    def __init__(self, model: str = "", **arguments: Any) -> None:
-        self.config = {"model": os.fspath(model)}
-        self.runner, self.chat_template, self.generation_config = "auto", None, "auto"
-        self.model_name = os.fspath(model)
-        self.override_generation_config = {}
-        self.pooler_config = PoolerConfig()
-        self.max_logprobs = None
-        self.profile_dir = ""
-        self.enable_lora = False
-        self.given = dict(arguments)
-        own = set(engine_settings())
-        for name, value in arguments.items():
-            handler = _HANDLERS.get(name)
-            if handler is not None:
-                handler(self, value)
-            elif name in _GPU_ONLY:
-                if value not in (None, False, 0, "auto", ""):
-                    say_once(f"{name} means something on GPUs only, and is ignored")
-            elif name in _NO_EFFECT:
-                if name == "max_logprobs":
-                    self.max_logprobs = value
-            elif name in _NOT_YET:
-                if value not in (None, False, 0, "auto", "", [], {}):
-                    raise ValueError(f"{name}: {_NOT_YET[name]}")
-            elif name in own:
-                if value is not None:
-                    self.config[name] = value
-            else:
-                raise TypeError(_unknown(name, own))
+    def __post_init__(self) -> None:
+        self._opening = opening_of(self.given())
+
+    @property
+    def opening(self) -> Opening:
+        """The arguments as the engine takes them, as of when they were given."""
+        return self._opening
+
+    @property
+    def config(self) -> Dict[str, Any]:
+        """Settings of Penstock's engine."""
+        return self._opening.config
+
+    def given(self) -> Dict[str, Any]:
+        """The arguments that are not as by default, and the model."""
+        each = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: each[f.name] for f in fields(self)
+                if f.name == "model" or each[f.name] is not f.default and not same(each[f.name], f.default)}
+
+    def create_engine_config(self, *_: Any, **__: Any) -> Any:
+        """vLLM's VllmConfig, as far as it is known without the model's files."""
+        from .config import vllm_config_of
+
+        return vllm_config_of(self._opening)
 
     @classmethod
-    def add_cli_args(cls, parser: Any) -> Any:
-        """Gives an ArgumentParser an option for every argument; what is not given on the command line is not set, so that
-        LLM(**vars(parser.parse_args())) opens a model."""
+    def add_cli_args(cls, parser: Any, **_: Any) -> Any:
+        """Gives an ArgumentParser, or a group of one, an option for every argument, so that LLM(**vars(parser.parse_args())) opens
+        a model."""
         taken = {option for action in parser._actions for option in action.option_strings}
-        group = parser.add_argument_group("engine")
-        for name in cls.known_names():
-            flag = "--" + name.replace("_", "-")
-            if flag not in taken:
-                group.add_argument(flag, dest=name, type=_value_of, nargs="?", const=True, default=argparse.SUPPRESS,
+        group = parser if isinstance(parser, argparse._ArgumentGroup) else parser.add_argument_group("engine")
+        short = {"tensor_parallel_size": ["-tp"], "pipeline_parallel_size": ["-pp"], "data_parallel_size": ["-dp"]}
+        for each in fields(cls):
+            flags = ["--" + each.name.replace("_", "-"), *short.get(each.name, [])]
+            if not taken.intersection(flags):
+                group.add_argument(*flags, dest=each.name, type=_value_of, nargs="?", const=True, default=each.default,
                                    metavar="VALUE")
         return parser
 
     @classmethod
-    def from_cli_args(cls, args: Any) -> "EngineArgs":
+    def from_cli_args(cls, args: argparse.Namespace) -> "EngineArgs":
         """Of a parsed command line."""
         known = set(cls.known_names())
         return cls(**{name: value for name, value in vars(args).items() if name in known})
@@ -136,7 +293,12 @@ class EngineArgs:
     @classmethod
     def known_names(cls) -> List[str]:
         """Every argument there is."""
-        return sorted({"model"} | set(_HANDLERS) | _GPU_ONLY | _NO_EFFECT | set(_NOT_YET) | set(engine_settings()))
+        return sorted(f.name for f in fields(cls))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of one kind: True is not 1."""
+    return isinstance(one, type(other)) and bool(one == other)
 
 
 def _value_of(text: str) -> Any:
@@ -147,236 +309,24 @@ def _value_of(text: str) -> Any:
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 
+def _with_hints(cls: Type[EngineArgs]) -> None:
+    """An argument that there is none of is told with the nearest one."""
+    plain: Callable[..., None] = cls.__init__
+    known = set(cls.known_names())
+
+    @functools.wraps(plain)
+    def checked(self: EngineArgs, model: Path = "", **arguments: Any) -> None:
+        for name in arguments:
+            if name not in known:
+                raise TypeError(unknown_argument(name, known))
+        plain(self, model, **arguments)
+
+    checked.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
+    setattr(cls, "__init__", checked)
+
+
+_with_hints(EngineArgs)
+
+
 class AsyncEngineArgs(EngineArgs):
     """The same, for AsyncLLM."""
-
-
-def _unknown(name: str, own: Set[str]) -> str:
-    if name in _RENAMED:
-        return f"there is no argument {name!r}; it is {_RENAMED[name]} now"
-    near = difflib.get_close_matches(name, EngineArgs.known_names(), n=1, cutoff=0.5)
-    return f"there is no argument {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-
-
-Handler = Callable[[EngineArgs, Any], None]
-
-
-def _is_one(name: str, what: str) -> Handler:
-    def handle(_: EngineArgs, value: Any) -> None:
-        if value not in (None, 1):
-            raise ValueError(f"{name}: {what}; expected 1, got {value}")
-    return handle
-
-
-def _only(name: str, *allowed: Any) -> Handler:
-    def handle(_: EngineArgs, value: Any) -> None:
-        if value is not None and value not in allowed:
-            raise ValueError(f"{name}: expected {' or '.join(map(repr, allowed))}, got {value!r}")
-    return handle
-
-
-def _setting(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Handler:
-    def handle(args: EngineArgs, value: Any) -> None:
-        if value is not None:
-            args.config[name] = convert(value)
-    return handle
-
-
-def _tokenizer(args: EngineArgs, value: Any) -> None:
-    if value is not None and os.fspath(value) != args.model_name:
-        raise ValueError(f"tokenizer: a model is used with the tokenizer of its own files, got {value!r}")
-
-
-def _dtype(_: EngineArgs, value: Any) -> None:
-    name = str(value).replace("torch.", "")
-    if name not in _DTYPES:
-        raise ValueError(f"dtype: expected one of {', '.join(sorted(_DTYPES))}, got {value!r}")
-    if name != "auto":
-        say_once("dtype: weights stay as the checkpoint has them (quantization rounds them), and sums are made in float32")
-
-
-def _quantization(args: EngineArgs, value: Any) -> None:
-    if value is not None and value not in _BY_THE_FILES:
-        args.config["quantize"] = str(value)
-
-
-def _enable_lora(args: EngineArgs, value: Any) -> None:
-    args.enable_lora = bool(value)
-
-
-def _max_loras(args: EngineArgs, value: Any) -> None:
-    """Those of a batch are those in memory, which is the processor's: the larger number holds."""
-    if value is not None:
-        args.config["max_loras"] = max(value, args.config.get("max_loras", 0))
-
-
-def _max_model_len(args: EngineArgs, value: Any) -> None:
-    if value in (None, "auto", -1):
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"max_model_len: expected at least 1, got {value!r}")
-    args.config["max_model_len"] = value
-
-
-def _kv_cache_dtype(args: EngineArgs, value: Any) -> None:
-    if value is None:
-        return
-    if value not in _KV_DTYPES:
-        raise ValueError(f"kv_cache_dtype: expected one of {', '.join(_KV_DTYPES)}, got {value!r}")
-    args.config["kv_cache_dtype"] = _KV_DTYPES[value]
-
-
-def _mamba_cache_dtype(args: EngineArgs, value: Any) -> None:
-    """All states have one type here; mamba_ssm_cache_dtype, where it is given too, has the last word."""
-    if value not in (None, "auto", "float32", "bfloat16"):
-        raise ValueError(f"mamba_cache_dtype: expected auto, float32 or bfloat16, got {value!r}")
-    if value not in (None, "auto") and args.given.get("mamba_ssm_cache_dtype") in (None, "auto"):
-        args.config["mamba_ssm_cache_dtype"] = value
-
-
-def _scheduling_policy(args: EngineArgs, value: Any) -> None:
-    policies = {"fcfs": "continuous", "priority": "priority"}
-    if value is None:
-        return
-    if value not in policies:
-        raise ValueError(f"scheduling_policy: expected fcfs or priority, got {value!r}")
-    args.config["policy"] = policies[value]
-
-
-def _speculative_config(args: EngineArgs, value: Any) -> None:
-    if not value:
-        return
-    if not isinstance(value, dict):
-        raise TypeError(f"speculative_config: expected a dictionary, got {type(value).__name__}")
-    left = dict(value)
-    model = left.pop("model", None)
-    method = left.pop("method", None) or ("draft_model" if model else None)
-    if method not in _SPECULATORS:
-        raise ValueError(f"speculative_config: method: expected one of {', '.join(_SPECULATORS)}, got {method!r}")
-    args.config["spec"] = _SPECULATORS[method]
-    if model is not None and method != "ngram":
-        args.config["spec_heads" if method in ("medusa", "eagle3") else "draft_model"] = os.fspath(model)
-    length = left.pop("num_speculative_tokens", None)
-    if length is not None:
-        args.config["spec_length"] = str(length)
-    for name in ("prompt_lookup_max", "prompt_lookup_min"):
-        if left.pop(name, None) is not None:
-            say_once(f"speculative_config: {name} is ignored: the longest repeat is found")
-    if left.pop("draft_tensor_parallel_size", 1) not in (None, 1):
-        raise ValueError("speculative_config: draft_tensor_parallel_size: expected 1")
-    for name in ("corpus", "exit_layer"):
-        if name in left:
-            args.config[f"spec_{name}"] = left.pop(name)
-    if left:
-        raise ValueError(f"speculative_config: {next(iter(left))!r} is not supported")
-
-
-def _spec_alias(key: str) -> Handler:
-    def handle(args: EngineArgs, value: Any) -> None:
-        if value is None:
-            return
-        names = {"spec_method": "spec", "spec_model": "draft_model", "spec_tokens": "spec_length"}
-        if key == "spec_method" and value not in _SPECULATORS:
-            raise ValueError(f"spec_method: expected one of {', '.join(_SPECULATORS)}, got {value!r}")
-        args.config[names[key]] = _SPECULATORS[value] if key == "spec_method" else str(value)
-    return handle
-
-
-def _runner(args: EngineArgs, value: Any) -> None:
-    if value not in (None, "auto", "generate", "pooling"):
-        raise ValueError(f"runner: expected auto, generate or pooling, got {value!r}")
-    if value not in (None, "auto"):
-        args.runner = value
-
-
-def _convert(args: EngineArgs, value: Any) -> None:
-    if value not in (None, "auto", "none", "embed", "classify"):
-        raise ValueError(f"convert: expected auto, none, embed or classify, got {value!r}")
-    if value in ("embed", "classify"):
-        args.runner = "pooling"
-
-
-def _chat_template(args: EngineArgs, value: Any) -> None:
-    if value is None:
-        return
-    text = os.fspath(value)
-    if os.path.isfile(text):
-        with open(text, encoding="utf-8") as file:
-            text = file.read()
-    elif "{" not in text:
-        raise FileNotFoundError(f"chat_template: {text!r} is neither a file nor a template")
-    args.chat_template = text
-
-
-def _generation_config(args: EngineArgs, value: Any) -> None:
-    if value not in (None, "auto", "vllm"):
-        raise ValueError(f"generation_config: expected auto (the checkpoint's) or vllm (the library's defaults), got {value!r}")
-    args.generation_config = value or "auto"
-
-
-def _pooler_config(args: EngineArgs, value: Any) -> None:
-    if value is None:
-        return
-    args.pooler_config = PoolerConfig(**value) if isinstance(value, dict) else value
-
-
-def _revision(args: EngineArgs, value: Any) -> None:
-    if value is not None and "@" not in args.model_name and not os.path.exists(args.model_name):
-        args.config["model"] = f"{args.model_name}@{value}"
-
-
-def _profiler_config(args: EngineArgs, value: Any) -> None:
-    if isinstance(value, dict):
-        args.profile_dir = value.get("torch_profiler_dir") or value.get("profiler_dir") or ""
-
-
-def _override(args: EngineArgs, value: Any) -> None:
-    args.override_generation_config = dict(value or {})
-
-
-def _structured_outputs(_: EngineArgs, value: Any) -> None:
-    backend = value.get("backend") if isinstance(value, dict) else getattr(value, "backend", None)
-    if backend not in (None, "auto"):
-        say_once(f"structured_outputs_config: backend {backend!r} is ignored: grammars are the engine's own")
-
-
-_HANDLERS: Dict[str, Handler] = {
-    "enable_lora": _enable_lora, "max_loras": _max_loras, "max_cpu_loras": _max_loras, "lora_dtype": _only("lora_dtype", "auto"),
-    "tokenizer": _tokenizer,
-    "tokenizer_mode": _only("tokenizer_mode", "auto", "hf", "slow", "mistral"),
-    "tokenizer_revision": lambda args, value: None,
-    "dtype": _dtype,
-    "quantization": _quantization,
-    "quantize": _setting("quantize"),
-    "load_format": _only("load_format", "auto", "safetensors", "gguf", "hf", "mistral"),
-    "tensor_parallel_size": _setting("tensor_parallel_size", int),
-    "pipeline_parallel_size": _setting("pipeline_parallel_size", int),
-    "data_parallel_size": _setting("data_parallel_size", int),
-    "max_model_len": _max_model_len,
-    "kv_cache_dtype": _kv_cache_dtype,
-    "mamba_cache_dtype": _mamba_cache_dtype,
-    "kv_cache_memory_bytes": _setting("kv_cache_memory", int),
-    "gpu_memory_utilization": _setting("memory_utilization", float),
-    "seed": _setting("seed", int),
-    "scheduling_policy": _scheduling_policy,
-    "max_num_queued_reqs": _setting("max_queued_requests", int),
-    "max_num_queued_tokens": _setting("max_queued_tokens", int),
-    "speculative_config": _speculative_config,
-    "spec_method": _spec_alias("spec_method"),
-    "spec_model": _spec_alias("spec_model"),
-    "spec_tokens": _spec_alias("spec_tokens"),
-    "runner": _runner,
-    "convert": _convert,
-    "chat_template": _chat_template,
-    "generation_config": _generation_config,
-    "override_generation_config": _override,
-    "pooler_config": _pooler_config,
-    "override_pooler_config": _pooler_config,
-    "revision": _revision,
-    "code_revision": lambda args, value: None,
-    "profiler_config": _profiler_config,
-    "structured_outputs_config": _structured_outputs,
-    "logprobs_mode": _only("logprobs_mode", "raw_logprobs"),
-    "stream_interval": _only("stream_interval", 1),
-    "model_impl": _only("model_impl", "auto", "vllm"),
-}

@@ -38,6 +38,10 @@ _KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "multi_modal_data", "mm_pr
           "prompt_embeds", "type"}
 
 
+# Iterable, and no list of prompts or token ids: bytes are numbers, a set has no order.
+_NO_LISTS = (bytes, bytearray, memoryview, set, frozenset)
+
+
 @dataclass
 class ParsedPrompt:
     """One prompt: its text, its ids, or both, of which the ids count."""
@@ -78,11 +82,14 @@ def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
         raise TypeError(f"prompt: expected a text, got {type(text).__name__}")
     if ids is not None and not _is_ids(ids):
         raise TypeError("prompt_token_ids: expected a list of integers")
-    return ParsedPrompt(text, None if ids is None else [int(token) for token in ids], prompt.get("cache_salt") or "")
+    salt = prompt.get("cache_salt")
+    if salt is not None and not isinstance(salt, str):
+        raise TypeError(f"cache_salt: expected a text, got {type(salt).__name__}")
+    return ParsedPrompt(text, None if ids is None else [int(token) for token in ids], salt or "")
 
 
 def _is_ids(value: Any) -> bool:
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
+    if isinstance(value, (str, *_NO_LISTS, Mapping)) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         return False
     return all(hasattr(token, "__index__") and not isinstance(token, bool) for token in value)
 
@@ -91,7 +98,7 @@ def parse_prompts(prompts: Any) -> List[ParsedPrompt]:
     """One prompt, or a list of them. A list of integers is one prompt. TypeError, ValueError."""
     if isinstance(prompts, (str, Mapping)):
         return [parse_prompt(prompts)]
-    if not hasattr(prompts, "__iter__"):
+    if isinstance(prompts, _NO_LISTS) or not hasattr(prompts, "__iter__"):
         raise TypeError(f"prompts: expected a prompt or a list of prompts, got {type(prompts).__name__}")
     listed: Sequence[Any] = list(prompts)
     if listed and _is_ids(listed):

@@ -154,7 +154,7 @@ class BeamSearchOutput:
 
 @dataclass
 class PoolingOutput:
-    """What a pooler made of a prompt's states: an array of float32."""
+    """What a pooler made of a prompt's states: an array of float32 of numpy, whose methods take torch's `dim` too."""
 
     data: "numpy.typing.NDArray[numpy.float32]"
 

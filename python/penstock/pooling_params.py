@@ -1,8 +1,12 @@
 """How states become vectors: vLLM's `PoolingParams`."""
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
+
+TASKS = ("embed", "token_embed", "classify", "token_classify", "score")
+_POOLINGS = ("MEAN", "CLS", "LAST", "MAX")
 
 
 @dataclass
@@ -12,7 +16,9 @@ class PoolingParams:
     Attributes:
         use_activation: whether vectors are normalised, scores activated; None is as the checkpoint says.
         dimensions: the first so many (Matryoshka); None is all.
-        task: "embed", "classify" or "score"; the method that is called says it already.
+        task: "embed", "token_embed", "classify", "token_classify" or "score"; the method that is called says it already, and
+            another one is refused there.
+        truncate_prompt_tokens: inputs are cut to so many tokens; -1 is what the model takes.
     """
 
     use_activation: Optional[bool] = None
@@ -22,18 +28,22 @@ class PoolingParams:
     step_tag_id: Optional[int] = None
     returned_token_ids: Optional[List[int]] = None
     requires_token_ids: bool = False
+    skip_reading_prefix_cache: Optional[bool] = None
     extra_kwargs: Optional[Dict[str, Any]] = None
+    output_kind: Any = None
 
     def __post_init__(self) -> None:
         if self.dimensions is not None and self.dimensions < 1:
             raise ValueError(f"dimensions: expected at least 1, got {self.dimensions}")
+        if self.task is not None and self.task not in TASKS:
+            raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {self.task!r}")
         for name in ("step_tag_id", "returned_token_ids", "extra_kwargs"):
-            if getattr(self, name):
+            if getattr(self, name) is not None:
                 raise ValueError(f"{name}: not supported")
 
     def clone(self) -> "PoolingParams":
         """A copy."""
-        return PoolingParams(self.use_activation, self.dimensions, self.task, self.truncate_prompt_tokens)
+        return copy.copy(self)
 
 
 @dataclass
@@ -41,12 +51,41 @@ class PoolerConfig:
     """Of a model: instead of what its checkpoint says.
 
     Attributes:
-        pooling_type: "MEAN", "CLS", "LAST" or "MAX".
-        use_activation: whether vectors are normalised.
+        pooling_type: "MEAN", "CLS", "LAST" or "MAX"; seq_pooling_type is the same.
+        use_activation: whether vectors are normalised, scores activated; normalize is the same for vectors.
         dimensions: the first so many.
+        task: what LLM.encode() gives where the call does not say.
     """
 
     pooling_type: Optional[str] = None
     use_activation: Optional[bool] = None
     normalize: Optional[bool] = None
     dimensions: Optional[int] = None
+    task: Optional[str] = None
+    seq_pooling_type: Optional[str] = None
+    tok_pooling_type: Optional[str] = None
+    activation: Optional[bool] = None
+    enable_chunked_processing: bool = False
+    max_embed_len: Optional[int] = None
+    logit_bias: Optional[float] = None
+    logit_mean: Optional[float] = None
+    logit_sigma: Optional[float] = None
+    step_tag_id: Optional[int] = None
+    returned_token_ids: Optional[List[int]] = None
+
+    def __post_init__(self) -> None:
+        if self.seq_pooling_type is not None and self.pooling_type not in (None, self.seq_pooling_type):
+            raise ValueError(f"pooler_config: pooling_type is {self.pooling_type}, and seq_pooling_type {self.seq_pooling_type}")
+        self.pooling_type = self.pooling_type or self.seq_pooling_type
+        if self.pooling_type is not None and self.pooling_type.upper() not in _POOLINGS:
+            raise ValueError(f"pooler_config: pooling_type: expected one of {', '.join(_POOLINGS)}, got {self.pooling_type!r}")
+        if self.tok_pooling_type not in (None, "ALL"):
+            raise ValueError(f"pooler_config: tok_pooling_type: expected ALL, got {self.tok_pooling_type!r}")
+        if self.task is not None and self.task not in TASKS:
+            raise ValueError(f"pooler_config: task: expected one of {', '.join(TASKS)}, got {self.task!r}")
+        if self.use_activation is None:
+            self.use_activation = self.activation
+        for name in ("enable_chunked_processing", "max_embed_len", "logit_bias", "logit_mean", "logit_sigma", "step_tag_id",
+                     "returned_token_ids"):
+            if getattr(self, name) not in (None, False):
+                raise ValueError(f"pooler_config: {name}: not supported")

@@ -4,7 +4,8 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 # f(output_token_ids, logits) or f(prompt_token_ids, output_token_ids, logits): changes logits, an array of float32
 # [vocab_size], in place.
@@ -44,6 +45,8 @@ class StructuredOutputsParams:
         if len(given) != 1:
             raise ValueError("structured_outputs: expected exactly one of json, regex, choice, grammar, json_object and "
                              f"structural_tag, got {', '.join(given) or 'none'}")
+        if self.choice is not None and not self.choice:
+            raise ValueError("structured_outputs: choice: expected at least one text, got []")
 
     def _as_dict(self) -> Dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)
@@ -94,7 +97,7 @@ class SamplingParams:
     structured_outputs: Optional[StructuredOutputsParams] = None
     logit_bias: Optional[Dict[int, float]] = None
     allowed_token_ids: Optional[List[int]] = None
-    extra_args: Optional[Dict[str, Any]] = None
+    extra_args: Optional[Dict[str, Any]] = None  # what the engine's logits_processors read
     bad_words: Optional[List[str]] = None
     skip_reading_prefix_cache: Optional[bool] = None
     thinking_token_budget: Optional[int] = None
@@ -116,11 +119,13 @@ class SamplingParams:
     logits_processors: Optional[Sequence[LogitsProcessor]] = None
 
     def __post_init__(self) -> None:
-        for name in ("logprob_token_ids", "repetition_detection", "extra_args"):
+        for name in ("logprob_token_ids", "repetition_detection"):
             if getattr(self, name):
                 _refuse(name, "not supported")
         if self.flat_logprobs:
             _refuse("flat_logprobs", "not supported; logprobs are dictionaries by token id")
+        if self.allowed_token_ids is not None and not len(self.allowed_token_ids):
+            _refuse("allowed_token_ids", "expected at least one token id, got []")
         if isinstance(self.structured_outputs, dict):
             self.structured_outputs = StructuredOutputsParams(**self.structured_outputs)
         if self.stop is None:
@@ -184,15 +189,15 @@ class SamplingParams:
         """A copy whose lists are its own."""
         return copy.deepcopy(self)
 
-    def _as_dict(self) -> Dict[str, Any]:
-        """As the engine reads it."""
+    def _as_dict(self, structured: Mapping[str, Any] = MappingProxyType({})) -> Dict[str, Any]:
+        """As the engine reads it. structured: defaults of structured outputs."""
         out: Dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name not in _NOT_THE_ENGINES and (value is not None or each.name == "max_tokens"):
                 out[each.name] = value
         if self.structured_outputs is not None:
-            out["structured_outputs"] = self.structured_outputs._as_dict()
+            out["structured_outputs"] = {**structured, **self.structured_outputs._as_dict()}
         if self.thinking_token_budget is not None and self.thinking_token_budget >= 0:
             out["thinking_token_budget"] = self.thinking_token_budget
         if self.skip_reading_prefix_cache:
@@ -222,11 +227,11 @@ class BeamSearchParams:
         if self.temperature != 0.0:
             _refuse("temperature", f"beams are ranked by the model's own probabilities: expected 0, got {self.temperature}")
 
-    def _as_dict(self) -> Dict[str, Any]:
+    def _as_dict(self, structured: Mapping[str, Any] = MappingProxyType({})) -> Dict[str, Any]:
         out = SamplingParams(max_tokens=self.max_tokens, ignore_eos=self.ignore_eos, temperature=1.0,
                              include_stop_str_in_output=self.include_stop_str_in_output,
                              structured_outputs=self.structured_outputs, allowed_token_ids=self.allowed_token_ids,
-                             skip_special_tokens=self.skip_special_tokens, logprobs=0)._as_dict()
+                             skip_special_tokens=self.skip_special_tokens, logprobs=0)._as_dict(structured)
         out.update(use_beam_search=True, beam_width=self.beam_width, n=self.beam_width, length_penalty=self.length_penalty)
         return out
 

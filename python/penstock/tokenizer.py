@@ -1,19 +1,21 @@
 """The model's tokenizer, with the methods of transformers' tokenizers that scripts use."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from ._core import ModelSession
+from ._core import NativeTokenizer
 
 Messages = Sequence[Dict[str, Any]]
+Render = Callable[[Any, Dict[str, Any]], Tuple[str, List[int]]]
 
 
 class Tokenizer:
     """Text to token ids and back, and conversations to prompts. Ids and texts equal transformers'."""
 
-    def __init__(self, session: ModelSession, chat_template: Optional[str] = None) -> None:
-        self._session = session
-        self._info = session.tokenizer_info()
+    def __init__(self, native: NativeTokenizer, render: Render, chat_template: Optional[str] = None) -> None:
+        self._native = native
+        self._render = render
+        self._info = native.info()
         self._chat_template = chat_template
 
     bos_token_id = property(lambda self: self._info["bos_token_id"], doc="Id of the first token, or None.")
@@ -27,7 +29,7 @@ class Tokenizer:
 
     def _piece(self, name: str) -> Optional[str]:
         token = self._info[name]
-        return None if token is None else self._session.piece_of(token)
+        return None if token is None else self._native.piece_of(token)
 
     @property
     def vocab_size(self) -> int:
@@ -43,6 +45,11 @@ class Tokenizer:
         return list(self._info["all_special_ids"])
 
     @property
+    def all_special_tokens(self) -> List[str]:
+        """Their spelling."""
+        return [self._native.piece_of(token) or "" for token in self._info["all_special_ids"]]
+
+    @property
     def chat_template(self) -> Optional[str]:
         """Its Jinja source; None when the model has none."""
         return self._chat_template or self._info["chat_template"] or None
@@ -51,14 +58,14 @@ class Tokenizer:
         """Every token's spelling and its id."""
         vocab: Dict[str, int] = {}
         for token in range(self.vocab_size):
-            piece = self._session.piece_of(token)
+            piece = self._native.piece_of(token)
             if piece:
                 vocab[piece] = token
         return vocab
 
     def encode(self, text: str, add_special_tokens: bool = True) -> List[int]:
         """A text's ids; the names of special tokens in it are those tokens."""
-        return self._session.encode(text, add_special_tokens, True)
+        return self._native.encode(text, add_special_tokens, True)
 
     def __call__(self, text: Union[str, Sequence[str]], add_special_tokens: bool = True) -> Dict[str, Any]:
         if isinstance(text, str):
@@ -70,7 +77,7 @@ class Tokenizer:
     def decode(self, token_ids: Union[int, Sequence[int]], skip_special_tokens: bool = False) -> str:
         """The text of ids."""
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
-        return self._session.decode(ids, skip_special_tokens)
+        return self._native.decode(ids, skip_special_tokens)
 
     def batch_decode(self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool = False) -> List[str]:
         """The texts of several lists of ids."""
@@ -78,20 +85,20 @@ class Tokenizer:
 
     def tokenize(self, text: str) -> List[str]:
         """The spelling of a text's tokens."""
-        return [self._session.piece_of(token) or "" for token in self.encode(text, add_special_tokens=False)]
+        return [self._native.piece_of(token) or "" for token in self.encode(text, add_special_tokens=False)]
 
     def convert_tokens_to_ids(self, tokens: Union[str, Sequence[str]]) -> Any:
         """Ids of tokens by their spelling; that of what is unknown where there is no such token."""
         if isinstance(tokens, str):
-            found = self._session.id_of(tokens)
+            found = self._native.id_of(tokens)
             return self.unk_token_id if found is None else found
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Union[int, Sequence[int]]) -> Any:
         """The spelling of tokens."""
         if isinstance(ids, int):
-            return self._session.piece_of(ids)
-        return [self._session.piece_of(token) for token in ids]
+            return self._native.piece_of(ids)
+        return [self._native.piece_of(token) for token in ids]
 
     def apply_chat_template(self, conversation: Messages, tools: Optional[Sequence[Dict[str, Any]]] = None,
                             chat_template: Optional[str] = None, add_generation_prompt: bool = False,
@@ -99,7 +106,7 @@ class Tokenizer:
                             **variables: Any) -> Any:
         """The prompt of a conversation: ids, with tokenize=False its text, with return_dict=True both ids and mask. Further
         arguments are the template's."""
-        text, ids = self._session.render_chat(list(conversation), {
+        text, ids = self._render(list(conversation), {
             "tools": None if tools is None else list(tools), "chat_template": chat_template or self._chat_template,
             "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message,
             "variables": variables or None})

@@ -11,6 +11,15 @@
 namespace penstock {
 namespace {
 
+using StopReason = decltype(CompletionOutput::stop_reason);
+
+// Why a sequence has ended.
+struct SequenceEnd {
+  FinishReason reason = FinishReason::kNone;
+  StopReason stop;
+  std::optional<Error> error;
+};
+
 // A CompletionUpdate that owns what it refers to.
 struct OwnedUpdate {
   RequestId request{};
@@ -18,7 +27,7 @@ struct OwnedUpdate {
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<std::vector<TokenLogprob>> logprobs;
-  bool finished = false;
+  std::optional<SequenceEnd> end;  // with its sequence's last news
   std::optional<RequestOutput> done;
 };
 
@@ -29,10 +38,20 @@ nb::object rows_or_none(const std::vector<std::vector<TokenLogprob>>& rows, bool
   return list;
 }
 
-nb::object stop_reason_of(const CompletionOutput& output) {
-  if (const auto* id = std::get_if<TokenId>(&output.stop_reason)) return nb::int_(*id);
-  if (const auto* text = std::get_if<std::string>(&output.stop_reason)) return nb::cast(*text);
+nb::object stop_reason_of(const StopReason& reason) {
+  if (const auto* id = std::get_if<TokenId>(&reason)) return nb::int_(*id);
+  if (const auto* text = std::get_if<std::string>(&reason)) return nb::cast(*text);
   return nb::none();
+}
+
+nb::object error_of(const std::optional<Error>& error) {
+  return error ? nb::object(nb::cast(error->message)) : nb::object(nb::none());
+}
+
+// (finish reason, stop reason, error), or None.
+nb::object tuple_or_none(const std::optional<SequenceEnd>& end) {
+  if (!end) return nb::none();
+  return nb::make_tuple(finish_reason_name(end->reason), stop_reason_of(end->stop), error_of(end->error));
 }
 
 nb::tuple stats_of(const RequestStats& stats) {
@@ -44,9 +63,8 @@ nb::tuple stats_of(const RequestStats& stats) {
 nb::tuple tuple_of(const CompletionOutput& output, bool with_logprobs) {
   return nb::make_tuple(output.index, output.text, list_of(output.token_ids), output.cumulative_logprob,
                         rows_or_none(output.logprobs, with_logprobs),
-                        finish_reason_name(output.finish_reason), stop_reason_of(output),
-                        stats_of(output.stats),
-                        output.error ? nb::object(nb::cast(output.error->message)) : nb::object(nb::none()));
+                        finish_reason_name(output.finish_reason), stop_reason_of(output.stop_reason),
+                        stats_of(output.stats), error_of(output.error));
 }
 
 struct RequestOptions {
@@ -154,7 +172,8 @@ void PyCompletions::keep(const CompletionUpdate& update, std::vector<OwnedUpdate
   OwnedUpdate& owned = updates.emplace_back();
   owned.request = update.request;
   owned.index = update.output->index;
-  owned.finished = update.finished;
+  if (update.finished)
+    owned.end = {update.output->finish_reason, update.output->stop_reason, update.output->error};
   owned.text = update.text;
   owned.tokens.assign(update.new_tokens().begin(), update.new_tokens().end());
   const auto& rows = update.output->logprobs;
@@ -163,7 +182,8 @@ void PyCompletions::keep(const CompletionUpdate& update, std::vector<OwnedUpdate
   if (update.done != nullptr) owned.done = std::move(*update.done);
 }
 
-// [(id, index, text, token ids, logprobs, finished, done)], where `done` is (prompt ids, prompt logprobs, [output]) with a
+// [(id, index, text, token ids, logprobs, end, done)], where `end` is (finish reason, stop reason, error) with a sequence's last news,
+// else None, and `done` is (prompt ids, prompt logprobs, [output]) with a
 // request's last news, else None; of requests that do not stream there is no other. `done` is an exception when a logits
 // processor has raised it: then nothing else is told of the request.
 nb::list PyCompletions::poll(double seconds) {
@@ -211,7 +231,7 @@ nb::list PyCompletions::poll(double seconds) {
     }
     list.append(nb::make_tuple(static_cast<uint64_t>(update.request), update.index, update.text,
                                list_of(update.tokens), rows_or_none(update.logprobs, followed.logprobs),
-                               update.finished, done));
+                               tuple_or_none(update.end), done));
   }
   return list;
 }
@@ -223,7 +243,7 @@ void PyCompletions::add_exceptions(nb::list& news) {
     if (!exception.is_valid()) continue;
     followed.raised = true;
     completions_.cancel(RequestId(id));
-    news.append(nb::make_tuple(id, 0, "", nb::list(), nb::none(), true, exception));
+    news.append(nb::make_tuple(id, 0, "", nb::list(), nb::none(), nb::none(), exception));
   }
 }
 

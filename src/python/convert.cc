@@ -52,7 +52,7 @@ nlohmann::ordered_json integer_of(nb::handle object, const std::string& where) {
   throw nb::value_error(fmt::format("{}: the integer has more than 64 bits", where).c_str());
 }
 
-nlohmann::ordered_json json_of(nb::handle object, const std::string& where, int depth);
+nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, int depth);
 
 nlohmann::ordered_json json_of_dict(const nb::dict& dict, const std::string& where, int depth) {
   auto result = nlohmann::ordered_json::object();
@@ -60,13 +60,13 @@ nlohmann::ordered_json json_of_dict(const nb::dict& dict, const std::string& whe
     const bool text = nb::isinstance<nb::str>(key);
     if (!text && !PyLong_Check(key.ptr())) type_error(where, "strings as keys", key);
     std::string name = nb::cast<std::string>(text ? nb::borrow(key) : nb::object(nb::str(key)));
-    nlohmann::ordered_json member = json_of(value, where + "." + name, depth + 1);
+    nlohmann::ordered_json member = nested_json(value, where + "." + name, depth + 1);
     result[std::move(name)] = std::move(member);
   }
   return result;
 }
 
-nlohmann::ordered_json json_of(nb::handle object, const std::string& where, int depth) {
+nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, int depth) {
   if (depth > kDeepest)
     throw nb::value_error(fmt::format("{}: nested too deeply", where.substr(0, 60)).c_str());
   if (object.is_none()) return nullptr;
@@ -77,7 +77,7 @@ nlohmann::ordered_json json_of(nb::handle object, const std::string& where, int 
   if (nb::isinstance<nb::dict>(object)) return json_of_dict(nb::borrow<nb::dict>(object), where, depth);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     auto list = nlohmann::ordered_json::array();
-    for (const nb::handle item : object) list.push_back(json_of(item, where, depth + 1));
+    for (const nb::handle item : object) list.push_back(nested_json(item, where, depth + 1));
     return list;
   }
   if (PyIndex_Check(object.ptr())) return integer_of(nb::steal(PyNumber_Index(object.ptr())), where);
@@ -159,7 +159,7 @@ void raise(const Error& error) {
 }
 
 nlohmann::ordered_json json_of(nb::handle object, const std::string& where) {
-  return json_of(object, where, 0);
+  return nested_json(object, where, 0);
 }
 
 nb::object object_of(const nlohmann::ordered_json& value) {

@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 
 #include "cli/options/models.h"
+#include "frontend/chat/chat_prompt.h"
+#include "frontend/embedding_model.h"
 #include "penstock/embed.h"
 #include "python/model_session.h"
 
@@ -31,6 +33,38 @@ class PyEmbeddingModel {
     model_ = value_of(std::move(opened));
   }
 
+  // None: the checkpoint has none.
+  nb::object tokenizer() const {
+    const Tokenizer* tokenizer = tokenizer_of(*model_);
+    return tokenizer == nullptr ? nb::none() : nb::cast(PyTokenizer(model_, *tokenizer));
+  }
+
+  // (text, ids) of a conversation, as ModelSession's.
+  nb::tuple render_chat(nb::handle messages, const nb::dict& options) const {
+    const Tokenizer* tokenizer = tokenizer_of(*model_);
+    if (tokenizer == nullptr) raise({ErrorCode::kInvalidArgument, "the checkpoint has no tokenizer"});
+    const auto option = [&](const char* name) {
+      return options.contains(name) ? nb::object(options[name]) : nb::object(nb::none());
+    };
+    const nb::object source = option("chat_template");
+    const auto chat = value_of(
+        ChatPrompter::open(*tokenizer, source.is_none() ? std::string() : nb::cast<std::string>(source)));
+    const std::string text = value_of(chat.render(
+        json_of(messages, "messages"), json_of(option("tools"), "tools"),
+        json_of(option("variables"), "chat_template_kwargs"),
+        {nb::cast<bool>(option("add_generation_prompt")), nb::cast<bool>(option("continue_final_message"))}));
+    return nb::make_tuple(text,
+                          list_of(tokenizer->encode(text, {.add_special = false, .parse_special = true})));
+  }
+
+  OpenedAdapter open_adapter(const std::string& path) {
+    auto adapter = [&] {
+      const WithoutGil without_gil;
+      return model_->open_adapter(path);
+    }();
+    return {value_of(std::move(adapter))};
+  }
+
   nb::dict info() const {
     const EmbeddingInfo info = model_->info();
     nb::dict fields;
@@ -43,6 +77,7 @@ class PyEmbeddingModel {
     nb::list labels;
     for (const std::string& label : info.labels) labels.append(label.c_str());
     fields["labels"] = labels;
+    fields["labels_tokens"] = info.labels_tokens;
     return fields;
   }
 
@@ -69,37 +104,37 @@ class PyEmbeddingModel {
 
   // Of each input, given as ids, an array of float32: [dimensions], or with pooling "all" [tokens, dimensions].
   nb::list embed(const nb::list& inputs, const std::string& pooling, std::optional<bool> normalize,
-                 int dimensions, const nb::object& on_progress) {
+                 int dimensions, const nb::object& on_progress, const OpenedAdapter* adapter) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
-    EmbedOptions options{.normalize = normalize, .dimensions = dimensions};
+    EmbedOptions options{.normalize = normalize, .dimensions = dimensions, .adapter = adapter_of(adapter)};
     const bool of_tokens = pooling == "all";
     if (!pooling.empty() && !of_tokens) options.pooling = pooling_of(pooling);
     if (!of_tokens)
       return followed(on_progress, options, [&] { return model_->embed(prompts, options); }, arrays_of);
     return followed(
         on_progress, options, [&] { return model_->embed_tokens(prompts, options); },
-        [&](const std::vector<std::vector<float>>& vectors) {
-          nb::list out;
-          for (size_t i = 0; i < vectors.size(); ++i) {
-            const size_t n = std::get<std::vector<TokenId>>(prompts[i]).size();
-            out.append(array_of<2>(vectors[i], {n, vectors[i].size() / n}));
-          }
-          return out;
-        });
+        [&](const std::vector<std::vector<float>>& rows) { return rows_of_tokens(rows, prompts); });
   }
 
-  // Of each input an array of float32, [classes].
-  nb::list classify(const nb::list& inputs, bool use_activation, const nb::object& on_progress) {
+  // Of each input, given as ids, an array of float32: [classes], or of_tokens [tokens, classes].
+  nb::list classify(const nb::list& inputs, bool use_activation, bool of_tokens,
+                    const nb::object& on_progress, const OpenedAdapter* adapter) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
-    ClassifyOptions options{.use_activation = use_activation};
-    return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, arrays_of);
+    ClassifyOptions options{.use_activation = use_activation, .adapter = adapter_of(adapter)};
+    if (!of_tokens)
+      return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, arrays_of);
+    return followed(
+        on_progress, options, [&] { return model_->classify_tokens(prompts, options); },
+        [&](const std::vector<std::vector<float>>& rows) { return rows_of_tokens(rows, prompts); });
   }
 
   nb::list score(const nb::list& pairs, bool use_activation, bool truncate, int truncate_to,
-                 const nb::object& on_progress) {
+                 const nb::object& on_progress, const OpenedAdapter* adapter) {
     const auto texts = pairs_of(pairs);
-    ClassifyOptions options{
-        .use_activation = use_activation, .truncate = truncate, .truncate_to = truncate_to};
+    ClassifyOptions options{.use_activation = use_activation,
+                            .truncate = truncate,
+                            .truncate_to = truncate_to,
+                            .adapter = adapter_of(adapter)};
     return followed(
         on_progress, options, [&] { return model_->score(texts, options); },
         [](const std::vector<float>& scores) {
@@ -131,6 +166,20 @@ class PyEmbeddingModel {
     }();
     if (raised != nullptr) std::rethrow_exception(raised);
     return convert(value_of(std::move(result)));
+  }
+
+  static std::shared_ptr<const Adapter> adapter_of(const OpenedAdapter* adapter) {
+    return adapter != nullptr ? adapter->adapter : nullptr;
+  }
+
+  static nb::list rows_of_tokens(const std::vector<std::vector<float>>& rows,
+                                 const std::vector<Prompt>& prompts) {
+    nb::list out;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t n = std::get<std::vector<TokenId>>(prompts[i]).size();
+      out.append(array_of<2>(rows[i], {n, rows[i].size() / n}));
+    }
+    return out;
   }
 
   static std::vector<Prompt> prompts_of(const nb::list& inputs) {
@@ -168,7 +217,7 @@ class PyEmbeddingModel {
     return out;
   }
 
-  std::unique_ptr<EmbeddingModel> model_;
+  std::shared_ptr<EmbeddingModel> model_;
 };
 
 }  // namespace
@@ -181,10 +230,14 @@ void define_embedding_model(nb::module_& module) {
       .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "with_prompt"_a, "truncate"_a, "truncate_to"_a)
       .def("encode_pairs", &PyEmbeddingModel::encode_pairs, "pairs"_a, "truncate"_a, "truncate_to"_a)
       .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a, "normalize"_a.none(), "dimensions"_a,
-           "on_progress"_a.none())
-      .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a, "on_progress"_a.none())
+           "on_progress"_a.none(), "adapter"_a = nb::none())
+      .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a, "of_tokens"_a,
+           "on_progress"_a.none(), "adapter"_a = nb::none())
       .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a, "truncate"_a, "truncate_to"_a,
-           "on_progress"_a.none());
+           "on_progress"_a.none(), "adapter"_a = nb::none())
+      .def("tokenizer", &PyEmbeddingModel::tokenizer)
+      .def("render_chat", &PyEmbeddingModel::render_chat, "messages"_a, "options"_a)
+      .def("open_adapter", &PyEmbeddingModel::open_adapter, "path"_a);
 }
 
 }  // namespace penstock

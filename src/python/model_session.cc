@@ -75,6 +75,8 @@ std::shared_ptr<Session> ModelSession::session() const {
   return session_;
 }
 
+void ModelSession::check_health() const { check(session()->engine().status()); }
+
 nb::dict ModelSession::config() const { return dict_of(session()->engine().config()); }
 
 nb::dict ModelSession::info() const {
@@ -119,63 +121,9 @@ PreparedParams ModelSession::prepare(const nb::dict& fields) const {
   return prepared;
 }
 
-nb::list ModelSession::encode(const std::string& text, bool add_special, bool parse_special) const {
+PyTokenizer ModelSession::tokenizer() const {
   const std::shared_ptr<Session> session = this->session();
-  std::vector<TokenId> ids;
-  {
-    const WithoutGil without_gil;
-    ids = session->encode(text, {add_special, parse_special});
-  }
-  return list_of(ids);
-}
-
-std::string ModelSession::decode(nb::handle ids, bool skip_special) const {
-  return session()->tokenizer().decode(ids_of(ids), skip_special);
-}
-
-nb::list ModelSession::token_texts(nb::handle ids) const {
-  const std::shared_ptr<Session> session = this->session();
-  nb::list texts;
-  for (const TokenId id : ids_of(ids)) {
-    std::string text;
-    Utf8Decoder decoder;
-    decoder.push(session->tokenizer().token_bytes(id), text);
-    decoder.finish(text);
-    texts.append(text);
-  }
-  return texts;
-}
-
-nb::dict ModelSession::tokenizer_info() const {
-  const std::shared_ptr<Session> session = this->session();
-  const Tokenizer& tokenizer = session->tokenizer();
-  const auto id_or_none = [](TokenId id) { return id == kNoToken ? nb::none() : nb::object(nb::int_(id)); };
-  nb::dict fields;
-  fields["vocab_size"] = tokenizer.vocab_size();
-  fields["bos_token_id"] = id_or_none(tokenizer.bos());
-  fields["eos_token_id"] = id_or_none(tokenizer.eos());
-  fields["unk_token_id"] = id_or_none(tokenizer.unk());
-  fields["pad_token_id"] = id_or_none(tokenizer.pad());
-  nb::list special;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.is_special(id)) special.append(id);
-  }
-  fields["all_special_ids"] = special;
-  fields["end_of_generation_ids"] = list_of(tokenizer.end_of_generation_ids());
-  fields["chat_template"] = tokenizer.chat_template();
-  return fields;
-}
-
-nb::object ModelSession::piece_of(TokenId id) const {
-  const std::shared_ptr<Session> session = this->session();
-  if (id < 0 || id >= session->tokenizer().vocab_size()) return nb::none();
-  const std::string_view piece = session->tokenizer().piece(id);
-  return nb::steal(PyUnicode_DecodeUTF8(piece.data(), static_cast<Py_ssize_t>(piece.size()), "replace"));
-}
-
-nb::object ModelSession::id_of(const std::string& piece) const {
-  const std::optional<TokenId> id = session()->tokenizer().find(piece);
-  return id ? nb::object(nb::int_(*id)) : nb::none();
+  return {session, session->tokenizer()};
 }
 
 std::shared_ptr<const ChatSetup> ModelSession::chat_setup(const std::string& chat_template) const {
@@ -212,8 +160,6 @@ nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options
   return nb::make_tuple(text, list_of(read.prompt));
 }
 
-std::string ModelSession::chat_template() const { return session()->tokenizer().chat_template(); }
-
 ThinkingBudget ModelSession::thinking_budget(int n_tokens, const std::string& text) const {
   const auto setup = chat_setup("");
   auto budget = setup->thinking_budget(n_tokens, setup->opens_reasoning(text));
@@ -246,6 +192,14 @@ nb::list ModelSession::metrics() const {
   return list;
 }
 
+void ModelSession::set_paused(bool paused) const {
+  const std::shared_ptr<Session> session = this->session();
+  check([&] {
+    const WithoutGil without_gil;
+    return session->engine().set_paused(paused);
+  }());
+}
+
 void ModelSession::reset_prefix_cache() const {
   const std::shared_ptr<Session> session = this->session();
   const WithoutGil without_gil;
@@ -260,20 +214,16 @@ void define_model_session(nb::module_& module) {
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("close", &ModelSession::close)
       .def_prop_ro("closed", &ModelSession::closed)
+      .def("check_health", &ModelSession::check_health)
       .def("config", &ModelSession::config)
       .def("info", &ModelSession::info)
       .def("default_params", &ModelSession::default_params)
       .def("prepare", &ModelSession::prepare, "params"_a)
-      .def("encode", &ModelSession::encode, "text"_a, "add_special"_a = true, "parse_special"_a = true)
-      .def("decode", &ModelSession::decode, "ids"_a, "skip_special"_a = false)
-      .def("token_texts", &ModelSession::token_texts, "ids"_a)
-      .def("tokenizer_info", &ModelSession::tokenizer_info)
-      .def("piece_of", &ModelSession::piece_of, "id"_a)
-      .def("id_of", &ModelSession::id_of, "piece"_a)
+      .def("tokenizer", &ModelSession::tokenizer)
       .def("render_chat", &ModelSession::render_chat, "messages"_a, "options"_a)
-      .def("chat_template", &ModelSession::chat_template)
       .def("open_adapter", &ModelSession::open_adapter, "path"_a)
       .def("metrics", &ModelSession::metrics)
+      .def("set_paused", &ModelSession::set_paused, "paused"_a)
       .def("reset_prefix_cache", &ModelSession::reset_prefix_cache);
 }
 

@@ -10,6 +10,7 @@
 #include "frontend/chat/chat_setup.h"
 #include "frontend/completions.h"
 #include "python/convert.h"
+#include "python/tokenizer.h"
 
 namespace penstock {
 
@@ -40,22 +41,17 @@ class ModelSession {
   // EngineError also in a process that was forked off: threads stay behind there.
   std::shared_ptr<Session> session() const;
 
+  // Raises what keeps the engine from going on, if there is something.
+  void check_health() const;
   nb::dict config() const;
   nb::dict info() const;
   nb::object default_params() const;
   PreparedParams prepare(const nb::dict& params) const;
 
-  nb::list encode(const std::string& text, bool add_special, bool parse_special) const;
-  std::string decode(nb::handle ids, bool skip_special) const;
-  // What each token adds to a text.
-  nb::list token_texts(nb::handle ids) const;
-  nb::dict tokenizer_info() const;
-  nb::object piece_of(TokenId id) const;
-  nb::object id_of(const std::string& piece) const;
+  PyTokenizer tokenizer() const;
 
   // (text, ids) of a conversation; `options`: chat_template, add_generation_prompt, continue_final_message, tools, variables.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const;
-  std::string chat_template() const;
   // Of a request whose prompt is `text`. ValueError where no reasoning is known.
   ThinkingBudget thinking_budget(int n_tokens, const std::string& text) const;
 
@@ -64,6 +60,8 @@ class ModelSession {
 
   // [(name, kind, help, value)]: a number; of histograms ([bounds], [counts], sum, count); of vectors [numbers].
   nb::list metrics() const;
+  // As Engine has it. EngineError when it is shutting down.
+  void set_paused(bool paused) const;
   void reset_prefix_cache() const;
 
  private:

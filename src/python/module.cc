@@ -57,6 +57,7 @@ NB_MODULE(_core, module) {
       },
       "Names of the engine's settings.");
   module.def("find_model", &find, "name"_a, "(path, whether it was made for pooling); may download it.");
+  define_tokenizer(module);
   define_model_session(module);
   define_completions(module);
   define_embedding_model(module);

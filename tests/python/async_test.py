@@ -1,12 +1,16 @@
 """AsyncLLM: streams, cancellation, many at once."""
 import asyncio
+import gc
+import os
+import resource
 import time
+import weakref
 
 import pytest
 
 import penstock
-from conftest import SMALL, STORIES
-from penstock import AsyncEngineArgs, AsyncLLM, RequestOutputKind, SamplingParams
+from conftest import ROOT, SMALL, STORIES
+from penstock import AsyncEngineArgs, AsyncLLM, PoolingParams, RequestOutputKind, SamplingParams
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +50,51 @@ def test_kinds_agree(engine, stories):
     assert delta[-1].outputs[0].finish_reason == "length" and delta[-1].metrics is not None
 
 
-def test_several_sequences(engine):
-    async def one():
-        texts = {}
-        async for output in engine.generate("Once", params_of(RequestOutputKind.DELTA, n=3, temperature=0.9, seed=3), "n3"):
-            for part in output.outputs:
-                texts[part.index] = texts.get(part.index, "") + part.text
-            last = output
-        return texts, last
-    texts, last = run(one())
-    assert sorted(texts) == [0, 1, 2] and last.finished
+@pytest.mark.parametrize("interval", [1, 4])
+def test_deltas_of_several_sequences_are_their_texts(engine, stories, interval):
+    """Sequences that end at different times: each is told once, with its end, and nothing of it comes again."""
+    for seed in range(4):
+        ends = dict(n=4, temperature=1.3, seed=seed, max_tokens=40, logprobs=1, stop=["."])
+        whole = stories.generate("Once upon a time", SamplingParams(**ends))[0].outputs
+        assert len({len(one.token_ids) for one in whole}) > 1
+        outputs = run(collect(engine, "Once upon a time", SamplingParams(
+            output_kind=RequestOutputKind.DELTA, stream_interval=interval, **ends)))
+        parts = [part for output in outputs for part in output.outputs]
+        assert outputs[-1].finished and not any(output.finished for output in outputs[:-1])
+        for one in whole:
+            own = [part for part in parts if part.index == one.index]
+            assert "".join(part.text for part in own) == one.text
+            assert sum((part.token_ids for part in own), []) == one.token_ids
+            assert sum((part.logprobs for part in own), []) == one.logprobs
+            assert [part.finish_reason for part in own] == [None] * (len(own) - 1) + [one.finish_reason]
+            assert own[-1].stop_reason == one.stop_reason
+            assert own[-1].cumulative_logprob == pytest.approx(one.cumulative_logprob, abs=1e-4)
+
+
+def test_ends_of_several_sequences_in_whole_outputs(engine):
+    outputs = run(collect(engine, "Once upon a time", SamplingParams(n=3, temperature=1.3, seed=1, max_tokens=40, stop=["."])))
+    for before, after in zip(outputs, outputs[1:]):
+        told = {part.index: part for part in after.outputs}
+        for part in before.outputs:
+            assert told[part.index].text.startswith(part.text)
+            if part.finished():
+                assert (told[part.index].text, told[part.index].finish_reason) == (part.text, part.finish_reason)
+
+
+def test_intervals(engine):
+    def n_outputs(**more):
+        return len(run(collect(engine, "Once upon a time", params_of(more.pop("kind"), max_tokens=40, ignore_eos=True, **more))))
+    for kind in (RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA):
+        assert n_outputs(kind=kind, stream_interval=10) <= n_outputs(kind=kind) // 4
+    slow = AsyncLLM(SMALL, stream_interval=10)
+    outputs = run(collect(slow, "Once", params_of(RequestOutputKind.DELTA, max_tokens=40, ignore_eos=True)))
+    assert len(outputs) <= 8 and sum(len(output.outputs[0].token_ids) for output in outputs) == 40
+    slow.shutdown()
+
+
+def test_whole_texts_whatever_the_kind(stories):
+    texts = {stories.generate("Once upon a time", params_of(kind))[0].outputs[0].text for kind in RequestOutputKind}
+    assert len(texts) == 1
 
 
 def test_many_at_once(engine, stories):
@@ -80,9 +119,9 @@ def test_leaving_early_ends_the_request(engine):
         with pytest.raises(asyncio.CancelledError):
             await task
         deadline = time.monotonic() + 5
-        while engine._requests.n_open and time.monotonic() < deadline:
+        while engine._follower.n_open and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        assert engine._requests.n_open == 0
+        assert engine._follower.n_open == 0
         return [metric for metric in await engine.get_metrics() if metric.name == "vllm:num_requests_running"][0].value
     assert run(leave()) == 0
 
@@ -90,12 +129,12 @@ def test_leaving_early_ends_the_request(engine):
 def test_abort_by_name(engine):
     async def aborted():
         task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.DELTA, max_tokens=450, ignore_eos=True), "mine"))
-        while "mine" not in engine._numbers:
+        while not engine._follower.numbers(["mine"]):
             await asyncio.sleep(0.001)
         with pytest.raises(ValueError, match="running already"):
             await collect(engine, "Once", None, "mine")
-        await engine.abort("mine")
-        await engine.abort("nobody")
+        await engine.abort("mine", internal=False)
+        await engine.abort(["nobody"], internal=True)
         return await task
     outputs = run(aborted())
     assert outputs[-1].outputs[0].finish_reason == "abort"
@@ -145,3 +184,118 @@ def test_shutdown_tells_who_waits():
         with pytest.raises(penstock.EngineError):
             await engine.check_health()
     run(closed())
+
+
+def threads_of_this_process():
+    return len(os.listdir("/proc/self/task"))
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_a_dropped_engine_is_freed():
+    """As shutdown() frees it: its threads and its memory; with requests that nobody waits for any more, too."""
+    def drop(with_request):
+        engine = AsyncLLM(SMALL, threads=1, kv_cache_memory_bytes=8 << 20)
+
+        async def begin():
+            await engine.generate("Once", params_of(RequestOutputKind.DELTA, max_tokens=400, ignore_eos=True)).__anext__()
+        if with_request:
+            asyncio.run(begin())
+        return weakref.ref(engine)
+
+    drop(True)
+    gc.collect()
+    n_threads = threads_of_this_process()
+    for _ in range(3):
+        assert drop(False)() is None
+    before = resident()
+    for i in range(12):
+        name = drop(i % 2 == 0)
+        gc.collect()
+        assert name() is None
+    assert threads_of_this_process() <= n_threads
+    assert resident() - before < 16 << 20
+
+
+def test_pause_and_resume(engine):
+    long = params_of(RequestOutputKind.DELTA, max_tokens=120, ignore_eos=True)
+
+    async def paused(mode):
+        task = asyncio.create_task(collect(engine, "Once", long, "old"))
+        while not engine._follower.numbers(["old"]):
+            await asyncio.sleep(0.001)
+        await engine.pause_generation(mode=mode)
+        assert await engine.is_paused()
+        late = asyncio.create_task(collect(engine, "Once", long, "late"))
+        await asyncio.sleep(0.1)
+        assert not late.done() and task.done() is (mode != "keep")
+        await engine.resume_generation()
+        old, new = await asyncio.gather(task, late)
+        n_tokens = [sum(len(output.outputs[0].token_ids) for output in outputs) for outputs in (old, new)]
+        return n_tokens, old[-1].outputs[0].finish_reason
+    assert run(paused("keep")) == ([120, 120], "length")
+    assert run(paused("wait")) == ([120, 120], "length")
+    (n_old, n_new), reason = run(paused("abort"))
+    assert n_old < 120 and n_new == 120 and reason == "abort"
+    with pytest.raises(ValueError, match="mode"):
+        run(engine.pause_generation(mode="later"))
+
+
+def test_sleep_and_wake_up():
+    async def through():
+        engine = AsyncLLM(SMALL)
+        before = await collect(engine, "Once", params_of(RequestOutputKind.FINAL_ONLY))
+        task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.DELTA, max_tokens=450, ignore_eos=True), "x"))
+        while not engine._follower.numbers(["x"]):
+            await asyncio.sleep(0.001)
+        await engine.sleep()
+        with pytest.raises(penstock.EngineError, match="sleep"):
+            await task
+        assert await engine.is_sleeping() and not engine.errored
+        with pytest.raises(penstock.EngineError, match="asleep"):
+            await collect(engine, "Once", None)
+        with pytest.raises(ValueError, match="tags"):
+            await engine.wake_up(["everything"])
+        await engine.wake_up(["weights", "kv_cache"])
+        after = await collect(engine, "Once", params_of(RequestOutputKind.FINAL_ONLY))
+        assert after[0].outputs[0].text == before[0].outputs[0].text
+        with pytest.raises(ValueError, match="mode"):
+            await engine.sleep(mode="keep")
+        engine.shutdown()
+        assert engine.errored and "closed" in str(engine.dead_error) and engine.is_stopped
+    run(through())
+
+
+def test_shutdown_waits_as_long_as_it_is_told():
+    async def ended(**more):
+        engine = AsyncLLM(SMALL, **more)
+        task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.FINAL_ONLY, max_tokens=60, ignore_eos=True), "x"))
+        while not engine._follower.numbers(["x"]):
+            await asyncio.sleep(0.001)
+        await asyncio.get_running_loop().run_in_executor(None, engine.shutdown)
+        return await task
+    assert run(ended(shutdown_timeout=30))[0].outputs[0].finish_reason == "length"
+
+
+def test_encode():
+    async def vectors():
+        engine = AsyncLLM(str(ROOT / "tests/golden/sentences/mean_normalized"))
+        try:
+            (one,) = [output async for output in engine.encode("A text", PoolingParams(task="token_embed"), "mine")]
+            assert one.request_id == "mine" and one.outputs.data.shape[0] == len(one.prompt_token_ids)
+            (whole,) = [output async for output in engine.encode("A text")]
+            assert whole.outputs.data.ndim == 1 and (await engine.get_tokenizer()).encode("A text") == whole.prompt_token_ids
+            with pytest.raises(ValueError, match="pooling"):
+                await collect(engine, "x", None)
+            assert "embed" in await engine.get_supported_tasks() and (await engine.get_metrics())[0].value > 0
+        finally:
+            engine.shutdown()
+    run(vectors())
+
+
+def test_encode_of_a_model_of_text(engine):
+    with pytest.raises(ValueError, match="runner='pooling'"):
+        run(engine.encode("x").__anext__())

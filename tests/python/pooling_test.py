@@ -84,6 +84,8 @@ def test_bad_calls(model, stories):
         model.embed("word " * 2000)
     assert len(model.embed("word " * 2000, pooling_params=PoolingParams(truncate_prompt_tokens=-1))) == 1
     with pytest.raises(ValueError, match="pooling_task"):
+        model.encode("x", pooling_task="plugin")
+    with pytest.raises(ValueError, match="no classification head"):
         model.encode("x", pooling_task="token_classify")
     with pytest.raises(ValueError, match="truncate_to"):
         model.embed("x", pooling_params=PoolingParams(truncate_prompt_tokens=100000))
@@ -126,4 +128,103 @@ def test_what_has_no_head(model):
     with pytest.raises(ValueError, match="no classification head"):
         model.classify("x")
     with penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm, pytest.raises(ValueError, match="has 3"):
+        llm.score("a", "b")
+
+
+def test_classes_of_tokens():
+    """A decoder's head reads the last token's state: that token's classes are the text's."""
+    golden = json.loads((ROOT / "tests/golden/classifiers/llama/golden.json").read_text())
+    prompts = [{"prompt_token_ids": case["ids"]} for case in golden]
+    with penstock.LLM(str(ROOT / "tests/golden/classifiers/llama"), runner="pooling") as llm:
+        for case, output in zip(golden, llm.encode(prompts, pooling_task="token_classify")):
+            assert output.outputs.data.shape == (len(case["ids"]), len(case["probs"]))
+            assert output.outputs.data[-1] == pytest.approx(case["probs"], abs=1e-5)
+        raw = llm.reward(prompts, PoolingParams(use_activation=False))
+        assert [one.outputs.data[-1].tolist() for one in raw] == [pytest.approx(case["logits"], abs=1e-4) for case in golden]
+    with penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm, pytest.raises(ValueError, match="what is pooled"):
+        llm.encode([{"prompt_token_ids": [5, 6]}], pooling_task="token_classify")
+
+
+def test_what_there_is_to_know(model):
+    tokenizer = model.get_tokenizer()
+    ids = model.embed("the cat")[0].prompt_token_ids
+    assert tokenizer.encode("the cat") == ids and tokenizer.decode(ids, skip_special_tokens=True) == "the cat"
+    assert model.info["dimensions"] == len(model.embed("a")[0].outputs.embedding) and model.info["max_model_len"] > 0
+    before = {metric.name: metric.value for metric in model.get_metrics()}
+    model.embed(["the cat", "a"])
+    after = {metric.name: metric.value for metric in model.get_metrics()}
+    assert after["vllm:request_success"] - before["vllm:request_success"] == 2
+    assert after["vllm:prompt_tokens"] - before["vllm:prompt_tokens"] >= len(ids)
+    assert model.get_supported_tasks() == ["embed", "token_embed", "score"]
+    assert model.model_config.runner_type == "pooling" and model.get_world_size() == 1
+    with pytest.raises(ValueError, match="no tokenizer"), penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm:
+        llm.get_tokenizer()
+
+
+def test_requests_one_by_one(model):
+    engine = model.llm_engine
+    engine.add_request("a", "the cat", PoolingParams(task="embed"))
+    engine.add_request("b", "a dog", PoolingParams(task="token_embed", dimensions=4))
+    with pytest.raises(ValueError, match="running already"):
+        engine.add_request("a", "x", PoolingParams())
+    outputs = {}
+    while engine.has_unfinished_requests():
+        outputs.update({output.request_id: output.outputs.data for output in engine.step()})
+    assert outputs["a"].tolist() == model.embed("the cat")[0].outputs.embedding and outputs["b"].shape[1] == 4
+
+
+def test_threads_take_turns(model):
+    import threading
+    texts = [[f"text {i} of {t}" for i in range(20)] for t in range(4)]
+    expected = [[output.outputs.embedding for output in model.embed(each)] for each in texts]
+    found = [None] * 4
+
+    def work(t):
+        found[t] = [output.outputs.embedding for output in model.embed(texts[t])]
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(numpy.allclose(a, b, atol=1e-6) for a, b in zip(found, expected))
+
+
+def test_adapters_of_vectors():
+    folder = ROOT / "tests/golden/lora_encoders/bert"
+    golden = json.loads((folder / "golden.json").read_text())
+    adapter = penstock.LoRARequest("law", 1, str(folder))
+    base = str(ROOT / "tests/golden/encoders" / "bert")
+    with penstock.LLM(base, enable_lora=True, runner="pooling", pooler_config={"pooling_type": "MEAN"}) as llm:
+        prompts = [{"prompt_token_ids": case["ids"]} for case in golden]
+        plain, adapted = llm.embed(prompts), llm.embed(prompts, lora_request=adapter)
+        mixed = llm.embed(prompts, lora_request=[adapter] + [None] * (len(prompts) - 1))
+    for case, one, other in zip(golden, plain, adapted):
+        assert one.outputs.embedding != other.outputs.embedding
+        assert other.outputs.embedding == pytest.approx(case["mean"], abs=1e-4)
+    assert mixed[0].outputs.embedding == pytest.approx(adapted[0].outputs.embedding, abs=1e-6)
+    assert mixed[-1].outputs.embedding == pytest.approx(plain[-1].outputs.embedding, abs=1e-6)
+
+
+def test_rerankers_by_two_tokens_of_a_model_of_text(tmp_path):
+    """Qwen3-Reranker's way: how much likelier "yes" is than "no" as the next token, which the model of text says itself."""
+    folder = str(ROOT / "models/penstock-stories-1m-bf16")
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}Answer:"
+    pairs = [("Who has a dog?", "Tom has a dog."), ("Who is sad?", "The sun is big.")]
+    with penstock.LLM(folder) as llm:
+        tokenizer = llm.get_tokenizer()
+        no, yes = "\u2581no", "\u2581he"
+        ids = [tokenizer.convert_tokens_to_ids(piece) for piece in (no, yes)]
+        assert all(tokenizer.convert_ids_to_tokens(token) == piece for token, piece in zip(ids, (no, yes)))
+        expected = []
+        for query, document in pairs:
+            prompt = f"query: {query}\ndocument: {document}\nAnswer:"
+            row = llm.generate(prompt, penstock.SamplingParams(max_tokens=1, logprobs=-1), use_tqdm=False)[0].outputs[0].logprobs[0]
+            expected.append(1 / (1 + numpy.exp(row[ids[0]].logprob - row[ids[1]].logprob)))
+    overrides = {"architectures": ["LlamaForSequenceClassification"], "classifier_from_token": [no, yes],
+                 "is_original_qwen3_reranker": True}
+    with penstock.LLM(folder, runner="pooling", hf_overrides=overrides) as llm:
+        outputs = llm.score([query for query, _ in pairs], [document for _, document in pairs], chat_template=template, use_tqdm=False)
+        assert [output.outputs.score for output in outputs] == pytest.approx(expected, abs=2e-3)  # BF16
+    overrides["classifier_from_token"] = ["nonsense-token", yes]
+    with penstock.LLM(folder, runner="pooling", hf_overrides=overrides) as llm, pytest.raises(ValueError, match="is no token"):
         llm.score("a", "b")

@@ -1,1 +1,1 @@
-"""Adapters. Not supported yet: every call that is given one refuses."""
+"""Adapters of requests."""

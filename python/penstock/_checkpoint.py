@@ -1,0 +1,132 @@
+"""What the files of a model decide: its runner, whether it can be quantized as asked, and its configuration with hf_overrides."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
+
+from . import _core
+from ._engine_rules import Opening
+
+# vLLM's names of one method.
+_SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "gptq_marlin_24": "gptq", "gptq_bitblas": "gptq", "auto_round": "auto-round",
+         "intel/auto-round": "auto-round", "inc": "auto-round", "fbgemm_fp8": "fp8", "gpt_oss_mxfp4": "mxfp4"}
+# Methods of vLLM: claims about the files, which Penstock's own names of encodings (q8_0, int8, ...) are not.
+_OF_FILES = {"awq", "gptq", "gguf", "compressed-tensors", "auto-round", "mxfp4", "aqlm", "bitblas", "deepspeedfp", "experts_int8", "hqq",
+             "marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8", "moe_wna16", "petit_nvfp4", "ptpc_fp8", "quark", "squeezellm",
+             "torchao", "tpu_int8", "humming", "cpu_awq", "online", "bitnet"}
+# What vLLM makes of weights of full precision while it loads them.
+_AT_LOAD = {"bitsandbytes-4bit": "nf4", "bitsandbytes-fp4": "fp4", "bitsandbytes-8bit": "int8", "fp8": "fp8"}
+# Fields of config.json that may be given where a checkpoint does not have them.
+_FIELDS = {"architectures", "rope_parameters", "rope_scaling", "rope_theta", "max_position_embeddings", "sliding_window", "num_labels",
+           "id2label", "label2id", "problem_type", "classifier_from_token", "method", "is_original_qwen3_reranker", "eos_token_id",
+           "bos_token_id", "pad_token_id", "tie_word_embeddings", "quantization_config", "text_config", "num_hidden_layers",
+           "sentence_transformers", "is_matryoshka", "matryoshka_dimensions"}
+
+
+@dataclass
+class Checkpoint:
+    """A model that was found.
+
+    Attributes:
+        path: of the GGUF file or the directory that is opened; with hf_overrides a directory that is there as long as this.
+        config: config.json with the overrides; None of a GGUF file.
+    """
+
+    path: str
+    config: Optional[Dict[str, Any]]
+
+    @property
+    def method(self) -> Optional[str]:
+        """How its weights are quantized by vLLM's name; None: they are not."""
+        if self.config is None:
+            return "gguf"
+        quantized = self.config.get("quantization_config")
+        if not isinstance(quantized, dict):
+            return None
+        method = str(quantized.get("quant_method", ""))
+        return _SAME.get(method, method)
+
+
+def found(opening: Opening) -> Checkpoint:
+    """Finds the model, which may download it, and completes the opening: model, runner, quantize. ValueError, FileNotFoundError."""
+    path, pools = _core.find_model(opening.config["model"])
+    checkpoint = Checkpoint(path, _config_of(path))
+    if opening.hf_overrides:
+        _override(checkpoint, opening)
+        pools = _core.find_model(checkpoint.path)[1]
+    opening.config["model"] = checkpoint.path
+    if opening.runner == "auto":
+        opening.runner = "pooling" if pools else "generate"
+    _check_format(opening, checkpoint)
+    _quantize(opening, checkpoint)
+    return checkpoint
+
+
+def _config_of(path: str) -> Optional[Dict[str, Any]]:
+    folder = path if os.path.isdir(path) else os.path.dirname(path) if path.endswith(".safetensors") else ""
+    try:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError):
+        return {} if folder else None
+    return config if isinstance(config, dict) else {}
+
+
+def _check_format(opening: Opening, checkpoint: Checkpoint) -> None:
+    wanted = opening.load_format
+    gguf = checkpoint.config is None
+    if (wanted == "gguf" and not gguf) or (wanted in ("safetensors", "hf", "mistral", "bitsandbytes") and gguf):
+        raise ValueError(f"load_format: {wanted!r} was asked for, and {checkpoint.path} is {'a GGUF file' if gguf else 'none'}")
+
+
+def _quantize(opening: Opening, checkpoint: Checkpoint) -> None:
+    asked = opening.quantization
+    if asked is None:
+        return
+    name = asked.split("-")[0] if asked.startswith("bitsandbytes") else _SAME.get(asked, asked)
+    if name == checkpoint.method:
+        return
+    have = checkpoint.method
+    if asked in _AT_LOAD and have is None:
+        name = _AT_LOAD[asked]
+    elif asked in _AT_LOAD or name in _OF_FILES:
+        raise ValueError(f"quantization: {asked!r} was asked for, and {checkpoint.path} is "
+                         f"{'not quantized' if have is None else 'quantized by ' + have}")
+    if opening.config.get("quantize") not in (None, "", name):
+        raise ValueError(f"quantization: {asked!r} is {name}, and quantize is {opening.config['quantize']}")
+    opening.config["quantize"] = name
+
+
+def _override(checkpoint: Checkpoint, opening: Opening) -> None:
+    """Puts a directory of links in front of the checkpoint's, with the changed config.json in it."""
+    if checkpoint.config is None or not os.path.isdir(checkpoint.path):
+        raise ValueError(f"hf_overrides: expected a Hugging Face directory with a config.json, got {checkpoint.path}")
+    overrides = dict(opening.hf_overrides)
+    longest = overrides.pop("max_model_len", None)
+    if longest is not None and "max_model_len" not in opening.config:
+        opening.config["max_model_len"] = int(longest)
+    changed = dict(checkpoint.config)
+    for name, value in overrides.items():
+        inner = changed.get("text_config")
+        if name not in changed and isinstance(inner, dict) and name in inner:
+            raise ValueError(f"hf_overrides: {name!r} is in text_config: expected {{'text_config': {{{name!r}: ...}}}}")
+        if name not in changed and name not in _FIELDS:
+            raise ValueError(f"hf_overrides: {name!r} is no field of {checkpoint.path}/config.json")
+        if name == "rope_parameters":
+            changed.pop("rope_scaling", None)
+        old = changed.get(name)
+        changed[name] = {**old, **value} if name.endswith("_config") and isinstance(old, dict) and isinstance(value, dict) else value
+    checkpoint.config = changed
+    folder = tempfile.mkdtemp(prefix="penstock-config-")
+    weakref.finalize(checkpoint, shutil.rmtree, folder, True)
+    for entry in os.scandir(checkpoint.path):
+        if entry.name != "config.json":
+            os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(changed, file)
+    checkpoint.path = folder

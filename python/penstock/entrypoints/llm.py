@@ -1,0 +1,4 @@
+"""vLLM's place for LLM."""
+from ..llm import LLM
+
+__all__ = ["LLM"]

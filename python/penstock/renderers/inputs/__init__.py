@@ -1,0 +1,1 @@
+"""vLLM's place for the forms of prompts."""

@@ -1,0 +1,1 @@
+"""vLLM's place for what was counted."""
