@@ -190,6 +190,7 @@ Compiled<std::shared_ptr<const Grammar>> Grammar::compile(const GrammarSpec& spe
   auto done = compilation.run();
   if (steps != nullptr) *steps = compilation.budget.steps();
   if (!done) return tl::unexpected(std::move(done).error());
+  find_returns(compilation.program);
   return std::shared_ptr<const Grammar>(
       new Grammar(std::move(compilation.program), std::move(compilation.notes), std::move(vocabulary)));
 }

@@ -87,7 +87,8 @@ class Grammar {
 
 // Where one text stands in a grammar. Belongs to one thread at a time. A copy is a fork: both go on independently.
 //
-// Every text that is accepted so far can be completed. After the first few tokens nothing is allocated but by masks that no
+// Every text that is accepted so far can be completed. Work and memory of a text are bounded, see failure(): a text begins with some
+// millions of operations, of which each token brings some more (work_meter.h). After the first few tokens nothing is allocated but by masks that no
 // matcher of the grammar asked for before.
 class Matcher {
  public:
@@ -106,6 +107,10 @@ class Matcher {
   // Undoes the last n that were taken. REQUIRES: as many were.
   void rollback(int n);
   int n_appended() const;
+  // Why nothing can be said of the text any more: following it takes too much work or memory. Then nothing is taken and masks are
+  // empty, also after a rollback. "": it can.
+  std::string failure() const;
+  uint64_t work() const;  // operations so far
   // Makes room for so many tokens of usual size, of which it takes a few thousand seriously.
   void reserve(size_t n_tokens);
   const Grammar& grammar() const;

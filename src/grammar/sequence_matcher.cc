@@ -26,6 +26,7 @@ class SequenceMatcher final : public TokenMatcher {
   bool append(TokenId token) override;
   void reserve(int n_tokens) override { matcher_.reserve(static_cast<size_t>(n_tokens)); }
   void rollback(int n) override { matcher_.rollback(n); }
+  std::string failure() const override { return matcher_.failure(); }
   bool complete() const override { return matcher_.may_end(); }
   bool must_end() const override { return matcher_.must_end(); }
   int forced(std::span<TokenId> tokens) override;

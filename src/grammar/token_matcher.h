@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "penstock/types.h"
 
@@ -21,6 +22,9 @@ class TokenMatcher {
   virtual void reserve(int n_tokens) { (void)n_tokens; }
   // Undoes the last n of them.
   virtual void rollback(int n) = 0;
+  // Why nothing can be said of the output any more: following it takes too much work or memory. Then masks are empty and
+  // nothing is taken. "": it can.
+  virtual std::string failure() const { return ""; }
   // Whether the output may end here.
   virtual bool complete() const = 0;
   // Whether it has to: nothing but an end token may come.

@@ -64,6 +64,7 @@ std::string why_none_is_left(const SampleContext& context) {
   for (const SamplerStep& step : logit_steps()) {
     if (std::string_view(step.name) != "grammar" || !step.active(steps)) continue;
     tokens = left_by(step, steps, vocab_size);
+    if (std::string why = context.state.matcher->failure(); !why.empty()) return why;
     grammar = fmt::format("the grammar allows only {}", listed(tokens));
   }
   for (const SamplerStep& step : logit_steps()) {

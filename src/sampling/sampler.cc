@@ -158,6 +158,7 @@ bool Sampler::exclude_unfit(const StepContext& steps, TokenId token, std::span<f
   const SamplerState* const state = steps.state;
   if (token == kNoToken || !state->spec->completes() || !state->matcher || state->matcher->may_take(token))
     return false;
+  if (!state->matcher->failure().empty()) return false;  // it takes nothing any more
   logits[token] = kImpossible;
   return true;
 }

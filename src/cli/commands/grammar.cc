@@ -154,7 +154,11 @@ int GrammarCommand::print(const CheckAnswer& answer, const std::string& id) cons
   for (const grammar::Note& note : answer.notes) fmt::print("note: {}: {}\n", note.where, note.message);
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const TextResult& result = answer.results[i];
-    fmt::print("{}: {}\n", i + 1, result.valid ? "valid" : fmt::format("not valid at token {}", result.at));
+    const std::string verdict = result.valid ? "valid"
+                                : result.failure.empty()
+                                    ? fmt::format("not valid at token {}", result.at)
+                                    : fmt::format("given up at token {}: {}", result.at, result.failure);
+    fmt::print("{}: {}\n", i + 1, verdict);
   }
   return kExitOk;
 }
@@ -214,6 +218,8 @@ int GrammarCommand::print_samples(const GrammarSpec& spec,
     const GrammarSampler::Text drawn = sampler.draw();
     line["text"] = drawn.text;
     line["complete"] = drawn.complete;
+    if (!drawn.failure.empty())
+      return fail({ErrorCode::kInvalidArgument, "grammar sample: " + drawn.failure});
     if (drawn.dead_end)
       return fail(
           {ErrorCode::kInternal, "grammar sample: no token is allowed behind " + line["text"].dump()});

@@ -31,14 +31,18 @@ class Walk {
   TextResult run(const std::vector<TokenId>& tokens) {
     for (size_t at = 0; at < tokens.size(); ++at) {
       make_mask();
+      if (failed()) return {false, static_cast<int>(at), matcher_.failure()};
       const bool bit = grammar::has_bit(bits_, tokens[at]);
-      if (bit != matcher_.append(tokens[at])) {
+      const bool taken = matcher_.append(tokens[at]);
+      if (failed()) return {false, static_cast<int>(at), matcher_.failure()};
+      if (bit != taken) {
         answer_.broken =
             fmt::format("token {} at {}: the mask says {}, the state does not", tokens[at], at, bit);
       }
       if (!bit) return {false, static_cast<int>(at)};
     }
     make_mask();
+    if (failed()) return {false, static_cast<int>(tokens.size()), matcher_.failure()};
     const auto ends = vocabulary_.ends();
     if (ends.empty())
       return {matcher_.may_end(), static_cast<int>(tokens.size())};  // a tokenizer may name none
@@ -49,6 +53,7 @@ class Walk {
   }
 
  private:
+  bool failed() const { return !matcher_.failure().empty(); }
   void make_mask() {
     const auto begin = std::chrono::steady_clock::now();
     matcher_.fill_mask(bits_);
@@ -108,6 +113,7 @@ std::string CheckAnswer::json(const std::string& id) const {
   for (const TextResult& result : results) {
     OrderedJson one = {{"valid", result.valid}};
     if (!result.valid) one["at"] = result.at;
+    if (!result.failure.empty()) one["failure"] = result.failure;
     out["results"].push_back(std::move(one));
   }
   out["mask_us"] = OrderedJson::array();

@@ -19,6 +19,7 @@ struct TextResult {
   bool valid = false;
   int at =
       0;  // !valid: the position of the first forbidden token; the number of tokens where only the end is
+  std::string failure = {};  // why it cannot be told from `at` on; "": it was
 };
 
 struct CheckAnswer {

@@ -59,8 +59,10 @@ GrammarSampler::Text GrammarSampler::draw() {
   for (int n = 0; n < max_tokens_ && !matcher.ended(); ++n) {
     matcher.fill_mask(mask);
     const TokenId token = choose(mask, n >= turn);
-    result.dead_end = token == kNoToken || !matcher.append(token);
-    if (result.dead_end) return result;
+    const bool taken = token != kNoToken && matcher.append(token);
+    result.failure = matcher.failure();
+    result.dead_end = !taken && result.failure.empty();
+    if (!taken) return result;
     result.text += vocabulary.bytes(token);
   }
   result.complete = matcher.ended();

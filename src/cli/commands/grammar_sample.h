@@ -18,6 +18,7 @@ class GrammarSampler {
     std::string text;
     bool complete = false;  // false: max_tokens came first, or (a defect) no token was allowed
     bool dead_end = false;
+    std::string failure = {};  // why it could not go on: following it takes too much work
   };
   Text draw();
 

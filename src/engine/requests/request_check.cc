@@ -65,13 +65,17 @@ Status check_ending(const Request& request, const EngineInfo& info) {
   constexpr const char* kName = "complete_within_max_tokens";
   if (params.use_beam_search) return errorf(ErrorCode::kUnsupported, "{}: not with use_beam_search", kName);
   const int room = std::min(params.max_tokens, info.max_model_len - static_cast<int>(request.prompt.size()));
-  const int needed = request.matcher->fork()->tokens_to_end();
+  const std::unique_ptr<TokenMatcher> matcher = request.matcher->fork();
+  const int needed = matcher->tokens_to_end();
   if (needed <= room) return {};
+  if (std::string why = matcher->failure(); !why.empty())
+    return make_error(ErrorCode::kInvalidArgument, std::move(why));
   if (needed >= TokenMatcher::kUnknown)
     return errorf(
         ErrorCode::kUnsupported,
         "{}: nobody knows how this text ends soonest: several items or property names have to come that must "
-        "all differ, or the vocabulary has no tokens of single bytes",
+        "all differ, the grammar is too large to look through, or the vocabulary has no tokens of single "
+        "bytes",
         kName);
   return errorf(
       ErrorCode::kInvalidArgument,

@@ -23,6 +23,13 @@ Error error_without_tokens(Running& sequence) {
   return {ErrorCode::kInternal, "no token can be chosen: every logit is excluded or not a finite number"};
 }
 
+// Of one whose grammar did not take the token that was chosen.
+Error error_of_grammar(const Running& sequence) {
+  std::string why = sequence.sampler.matcher->failure();
+  if (!why.empty()) return {ErrorCode::kInvalidArgument, std::move(why)};
+  return {ErrorCode::kInternal, "the grammar does not have the token that was chosen"};
+}
+
 uint64_t number_of(const RequestState& state) { return static_cast<uint64_t>(state.id); }
 
 }  // namespace
@@ -218,8 +225,7 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
     end(sequence, FinishReason::kError);
   };
   if (drawn.token == kNoToken) return refuse(error_without_tokens(sequence));
-  if (!sequence.sampler.append(drawn.token))
-    return refuse({ErrorCode::kInternal, "the grammar does not have the token that was chosen"});
+  if (!sequence.sampler.append(drawn.token)) return refuse(error_of_grammar(sequence));
   around_.scheduler.append(sequence, drawn.token);
   sequence.draws_on_host = false;
   around_.metrics.note_token(sequence, time);

@@ -1,8 +1,23 @@
 #include "engine/steps/beam_step.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace penstock {
+namespace {
+
+// Why there are fewer beams than were asked for.
+Error error_of_too_few(const RequestState& state) {
+  for (const auto& beam : state.sequences) {
+    if (beam->sampler.matcher == nullptr) continue;
+    if (std::string why = beam->sampler.matcher->failure(); !why.empty())
+      return {ErrorCode::kInvalidArgument, std::move(why)};
+  }
+  return {ErrorCode::kInternal, "fewer than n beams have tokens of finite probability"};
+}
+
+}  // namespace
 
 void BeamStep::offer(Running& beam, std::span<float> logits, Sampler& sampler, double time) {
   RequestState& state = *beam.request;
@@ -63,6 +78,7 @@ void BeamStep::finish(RequestState& state, double time) {
     if (beam->first_token < 0) beam->first_token = time;
   }
   const std::span<const EndedBeam> best = state.beams->ended();
+  const Error too_few = error_of_too_few(state);
   for (const auto& each : state.sequences) {
     Running& beam = *each;
     beam.tokens.resize(beam.n_prompt);
@@ -71,7 +87,7 @@ void BeamStep::finish(RequestState& state, double time) {
       send(beam, best[beam.index]);
       continue;
     }
-    if (wanted) beam.error = {ErrorCode::kInternal, "fewer than n beams have tokens of finite probability"};
+    if (wanted) beam.error = too_few;
     requests_.end(beam, wanted ? FinishReason::kError : FinishReason::kStop);
   }
 }

@@ -40,7 +40,8 @@ std::vector<uint64_t> LexemeEndings::further(const std::vector<uint64_t>& behind
 }
 
 uint64_t LexemeEndings::of(uint32_t state, uint64_t min_chars) const {
-  if (min_chars > kMostChars) return kNoEnding;
+  if (min_chars > kMostChars || (min_chars > 0 && min_chars * lexeme_.dfa.n_states() > kMostEntries))
+    return kNoEnding;
   const std::scoped_lock lock(mutex_);
   while (by_chars_.size() <= min_chars) by_chars_.push_back(further(by_chars_.back()));
   return by_chars_[min_chars][state];
@@ -53,7 +54,7 @@ uint64_t FreshEnding::of(uint32_t state, uint64_t min_chars, uint32_t reserved_s
     const std::vector<Place> now = std::exchange(next_, {});
     for (const Place& at : now) look(at, depth);
   }
-  return best_;
+  return work_.failed() ? kNoEnding : best_;
 }
 
 void FreshEnding::look(const Place& at, uint64_t depth) {
@@ -62,6 +63,7 @@ void FreshEnding::look(const Place& at, uint64_t depth) {
     lower(best_, sum_of_bytes(depth, endings_.of(at.state, at.min_chars)));
     return;
   }
+  if (!work_.spend(1 + at.taken.size())) return;
   const ByteDfa& dfa = endings_.lexeme().dfa;
   const bool ends_taken = std::ranges::any_of(at.taken, &std::string_view::empty) ||
                           (is_reserved && reserved_->tag(at.reserved) != 0);
@@ -72,6 +74,7 @@ void FreshEnding::look(const Place& at, uint64_t depth) {
 }
 
 void FreshEnding::look(const Place& at, const ByteEdge& edge, uint8_t byte, uint64_t depth) {
+  if (!work_.spend(1 + at.taken.size() / 8)) return;
   Place there{edge.target, ByteDfa::kDead, at.min_chars - (edge.ends_char && at.min_chars > 0 ? 1 : 0), {}};
   if (at.reserved != ByteDfa::kDead)
     there.reserved = reserved_->step(at.reserved, byte) & ~ByteDfa::kEndsChar;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "grammar/lexer/lexeme.h"
+#include "grammar/work_meter.h"
 
 namespace penstock::grammar {
 
@@ -22,12 +23,12 @@ inline bool lower(uint64_t& value, uint64_t to) {
 class LexemeEndings {
  public:
   explicit LexemeEndings(const Lexeme& lexeme);
-  // From a state, with at least so many characters more.
+  // From a state, with at least so many characters more. kNoEnding also where that takes a table of more than kMostEntries.
   uint64_t of(uint32_t state, uint64_t min_chars) const;
   const Lexeme& lexeme() const { return lexeme_; }
 
  private:
-  static constexpr uint64_t kMostChars = 4096;
+  static constexpr uint64_t kMostChars = 4096, kMostEntries = 1 << 20;
   std::vector<uint64_t> further(const std::vector<uint64_t>& behind) const;
 
   const Lexeme& lexeme_;
@@ -35,12 +36,12 @@ class LexemeEndings {
   mutable std::vector<std::vector<uint64_t>> by_chars_;  // [characters][state]; grows
 };
 
-// The shortest way through a lexeme to a text that is none of those taken.
+// The shortest way through a lexeme to a text that is none of those taken. kNoEnding where the work runs out.
 class FreshEnding {
  public:
   // taken: what is left of each taken text from here on. reserved: whose texts are taken too, or null.
-  FreshEnding(const LexemeEndings& endings, const ByteDfa* reserved)
-      : endings_(endings), reserved_(reserved) {}
+  FreshEnding(const LexemeEndings& endings, const ByteDfa* reserved, WorkMeter& work)
+      : endings_(endings), reserved_(reserved), work_(work) {}
   uint64_t of(uint32_t state, uint64_t min_chars, uint32_t reserved_state,
               std::vector<std::string_view> taken);
 
@@ -55,6 +56,7 @@ class FreshEnding {
 
   const LexemeEndings& endings_;
   const ByteDfa* reserved_;
+  WorkMeter& work_;
   uint64_t best_ = kNoEnding;
   std::vector<Place> next_;
 };

@@ -1,10 +1,43 @@
-// The items seen in one step, forgotten at once.
+// Sets of what one step has come to, forgotten at once.
 #pragma once
+#include <utility>
+#include <vector>
+
 #include "grammar/matcher/stack.h"
 
 namespace penstock::grammar {
 
-class ItemSet {
+inline uint64_t hash_of(const Item& item) {
+  return mix(mix(item.point, item.state), mix(item.data, item.node) + item.count) + item.start;
+}
+
+// A node by what was called where.
+struct CalledNode {
+  uint32_t key, position, node;
+  bool operator==(const CalledNode& other) const { return key == other.key && position == other.position; }
+};
+inline uint64_t hash_of(const CalledNode& called) { return mix(called.key, called.position); }
+
+struct NumberedFrame {
+  Frame frame;
+  uint32_t index;
+  bool operator==(const NumberedFrame& other) const { return frame == other.frame; }
+};
+inline uint64_t hash_of(const NumberedFrame& f) {
+  return mix(mix(f.frame.state, f.frame.count), f.frame.used);
+}
+
+// Two nodes, of which it is known or assumed that the first's futures are among the second's.
+struct NodePair {
+  uint32_t small, large;
+  uint32_t index = 0;
+  bool operator==(const NodePair& other) const { return small == other.small && large == other.large; }
+};
+inline uint64_t hash_of(const NodePair& pair) { return mix(pair.small, pair.large); }
+
+// Elements with operator== and hash_of().
+template <class T>
+class StepSet {
  public:
   void clear() {
     size_ = 0;
@@ -13,32 +46,37 @@ class ItemSet {
       epoch_ = 1;
     }
   }
-  // Whether it is new.
-  bool insert(const Item& item) {
+  // The one that is there, and whether it is new.
+  std::pair<const T&, bool> insert(const T& element) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
-    Slot& slot = find(item);
-    if (slot.epoch == epoch_) return false;
-    slot = {item, epoch_};
+    Slot& slot = slot_of(element);
+    if (slot.epoch == epoch_) return {slot.element, false};
+    slot = {element, epoch_};
     ++size_;
-    return true;
+    return {slot.element, true};
+  }
+  // Null when it is not there.
+  const T* find(const T& element) {
+    if (slots_.empty()) return nullptr;
+    const Slot& slot = slot_of(element);
+    return slot.epoch == epoch_ ? &slot.element : nullptr;
   }
 
  private:
   struct Slot {
-    Item item{};
+    T element{};
     uint32_t epoch = 0;
   };
-  Slot& find(const Item& item) {
-    const uint64_t hash = mix(mix(item.point, item.state), mix(item.data, item.node) + item.count);
-    size_t i = hash & (slots_.size() - 1);
-    while (slots_[i].epoch == epoch_ && slots_[i].item != item) i = (i + 1) & (slots_.size() - 1);
+  Slot& slot_of(const T& element) {
+    size_t i = hash_of(element) & (slots_.size() - 1);
+    while (slots_[i].epoch == epoch_ && !(slots_[i].element == element)) i = (i + 1) & (slots_.size() - 1);
     return slots_[i];
   }
   void grow() {
     std::vector<Slot> old(slots_.empty() ? 64 : slots_.size() * 2);
     old.swap(slots_);
     for (const Slot& slot : old) {
-      if (slot.epoch == epoch_) find(slot.item) = slot;
+      if (slot.epoch == epoch_) slot_of(slot.element) = slot;
     }
   }
   std::vector<Slot> slots_;  // a power of two

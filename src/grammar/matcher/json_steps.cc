@@ -3,14 +3,6 @@
 
 namespace penstock::grammar {
 
-namespace {
-
-uint32_t frame_like(Stack& stack, uint32_t old, const Frame& frame) {
-  return stack.frame(old) == frame ? old : stack.add_frame(frame);
-}
-
-}  // namespace
-
 // Behind "{", behind a member, or behind a comma.
 void Stepper::object_next(const Item& item, uint8_t byte) {
   if (space(item, byte) || !after_space(item)) return;
@@ -106,7 +98,7 @@ void Stepper::colon(const Item& item, uint8_t byte) {
     const ObjectRules rules = object_rules(item);
     const ValueEdge& edge = graph.edges[i];
     if (!rules.fits(edge.target)) continue;
-    const uint32_t frame = frame_like(stack_, item.data, rules.after(item.count, edge.target, item.start));
+    const uint32_t frame = frame_like(item.data, rules.after(item.count, edge.target, item.start));
     call_goal(edge.goal, {.point = point_of(Point::kObjectNext, item.index()),
                           .state = space_start(),
                           .data = frame,
@@ -130,7 +122,7 @@ void Stepper::array_open(const Item& item, uint8_t byte) {
   for (uint32_t i = edges.begin; i < edges.end; ++i) {
     const ValueEdge& edge = graph.edges[i];
     if (!program_.goals[edge.goal].first_bytes[byte] || !array_rules(item).fits(edge)) continue;
-    const uint32_t frame = frame_like(stack_, item.data, array_rules(item).after(edge.target, kNone));
+    const uint32_t frame = frame_like(item.data, array_rules(item).after(edge.target, kNone));
     const Item next{.point = point_of(Point::kArrayNext, item.index()),
                     .state = space_start(),
                     .data = frame,
@@ -167,7 +159,7 @@ void Stepper::begin_items(const Item& item) {
     const ArrayRules rules = array_rules(item);
     const ValueEdge& edge = graph.edges[i];
     if (!rules.fits(edge)) continue;
-    const uint32_t frame = frame_like(stack_, item.data, rules.after(edge.target, kNone));
+    const uint32_t frame = frame_like(item.data, rules.after(edge.target, kNone));
     call_goal(edge.goal, {.point = point_of(Point::kArrayNext, item.index()),
                           .state = space_start(),
                           .data = frame,
@@ -220,7 +212,7 @@ void Stepper::end_unique(const Item& item) {
   const Frame after =
       ArrayRules(program_.arrays[unique.array], before, stack_, program_).after(unique.target, kNone);
   const uint32_t used = stack_.add_used(before.used, item.start, stack_.position() - item.start);
-  const uint32_t frame = stack_.add_frame({after.state, after.count, used});
+  const uint32_t frame = frame_for({after.state, after.count, used});
   add({.point = point_of(Point::kArrayNext, unique.array),
        .state = space_start(),
        .data = frame,

@@ -53,12 +53,14 @@ class ScanWalk {
   ScanMask run(uint32_t state, uint32_t root) {
     std::vector<Level> levels{{trie_.node(root).end, state, 0}};
     for (uint32_t i = root + 1; i < trie_.node(root).end;) {
-      while (i >= levels.back().end) levels.pop_back();
-      const Level& at = levels.back();
+      while (i >= levels.back().end) leave(levels);
+      ++mask_.n_visited;
+      Level& at = levels.back();
       const uint32_t next = lexeme_.dfa.step(at.state, trie_.node(i).byte);
       const uint32_t to = next & ~ByteDfa::kEndsChar;
       const uint64_t count = at.count + ((next & ByteDfa::kEndsChar) != 0);
       if (!lexeme_.alive(to, count, window_)) {
+        at.all_inside = false;
         i = trie_.node(i).end;
         continue;
       }
@@ -67,10 +69,12 @@ class ScanWalk {
         i = trie_.node(i).end;
         continue;
       }
+      const size_t n_exits = mask_.exits.size();
       visit(i, to, count);
-      if (trie_.node(i).end > i + 1) levels.push_back({trie_.node(i).end, to, count});
+      if (trie_.node(i).end > i + 1) levels.push_back({trie_.node(i).end, to, count, n_exits});
       ++i;
     }
+    while (levels.size() > 1) leave(levels);
     return finish();
   }
 
@@ -78,7 +82,20 @@ class ScanWalk {
   struct Level {
     uint32_t end, state;
     uint64_t count;
+    size_t n_exits = 0;      // before its node's own
+    bool all_inside = true;  // the tokens below it
   };
+
+  // Where all the tokens below stay inside, none of them needs an exit. Of lexemes of any content a window decides that later.
+  void leave(std::vector<Level>& levels) {
+    const Level left = levels.back();
+    levels.pop_back();
+    if (left.all_inside && !lexeme_.any_content) {
+      mask_.exits.resize(left.n_exits);
+    } else {
+      levels.back().all_inside = false;
+    }
+  }
 
   // Whether every token from the node on leaves the automaton in this state, short of its end: as in most of a string.
   bool stays(uint32_t node, uint32_t state, uint64_t count) {
@@ -109,7 +126,7 @@ class ScanWalk {
       const auto chars = static_cast<uint32_t>(count + (lexeme_.dfa.inside_char(state) ? 1 : 0));
       for (const int32_t token : tokens) mask_.counted.push_back({chars, token});
     }
-    if (accepts && trie_.node(node).end > node + 1) mask_.exits.push_back({node, lexeme_.dfa.tag(state)});
+    if (accepts && trie_.node(node).end > node + 1) mask_.exits.push_back({node, state});
   }
 
   ScanMask finish() {
@@ -150,13 +167,16 @@ CountWindow LexemeMasks::window_key(CountWindow left) const {
   return clipped(left, kLongestToken + lexeme_.lengths.n_sets());
 }
 
-std::shared_ptr<const ScanMask> LexemeMasks::get(uint32_t state, CountWindow left, uint32_t root) {
+std::shared_ptr<const ScanMask> LexemeMasks::get(uint32_t state, CountWindow left, uint32_t root,
+                                                 WorkMeter& work) {
   const Key key{state, root, window_key(left)};
   {
     const std::scoped_lock lock(mutex_);
     if (const auto it = masks_.find(key); it != masks_.end()) return it->second;
   }
   auto mask = build(key);
+  constexpr uint32_t kPerOperation = 8;  // nodes
+  work.spend(1 + mask->n_visited / kPerOperation);
   const std::scoped_lock lock(mutex_);
   if (memory_ + mask->memory() > kMaxMemory) {
     masks_.clear();
@@ -178,8 +198,9 @@ size_t LexemeMasks::clear() {
 
 void LexemeMaskRegistry::prepare(const Vocabulary& vocabulary) {
   const CommonLexemes& common = CommonLexemes::get();
+  WorkMeter work;
   for (const auto& lexeme : {common.string, common.canonical_string})
-    of(lexeme, vocabulary)->get(lexeme->start(), {}, 0);
+    of(lexeme, vocabulary)->get(lexeme->start(), {}, 0, work);
 }
 
 std::shared_ptr<LexemeMasks> LexemeMaskRegistry::of(const std::shared_ptr<const Lexeme>& lexeme,

@@ -11,6 +11,7 @@
 #include "grammar/lexer/lexeme.h"
 #include "grammar/matcher/token_set.h"
 #include "grammar/vocabulary.h"
+#include "grammar/work_meter.h"
 
 namespace penstock::grammar {
 
@@ -21,9 +22,10 @@ inline constexpr uint64_t kLongestToken = 256;
 struct ScanMask {
   // Tokens behind which the lexeme can go on; of lexemes that end at once, those that end it too.
   TokenSet inside;
-  // Lexemes without quotation marks: nodes behind which the lexeme may have ended and the token goes on.
+  // Lexemes without quotation marks: nodes behind which the lexeme may have ended in `state` and a token goes on that is not inside; nodes
+  // ascend.
   struct Exit {
-    uint32_t node, tag;
+    uint32_t node, state;
   };
   std::vector<Exit> exits;
   // Quoted ones: tokens that end the lexeme at a quotation mark, by what follows it.
@@ -38,6 +40,7 @@ struct ScanMask {
     int32_t token;
   };
   std::vector<Counted> counted;
+  uint32_t n_visited = 0;  // nodes that making it took
   size_t memory() const;
 };
 
@@ -48,8 +51,8 @@ class LexemeMasks {
       : lexeme_(lexeme), vocabulary_(vocabulary) {}
 
   // From `state` below the node `root` of vocabulary.trie(). left: what is left of the leaf's window; of lexemes of any
-  // content it is left to the caller, who looks at the counts.
-  std::shared_ptr<const ScanMask> get(uint32_t state, CountWindow left, uint32_t root);
+  // content it is left to the caller, who looks at the counts. What has to be made is counted.
+  std::shared_ptr<const ScanMask> get(uint32_t state, CountWindow left, uint32_t root, WorkMeter& work);
   // Forgets all. Returns how many bytes that were.
   size_t clear();
   size_t memory() const { return memory_.load(std::memory_order_relaxed); }

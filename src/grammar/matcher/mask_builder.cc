@@ -1,6 +1,8 @@
 #include "grammar/matcher/mask_builder.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 namespace penstock::grammar {
 namespace {
@@ -25,6 +27,106 @@ class MaskBuilder::Restore {
   size_t n_items_;
 };
 
+// What stands at the exits of several lexemes, each of which may end there. It is the same wherever the same ones end, but
+// for those that go on and on behind themselves: of these it is left out what goes on inside.
+class MaskBuilder::ExitMaker {
+ public:
+  ExitMaker(MaskBuilder& builder, std::span<const Scan> scans)
+      : builder_(builder), scans_(scans), at_(scans.size(), 0) {}
+
+  std::vector<Exit> run() {
+    std::vector<Exit> exits;
+    const TokenTrie& trie = builder_.source_.vocabulary.trie();
+    while (const uint32_t node = next()) {
+      if (!builder_.stack_.work().spend(1)) break;
+      const Behind& behind = of_key();
+      const uint32_t end = trie.node(node).end;
+      for (uint32_t child = node + 1; child < end; child = trie.node(child).end) {
+        if (!behind.first[trie.node(child).byte]) continue;
+        exits.push_back({node, behind.config});
+        break;
+      }
+    }
+    return exits;
+  }
+
+ private:
+  struct Behind {
+    Config config;
+    std::bitset<256> first;
+    bool recurs = false;  // goes on with one of the lexemes
+  };
+  using Key = std::vector<uint64_t>;  // scans that end, in the high halves; below, in which state
+
+  // The next node where any lexeme ends, which key_ then tells; 0: none.
+  uint32_t next() {
+    uint32_t node = kNone;
+    for (size_t i = 0; i < scans_.size(); ++i) {
+      const auto& list = scans_[i].mask->exits;
+      if (at_[i] < list.size()) node = std::min(node, list[at_[i]].node);
+    }
+    key_.clear();
+    for (uint32_t i = 0; i < scans_.size() && node != kNone; ++i) {
+      const auto& list = scans_[i].mask->exits;
+      if (at_[i] == list.size() || list[at_[i]].node != node) continue;
+      key_.push_back(uint64_t{i} << 32 | list[at_[i]++].state);
+    }
+    builder_.stack_.work().spend(scans_.size() / 8);
+    return node == kNone ? 0 : node;
+  }
+
+  const Behind& of_key() {
+    if (key_ == last_key_) return *last_;
+    last_key_ = key_;
+    Key of_any_state = key_;
+    for (uint64_t& each : of_any_state) each |= 0xFFFFFFFF;
+    auto [it, is_new] = known_.try_emplace(std::move(of_any_state));
+    if (is_new) it->second = make(false);
+    if (it->second.recurs) {
+      std::tie(it, is_new) = known_.try_emplace(key_);
+      if (is_new) it->second = make(true);
+    }
+    return *(last_ = &it->second);
+  }
+
+  Behind make(bool without_inside) {
+    std::vector<Item> ending, inside;
+    for (const uint64_t each : key_) {
+      ending.push_back(scans_[each >> 32].item);
+      if (!without_inside || !has_one_count(ending.back())) continue;
+      inside.push_back(ending.back());
+      inside.back().state = static_cast<uint32_t>(each);
+    }
+    std::vector<Item>& items = builder_.items_;
+    Behind behind{builder_.stepper_.ended(ending, inside), {}};
+    auto& [begin, end, complete] = behind.config;
+    const auto is_inside = [&](const Item& item) {
+      return std::find(inside.begin(), inside.end(), item) != inside.end();
+    };
+    items.erase(std::remove_if(items.begin() + begin, items.end(), is_inside), items.end());
+    end = static_cast<uint32_t>(items.size());
+    behind.first = builder_.first_bytes(behind.config);
+    behind.recurs = std::any_of(items.begin() + begin, items.end(), [&](const Item& item) {
+      return std::any_of(ending.begin(), ending.end(), [&](const Item& e) { return e.point == item.point; });
+    });
+    return behind;
+  }
+
+  // Whether the count of its characters says nothing.
+  bool has_one_count(const Item& item) const {
+    const Program& program = builder_.source_.program;
+    const uint32_t leaf = item.kind() == Point::kScan ? program.code[item.index()].a : item.index();
+    return program.leaves[leaf].window.trivial();
+  }
+
+  MaskBuilder& builder_;
+  std::span<const Scan> scans_;
+  std::vector<size_t> at_;  // the next exit of each
+  Key key_, last_key_;
+  const Behind* last_ = nullptr;
+  std::map<Key, Behind> known_;
+};
+
 void MaskBuilder::cut(const Stack::Mark& mark, size_t n_items) {
   stack_.cut(mark);
   hasher_.cut(mark.nodes);
@@ -33,6 +135,7 @@ void MaskBuilder::cut(const Stack::Mark& mark, size_t n_items) {
 
 void MaskBuilder::fill(const Config& config, bool first, std::span<uint32_t> bits) {
   std::fill(bits.begin(), bits.end(), 0);
+  if (stack_.work().failed()) return;
   StateHash key =
       hasher_.of(std::span(items_).subspan(config.begin, config.end - config.begin), config.complete);
   key.add(first);
@@ -41,11 +144,11 @@ void MaskBuilder::fill(const Config& config, bool first, std::span<uint32_t> bit
     return;
   }
   build(config, first, bits);
+  if (stack_.work().failed()) return std::fill(bits.begin(), bits.end(), 0);
   source_.cache.insert(key, TokenSet(bits));
 }
 
 void MaskBuilder::build(const Config& config, bool first, std::span<uint32_t> bits) {
-  base_ = stack_.position();
   if (config.complete) {
     for (const TokenId end : source_.vocabulary.ends()) set_bit(bits, end);
   }
@@ -54,76 +157,74 @@ void MaskBuilder::build(const Config& config, bool first, std::span<uint32_t> bi
       set_bit(bits, static_cast<int32_t>(source_.program.code[items_[i].index()].a));
   }
   const TokenTrie& trie = source_.vocabulary.trie(first);
-  if (&trie == &source_.vocabulary.trie()) {
-    below(0, config, bits);
-  } else {
-    const Restore restore(*this);
-    set_bits(bits, trie.values(0));
-    walk(trie, 0, config, false, [&](uint32_t node) { set_bits(bits, trie.values(node)); }, bits);
-  }
+  const Restore restore(*this);
+  const bool usual = &trie == &source_.vocabulary.trie();
+  if (!usual) set_bits(bits, trie.values(0));
+  walk(trie, config, usual, [&](uint32_t node) { set_bits(bits, trie.values(node)); }, bits);
 }
 
-// Sets the bits of the tokens below a node, to which the config's text leads.
-void MaskBuilder::below(uint32_t root, const Config& config, std::span<uint32_t> bits) {
-  const Restore restore(*this);
-  const auto first = static_cast<uint32_t>(items_.size());
+// Takes the lexemes out of the config for which masks made before are of use; the rest of it stays. Where they end below the
+// node is added to the exits.
+Config MaskBuilder::take_out(uint32_t node, const Config& config, std::span<uint32_t> bits,
+                             std::vector<Exits>& exits) {
+  std::vector<Item> rest;
+  std::vector<Scan> scans;
   for (uint32_t i = config.begin; i < config.end; ++i) {
     const Item item = items_[i];
-    if (!scan_below(root, item, bits)) items_.push_back(item);
-  }
-  const Config rest{first, static_cast<uint32_t>(items_.size())};
-  if (rest.dead()) return;
-  const TokenTrie& trie = source_.vocabulary.trie();
-  walk(trie, root, rest, true, [&](uint32_t node) { set_bits(bits, trie.values(node)); }, bits);
-}
-
-// Takes the items for which masks made before are of use. Whether this is one.
-bool MaskBuilder::scan_below(uint32_t root, const Item& item, std::span<uint32_t> bits) {
-  const Program& program = source_.program;
-  switch (item.kind()) {
-    case Point::kScan: {
-      const uint32_t leaf = program.code[item.index()].a;
-      scan(root, item, program.leaves[leaf], *source_.leaf_masks[leaf], bits);
-      return true;
+    if (item.kind() == Point::kScan) {
+      scan(node, item, source_.program.code[item.index()].a, scans, bits);
+    } else if (item.kind() == Point::kLeaf) {
+      scan(node, item, item.index(), scans, bits);
+    } else if (!take_out_key(node, item, bits)) {
+      rest.push_back(item);
     }
-    case Point::kLeaf:
-      scan(root, item, program.leaves[item.index()], *source_.leaf_masks[item.index()], bits);
-      return true;
-    case Point::kOtherKey: other_key(root, item, bits); return true;
-    case Point::kUniqueLeaf:
-      if (!program.unique_leaves[item.index()].quoted) return false;
-      unique_string(root, item, bits);
-      return true;
-    default: return false;
   }
+  if (!scans.empty()) {
+    Exits found{source_.vocabulary.trie().node(node).end, ExitMaker(*this, scans).run()};
+    if (!found.list.empty()) exits.push_back(std::move(found));
+  }
+  const auto first = static_cast<uint32_t>(items_.size());
+  items_.insert(items_.end(), rest.begin(), rest.end());
+  return {first, static_cast<uint32_t>(items_.size())};
 }
 
-void MaskBuilder::scan(uint32_t root, const Item& item, const Leaf& leaf, LexemeMasks& masks,
+// Likewise of a key or item that must not come again. Whether this is one.
+bool MaskBuilder::take_out_key(uint32_t root, const Item& item, std::span<uint32_t> bits) {
+  if (item.kind() == Point::kOtherKey) {
+    other_key(root, item, bits);
+    return true;
+  }
+  if (item.kind() != Point::kUniqueLeaf || !source_.program.unique_leaves[item.index()].quoted) return false;
+  unique_string(root, item, bits);
+  return true;
+}
+
+// Sets the bits of tokens inside of the item's lexeme and of those that go on behind its quotation mark. One that ends otherwise
+// is added to the scans.
+void MaskBuilder::scan(uint32_t root, const Item& item, uint32_t leaf_index, std::vector<Scan>& scans,
                        std::span<uint32_t> bits) {
+  const Leaf& leaf = source_.program.leaves[leaf_index];
   const CountWindow left = leaf.window.after(item.count);
-  const auto mask = masks.get(item.state, left, root);
+  auto mask = source_.leaf_masks[leaf_index]->get(item.state, left, root, stack_.work());
   if (leaf.lexeme->any_content && !mask->counted.empty() && mask->counted.front().count > left.max) {
     add_counted(*mask, left.max, bits);
   } else {
     mask->inside.add_to(bits);
   }
-  if (mask->exits.empty() && mask->quote_exits.empty()) return;
-  const Restore restore(*this);
-  const Config behind = stepper_.ended(item, 1);
-  const CountWindow exit_window = leaf.lexeme->any_content ? left : CountWindow{};
-  if (!mask->quote_exits.empty()) add_quote_exits(*mask, exit_window, kNone, behind, item, bits);
-  if (mask->exits.empty()) return;
-  std::bitset<256> first;
-  for (uint32_t i = behind.begin; i < behind.end; ++i)
-    add_first_bytes(source_.program, stack_, items_[i], first);
-  const TokenTrie& trie = source_.vocabulary.trie();
-  for (const ScanMask::Exit& exit : mask->exits) {
-    const uint32_t end = trie.node(exit.node).end;
-    bool any = false;
-    for (uint32_t child = exit.node + 1; child < end && !any; child = trie.node(child).end)
-      any = first[trie.node(child).byte];
-    if (any) below(exit.node, behind, bits);
+  if (!mask->quote_exits.empty()) {
+    const Restore restore(*this);
+    const Config behind = stepper_.ended(item, 1);
+    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone, behind,
+                    bits);
   }
+  if (!mask->exits.empty()) scans.push_back({item, std::move(mask)});
+}
+
+std::bitset<256> MaskBuilder::first_bytes(const Config& config) const {
+  std::bitset<256> first;
+  for (uint32_t i = config.begin; i < config.end; ++i)
+    add_first_bytes(source_.program, stack_, items_[i], first);
+  return first;
 }
 
 // Of a lexeme of any content, the tokens inside with at most so many characters.
@@ -141,8 +242,8 @@ void MaskBuilder::add_counted(const ScanMask& mask, uint64_t most, std::span<uin
 }
 
 // The tokens that end the item's lexeme at a quotation mark and go on as `behind` allows. tag kNone: whatever the tag.
-void MaskBuilder::add_quote_exits(const ScanMask& mask, const CountWindow& left, uint32_t tag,
-                                  const Config& behind, const Item& item, std::span<uint32_t> bits) {
+void MaskBuilder::add_quote_exits(const Place& place, const ScanMask& mask, const CountWindow& left,
+                                  uint32_t tag, const Config& behind, std::span<uint32_t> bits) {
   const auto allowed = suffixes(behind);
   const auto& exits = mask.quote_exits;
   const auto for_each = [&](const std::vector<int32_t>& list, auto&& take) {
@@ -157,16 +258,20 @@ void MaskBuilder::add_quote_exits(const ScanMask& mask, const CountWindow& left,
   };
   for_each(allowed->sure, [&](int32_t token) { set_bit(bits, token); });
   for_each(allowed->unsure, [&](int32_t token) {
-    if (allows(item, source_.vocabulary.bytes(token).substr(stack_.position() - base_))) set_bit(bits, token);
+    if (allows(place, source_.vocabulary.bytes(token))) set_bit(bits, token);
   });
 }
 
-// Whether the item can take all the bytes.
-bool MaskBuilder::allows(const Item& item, std::string_view bytes) {
+// Whether the item can take the token's bytes below its node.
+bool MaskBuilder::allows(const Place& place, std::string_view bytes) {
+  const TokenTrie& trie = source_.vocabulary.trie();
+  size_t depth = 0;
+  for (uint32_t node = 0; node != place.node; ++depth)
+    node = trie.child(node, static_cast<uint8_t>(bytes[depth]));
   const Restore restore(*this);
-  items_.push_back(item);
+  items_.push_back(place.item);
   Config config{static_cast<uint32_t>(items_.size() - 1), static_cast<uint32_t>(items_.size())};
-  for (const char c : bytes) {
+  for (const char c : bytes.substr(depth)) {
     config = stepper_.step(config, static_cast<uint8_t>(c));
     if (config.dead()) return false;
   }
@@ -182,7 +287,7 @@ std::shared_ptr<const MaskCache::Suffixes> MaskBuilder::suffixes(const Config& b
   MaskCache::Suffixes result;
   if (!behind.dead()) result.sure.assign(trie.values(0).begin(), trie.values(0).end());
   stepper_.looked_at_used();
-  walk(trie, 0, behind, false,
+  walk(trie, behind, false,
        [&](uint32_t node) {
          if (stepper_.looked_at_used()) unsure_until_ = std::max(unsure_until_, trie.node(node).end);
          auto& list = node < unsure_until_ ? result.unsure : result.sure;
@@ -190,12 +295,13 @@ std::shared_ptr<const MaskCache::Suffixes> MaskBuilder::suffixes(const Config& b
        },
        {});
   unsure_until_ = 0;
+  if (stack_.work().failed()) return std::make_shared<const MaskCache::Suffixes>();
   return source_.cache.insert_suffixes(key, std::move(result));
 }
 
 void MaskBuilder::other_key(uint32_t root, const Item& item, std::span<uint32_t> bits) {
   const ObjectGraph& graph = source_.program.objects[item.index()];
-  const auto mask = source_.other_key_masks[item.index()]->get(item.state, {}, root);
+  const auto mask = source_.other_key_masks[item.index()]->get(item.state, {}, root, stack_.work());
   std::vector<uint32_t> own = take_scratch(bits.size());
   mask->inside.add_to(own);
   std::vector<uint32_t> tags;
@@ -205,7 +311,7 @@ void MaskBuilder::other_key(uint32_t root, const Item& item, std::span<uint32_t>
   for (const uint32_t tag : tags) {
     const Restore restore(*this);
     const Config behind = stepper_.ended(item, tag);
-    if (!behind.dead()) add_quote_exits(*mask, {}, tag, behind, item, own);
+    if (!behind.dead()) add_quote_exits({item, root}, *mask, {}, tag, behind, own);
   }
   exclude_used(root, stack_.frame(item.data).used, item, own);
   if (graph.reserved_keys != nullptr) exclude_reserved(root, item, own);
@@ -218,7 +324,7 @@ void MaskBuilder::unique_string(uint32_t root, const Item& item, std::span<uint3
   const Leaf& leaf = source_.program.leaves[leaf_index];
   std::vector<uint32_t> own = take_scratch(bits.size());
   const CountWindow left = leaf.window.after(item.count);
-  const auto mask = source_.leaf_masks[leaf_index]->get(item.state, left, root);
+  const auto mask = source_.leaf_masks[leaf_index]->get(item.state, left, root, stack_.work());
   if (leaf.lexeme->any_content && !mask->counted.empty() && mask->counted.front().count > left.max) {
     add_counted(*mask, left.max, own);
   } else {
@@ -227,7 +333,7 @@ void MaskBuilder::unique_string(uint32_t root, const Item& item, std::span<uint3
   if (!mask->quote_exits.empty()) {
     const Restore restore(*this);
     const Config behind = stepper_.ended(item, 1);
-    add_quote_exits(*mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone, behind, item, own);
+    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone, behind, own);
   }
   exclude_used(root, stack_.frame(item.data).used, item, own);
   for (size_t i = 0; i < bits.size(); ++i) bits[i] |= own[i];
@@ -247,7 +353,7 @@ std::vector<uint32_t> MaskBuilder::take_scratch(size_t n) {
 // Clears what the texts of the list forbid below the node.
 void MaskBuilder::exclude_used(uint32_t root, uint32_t list, const Item& item, std::span<uint32_t> bits) {
   const std::string_view so_far = stack_.text(item.start, stack_.position());
-  for (; list != kNone; list = stack_.used(list).next) {
+  for (; list != kNone && stack_.work().spend(1); list = stack_.used(list).next) {
     const Stack::Used& used = stack_.used(list);
     const std::string_view text = stack_.text(used.begin, used.begin + used.size);
     if (text.starts_with(so_far)) exclude(root, text.substr(so_far.size()), item, bits);
@@ -264,7 +370,7 @@ void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<ui
   };
   std::vector<Visit> open{
       {reserved.run(reserved.start(), stack_.text(item.start, stack_.position())), root, ""}};
-  while (!open.empty()) {
+  while (!open.empty() && stack_.work().spend(1)) {
     const Visit at = std::move(open.back());
     open.pop_back();
     if (at.state == ByteDfa::kDead) continue;
@@ -299,44 +405,66 @@ void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item
   }
 }
 
+void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Config& config,
+                        std::vector<Level>& levels) {
+  constexpr uint64_t kChildren = 4;  // operations: most have few
+  stack_.work().spend(kChildren);
+  levels.push_back(
+      {trie.node(node).end, node + 1, config, stack_.mark(), items_.size(), first_bytes(config)});
+}
+
+// What stands at a node: what steps there from the level above and what comes in by exits.
+Config MaskBuilder::arrive(const Level& from, bool steps, uint8_t byte, uint32_t node,
+                           std::span<const Exits> exits) {
+  cut(from.mark, from.n_items);
+  Config config;
+  if (steps) config = stepper_.step(from.config, byte);
+  for (const Exits& each : exits) {
+    if (each.at == each.list.size() || each.list[each.at].node != node) continue;
+    const Config& behind = each.list[each.at].behind;
+    config = config.dead() ? behind : stepper_.joined(config, behind);
+  }
+  return config;
+}
+
 template <class Visit>
-void MaskBuilder::walk(const TokenTrie& trie, uint32_t root, const Config& config, bool delegates,
-                       Visit&& visit, std::span<uint32_t> bits) {
-  struct Level {
-    uint32_t end;
-    Config config;
-    Stack::Mark mark;
-    size_t n_items;
-    std::bitset<256> first;
-  };
+void MaskBuilder::walk(const TokenTrie& trie, const Config& config, bool delegates, Visit&& visit,
+                       std::span<uint32_t> bits) {
   std::vector<Level> levels;
-  const auto enter = [&](uint32_t node, const Config& there) {
-    Level& level = levels.emplace_back(Level{trie.node(node).end, there, stack_.mark(), items_.size(), {}});
-    for (uint32_t i = there.begin; i < there.end; ++i)
-      add_first_bytes(source_.program, stack_, items_[i], level.first);
+  std::vector<Exits> exits;
+  // The first node from i on, below `end`, where an exit is; `end`: there is none.
+  const auto next_exit = [&](uint32_t i, uint32_t end) {
+    for (Exits& each : exits) {
+      while (each.at < each.list.size() && each.list[each.at].node < i) ++each.at;
+      if (each.at < each.list.size()) end = std::min(end, each.list[each.at].node);
+    }
+    return end;
   };
-  enter(root, config);
-  for (uint32_t i = root + 1; i < trie.node(root).end;) {
+  enter(trie, 0, delegates ? take_out(0, config, bits, exits) : config, levels);
+  for (uint32_t i = 1; i < trie.size() && !stack_.work().failed();) {
     while (i >= levels.back().end) levels.pop_back();
+    while (!exits.empty() && i >= exits.back().end) exits.pop_back();
+    Level& at = levels.back();
+    const bool reached = i >= at.dead_end;  // a child of the level's node
+    const uint32_t exit = next_exit(i, reached ? i + 1 : at.dead_end);
+    if (!reached && exit == at.dead_end) {
+      i = exit;
+      continue;
+    }
+    if (!reached) i = exit;
     const TokenTrie::Node& node = trie.node(i);
-    const Level& at = levels.back();
-    if (!at.first[node.byte]) {
-      i = node.end;
+    const bool steps = reached && at.first[node.byte];
+    if (reached) at.dead_end = node.end;
+    if (!steps && exit != i) {
+      i = exits.empty() ? node.end : i + 1;
       continue;
     }
-    cut(at.mark, at.n_items);
-    const Config next = stepper_.step(at.config, node.byte);
-    if (next.dead()) {
-      i = node.end;
-      continue;
+    Config next = arrive(at, steps, node.byte, i, exits);
+    if (!next.dead()) visit(i);
+    if (node.end > i + 1 && next.begin != next.end) {
+      if (delegates && node.end - i > kSmallSubtree) next = take_out(i, next, bits, exits);
+      enter(trie, i, next, levels);
     }
-    visit(i);
-    if (delegates && node.end - i > kSmallSubtree) {
-      below(i, next, bits);
-      i = node.end;
-      continue;
-    }
-    if (node.end > i + 1) enter(i, next);
     ++i;
   }
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bitset>
 #include <utility>
@@ -56,6 +58,7 @@ struct Matcher::Impl {
     items = other.items;
     now = other.now;
     taken = other.taken;
+    most_taken = other.most_taken;
   }
   Impl& operator=(const Impl&) = delete;
 
@@ -77,6 +80,10 @@ struct Matcher::Impl {
     items.erase(std::move(items.begin() + next.begin, items.begin() + next.end, at), items.end());
     now = {before.config.end, static_cast<uint32_t>(items.size()), next.complete};
     taken.push_back(before);
+    if (taken.size() > most_taken) {
+      most_taken = taken.size();
+      stack.work().add_token();
+    }
     return true;
   }
 
@@ -100,6 +107,7 @@ struct Matcher::Impl {
   std::vector<Item> items;  // of the configs behind each token, in order; the last is `now`
   Config now;
   std::vector<Taken> taken;
+  size_t most_taken = 0;  // ever: what is taken again brings no more work
   Stepper stepper;
   StateHasher hasher;
   MaskBuilder builder;
@@ -159,6 +167,26 @@ const Grammar& Matcher::grammar() const { return *impl_->grammar; }
 
 int Matcher::n_appended() const { return static_cast<int>(impl_->taken.size()); }
 
+std::string Matcher::failure() const {
+  switch (impl_->stack.work().failure()) {
+    case WorkMeter::Failure::kNone: break;
+    case WorkMeter::Failure::kWork:
+      return fmt::format(
+          "the grammar takes too much work to follow: from this text on more than {} operations, and {} for "
+          "each token on "
+          "average; less ambiguous rules or fewer texts that must differ take less",
+          WorkMeter::kMost, WorkMeter::kPerToken);
+    case WorkMeter::Failure::kMemory:
+      return fmt::format(
+          "the grammar takes too much memory to follow: more than {} MiB for this text; less ambiguous rules "
+          "take less",
+          WorkMeter::kMostMemory >> 20);
+  }
+  return "";
+}
+
+uint64_t Matcher::work() const { return impl_->stack.work().spent(); }
+
 void Matcher::fill_mask(std::span<uint32_t> bits) {
   Impl& m = *impl_;
   if (!m.ended) return m.builder.fill(m.now, m.first(), bits);
@@ -192,6 +220,7 @@ int Matcher::Impl::only_byte(const Config& config, bool spaced) {
     const bool possible = !stepper.step(config, static_cast<uint8_t>(byte)).dead();
     stack.cut(mark);
     items.resize(n_items);
+    if (stack.work().failed()) return kNoByte;
     if (!possible) continue;
     if (++n_possible > 1 && !spaced) return kNoByte;
     if (is_space(byte)) {
@@ -209,11 +238,13 @@ void Matcher::forced_bytes(std::string& forced, size_t max_bytes, bool spaced) {
   Impl& m = *impl_;
   if (m.ended) return;
   const Impl::Taken before{m.now, m.stack.mark(), false};
+  const WorkMeter::Optional optional(m.stack.work());
   Config config = m.now;
   while (forced.size() < max_bytes && !config.complete) {
     const int byte = m.only_byte(config, spaced);
     if (byte == kNoByte) break;
     config = m.stepper.step(config, static_cast<uint8_t>(byte));
+    if (config.dead()) break;
     forced += static_cast<char>(byte);
   }
   m.undo(before);

@@ -9,6 +9,19 @@ namespace {
 
 uint32_t capped(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kManyWords)); }
 
+// Lexeme::has_more_words(), counted.
+bool has_more_words(const Stack& stack, const Lexeme& lexeme, uint32_t state, uint64_t count,
+                    const CountWindow& window, uint64_t n) {
+  constexpr uint64_t kPerOperation = 4;  // texts
+  const uint32_t wanted = capped(n);
+  return stack.work().spend(1 + wanted / kPerOperation) &&
+         lexeme.has_more_words(state, count, window, wanted);
+}
+
+bool has_more_words(const Stack& stack, const Lexeme& lexeme, uint64_t n) {
+  return has_more_words(stack, lexeme, lexeme.start(), 0, {}, n);
+}
+
 // Counts are kept as far as they still tell something.
 uint32_t counted(uint32_t count, const CountWindow& window) {
   if (window.trivial()) return 0;
@@ -50,7 +63,7 @@ bool ObjectRules::enough_keys(uint32_t state, uint64_t need, uint32_t n_used) co
   if (graph_.many_keys || need <= slots) return true;
   if (graph_.other_keys == nullptr) return false;
   const uint64_t wanted = need - slots + graph_.n_reserved + n_used;
-  return graph_.other_keys->has_more_words(capped(wanted - 1));
+  return has_more_words(stack_, *graph_.other_keys, wanted - 1);
 }
 
 uint32_t ObjectRules::slot_values(uint32_t slot) const {
@@ -62,16 +75,16 @@ uint32_t ObjectRules::slot_values(uint32_t slot) const {
     return slot_fits(slot, graph_.edges[edges.begin]) ? list : kNone;
   }
   if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
-  while (state->slot != slot) state = &graph_.states[state->skipped];
+  for (; state->slot != slot; state = &graph_.states[state->skipped]) stack_.work().spend(1);
   return any_fits(state->values, true) ? state->values : kNone;
 }
 
 bool ObjectRules::any_slot() const {
   const ObjectGraph::State* state = &graph_.states[frame_.state];
-  for (uint32_t slot = 0; slot < state->slot_lists.size(); ++slot) {
+  for (uint32_t slot = 0; slot < state->slot_lists.size() && stack_.work().spend(1); ++slot) {
     if (slot_values(slot) != kNone) return true;
   }
-  while (state->slot != kNone) {
+  while (state->slot != kNone && stack_.work().spend(1)) {
     if (any_fits(state->values, true)) return true;
     if (state->skipped == kNone) return false;
     state = &graph_.states[state->skipped];
@@ -98,7 +111,8 @@ bool ObjectRules::any_other() const {
 // Whether so many of the other keys are left when n_used of them have come.
 bool ObjectRules::enough_others(uint64_t need, uint32_t n_used) const {
   if (graph_.other_keys == nullptr) return false;
-  return graph_.many_keys || graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + n_used));
+  return graph_.many_keys ||
+         has_more_words(stack_, *graph_.other_keys, need - 1 + graph_.n_reserved + n_used);
 }
 
 ObjectRules::Came ObjectRules::came() const {
@@ -133,7 +147,7 @@ uint32_t ObjectRules::n_others_used(std::string_view prefix) const {
   if (!graph_.any_order || graph_.slot_keys == nullptr) return stack_.n_used_with(frame_.used, prefix);
   const ByteDfa& slots = graph_.slot_keys->dfa;
   uint32_t n = 0;
-  for (uint32_t list = frame_.used; list != kNone; list = stack_.used(list).next) {
+  for (uint32_t list = frame_.used; list != kNone && stack_.work().spend(1); list = stack_.used(list).next) {
     const Stack::Used& used = stack_.used(list);
     const std::string_view text = stack_.text(used.begin, used.begin + used.size);
     n += text.starts_with(prefix) && slots.tag(slots.run(slots.start(), text)) == 0;
@@ -154,7 +168,7 @@ uint32_t ObjectRules::other_values(uint32_t label) const {
 bool ObjectRules::slot_key_alive(uint32_t state) const {
   // Walks the keys below; most are left behind after a few bytes.
   const ByteDfa& keys = graph_.slot_keys->dfa;
-  for (uint32_t at = state; at != ByteDfa::kDead;) {
+  for (uint32_t at = state; at != ByteDfa::kDead && stack_.work().spend(1);) {
     if (keys.tag(at) != 0) return slot_values(keys.tag(at) - 1) != kNone;
     const auto edges = keys.edges(at);
     if (edges.size() == 1) {
@@ -175,11 +189,12 @@ bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const
     const ByteDfa& reserved = graph_.reserved_keys->dfa;
     const uint32_t at = reserved.run(reserved.start(), so_far);
     if (at != ByteDfa::kDead) {
-      for (uint32_t n = 0; n < graph_.n_reserved && graph_.reserved_keys->has_more_words(at, 0, {}, n); ++n)
+      for (uint32_t n = 0;
+           n < graph_.n_reserved && has_more_words(stack_, *graph_.reserved_keys, at, 0, {}, n); ++n)
         ++taken;
     }
   }
-  return taken == 0 || graph_.other_keys->has_more_words(state, 0, {}, taken);
+  return taken == 0 || has_more_words(stack_, *graph_.other_keys, state, 0, {}, taken);
 }
 
 bool ObjectRules::other_key_accepts(uint32_t state, std::string_view key) const {
@@ -210,6 +225,7 @@ bool ArrayRules::enough_items(uint32_t goal, uint64_t need) const {
     for (const uint32_t leaf : *leaves) {
       const auto& [lexeme, window] = program_.leaves[leaf];
       const uint32_t most = capped(wanted);
+      if (!stack_.work().spend(1 + most / 4)) return false;
       const uint32_t words = lexeme->count_words(lexeme->start(), 0, window, most);
       if (words == most) return true;
       wanted -= words;
@@ -240,7 +256,7 @@ Frame ArrayRules::after(uint32_t target, uint32_t used) const {
 bool ArrayRules::item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const {
   if (!leaf.lexeme->alive(state, count, leaf.window)) return false;
   const uint32_t taken = stack_.n_used_with(frame_.used, so_far);
-  return taken == 0 || leaf.lexeme->has_more_words(state, count, leaf.window, taken);
+  return taken == 0 || has_more_words(stack_, *leaf.lexeme, state, count, leaf.window, taken);
 }
 
 bool ArrayRules::item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const {

@@ -136,11 +136,16 @@ struct Program {
   std::vector<UniqueLeaf> unique_leaves;
   std::vector<Symbol> symbols;
   std::vector<Instruction> code;
+  std::vector<bool>
+      may_return;  // of instructions: whether a return can follow without any text, see find_returns()
   std::vector<uint32_t> targets;
   std::vector<Repetition> repetitions;
   std::shared_ptr<const Lexeme> space;  // what may stand between the tokens of JSON
   uint32_t root = 0;                    // a symbol
 };
+
+// Fills in may_return. REQUIRES: all else of the rules is there.
+void find_returns(Program& program);
 
 // Bytes, about.
 size_t memory_of(const Program& program);

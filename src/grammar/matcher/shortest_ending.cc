@@ -1,7 +1,11 @@
 #include "grammar/matcher/shortest_ending.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <queue>
+#include <unordered_set>
+#include <utility>
 
 namespace penstock::grammar {
 
@@ -29,6 +33,7 @@ std::vector<std::string_view> rests_of(uint32_t list, std::string_view so_far, c
 }  // namespace
 
 ShortestEndings::ShortestEndings(const Program& program) : program_(program) {
+  WorkMeter work;
   const auto add = [this](const std::shared_ptr<const Lexeme>& lexeme) {
     if (lexeme == nullptr) return;
     auto& known = lexemes_[lexeme.get()];
@@ -40,14 +45,15 @@ ShortestEndings::ShortestEndings(const Program& program) : program_(program) {
     objects_.emplace_back(graph.states.size(), kNoEnding);
     keys_.push_back(graph.other_keys == nullptr
                         ? kNoEnding
-                        : fresh_key(graph, graph.other_keys->start(), "", kNone, nullptr));
+                        : fresh_key(graph, graph.other_keys->start(), "", kNone, nullptr, work));
   }
   for (const ArrayGraph& graph : program.arrays) arrays_.emplace_back(graph.states.size(), kNoEnding);
   code_.assign(program.code.size(), kNoEnding);
   symbols_.assign(program.symbols.size(), kNoEnding);
   goals_.assign(program.goals.size(), kNoEnding);
-  known_ = known();
-  if (known_) relax();
+  if (!known()) return;
+  relax(work);
+  known_ = !work.failed();
 }
 
 bool ShortestEndings::known() const {
@@ -60,9 +66,9 @@ bool ShortestEndings::known() const {
 }
 
 uint64_t ShortestEndings::fresh_key(const ObjectGraph& graph, uint32_t state, std::string_view so_far,
-                                    uint32_t used, const Stack* stack) const {
+                                    uint32_t used, const Stack* stack, WorkMeter& work) const {
   const ByteDfa* const reserved = graph.reserved_keys == nullptr ? nullptr : &graph.reserved_keys->dfa;
-  return FreshEnding(endings(*graph.other_keys), reserved)
+  return FreshEnding(endings(*graph.other_keys), reserved, work)
       .of(state, 0, reserved == nullptr ? ByteDfa::kDead : reserved->run(reserved->start(), so_far),
           rests_of(used, so_far, stack));
 }
@@ -71,23 +77,23 @@ uint64_t ShortestEndings::fresh_item(const UniqueLeaf& unique, uint32_t state, u
                                      std::string_view so_far, uint32_t used, const Stack& stack) const {
   const auto& [lexeme, window] = program_.leaves[unique.leaf];
   if (state == ByteDfa::kDead || count > window.max) return kNoEnding;
-  return FreshEnding(endings(*lexeme), nullptr)
+  return FreshEnding(endings(*lexeme), nullptr, stack.work())
       .of(state, window.after(count).min, ByteDfa::kDead, rests_of(used, so_far, &stack));
 }
 
 uint64_t ShortestEndings::detour(const ObjectGraph& graph, const Frame& frame, const Stack& stack) const {
   if (graph.other_keys == nullptr || frame.used == kNone) return 0;
-  const uint64_t fresh = fresh_key(graph, graph.other_keys->start(), "", frame.used, &stack);
+  const uint64_t fresh = fresh_key(graph, graph.other_keys->start(), "", frame.used, &stack, stack.work());
   return fresh >= kNoEnding ? kNoEnding
                             : fresh - keys_[static_cast<size_t>(&graph - program_.objects.data())];
 }
 
-void ShortestEndings::relax() {
-  for (int round = 0; round < kMostRounds; ++round) {
-    bool changed = relax_objects();
-    changed |= relax_arrays();
-    changed |= relax_goals();
-    changed |= relax_code();
+void ShortestEndings::relax(WorkMeter& work) {
+  for (int round = 0; round < kMostRounds && !work.failed(); ++round) {
+    bool changed = relax_objects(work);
+    changed |= relax_arrays(work);
+    changed |= relax_goals(work);
+    changed |= relax_code(work);
     if (!changed) return;
   }
 }
@@ -102,9 +108,9 @@ uint64_t ShortestEndings::of_leaf(uint32_t leaf) const {
   return of_leaf(leaf, program_.leaves[leaf].lexeme->start(), 0);
 }
 
-bool ShortestEndings::relax_code() {
+bool ShortestEndings::relax_code(WorkMeter& work) {
   bool changed = false;
-  for (size_t at = program_.code.size(); at-- > 0;) {
+  for (size_t at = program_.code.size(); at-- > 0 && work.spend(1);) {
     const Instruction& instruction = program_.code[at];
     uint64_t cost = kNoEnding;
     switch (instruction.op) {
@@ -113,6 +119,7 @@ bool ShortestEndings::relax_code() {
       case Op::kToken: cost = sum_of_bytes(1, code_[instruction.b]); break;
       case Op::kReturn: cost = 0; break;
       case Op::kSplit:
+        work.spend(instruction.b - instruction.a);
         for (uint32_t i = instruction.a; i < instruction.b; ++i)
           cost = std::min(cost, code_[program_.targets[i]]);
         break;
@@ -135,9 +142,9 @@ bool ShortestEndings::relax_code() {
   return changed;
 }
 
-bool ShortestEndings::relax_goals() {
+bool ShortestEndings::relax_goals(WorkMeter& work) {
   bool changed = false;
-  for (size_t i = 0; i < goals_.size(); ++i) {
+  for (size_t i = 0; i < goals_.size() && work.spend(1); ++i) {
     const Goal& goal = program_.goals[i];
     for (const uint32_t leaf : goal.strings) changed |= lower(goals_[i], sum_of_bytes(1, of_leaf(leaf)));
     for (const uint32_t leaf : goal.scalars) changed |= lower(goals_[i], of_leaf(leaf));
@@ -145,13 +152,13 @@ bool ShortestEndings::relax_goals() {
       const ObjectGraph& object = program_.objects[graph];
       const bool empty = object.states[object.start].accepts && object.members.min == 0;
       // The first member has no comma.
-      const uint64_t open = objects_after(graph, object.members.min)[object.start];
+      const uint64_t open = objects_after(graph, object.members.min, work)[object.start];
       changed |= lower(goals_[i], empty ? 2 : open);
     }
     for (const uint32_t graph : goal.arrays) {
       const ArrayGraph& array = program_.arrays[graph];
       const bool empty = array.states[array.start].accepts && array.items.min == 0;
-      const uint64_t open = arrays_after(graph, array.items.min)[array.start];
+      const uint64_t open = arrays_after(graph, array.items.min, work)[array.start];
       changed |= lower(goals_[i], empty ? 2 : open);
     }
   }
@@ -190,25 +197,27 @@ uint64_t ShortestEndings::object_state(const ObjectGraph& graph, uint32_t at, co
   return best;
 }
 
-bool ShortestEndings::relax_objects() {
+bool ShortestEndings::relax_objects(WorkMeter& work) {
   bool changed = false;
   for (size_t i = 0; i < objects_.size(); ++i) {
     const ObjectGraph& graph = program_.objects[i];
-    if (graph.any_order) continue;
+    if (graph.any_order || !work.spend(1 + graph.states.size() + graph.edges.size())) continue;
     for (uint32_t state = static_cast<uint32_t>(graph.states.size()); state-- > 0;)
       changed |= lower(objects_[i][state], object_state(graph, state, objects_[i], nullptr));
   }
   return changed;
 }
 
-ShortestEndings::Costs ShortestEndings::objects_after(uint32_t index, uint64_t n) const {
+ShortestEndings::Costs ShortestEndings::objects_after(uint32_t index, uint64_t n, WorkMeter& work) const {
   const ObjectGraph& graph = program_.objects[index];
   Costs costs = objects_[index];
+  work.spend(costs.size() / 8);
   if (n > kMostMembers) return Costs(costs.size(), kNoEnding);
   for (; n > 0; --n) {
     Costs next(costs.size(), kNoEnding);
     for (bool changed = true; changed;) {
       changed = false;
+      if (!work.spend(1 + costs.size() + graph.edges.size())) return Costs(costs.size(), kNoEnding);
       for (uint32_t state = static_cast<uint32_t>(costs.size()); state-- > 0;)
         changed |= lower(next[state], object_state(graph, state, next, &costs));
     }
@@ -229,19 +238,23 @@ uint64_t ShortestEndings::array_state(const ArrayGraph& graph, uint32_t at, cons
   return best;
 }
 
-bool ShortestEndings::relax_arrays() {
+bool ShortestEndings::relax_arrays(WorkMeter& work) {
   bool changed = false;
   for (size_t i = 0; i < arrays_.size(); ++i) {
+    if (!work.spend(1 + program_.arrays[i].states.size() + program_.arrays[i].edges.size())) break;
     for (uint32_t state = static_cast<uint32_t>(arrays_[i].size()); state-- > 0;)
       changed |= lower(arrays_[i][state], array_state(program_.arrays[i], state, nullptr));
   }
   return changed;
 }
 
-ShortestEndings::Costs ShortestEndings::arrays_after(uint32_t index, uint64_t n) const {
+ShortestEndings::Costs ShortestEndings::arrays_after(uint32_t index, uint64_t n, WorkMeter& work) const {
   Costs costs = arrays_[index];
+  work.spend(costs.size() / 8);
   if (n > kMostMembers) return Costs(costs.size(), kNoEnding);
   for (; n > 0; --n) {
+    if (!work.spend(1 + costs.size() + program_.arrays[index].edges.size()))
+      return Costs(costs.size(), kNoEnding);
     Costs next(costs.size());
     for (uint32_t state = 0; state < costs.size(); ++state)
       next[state] = array_state(program_.arrays[index], state, &costs);
@@ -256,10 +269,10 @@ uint64_t ShortestEndings::rest_of_object(const Item& item, const Stack& stack) c
   const uint64_t left = graph.members.after(frame.count).min;
   switch (item.kind()) {
     case Point::kObjectNext:
-      return sum_of_bytes(objects_after(item.index(), left)[frame.state],
+      return sum_of_bytes(objects_after(item.index(), left, stack.work())[frame.state],
                           left > 0 ? detour(graph, frame, stack) : 0);
     case Point::kColon: {
-      const Costs behind = objects_after(item.index(), left > 0 ? left - 1 : 0);
+      const Costs behind = objects_after(item.index(), left > 0 ? left - 1 : 0, stack.work());
       return less(member(graph, 0, item.count, behind), 2);
     }
     default: {  // a key has to come, or may: its comma is written, or there is none
@@ -267,7 +280,8 @@ uint64_t ShortestEndings::rest_of_object(const Item& item, const Stack& stack) c
           item.kind() == Point::kObjectOpen && graph.states[frame.state].accepts && left == 0;
       if (may_close) return 1;
       const uint64_t n = std::max<uint64_t>(left, 1);
-      return sum_of_bytes(less(objects_after(item.index(), n)[frame.state], 1), detour(graph, frame, stack));
+      return sum_of_bytes(less(objects_after(item.index(), n, stack.work())[frame.state], 1),
+                          detour(graph, frame, stack));
     }
   }
 }
@@ -277,11 +291,11 @@ uint64_t ShortestEndings::rest_of_key(const Item& item, const Stack& stack) cons
   const Frame& frame = stack.frame(item.data);
   const ObjectRules rules(graph, frame, stack);
   const uint64_t left = graph.members.after(frame.count).min;
-  const Costs behind = objects_after(item.index(), left > 0 ? left - 1 : 0);
+  const Costs behind = objects_after(item.index(), left > 0 ? left - 1 : 0, stack.work());
   uint64_t best = kNoEnding;
   if (item.kind() == Point::kOtherKey) {
     const std::string_view so_far = stack.text(item.start, stack.position());
-    const uint64_t key = fresh_key(graph, item.state, so_far, frame.used, &stack);
+    const uint64_t key = fresh_key(graph, item.state, so_far, frame.used, &stack, stack.work());
     const IndexRange labels = graph.states[graph.states[frame.state].rest].labels;
     uint64_t worst = 0;
     for (uint32_t label = 0; label < labels.size(); ++label) {
@@ -296,7 +310,7 @@ uint64_t ShortestEndings::rest_of_key(const Item& item, const Stack& stack) cons
   };
   const ByteDfa& keys = graph.slot_keys->dfa;
   std::vector<Visit> open{{item.state, 0}};
-  while (!open.empty()) {
+  while (!open.empty() && stack.work().spend(1)) {
     const Visit at = open.back();
     open.pop_back();
     if (keys.tag(at.state) != 0) {
@@ -332,10 +346,10 @@ uint64_t ShortestEndings::rest_of_array(const Item& item, const Stack& stack) co
   const Frame& frame = stack.frame(item.data);
   const uint64_t left = graph.items.after(frame.count).min;
   switch (item.kind()) {
-    case Point::kArrayNext: return arrays_after(index, left)[frame.state];
+    case Point::kArrayNext: return arrays_after(index, left, stack.work())[frame.state];
     case Point::kUniqueLeaf: {
       const UniqueLeaf& unique = program_.unique_leaves[item.index()];
-      const Costs behind = arrays_after(index, left > 0 ? left - 1 : 0);
+      const Costs behind = arrays_after(index, left > 0 ? left - 1 : 0, stack.work());
       const std::string_view so_far = stack.text(item.start, stack.position());
       const uint64_t leaf = fresh_item(unique, item.state, item.count, so_far, frame.used, stack);
       return sum_of_bytes(leaf, behind[unique.target]);
@@ -345,7 +359,7 @@ uint64_t ShortestEndings::rest_of_array(const Item& item, const Stack& stack) co
       const bool may_close =
           item.kind() == Point::kArrayOpen && graph.states[frame.state].accepts && left == 0;
       if (may_close) return 1;
-      return less(arrays_after(index, std::max<uint64_t>(left, 1))[frame.state], 1);
+      return less(arrays_after(index, std::max<uint64_t>(left, 1), stack.work())[frame.state], 1);
     }
   }
 }
@@ -377,34 +391,27 @@ uint64_t ShortestEndings::rest(const Item& item, const Stack& stack) const {
   }
 }
 
-// Up from what is open to the end of the text; each node once.
-struct ShortestEndings::Walk {
-  const ShortestEndings& endings;
-  const Stack& stack;
-  std::unordered_map<uint32_t, uint64_t> known;  // what follows a node; kNoEnding while it is worked out
-
-  uint64_t of(const Item& item) {
-    const uint64_t rest = endings.rest(item, stack);
-    return rest >= kNoEnding ? kNoEnding : sum_of_bytes(rest, behind(item.node));
-  }
-  uint64_t behind(uint32_t node) {
-    if (node == kNone) return 0;
-    if (const auto it = known.find(node); it != known.end()) return it->second;
-    known[node] = kNoEnding;
-    uint64_t best = kNoEnding;
-    for (uint32_t i = stack.node(node).callers; i != kNone; i = stack.caller(i).next)
-      best = std::min(best, of(stack.caller(i).resume));
-    return known[node] = best;
-  }
-};
-
+// Up from what is open to the end of the text, the shortest way first: each node once.
 uint64_t ShortestEndings::of(std::span<const Item> items, bool complete, const Stack& stack) const {
   if (complete) return 0;
   if (!known_) return kNoEnding;
-  Walk walk{*this, stack, {}};
-  uint64_t best = kNoEnding;
-  for (const Item& item : items) best = std::min(best, walk.of(item));
-  return best;
+  using Way = std::pair<uint64_t, uint32_t>;  // bytes up to a node's end
+  std::priority_queue<Way, std::vector<Way>, std::greater<>> open;
+  std::unordered_set<uint32_t> done;
+  const auto go_on = [&](uint64_t bytes, const Item& item) {
+    const uint64_t sum = stack.work().spend(1) ? sum_of_bytes(bytes, rest(item, stack)) : kNoEnding;
+    if (sum < kNoEnding && !done.contains(item.node)) open.push({sum, item.node});
+  };
+  for (const Item& item : items) go_on(0, item);
+  while (!open.empty()) {
+    const auto [bytes, node] = open.top();
+    open.pop();
+    if (node == kNone) return stack.work().failed() ? kNoEnding : bytes;
+    if (!done.insert(node).second) continue;
+    for (uint32_t i = stack.node(node).callers; i != kNone; i = stack.caller(i).next)
+      go_on(bytes, stack.caller(i).resume);
+  }
+  return kNoEnding;
 }
 
 }  // namespace penstock::grammar

@@ -2,7 +2,7 @@
 //
 // A least number of texts, keys and values is summed up over what is open; it is never too small, but where a lexeme's
 // characters are bounded from above and of several bytes. It falls by one behind some byte, from anywhere. Nobody knows it
-// where several keys or items have to come that must all differ.
+// where several keys or items have to come that must all differ, nor of a grammar that takes too many operations to look through.
 #pragma once
 #include <memory>
 #include <span>
@@ -20,26 +20,26 @@ class ShortestEndings {
  public:
   explicit ShortestEndings(const Program& program);
 
-  // Of the whole text that stands at the items; a special token counts as one byte. kNoEnding: nobody knows a way.
+  // Of the whole text that stands at the items; a special token counts as one byte. kNoEnding: nobody knows a way, or the stack's
+  // work has run out.
   uint64_t of(std::span<const Item> items, bool complete, const Stack& stack) const;
 
  private:
-  struct Walk;
   using Costs = std::vector<uint64_t>;  // of states
 
   bool known() const;
-  void relax();
-  bool relax_code();
-  bool relax_goals();
-  bool relax_objects();
-  bool relax_arrays();
+  void relax(WorkMeter& work);
+  bool relax_code(WorkMeter& work);
+  bool relax_goals(WorkMeter& work);
+  bool relax_objects(WorkMeter& work);
+  bool relax_arrays(WorkMeter& work);
 
   const LexemeEndings& endings(const Lexeme& lexeme) const { return *lexemes_.at(&lexeme); }
   uint64_t of_leaf(uint32_t leaf, uint32_t state, uint64_t count) const;
   uint64_t of_leaf(uint32_t leaf) const;
   // Of a key of the other ones, which is not in the list of used texts. so_far: of its text, which led to `state`.
   uint64_t fresh_key(const ObjectGraph& graph, uint32_t state, std::string_view so_far, uint32_t used,
-                     const Stack* stack) const;
+                     const Stack* stack, WorkMeter& work) const;
   uint64_t fresh_item(const UniqueLeaf& unique, uint32_t state, uint64_t count, std::string_view so_far,
                       uint32_t used, const Stack& stack) const;
   // How much longer the next other key is because of those that are used.
@@ -49,8 +49,8 @@ class ShortestEndings {
                         const Costs* behind) const;
   uint64_t array_state(const ArrayGraph& graph, uint32_t state, const Costs* behind) const;
   // From the states of an object or array, with at least so many members or items more, each behind a comma.
-  Costs objects_after(uint32_t graph, uint64_t n) const;
-  Costs arrays_after(uint32_t graph, uint64_t n) const;
+  Costs objects_after(uint32_t graph, uint64_t n, WorkMeter& work) const;
+  Costs arrays_after(uint32_t graph, uint64_t n, WorkMeter& work) const;
 
   uint64_t rest(const Item& item, const Stack& stack) const;
   uint64_t rest_of_object(const Item& item, const Stack& stack) const;

@@ -21,6 +21,11 @@ void Stack::cut(const Mark& mark) {
   text_.resize(mark.text);
 }
 
+size_t Stack::memory() const {
+  return nodes_.size() * sizeof(Node) + callers_.size() * sizeof(Caller) + frames_.size() * sizeof(Frame) +
+         used_.size() * sizeof(Used) + text_.size();
+}
+
 void Stack::reserve(size_t n, size_t n_bytes) {
   nodes_.reserve(n);
   callers_.reserve(n);
@@ -51,7 +56,7 @@ uint32_t Stack::add_used(uint32_t list, uint32_t begin, uint32_t size) {
 }
 
 bool Stack::is_used(uint32_t list, std::string_view sought) const {
-  for (; list != kNone; list = used_[list].next) {
+  for (; list != kNone && work_.spend(1); list = used_[list].next) {
     if (text(used_[list].begin, used_[list].begin + used_[list].size) == sought) return true;
   }
   return false;
@@ -59,7 +64,7 @@ bool Stack::is_used(uint32_t list, std::string_view sought) const {
 
 uint32_t Stack::n_used_with(uint32_t list, std::string_view prefix) const {
   uint32_t n = 0;
-  for (; list != kNone; list = used_[list].next) {
+  for (; list != kNone && work_.spend(1); list = used_[list].next) {
     n += text(used_[list].begin, used_[list].begin + used_[list].size).starts_with(prefix);
   }
   return n;

@@ -7,6 +7,7 @@
 
 #include "grammar/intern_table.h"
 #include "grammar/matcher/program.h"
+#include "grammar/work_meter.h"
 
 namespace penstock::grammar {
 
@@ -93,6 +94,7 @@ class Stack {
   const Frame& frame(uint32_t i) const { return frames_[i]; }
   const Used& used(uint32_t i) const { return used_[i]; }
   uint32_t n_nodes() const { return static_cast<uint32_t>(nodes_.size()); }
+  uint32_t n_frames() const { return static_cast<uint32_t>(frames_.size()); }
   uint32_t position() const { return static_cast<uint32_t>(text_.size()); }
   std::string_view text(uint32_t begin, uint32_t end) const {
     return std::string_view(text_).substr(begin, end - begin);
@@ -103,12 +105,17 @@ class Stack {
   // How many of the list begin with prefix.
   uint32_t n_used_with(uint32_t list, std::string_view prefix) const;
 
+  // Who works on the stack, or only reads it, counts it here.
+  WorkMeter& work() const { return work_; }
+  size_t memory() const;  // bytes in use
+
  private:
   std::vector<Node> nodes_;
   std::vector<Caller> callers_;
   std::vector<Frame> frames_;
   std::vector<Used> used_;
   std::string text_;
+  mutable WorkMeter work_;
 };
 
 uint64_t hash_bytes(std::string_view bytes);

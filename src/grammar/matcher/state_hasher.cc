@@ -35,6 +35,7 @@ void StateHasher::hash_nodes() {
     for (uint32_t i = first; i < last; ++i) {
       StateHash callers{3, 4};
       for (uint32_t c = stack_.node(i).callers; c != kNone; c = stack_.caller(c).next) {
+        stack_.work().spend(1);
         const StateHash one = of_item(stack_.caller(c).resume, first);
         callers.a += one.a;
         callers.b += one.b;

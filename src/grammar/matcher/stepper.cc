@@ -4,17 +4,44 @@ namespace penstock::grammar {
 
 using Op = Instruction::Op;
 
+namespace {
+
+constexpr uint32_t kEndOfNode =
+    point_of(Point::kPlay, 0xFFFFFFF);  // no instruction: stands for a node that has ended
+
+}  // namespace
+
 void StepAgenda::begin() {
   first_item_ = static_cast<uint32_t>(items_.size());
   first_node_ = stack_.n_nodes();
   position_ = stack_.position();
   complete_ = false;
   seen_.clear();
+  called_.clear();
+  frames_.clear();
+  if (stack_.memory() + items_.size() * sizeof(Item) > WorkMeter::kMostMemory)
+    stack_.work().fail(WorkMeter::Failure::kMemory);
+}
+
+Config StepAgenda::result() {
+  merge_.run(first_item_);
+  if (!stack_.work().failed()) return {first_item_, static_cast<uint32_t>(items_.size()), complete_};
+  todo_.clear();
+  return {first_item_, first_item_};
+}
+
+Config StepAgenda::joined(const Config& a, const Config& b) {
+  begin();
+  complete_ = a.complete || b.complete;
+  for (const Config& config : {a, b}) {
+    for (uint32_t i = config.begin; i < config.end; ++i) add(Item(items_[i]));
+  }
+  return result();
 }
 
 Config Stepper::finish() {
   settle();
-  return {first_item_, static_cast<uint32_t>(items_.size()), complete_};
+  return result();
 }
 
 Config Stepper::start() {
@@ -26,7 +53,7 @@ Config Stepper::start() {
 Config Stepper::step(const Config& from, uint8_t byte) {
   begin();
   stack_.add_byte(byte);
-  for (uint32_t i = from.begin; i < from.end; ++i) {
+  for (uint32_t i = from.begin; i < from.end && may_go_on(); ++i) {
     const Item item = items_[i];  // the list grows
     position_ = stack_.position() - 1;
     advance(item, byte);
@@ -54,24 +81,34 @@ Config Stepper::step_token(const Config& from, TokenId token) {
 Config Stepper::ended(const Item& item, uint32_t tag) {
   begin();
   switch (item.kind()) {
-    case Point::kScan:
-      todo_.push_back(
-          {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node}, kNone});
-      break;
     case Point::kOtherKey: {
       const uint32_t values = object_rules(item).other_values(tag - 1);
       if (values != kNone) end_counted_key(item, values);
       break;
     }
     case Point::kUniqueLeaf: end_unique(item); break;
-    default: end_node(item.node);
+    default: end_lexeme(item);
   }
   return finish();
 }
 
+Config Stepper::ended(std::span<const Item> scans, std::span<const Item> beside) {
+  begin();
+  for (const Item& item : scans) end_lexeme(item);
+  settle();
+  for (const Item& item : beside) add(item);
+  return finish();
+}
+
+void Stepper::end_lexeme(const Item& item) {
+  if (item.kind() == Point::kLeaf) return end_node(item.node);
+  todo_.push_back(
+      {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node}, kNone});
+}
+
 // Does what follows at once until nothing does. A list instead of recursion: rules nest as deep as their author likes.
 void Stepper::settle() {
-  while (!todo_.empty()) {
+  while (!todo_.empty() && may_go_on()) {
     const auto [item, ended] = todo_.back();
     todo_.pop_back();
     resume(item, ended);
@@ -89,14 +126,15 @@ void Stepper::resume(const Item& item, uint32_t ended_node) {
       break;
     case Point::kRepeat:
       // A round without any text changes nothing: only rounds that can be empty have them, and those need no least number.
-      if (ended_node == kNone || stack_.node(ended_node).position != position_) repeat(item);
+      if (ended_node == kNone || ended_node < first_node_ || stack_.node(ended_node).position != position_)
+        repeat(item);
       break;
     default: add(item);
   }
 }
 
 void Stepper::play(const Item& item) {
-  if (!seen_.insert(item)) return;
+  if (!seen_.insert(item).second) return;
   const Instruction& instruction = program_.code[item.index()];
   const auto next = [&](uint32_t at) { return Item{.point = point_of(Point::kPlay, at), .node = item.node}; };
   switch (instruction.op) {
@@ -130,7 +168,7 @@ void Stepper::play(const Item& item) {
 }
 
 void Stepper::repeat(const Item& item) {
-  if (!seen_.insert(item)) return;
+  if (!seen_.insert(item).second) return;
   const Repetition& repetition = program_.repetitions[item.index()];
   if (item.count >= repetition.min) end_node(item.node);
   if (item.count >= repetition.max) return;
@@ -141,27 +179,29 @@ void Stepper::repeat(const Item& item) {
 }
 
 void StepAgenda::end_node(uint32_t node) {
-  if (node >= first_node_) stack_.node(node).ended = true;
+  if (node >= first_node_) {
+    if (std::exchange(stack_.node(node).ended, true)) return;
+  } else if (!seen_.insert({.point = kEndOfNode, .node = node}).second) {
+    return;
+  }
   for (uint32_t i = stack_.node(node).callers; i != kNone; i = stack_.caller(i).next) {
     todo_.push_back({stack_.caller(i).resume, node});
   }
 }
 
 uint32_t StepAgenda::node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new) {
-  is_new = false;
-  for (uint32_t i = first_node_; i < stack_.n_nodes(); ++i) {
-    if (stack_.node(i).key != key || stack_.node(i).position != position) continue;
-    for (uint32_t c = stack_.node(i).callers; c != kNone; c = stack_.caller(c).next) {
-      if (stack_.caller(c).resume == resume) return i;
-    }
-    stack_.add_caller(i, resume);
-    if (stack_.node(i).ended) todo_.push_back({resume, i});
-    return i;
-  }
-  is_new = true;
-  const uint32_t node = stack_.add_node(key, position);
+  const auto [called, added] = called_.insert({key, position, stack_.n_nodes()});
+  const uint32_t node = called.node;
+  is_new = added;
+  if (is_new) stack_.add_node(key, position);
   stack_.add_caller(node, resume);
+  if (stack_.node(node).ended) todo_.push_back({resume, node});
   return node;
+}
+
+uint32_t StepAgenda::frame_for(const Frame& frame) {
+  const auto [known, is_new] = frames_.insert({frame, stack_.n_frames()});
+  return is_new ? stack_.add_frame(frame) : known.index;
 }
 
 void Stepper::call(uint32_t symbol, const Item& resume) {
@@ -254,27 +294,20 @@ void Stepper::value(const Item& item, uint8_t byte) {
 void Stepper::begin_value(uint32_t goal_index, uint32_t node, uint8_t byte) {
   const Goal& goal = program_.goals[goal_index];
   if (!goal.first_bytes[byte]) return;
+  const auto open = [&](Point kind, uint32_t graph, uint32_t state) {
+    const uint32_t frame = frame_for({.state = state});
+    add({.point = point_of(kind, graph), .state = space_start(), .data = frame, .node = node});
+  };
   switch (byte) {
     case '"':
       for (const uint32_t i : goal.strings) begin_leaf(i, node);
       break;
     case '{':
-      for (const uint32_t graph : goal.objects) {
-        const uint32_t frame = stack_.add_frame({.state = program_.objects[graph].start});
-        add({.point = point_of(Point::kObjectOpen, graph),
-             .state = space_start(),
-             .data = frame,
-             .node = node});
-      }
+      for (const uint32_t graph : goal.objects)
+        open(Point::kObjectOpen, graph, program_.objects[graph].start);
       break;
     case '[':
-      for (const uint32_t graph : goal.arrays) {
-        const uint32_t frame = stack_.add_frame({.state = program_.arrays[graph].start});
-        add({.point = point_of(Point::kArrayOpen, graph),
-             .state = space_start(),
-             .data = frame,
-             .node = node});
-      }
+      for (const uint32_t graph : goal.arrays) open(Point::kArrayOpen, graph, program_.arrays[graph].start);
       break;
     default:
       for (const uint32_t i : goal.scalars) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/matcher/item_merge.h"
 #include "grammar/matcher/item_set.h"
 #include "grammar/matcher/object_rules.h"
 #include "grammar/matcher/stack.h"
@@ -20,21 +21,34 @@ struct Config {
 // Adds the bytes an item may take. May be more than it takes, never less.
 void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes);
 
-// What one step has come to so far.
+// What one step has come to so far. Every item is taken once, every node ends once: a step's work is bounded by the items
+// and callers that there are, however many ways lead to them.
 class StepAgenda {
  protected:
-  StepAgenda(Stack& stack, std::vector<Item>& items) : stack_(stack), items_(items) {}
+  StepAgenda(const Program& program, Stack& stack, std::vector<Item>& items)
+      : stack_(stack), items_(items), merge_(program, stack, items) {}
   void begin();
+  Config result();
+  // What stands at both.
+  Config joined(const Config& a, const Config& b);
+  bool may_go_on() { return stack_.work().spend(1); }
   void add(const Item& item) {
-    if (seen_.insert(item)) items_.push_back(item);
+    if (seen_.insert(item).second) items_.push_back(item);
   }
   void end_node(uint32_t node);
   // The node of a call; callers of one call share it.
   uint32_t node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new);
+  uint32_t frame_for(const Frame& frame);
+  uint32_t frame_like(uint32_t old, const Frame& frame) {
+    return stack_.frame(old) == frame ? old : frame_for(frame);
+  }
 
   Stack& stack_;
   std::vector<Item>& items_;
-  ItemSet seen_;
+  StepSet<Item> seen_;
+  StepSet<CalledNode> called_;
+  StepSet<NumberedFrame> frames_;
+  ItemMerge merge_;
   // Items that follow at once, and the node whose end they follow.
   std::vector<std::pair<Item, uint32_t>> todo_;
   uint32_t first_item_ = 0, first_node_ = 0;
@@ -42,11 +56,12 @@ class StepAgenda {
   bool complete_ = false, looked_at_used_ = false;
 };
 
-// Appends to the stack and to the items; both are cut back by their owner.
+// Appends to the stack and to the items; both are cut back by their owner. Where the stack's work has run out, nothing
+// follows.
 class Stepper : private StepAgenda {
  public:
   Stepper(const Program& program, Stack& stack, std::vector<Item>& items)
-      : StepAgenda(stack, items), program_(program) {}
+      : StepAgenda(program, stack, items), program_(program) {}
 
   // Before the first byte. REQUIRES: stack and items are empty.
   Config start();
@@ -57,12 +72,16 @@ class Stepper : private StepAgenda {
   // What follows at once when the lexeme of a scanning item ends here with this tag; the text stays. Where the lexeme's
   // text must not come again, only its part so far is remembered.
   Config ended(const Item& item, uint32_t tag);
+  // Likewise of several items of kScan and kLeaf at once, and `beside` them what else stands there.
+  Config ended(std::span<const Item> scans, std::span<const Item> beside);
+  using StepAgenda::joined;
   // Whether a step since the last call looked at texts that must not come again.
   bool looked_at_used() { return std::exchange(looked_at_used_, false); }
 
  private:
   Config finish();
   void settle();
+  void end_lexeme(const Item& item);
   void play(const Item& item);
   void repeat(const Item& item);
   void resume(const Item& item, uint32_t ended_node);
