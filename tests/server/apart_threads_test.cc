@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kSmall = 1, kLarge = size_t{32} << 20;
+constexpr size_t kSmall = 1, kLargeWork = size_t{32} << 20;
 
 // A connections' thread, and what became of the work that was given from it.
 class ApartThreadsTest : public testing::Test {
@@ -84,7 +84,7 @@ TEST_F(ApartThreadsTest, GivesOnWhatTheWorkThrows) {
 
 TEST_F(ApartThreadsTest, SmallWorkDoesNotWaitForLargeWork) {
   std::vector<std::shared_ptr<Call>> large;
-  for (int i = 0; i < 5; ++i) large.push_back(start(kLarge, until_cancelled));
+  for (int i = 0; i < 5; ++i) large.push_back(start(kLargeWork, until_cancelled));
   const auto medium = start(ApartThreads::kMedium, until_cancelled);
   for (int i = 0; i < 20; ++i) {
     const auto small = start(kSmall, [] {});
@@ -104,13 +104,13 @@ TEST_F(ApartThreadsTest, SmallWorkDoesNotWaitForLargeWork) {
 TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
   std::latch begun(1);
   std::atomic<int> n_begun = 0;
-  const auto first = start(kLarge, [&] {
+  const auto first = start(kLargeWork, [&] {
     begun.count_down();
     until_cancelled();
   });
   begun.wait();
   std::vector<std::shared_ptr<Call>> behind;
-  for (int i = 0; i < 10; ++i) behind.push_back(start(kLarge, [&] { ++n_begun; }));
+  for (int i = 0; i < 10; ++i) behind.push_back(start(kLargeWork, [&] { ++n_begun; }));
   for (const auto& call : behind) leave(call);
   leave(first);
   first->over.wait();
@@ -125,14 +125,14 @@ TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
 TEST_F(ApartThreadsTest, StopCancelsAndWaits) {
   std::latch begun(2);
   std::vector<std::shared_ptr<Call>> calls;
-  for (const size_t size : {kSmall, kLarge}) {
+  for (const size_t size : {kSmall, kLargeWork}) {
     calls.push_back(start(size, [&] {
       begun.count_down();
       until_cancelled();
     }));
   }
   begun.wait();
-  calls.push_back(start(kLarge, [] {}));
+  calls.push_back(start(kLargeWork, [] {}));
   apart_.stop();
   calls.push_back(start(kSmall, [] {}));
   for (const auto& call : calls) {
