@@ -43,15 +43,15 @@ def examples():
 
 
 def table():
-    """{name: (pattern of the file or folder that one writes, [files with a row])}, of the rows with an example."""
+    """{name: ([patterns of the files or folders that one writes], [files with a row])}, of the rows with an example."""
     rows = {}
     for name, anchor, written, listed in re.findall(
             r"^\| \[([\w -]+)\]\(add-a-thing\.md#([\w-]+)\) \|([^|]*)\|([^|]*)\|", DESIGN.read_text(), re.M):
         if anchor != name.replace(" ", "-"):
             raise Violation(f"{DESIGN.name}, {name}: its link goes to #{anchor}")
-        place = re.search(r"`([\w/]*/<\w+>[\w./]*)`", written)
+        places = re.findall(r"`([\w/]*/<\w+>[\w./]*)`", written)
         files = [file if file.startswith(("include/", "python/")) else f"src/{file}" for file in re.findall(r"`([^`]+)`", listed)]
-        rows[name] = (place and re.sub(r"<\w+>", r"\\w+", f"src/{place.group(1)}"), files)
+        rows[name] = ([re.sub(r"<\w+>", r"\\w+", f"src/{place}") for place in places], files)
     return rows
 
 
@@ -82,14 +82,16 @@ def apply(blocks, tree):
 
 
 def check_row(row, new, changed):
-    place, listed = row
+    places, listed = row
     if sorted(changed) != sorted(listed):
         raise Violation(f"the example changes {', '.join(changed)}; the table names {', '.join(listed)}")
-    if not place:
-        if new:
-            raise Violation(f"the example writes {', '.join(new)}; the table names no new file")
-    elif len(new) != 1 and not place.endswith("/") or not all(re.match(place, file) for file in new) or not new:
-        raise Violation(f"the example writes {', '.join(new)}; the table says {place}")
+    def of(place):
+        return [file for file in new if re.match(place, file)]
+    if new and not places:
+        raise Violation(f"the example writes {', '.join(new)}; the table names no new file")
+    one_each = all(len(of(place)) == 1 or (of(place) and place.endswith("/")) for place in places)
+    if not one_each or sum(len(of(place)) for place in places) != len(new):
+        raise Violation(f"the example writes {', '.join(new)}; the table says {', '.join(places)}")
 
 
 def run(command, **options):

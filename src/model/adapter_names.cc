@@ -66,19 +66,19 @@ std::optional<RoleOfLayer> role_of(std::string_view name, const NameTable& names
   auto found = in_layer(name, names);
   if (!found || !remove_suffix(found->tail, ".weight")) return std::nullopt;
   using enum LayerRole;
-  const std::pair<std::string_view, LayerRole> roles[] = {{names.q, kQ},
-                                                          {names.k, kK},
-                                                          {names.v, kV},
-                                                          {names.o, kO},
-                                                          {names.gate, kGate},
-                                                          {names.up, kUp},
-                                                          {names.down, kDown},
-                                                          {names.gate_up, kGateUp},
-                                                          {names.shared_gate, kSharedGate},
-                                                          {names.shared_up, kSharedUp},
-                                                          {names.shared_gate_up, kSharedGateUp},
-                                                          {names.shared_down, kSharedDown},
-                                                          {names.router, kRouter}};
+  const std::pair<std::string_view, LayerRole> roles[] = {{names[tensor::kQ], kQ},
+                                                          {names[tensor::kK], kK},
+                                                          {names[tensor::kV], kV},
+                                                          {names[tensor::kO], kO},
+                                                          {names[tensor::kGate], kGate},
+                                                          {names[tensor::kUp], kUp},
+                                                          {names[tensor::kDown], kDown},
+                                                          {names[tensor::kGateUp], kGateUp},
+                                                          {names[tensor::kSharedGate], kSharedGate},
+                                                          {names[tensor::kSharedUp], kSharedUp},
+                                                          {names[tensor::kSharedGateUp], kSharedGateUp},
+                                                          {names[tensor::kSharedDown], kSharedDown},
+                                                          {names[tensor::kRouter], kRouter}};
   for (const auto& [role_name, role] : roles) {
     if (role_name.empty() || found->tail != role_name) continue;
     return RoleOfLayer{found->layer, role};
@@ -94,9 +94,9 @@ std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming, c
   role.layer = found->layer;
   const auto is = [&](std::string_view whole) { return !whole.empty() && tail == whole; };
   std::optional<Projections> own;
-  if (is(names.expert_gate_up)) {
+  if (is(names[tensor::kExpertGateUp])) {
     own = Projections{ExpertProjection::kGate, true};
-  } else if (is(names.expert_down)) {
+  } else if (is(names[tensor::kExpertDown])) {
     own = Projections{ExpertProjection::kDown};
   } else if (remove_suffix(tail, ".weight"); naming == Naming::kGguf) {
     own = projections_of(tail, naming);

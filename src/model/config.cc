@@ -438,9 +438,9 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
 namespace {
 
 int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
+  if (layer.mixer != nullptr) return layer.mixer->state_values(config);
   switch (layer.recurrence) {
     case Recurrence::kNone: return 0;
-    case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.short_conv_dim();
     case Recurrence::kStateSpace:
     case Recurrence::kDeltaNet:
       return config.delta.state_offset(config.conv_taps) +
@@ -452,10 +452,7 @@ int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
 
 }  // namespace
 
-bool ModelConfig::has_states() const {
-  return std::ranges::any_of(layers,
-                             [](const LayerConfig& layer) { return layer.recurrence != Recurrence::kNone; });
-}
+bool ModelConfig::has_states() const { return std::ranges::any_of(layers, &LayerConfig::carries_state); }
 
 bool ModelConfig::layers_differ() const {
   return std::ranges::any_of(layers, [](const LayerConfig& layer) {
@@ -486,88 +483,5 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
   }
   return spec;
 }
-
-namespace {
-
-int64_t latent_parameters(const ModelConfig& c) {
-  const LatentConfig& l = c.latent;
-  const int64_t dim = c.model_dim, heads = c.n_heads, q = heads * (l.plain_dim + l.rope_dim);
-  const int64_t queries = l.query_rank > 0 ? l.query_rank * (dim + q + 1) : dim * q;
-  return queries + dim * (l.kv_rank + l.rope_dim) + l.kv_rank +
-         heads * l.kv_rank * (l.plain_dim + l.value_dim) + heads * l.value_dim * dim;
-}
-
-int64_t attention_parameters(const ModelConfig& c, int i) {
-  if (c.latent.kv_rank > 0) return latent_parameters(c);
-  const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
-  const int64_t q = c.q_dim_of(i), kv = c.kv_dim_of(i), dim = c.model_dim;
-  const int64_t stored = layer.kv_layer >= 0 ? 0 : layer.keys_as_values ? 1 : 2;
-  const int64_t norms = c.qk_norm == QkNorm::kHead ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
-                        : c.qk_norm == QkNorm::kNone || c.qk_norm == QkNorm::kPlain ? 0
-                                                                                    : q + kv;
-  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv + c.n_gates_of(i)) + norms +
-         (c.sub_norms ? q : 0);
-}
-
-int64_t mixer_parameters(const ModelConfig& c, int i) {
-  const int64_t dim = c.model_dim;
-  const DeltaConfig& delta = c.delta;
-  switch (c.layers[static_cast<size_t>(i)].recurrence) {
-    case Recurrence::kNone: break;
-    case Recurrence::kShortConv: return dim * (4 * dim + c.conv_taps);
-    case Recurrence::kDeltaNet:
-      if (delta.decay_by_key) {
-        const int64_t through = delta.key_dim * (2 * dim + delta.decays() + delta.values());
-        return delta.channels() * (dim + c.conv_taps) + through +
-               dim * (delta.values() + delta.n_value_heads) + delta.n_value_heads + delta.decays() +
-               delta.value_dim;
-      }
-      return delta.channels() * (dim + c.conv_taps) + 2 * dim * (delta.values() + delta.n_value_heads) +
-             2 * delta.n_value_heads + delta.value_dim;
-    case Recurrence::kStateSpace:
-      return delta.channels() * (dim + c.conv_taps) + dim * (2 * delta.values() + delta.n_value_heads) +
-             3 * delta.n_value_heads + (c.scan_norm ? delta.values() : 0) +
-             (c.layers[static_cast<size_t>(i)].attention ? attention_parameters(c, i) : 0);
-  }
-  return attention_parameters(c, i);
-}
-
-int64_t feed_forward_parameters(const ModelConfig& c, int i, bool active) {
-  const int64_t dim = c.model_dim, ffn = c.ffn_dim_of(i);
-  const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * ffn + (c.sub_norms ? ffn : 0);
-  if (!c.layers[static_cast<size_t>(i)].moe) return dense;
-  const int64_t experts = active ? c.routing.n_active : c.n_experts;
-  const int64_t matrices = c.gated_ffn ? 3 : 2;
-  const int64_t shared = matrices * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
-  const int64_t beside = c.experts_beside_dense ? dense + 4 * dim + c.n_experts : 0;
-  return matrices * experts * c.expert_dim() * c.expert_ffn_dim + dim * c.n_experts +
-         2 * dim * c.expert_latent_dim + shared + beside;
-}
-
-int64_t count_parameters(const ModelConfig& c, bool active) {
-  const int64_t dim = c.model_dim, beside = c.per_layer_dim;
-  int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
-  if ((c.parallel && !c.parallel_norms) || c.one_mixer) norms = dim;
-  if (beside > 0) norms += 2 * dim * beside + dim;  // and projections
-  int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
-  if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
-  const int64_t all_beside = beside * c.n_layers;
-  if (beside > 0) total += all_beside * (dim + (active ? 0 : c.per_layer_rows())) + beside;
-  const int64_t streams = c.altup.n_streams;  // of each layer norms, a scale, Laurel and what mixes them
-  if (streams > 0) {
-    total += 2 * (streams - 1) * dim * dim;
-    norms += dim * (3 + 2 * c.altup.laurel_rank + streams) + streams * streams * (streams + 1);
-  }
-  for (int i = 0; i < c.n_layers; ++i)
-    total += norms + (c.one_mixer && c.has_feed_forward(i) ? 0 : mixer_parameters(c, i)) +
-             (c.has_feed_forward(i) ? feed_forward_parameters(c, i, active) : 0);
-  if (c.learned_positions && !c.computed_positions && !active) total += dim * c.max_seq_len;
-  return total;
-}
-
-}  // namespace
-
-int64_t ModelConfig::n_parameters() const { return count_parameters(*this, false); }
-int64_t ModelConfig::n_active_parameters() const { return count_parameters(*this, true); }
 
 }  // namespace penstock

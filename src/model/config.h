@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,11 @@
 #include "base/result.h"
 #include "cache/cache_spec.h"
 #include "formats/weight_source.h"
+#include "model/blocks/alt_up.h"
+#include "model/blocks/attention.h"
+#include "model/blocks/delta_net.h"
+#include "model/blocks/latent_attention.h"
+#include "model/blocks/mixer.h"
 #include "ops/ops.h"
 #include "penstock/types.h"
 
@@ -41,18 +47,9 @@ enum class NormPlacement : uint8_t {
   kAfter,  // x = norm(x + f(x))
 };
 
-enum class QkNorm : uint8_t {
-  kNone,
-  kHead,   // every head's head_dim values, all heads with the same weights
-  kHeads,  // every head's head_dim values, each head with its own weights
-  kRow,    // all heads of a token together
-  kPlain,  // every head's head_dim values, without weights, where they are rotated (Llama 4)
-};
-
-// What a layer has that carries a state from token to token.
+// What a layer has that carries a state from token to token; other kinds are mixers (blocks/mixer.h).
 enum class Recurrence : uint8_t {
   kNone,
-  kShortConv,   // gated convolution over the last tokens (LFM2)
   kDeltaNet,    // gated delta network (Qwen3-Next, Kimi Linear)
   kStateSpace,  // scan with a state space (Mamba 2)
 };
@@ -62,6 +59,8 @@ inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 struct LayerConfig {
   bool attention = true;
   Recurrence recurrence = Recurrence::kNone;
+  std::shared_ptr<const Mixer>
+      mixer;             // in attention's place; null: none of those. Layers that have the same one share it
   int window = 0;        // tokens visible to a query including itself; 0 = all
   bool chunked = false;  // the window does not slide: KvLayerSpec::chunked
   int group = 0;         // cache group: layers of one group keep their tokens equally long
@@ -75,49 +74,7 @@ struct LayerConfig {
   ActivationFunction activation;  // the model's, or with parameters of its own
   float score_factor = 1.0f;      // multiplies attention_scale
   float gate_cutoff = kNoCutoff;  // gates are what they exceed mean + this * deviation by (Ops::keep_above)
-};
-
-// Attention over latents (DeepSeek V2's multi-head latent attention): the cache has one head, whose keys are a rotated part
-// and a latent, of which keys and values of all heads are projections. Those of the keys are applied to the queries
-// instead, those of the values to what was attended to.
-struct LatentConfig {
-  int kv_rank = 0;     // size of the latent; 0 = ordinary attention
-  int query_rank = 0;  // queries come from a latent of this size; 0 = from the stream
-  int rope_dim = 0;    // of a head's keys: rotated, the same for all heads
-  int plain_dim = 0;   // of a head's keys: not rotated
-  int value_dim = 0;   // of a head
-  bool operator==(const LatentConfig&) const = default;
-};
-
-// Of gated delta networks, and in the same words of Mamba 2's scans, whose groups are key heads with a C (query) and a B (key)
-// of state_dim = key_dim: a convolution over queries, keys and values, and a matrix [key_dim, value_dim] for every value
-// head, which tokens read and write (DeltaParams).
-struct DeltaConfig {
-  int n_key_heads = 0;             // and as many of queries
-  int n_value_heads = 0;           // a multiple of it
-  int key_dim = 0, value_dim = 0;  // of a head
-  bool key_heads_in_turn = false;  // DeltaParams; so in GGUF files of Qwen3.5
-  // Kimi Delta Attention: a decay for each row of a head's matrix, and gates that are sigmoids, both through a projection to
-  // key_dim; queries, keys and values have tensors of their own.
-  bool decay_by_key = false;
-  int keys() const { return n_key_heads * key_dim; }
-  int decays() const { return n_value_heads * (decay_by_key ? key_dim : 1); }
-  int values() const { return n_value_heads * value_dim; }
-  int channels() const { return 2 * keys() + values(); }  // of the convolution
-  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
-  int64_t state_offset(int taps) const {
-    constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
-    return ((taps - int64_t{1}) * channels() + kGroup - 1) / kGroup * kGroup;
-  }
-  bool operator==(const DeltaConfig&) const = default;
-};
-
-// Gemma 3n's streams: a layer predicts all of them from all, computes on the active one, and corrects all by what came of that.
-struct AltUpConfig {
-  int n_streams = 0;          // 0 = the one stream of other models
-  int active = 0;             // which a layer computes on
-  bool correct_scale = true;  // what features beside the stream are for is scaled by feature
-  int laurel_rank = 0;        // of the projections beside attention
+  bool carries_state() const { return recurrence != Recurrence::kNone || mixer != nullptr; }
 };
 
 // What Falcon-H1's activations are multiplied by. GGUF files have it in the weights (Architecture::gguf_multiplied).
@@ -167,9 +124,8 @@ struct ModelConfig {
   int per_layer_vocab = 0;  // rows of that table where not vocab_size: tokens beyond have its first
   AltUpConfig altup;
 
-  int conv_dim = 0;  // channels of short convolutions; 0 = model_dim
-  int short_conv_dim() const { return conv_dim > 0 ? conv_dim : model_dim; }
-  int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
+  int conv_taps =
+      0;  // of the convolutions of delta networks and scans: tokens that each sees, itself included
 
   std::vector<LayerConfig> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;    // empty with learned positions
@@ -248,7 +204,7 @@ struct ModelConfig {
   }
   bool has_feed_forward(int layer) const {
     const LayerConfig& kind = layers[static_cast<size_t>(layer)];
-    return !one_mixer || (!kind.attention && kind.recurrence == Recurrence::kNone);
+    return !one_mixer || (!kind.attention && !kind.carries_state());
   }
   bool has_states() const;
   // Values of a token that a stage of a pipeline hands to the one that begins with this layer: the streams, and what later layers get

@@ -1,6 +1,7 @@
 #include "model/cuts.h"
 
 #include <algorithm>
+#include <map>
 
 namespace penstock {
 namespace {
@@ -118,8 +119,7 @@ Shard::Range ModelCuts::shared_ffn() const {
   return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
 }
 
-Shard::Range ModelCuts::conv_channels() const {
-  const int n = whole_.short_conv_dim();
+Shard::Range ModelCuts::features(int n) const {
   return whole_.int8_activations ? Shard::Range{0, n} : cut_features(n);
 }
 
@@ -129,10 +129,15 @@ ModelConfig ModelCuts::rank_config() const {
   config.expert_ffn_dim = expert_ffn().count;
   config.shared_ffn_dim = shared_ffn().count;
   config.delta.n_key_heads = key_heads_.count, config.delta.n_value_heads = value_heads_.count;
-  config.conv_dim = conv_channels().count;
   if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
+  std::map<const Mixer*, std::shared_ptr<const Mixer>> mixers;
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (layer.mixer != nullptr) {
+      std::shared_ptr<const Mixer>& own = mixers[layer.mixer.get()];
+      if (own == nullptr) own = layer.mixer->of_rank(*this);
+      layer.mixer = own;
+    }
     if (cuts_heads_ && layer.attention) layer.n_kv_heads = kv_heads(i).count;
     if (const Shard::Range features = ffn(i); features.count > 0) layer.ffn_dim = features.count;
   }

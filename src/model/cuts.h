@@ -23,6 +23,7 @@ class ModelCuts {
   explicit ModelCuts(const ModelConfig& whole, Shard shard = {}, bool cuts_vocabulary = true);
 
   Shard shard() const { return shard_; }
+  const ModelConfig& whole() const { return whole_; }
   // Of one rank's model: its numbers of heads and features.
   ModelConfig rank_config() const;
 
@@ -40,7 +41,8 @@ class ModelCuts {
   bool cuts_recurrence() const { return cuts_recurrence_; }
   Shard::Range key_heads() const { return key_heads_; }
   Shard::Range value_heads() const { return value_heads_; }
-  Shard::Range conv_channels() const;  // of short convolutions
+  // Of n features of a block that are computed each by itself: whole where activations are rounded by rows.
+  Shard::Range features(int n) const;
   Shard::Range vocabulary() const {
     return cuts_vocabulary_ ? shard_.range(whole_.vocab_size) : Shard::Range{0, whole_.vocab_size};
   }

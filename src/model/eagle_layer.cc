@@ -6,47 +6,49 @@
 
 #include "model/arch/archs.h"
 #include "model/config_reader.h"
+#include "model/counts.h"
 #include "model/decoder.h"
-#include "model/weight_loader.h"
+#include "model/layer_tensors.h"
+#include "model/load/frame_loader.h"
+#include "model/load/layer_loader.h"
 
 namespace penstock {
 namespace {
 
-constexpr size_t kMaxTaps = 8;
+constexpr size_t kMostStreams = 8;
 
-class EagleLoader : WeightLoader {
- public:
-  using WeightLoader::WeightLoader;
-  Status load(int n_taps, int draft_vocab, int max_seq_len, EagleWeights& out);
-};
-
-Status EagleLoader::load(int n_taps, int draft_vocab, int max_seq_len, EagleWeights& out) {
-  RETURN_IF_ERROR(open());
-  const int dim = config_.model_dim;
-  const std::string at = has_matrix("midlayer.self_attn.q_proj.weight") ? "midlayer." : "layers.0.";
+// REQUIRES: no adapters, one rank.
+Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, int max_seq_len, EagleWeights& out) {
+  RETURN_IF_ERROR(tensors.open());
+  const ModelConfig& config = tensors.config();
+  const NameTable& names = tensors.names();
+  const int dim = config.model_dim;
+  const std::string at = tensors.has_matrix("midlayer.self_attn.q_proj.weight") ? "midlayer." : "layers.0.";
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   LayerWeights& layer = out.decoder.layers.emplace_back();
-  RETURN_IF_ERROR(load_ropes(out.decoder, max_seq_len));
-  RETURN_IF_ERROR(linear("fc", dim, n_taps * dim, out.projection));
-  RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, false, out.embedding_norm));
-  RETURN_IF_ERROR(norm(name("hidden_norm"), dim, false, out.state_norm));
-  RETURN_IF_ERROR(linear(name(names_.q), config_.q_dim(), 2 * dim, layer.q));
-  RETURN_IF_ERROR(linear(name(names_.k), config_.kv_dim(), 2 * dim, layer.k));
-  RETURN_IF_ERROR(linear(name(names_.v), config_.kv_dim(), 2 * dim, layer.v));
-  RETURN_IF_ERROR(linear(name(names_.o), dim, config_.q_dim(), layer.o));
-  RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, false, layer.ffn_norm));
-  RETURN_IF_ERROR(load_activation(0, at, layer));
-  RETURN_IF_ERROR(load_feed_forward(0, at, layer));
-  RETURN_IF_ERROR(norm("norm", dim, false, out.decoder.final_norm));
-  if (has_matrix("embed_tokens.weight")) {
+  AttentionWeights& attention = layer.attention;
+  RETURN_IF_ERROR(FrameLoader(tensors, {}).load_ropes(out.decoder, max_seq_len));
+  RETURN_IF_ERROR(tensors.linear("fc", dim, n_taps * dim, out.projection));
+  RETURN_IF_ERROR(tensors.norm(name(names[tensor::kAttnNorm]), dim, false, out.embedding_norm));
+  RETURN_IF_ERROR(tensors.norm(name("hidden_norm"), dim, false, out.state_norm));
+  RETURN_IF_ERROR(tensors.linear(name(names[tensor::kQ]), config.q_dim(), 2 * dim, attention.q));
+  RETURN_IF_ERROR(tensors.linear(name(names[tensor::kK]), config.kv_dim(), 2 * dim, attention.k));
+  RETURN_IF_ERROR(tensors.linear(name(names[tensor::kV]), config.kv_dim(), 2 * dim, attention.v));
+  RETURN_IF_ERROR(tensors.linear(name(names[tensor::kO]), dim, config.q_dim(), attention.o));
+  RETURN_IF_ERROR(tensors.norm(name(names[tensor::kFfnNorm]), dim, false, layer.ffn_norm));
+  LayerLoader rest(tensors, at, 0);
+  visit_feed_forward(rest, layer);
+  RETURN_IF_ERROR(rest.status());
+  RETURN_IF_ERROR(tensors.norm("norm", dim, false, out.decoder.final_norm));
+  if (tensors.has_matrix("embed_tokens.weight")) {
     ASSIGN_OR_RETURN(out.decoder.embedding,
-                     weight("embed_tokens", config_.vocab_size, dim, WeightUse::kTable));
+                     tensors.weight("embed_tokens", config.vocab_size, dim, WeightUse::kTable));
   }
-  ASSIGN_OR_RETURN(out.decoder.lm_head, weight("lm_head", draft_vocab, dim, WeightUse::kOutput));
-  for (const TensorInfo& tensor : source_.tensors()) {
-    if (used_.contains(tensor.name) || tensor.name == "d2t" || tensor.name == "t2d") continue;
+  ASSIGN_OR_RETURN(out.decoder.lm_head, tensors.weight("lm_head", draft_vocab, dim, WeightUse::kOutput));
+  for (const TensorInfo& tensor : tensors.source().tensors()) {
+    if (tensors.used().contains(tensor.name) || tensor.name == "d2t" || tensor.name == "t2d") continue;
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: not expected in a layer of EAGLE-3",
-                  source_.path().string(), tensor.name);
+                  tensors.source().path().string(), tensor.name);
   }
   return {};
 }
@@ -72,10 +74,10 @@ Status EagleLayer::read_taps() {
   taps_ = {2, n / 2, n - 3};
   if (listed != nullptr) {
     taps_.clear();
-    if (!listed->is_array() || listed->empty() || listed->size() > kMaxTaps) {
+    if (!listed->is_array() || listed->empty() || listed->size() > kMostStreams) {
       return errorf(ErrorCode::kCorruptFile,
                     "{}: eagle_aux_hidden_state_layer_ids: expected a list of 1 to {} layers", where,
-                    kMaxTaps);
+                    kMostStreams);
     }
     for (const nlohmann::json& id : *listed)
       taps_.push_back(id.is_number_integer() && id >= 0 && id < n ? id.get<int>() : -1);
@@ -149,10 +151,10 @@ Result<std::unique_ptr<EagleLayer>> EagleLayer::load(std::unique_ptr<WeightSourc
   RETURN_IF_ERROR(layer->read_taps());
   RETURN_IF_ERROR(layer->read_vocabulary());
   const Model::Progress none;
+  TensorLoader tensors(*layer->source_, layer->config_, ops, none);
   RETURN_IF_ERROR(
-      EagleLoader(*layer->source_, layer->config_, ops, none)
-          .load(static_cast<int>(layer->taps_.size()), draft_vocab, max_seq_len, *layer->weights_));
-  layer->weight_bytes_ = packed_bytes(layer->config_, layer->weights_->decoder) +
+      load_eagle(tensors, static_cast<int>(layer->taps_.size()), draft_vocab, max_seq_len, *layer->weights_));
+  layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
 }

@@ -7,26 +7,10 @@
 
 #include "base/result.h"
 #include "model/config.h"
+#include "model/tensors/specs.h"
 #include "quant/quant_type.h"
 
 namespace penstock {
-
-// What a matrix does; the rules are by role and layer. kQkv: all three in one; kLatent: to a latent, or from it; kOther: what
-// the rules do not name.
-enum class WeightRole : uint8_t {
-  kEmbedding,
-  kOutput,
-  kQ,
-  kK,
-  kV,
-  kQkv,
-  kO,
-  kGateUp,
-  kDown,
-  kRouter,
-  kLatent,
-  kOther
-};
 
 // Which layers get more bits than the others.
 enum class MoreBits : uint8_t {

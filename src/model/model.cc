@@ -7,10 +7,11 @@
 #include "base/log.h"
 #include "model/adapter_slots.h"
 #include "model/arch/archs.h"
+#include "model/counts.h"
 #include "model/cuts.h"
 #include "model/decoder.h"
+#include "model/load/load_weights.h"
 #include "model/sources/packed_cache.h"
-#include "model/weight_loader.h"
 
 namespace penstock {
 
@@ -18,85 +19,6 @@ Model::Model() = default;
 Model::~Model() = default;
 
 namespace {
-
-struct Bytes {
-  int64_t all = 0, active = 0, mapped_experts = 0;
-  int64_t active_floats = 0;  // weights of 16 and 32 bits, one each
-  void add(const Weight* weight, double share = 1.0) {
-    if (weight == nullptr) return;
-    const int64_t bytes = weight->packed_bytes(), n_weights = int64_t{weight->rows()} * weight->cols();
-    all += bytes;
-    active += static_cast<int64_t>(static_cast<double>(bytes) * share);
-    if (bytes >= 2 * n_weights) active_floats += static_cast<int64_t>(static_cast<double>(n_weights) * share);
-  }
-};
-
-Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
-  Bytes bytes;
-  const Shard::Range layers = weights.layers_of(config);
-  const bool makes_logits = layers.first + layers.count == config.n_layers;
-  bytes.add(weights.embedding.get(), weights.lm_head || !makes_logits ? 0.0 : 1.0);
-  bytes.add(weights.positions.get(), 0.0);
-  bytes.add(weights.lm_head.get());
-  const double share =
-      config.n_experts > 0 ? static_cast<double>(config.routing.n_active) / config.n_experts : 0.0;
-  bytes.add(weights.per_layer.table.get(), 0.0);
-  bytes.add(weights.per_layer.projection.weight.get());
-  for (const auto* streams : {&weights.streams_in, &weights.streams_out}) {
-    for (const auto& stream : *streams) bytes.add(stream.get());
-  }
-  for (const LayerWeights& layer : weights.layers) {
-    for (const LinearWeights* linear : {&layer.q,
-                                        &layer.k,
-                                        &layer.v,
-                                        &layer.o,
-                                        &layer.gate,
-                                        &layer.up,
-                                        &layer.down,
-                                        &layer.router,
-                                        &layer.experts_in,
-                                        &layer.experts_out,
-                                        &layer.shared_gate,
-                                        &layer.shared_up,
-                                        &layer.shared_down,
-                                        &layer.conv.in,
-                                        &layer.conv.before,
-                                        &layer.conv.behind,
-                                        &layer.conv.values,
-                                        &layer.conv.out,
-                                        &layer.per_layer.gate,
-                                        &layer.per_layer.projection,
-                                        &layer.altup.router,
-                                        &layer.altup.predict,
-                                        &layer.altup.correct,
-                                        &layer.altup.laurel_in,
-                                        &layer.altup.laurel_out,
-                                        &layer.delta.qkv,
-                                        &layer.delta.q,
-                                        &layer.delta.k,
-                                        &layer.delta.v,
-                                        &layer.delta.a_in,
-                                        &layer.delta.z_in,
-                                        &layer.delta.z,
-                                        &layer.delta.a,
-                                        &layer.delta.b,
-                                        &layer.delta.out,
-                                        &layer.latent.query,
-                                        &layer.latent.latent,
-                                        &layer.latent.rope}) {
-      bytes.add(linear->weight.get());
-    }
-    for (const auto* by_head : {&layer.latent.absorb, &layer.latent.values}) {
-      for (const auto& weight : *by_head) bytes.add(weight.get());
-    }
-    for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
-      const int64_t before = bytes.all;
-      for (const auto& expert : experts->weights) bytes.add(expert.get(), share);
-      if (experts->mapped) bytes.mapped_experts += bytes.all - before;
-    }
-  }
-  return bytes;
-}
 
 // Small ones first: norms, biases and what is packed at load because it is joined or permuted. The others wait for the first step.
 std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
@@ -107,10 +29,6 @@ std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
 }
 
 }  // namespace
-
-int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights) {
-  return count_bytes(config, weights).all;
-}
 
 Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
                                            int max_seq_len) {
@@ -135,7 +53,7 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
     if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source));
     ASSIGN_OR_RETURN(auto weights,
                      load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
-    model->set_weights(std::move(weights), source.naming());
+    model->set_weights(std::move(weights), source.naming(), shard.shard);
   }
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
@@ -148,7 +66,7 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->config_.output_head = false;
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, 0, nullptr, shard));
-  model->set_weights(std::move(weights), source.naming());
+  model->set_weights(std::move(weights), source.naming(), shard.shard);
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
@@ -161,10 +79,8 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
   const ShardOptions shard{of_layers};
-  const Progress none;
-  ASSIGN_OR_RETURN(model->weights_,
-                   WeightLoader(source, model->config_, ops, none, nullptr, shard).load_some(max_seq_len));
-  model->set_weights(std::move(model->weights_), source.naming());
+  ASSIGN_OR_RETURN(auto weights, load_some_layers(source, model->config_, ops, max_seq_len, shard));
+  model->set_weights(std::move(weights), source.naming(), shard.shard);
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
@@ -226,7 +142,7 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
   ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
   if (experts != nullptr) RETURN_IF_ERROR(experts->finish());
   if (use.cache != nullptr) use.cache->save(source, form, ops, packed.made);
-  set_weights(std::move(weights), source.naming());
+  set_weights(std::move(weights), source.naming(), shard.shard);
   // Kept, they lie there too, and need not lie twice.
   if (experts != nullptr && use.cache != nullptr) {
     packed.from = use.cache->find(source, form, ops), packed.made.clear();
@@ -242,20 +158,20 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
 Status Model::load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
                           PackedWeights& packed, const ShardOptions& shard) {
   ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
-  set_weights(std::move(weights), source.naming());
+  set_weights(std::move(weights), source.naming(), shard.shard);
   mapped_bytes_ = weight_bytes_;
   return {};
 }
 
-void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {
+void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Shard shard) {
   weights_ = std::move(weights);
   rank_config_ = config_;
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
-  const Bytes bytes = count_bytes(config_, *weights_);
-  weight_bytes_ = bytes.all;
-  offloaded_bytes_ = bytes.mapped_experts;
-  active_weight_bytes_ = bytes.active;
-  active_float_weights_ = bytes.active_floats;
+  const WeightCounts counts = count_weights(config_, *weights_, shard);
+  weight_bytes_ = counts.bytes;
+  offloaded_bytes_ = counts.mapped_experts;
+  active_weight_bytes_ = counts.active_bytes;
+  active_float_weights_ = counts.active_floats;
 }
 
 StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,

@@ -24,7 +24,7 @@ struct ModelWeights;   // weights.h
 struct LoraAdapter;    // formats/lora.h
 class AdapterSlots;    // adapter_slots.h
 class PackedCache;     // packed_cache.h
-struct PackedWeights;  // weights.h
+struct PackedWeights;  // load/load_weights.h
 struct ShardOptions;   // cuts.h
 
 struct ForwardOptions {
@@ -129,7 +129,7 @@ class Model {
 
  private:
   Model();
-  void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming);
+  void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Shard shard = {});
   Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
                      const PackedUse& use, const ShardOptions& shard);
   Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,

@@ -23,77 +23,28 @@ constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head", "m
                                          "llm.lm_head", "thinker.lm_head"};
 
 NameTable gguf_names() {
-  NameTable n;
-  n.embedding = "token_embd", n.embedding_norm = "token_embd_norm", n.positions = "position_embd",
-  n.final_norm = "output_norm", n.lm_head = "output";
+  NameTable n(true);
+  n.embedding = "token_embd";
+  n.embedding_norm = "token_embd_norm";
+  n.positions = "position_embd";
+  n.final_norm = "output_norm";
+  n.lm_head = "output";
   n.layer = "blk.{}.";
-  n.attn_norm = "attn_norm", n.q = "attn_q", n.k = "attn_k", n.v = "attn_v", n.qkv = "attn_qkv",
-  n.o = "attn_output", n.gates = "attn_gate";
-  n.q_norm = "attn_q_norm", n.k_norm = "attn_k_norm", n.attn_sub_norm = "attn_sub_norm";
-  n.attn_post_norm = "post_attention_norm", n.ffn_norm = "ffn_norm", n.ffn_post_norm = "post_ffw_norm";
-  n.gate = "ffn_gate", n.up = "ffn_up", n.gate_up = "ffn_up", n.down = "ffn_down",
-  n.ffn_sub_norm = "ffn_sub_norm";
-  n.query_a = "attn_q_a", n.query_a_norm = "attn_q_a_norm", n.query_b = "attn_q_b";
-  n.latent_a = "attn_kv_a_mqa", n.latent_a_norm = "attn_kv_a_norm", n.latent_b = "attn_kv_b";
-  n.latent_keys = "attn_k_b", n.latent_values = "attn_v_b";
-  n.router = "ffn_gate_inp", n.experts_in = "ffn_latent_down", n.experts_out = "ffn_latent_up";
-  n.expert_gate = "ffn_gate_exps", n.expert_up = "ffn_up_exps", n.expert_down = "ffn_down_exps";
-  n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
-  n.shared_router = "ffn_gate_inp_shexp";
-  n.conv_in = "shortconv.in_proj", n.conv = "shortconv.conv", n.conv_out = "shortconv.out_proj";
-  n.delta_qkvz = "ssm_in", n.delta_ba = "ssm_ba";
-  n.delta_qkv = "attn_qkv", n.delta_z = "attn_gate", n.delta_a = "ssm_alpha", n.delta_b = "ssm_beta";
-  n.delta_conv = "ssm_conv1d", n.delta_rate = "ssm_a", n.delta_bias = "ssm_dt.bias";
-  n.delta_norm = "ssm_norm", n.delta_out = "ssm_out";
-  n.ssm_in = "ssm_in", n.ssm_conv = "ssm_conv1d", n.ssm_rate = "ssm_a", n.ssm_skip = "ssm_d";
-  n.ssm_bias = "ssm_dt.bias", n.ssm_norm = "ssm_norm", n.ssm_out = "ssm_out";
-  n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
-  n.expert_norm = "pre_ffw_norm_2", n.dense_post_norm = "post_ffw_norm_1",
-  n.expert_post_norm = "post_ffw_norm_2";
-  n.router_scale = "ffn_gate_inp.scale", n.expert_scale = "ffn_down_exps.scale";
-  n.per_layer_table = "per_layer_token_embd", n.per_layer_frame = "per_layer_model_proj";
-  n.per_layer_frame_norm = "per_layer_proj_norm", n.output_scale = "layer_output_scale.weight";
-  n.per_layer_gate = "inp_gate", n.per_layer_projection = "proj", n.per_layer_post_norm = "post_norm";
   return n;
 }
 
 NameTable hf_names(const ModelConfig& config) {
-  NameTable n;
+  NameTable n(false);
   n.prefixes = {"model."};
   for (const TextModel& text : kTextModels) n.prefixes.push_back(text.prefix);
   n.prefixes.push_back("");
-  n.embedding = "embed_tokens", n.final_norm = "norm", n.lm_head = "lm_head", n.layer = "layers.{}.";
-  n.attn_norm = "input_layernorm";
-  n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
-  n.o = "self_attn.o_proj", n.gates = "self_attn.g_proj", n.q_norm = "self_attn.q_norm",
-  n.k_norm = "self_attn.k_norm";
-  n.attn_sub_norm = "self_attn.attn_sub_norm", n.ffn_sub_norm = "mlp.ffn_sub_norm";
-  n.query_a = "self_attn.q_a_proj", n.query_a_norm = "self_attn.q_a_layernorm",
-  n.query_b = "self_attn.q_b_proj";
-  n.latent_a = "self_attn.kv_a_proj_with_mqa", n.latent_a_norm = "self_attn.kv_a_layernorm";
-  n.latent_b = "self_attn.kv_b_proj";
+  n.embedding = "embed_tokens";
+  n.final_norm = "norm";
+  n.lm_head = "lm_head";
+  n.layer = "layers.{}.";
   // With one norm per sub-layer, "post_attention" is the one before the feed-forward.
-  n.attn_post_norm = "post_attention_layernorm", n.ffn_post_norm = "post_feedforward_layernorm";
-  n.ffn_norm = config.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
-  n.gate = "mlp.gate_proj", n.up = "mlp.up_proj", n.gate_up = "mlp.gate_up_proj", n.down = "mlp.down_proj";
-  n.router = "mlp.gate", n.selection_bias = "mlp.gate.e_score_correction_bias";
-  n.sinks = "self_attn.sinks", n.activation = "mlp.act_fn.";
-  n.expert_gate = "mlp.experts.{}.gate_proj", n.expert_up = "mlp.experts.{}.up_proj";
-  n.expert_down = "mlp.experts.{}.down_proj";
-  n.delta_qkvz = "linear_attn.in_proj_qkvz", n.delta_ba = "linear_attn.in_proj_ba";
-  n.delta_qkv = "linear_attn.in_proj_qkv", n.delta_z = "linear_attn.in_proj_z";
-  n.delta_a = "linear_attn.in_proj_a", n.delta_b = "linear_attn.in_proj_b";
-  n.delta_conv = "linear_attn.conv1d", n.delta_rate = "linear_attn.A_log";
-  n.delta_bias = "linear_attn.dt_bias", n.delta_norm = "linear_attn.norm";
-  n.delta_out = "linear_attn.out_proj";
-  n.ssm_in = "mamba.in_proj", n.ssm_conv = "mamba.conv1d", n.ssm_rate = "mamba.A_log", n.ssm_skip = "mamba.D";
-  n.ssm_bias = "mamba.dt_bias", n.ssm_norm = "mamba.norm", n.ssm_out = "mamba.out_proj";
-  n.shared_gate = "mlp.shared_experts.gate_proj", n.shared_up = "mlp.shared_experts.up_proj";
-  n.shared_down = "mlp.shared_experts.down_proj";
-  n.per_layer_table = "embed_tokens_per_layer", n.per_layer_frame = "per_layer_model_projection";
-  n.per_layer_frame_norm = "per_layer_projection_norm";
-  n.per_layer_gate = "per_layer_input_gate", n.per_layer_projection = "per_layer_projection";
-  n.per_layer_post_norm = "post_per_layer_input_norm";
+  n[tensor::kFfnNorm] =
+      config.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
   return n;
 }
 
@@ -139,40 +90,14 @@ std::vector<int> rows_by_group(const ModelConfig& config) {
   return rows;
 }
 
-std::vector<int> qkvz_rows(const DeltaConfig& delta) {
-  const int shared = delta.n_value_heads / delta.n_key_heads * delta.value_dim;
-  const int each = 2 * delta.key_dim + 2 * shared;
-  std::vector<int> rows;
-  const auto add = [&](int first, int count) {
-    for (int h = 0; h < delta.n_key_heads; ++h) {
-      for (int d = 0; d < count; ++d) rows.push_back(h * each + first + d);
-    }
-  };
-  add(0, delta.key_dim);
-  add(delta.key_dim, delta.key_dim);
-  add(2 * delta.key_dim, shared);
-  add(2 * delta.key_dim + shared, shared);
-  return rows;
-}
-
-std::vector<int> ba_rows(const DeltaConfig& delta) {
-  const int shared = delta.n_value_heads / delta.n_key_heads;
-  std::vector<int> rows;
-  for (const int part : {0, 1}) {
-    for (int h = 0; h < delta.n_value_heads; ++h)
-      rows.push_back((h / shared * 2 + part) * shared + h % shared);
-  }
-  return rows;
-}
-
 namespace {
 
 // Of experts whose inputs are before their outputs in some files: transformers writes what it read so the other way round.
 bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
   for (int i = 0; i < n_layers; ++i) {
     const std::string at = std::string(prefix) + with_index(names.layer, i);
-    const TensorInfo* wide = source.WeightSource::find(at + std::string(names.expert_gate_up));
-    const TensorInfo* narrow = source.WeightSource::find(at + std::string(names.expert_down));
+    const TensorInfo* wide = source.WeightSource::find(at + std::string(names[tensor::kExpertGateUp]));
+    const TensorInfo* narrow = source.WeightSource::find(at + std::string(names[tensor::kExpertDown]));
     if (wide == nullptr || narrow == nullptr || wide->shape.size() != 3 || narrow->shape.size() != 3)
       continue;
     return wide->shape[1] != 2 * narrow->shape[2];
@@ -204,12 +129,13 @@ void choose_names(NameTable& names, const WeightSource& source, std::string_view
     return false;
   };
   if (!names.other_gate.empty() && has(names.other_gate, ".weight"))
-    names.gate = names.other_gate, names.up = names.other_up, names.down = names.other_down;
-  if (names.fused_expert_down.empty()) return;
-  if (has(names.expert_gate_up, "")) {
-    names.expert_down = names.fused_expert_down;
+    names[tensor::kGate] = names.other_gate, names[tensor::kUp] = names.other_up,
+    names[tensor::kDown] = names.other_down;
+  if (names[tensor::kFusedExpertDown].empty()) return;
+  if (has(names[tensor::kExpertGateUp], "")) {
+    names[tensor::kExpertDown] = names[tensor::kFusedExpertDown];
   } else {
-    names.expert_gate_up = "";
+    names[tensor::kExpertGateUp] = "";
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/tensors/name_table.h"
 
 namespace penstock {
 
@@ -16,10 +16,6 @@ std::string with_index(std::string_view pattern, int index);
 std::string with_letter(std::string_view pattern, char letter);
 // For qkv_by_group and qkv_shards: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
 std::vector<int> rows_by_group(const ModelConfig& config);
-// Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
-// and a likewise.
-std::vector<int> qkvz_rows(const DeltaConfig& delta);
-std::vector<int> ba_rows(const DeltaConfig& delta);
 // What the name of the output's matrix is without ".weight" and the like, in a text model or in one inside a multimodal model; "" where
 // a directory has none.
 std::string_view output_stem(const WeightSource& source);

@@ -3,14 +3,17 @@
 #include <algorithm>
 
 #include "model/arch/archs.h"
+#include "model/counts.h"
+#include "model/load/frame_loader.h"
+#include "model/load/load_weights.h"
+#include "model/load/tensor_loader.h"
 #include "model/names.h"
-#include "model/weight_loader.h"
 
 namespace penstock {
 
 Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where) {
   const auto attends = [](const LayerConfig& layer) {
-    return layer.attention && layer.recurrence == Recurrence::kNone && layer.kv_layer < 0;
+    return layer.attention && !layer.carries_state() && layer.kv_layer < 0;
   };
   const auto last = std::find_if(target.layers.rbegin(), target.layers.rend(), attends);
   const Architecture* architecture = find_architecture(target.arch);
@@ -29,24 +32,45 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
   return config;
 }
 
+namespace {
+
+// Loads the layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer.
+class NextTokenLoader {
+ public:
+  explicit NextTokenLoader(TensorLoader& tensors)
+      : tensors_(tensors), source_(tensors.source()), config_(tensors.config()), names_(tensors.names()) {}
+  Status load(int layer, int max_seq_len, NextTokenWeights& out);
+
+ private:
+  Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
+                                            WeightUse use);
+
+  TensorLoader& tensors_;
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  NameTable& names_;
+};
+
 // Null where the file has none for this layer, or a copy of the target's.
-Result<std::unique_ptr<Weight>> WeightLoader::own_table(const std::string& stem, const std::string& targets,
-                                                        WeightUse use) {
-  if (!has_matrix(stem + ".weight")) return nullptr;
-  const TensorInfo *own = find(stem + ".weight"), *other = find(targets + ".weight");
+Result<std::unique_ptr<Weight>> NextTokenLoader::own_table(const std::string& stem,
+                                                           const std::string& targets, WeightUse use) {
+  if (!tensors_.has_matrix(stem + ".weight")) return nullptr;
+  const TensorInfo *own = tensors_.find(stem + ".weight"), *other = tensors_.find(targets + ".weight");
   if (own != nullptr && other != nullptr && own->type == other->type && own->shape == other->shape &&
       std::ranges::equal(own->bytes, other->bytes))
     return nullptr;
-  return weight(stem, config_.vocab_size, config_.model_dim, use);
+  return tensors_.weight(stem, config_.vocab_size, config_.model_dim, use);
 }
 
-Status WeightLoader::load_next_token(int layer, int max_seq_len, NextTokenWeights& out) {
-  const auto is_there = [&](std::string_view apart) { return has_matrix(std::string(apart) + "fc.weight"); };
+Status NextTokenLoader::load(int layer, int max_seq_len, NextTokenWeights& out) {
+  const auto is_there = [&](std::string_view apart) {
+    return tensors_.has_matrix(std::string(apart) + "fc.weight");
+  };
   const auto* const apart = std::ranges::find_if(kNextTokenApart, is_there);
   const NextTokenStems stems =
-      next_token_stems(source_.naming(), prefix_ + with_index(names_.layer, layer),
+      next_token_stems(source_.naming(), tensors_.at_layer(layer),
                        apart != std::end(kNextTokenApart) ? *apart : std::string_view());
-  if (!has_matrix(stems.projection + ".weight")) {
+  if (!tensors_.has_matrix(stems.projection + ".weight")) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: spec mtp: the file has no layer that predicts further tokens: expected a tensor {}.weight",
@@ -55,27 +79,30 @@ Status WeightLoader::load_next_token(int layer, int max_seq_len, NextTokenWeight
   const int dim = config_.model_dim;
   // Experts may lie otherwise than in the target's layers.
   names_ = tensor_names(config_, source_.naming());
-  if (!names_.fused_expert_down.empty()) {
+  if (!names_[tensor::kFusedExpertDown].empty()) {
     const bool fused =
-        source_.WeightSource::find(stems.layer + std::string(names_.expert_gate_up)) != nullptr;
-    if (fused) names_.expert_down = names_.fused_expert_down;
-    if (!fused) names_.expert_gate_up = "";
+        source_.WeightSource::find(stems.layer + std::string(names_[tensor::kExpertGateUp])) != nullptr;
+    if (fused) names_[tensor::kExpertDown] = names_[tensor::kFusedExpertDown];
+    if (!fused) names_[tensor::kExpertGateUp] = "";
   }
-  RETURN_IF_ERROR(load_ropes(out.decoder, max_seq_len));
-  RETURN_IF_ERROR(linear(stems.projection, dim, 2 * dim, out.projection));
-  RETURN_IF_ERROR(norm(stems.embedding_norm, dim, false, out.embedding_norm));
-  RETURN_IF_ERROR(norm(stems.state_norm, dim, false, out.state_norm));
+  RETURN_IF_ERROR(FrameLoader(tensors_, {}).load_ropes(out.decoder, max_seq_len));
+  RETURN_IF_ERROR(tensors_.linear(stems.projection, dim, 2 * dim, out.projection));
+  RETURN_IF_ERROR(tensors_.norm(stems.embedding_norm, dim, false, out.embedding_norm));
+  RETURN_IF_ERROR(tensors_.norm(stems.state_norm, dim, false, out.state_norm));
   // GGUF files may leave the norm out where it is the target's.
-  const bool has_norm = source_.naming() != Naming::kGguf || find(stems.final_norm + ".weight") != nullptr;
-  const std::string final_norm = has_norm ? stems.final_norm : prefix_ + std::string(names_.final_norm);
-  RETURN_IF_ERROR(norm(final_norm, dim, false, out.decoder.final_norm));
-  const std::string embedding = prefix_ + std::string(names_.embedding);
+  const bool has_norm =
+      source_.naming() != Naming::kGguf || tensors_.find(stems.final_norm + ".weight") != nullptr;
+  const std::string final_norm = has_norm ? stems.final_norm : tensors_.name(names_.final_norm);
+  RETURN_IF_ERROR(tensors_.norm(final_norm, dim, false, out.decoder.final_norm));
+  const std::string embedding = tensors_.name(names_.embedding);
   ASSIGN_OR_RETURN(out.decoder.embedding, own_table(stems.embedding, embedding, WeightUse::kTable));
   ASSIGN_OR_RETURN(out.decoder.lm_head,
                    own_table(stems.head, config_.tied_embeddings ? embedding : std::string(names_.lm_head),
                              WeightUse::kOutput));
-  return load_layer_at(0, stems.layer, out.decoder.layers.emplace_back());
+  return load_layer(tensors_, 0, stems.layer, out.decoder.layers.emplace_back());
 }
+
+}  // namespace
 
 NextTokenLayer::NextTokenLayer(const Model& target, ModelConfig config)
     : target_(target), config_(std::move(config)), weights_(std::make_unique<NextTokenWeights>()) {}
@@ -86,10 +113,10 @@ Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource&
   ASSIGN_OR_RETURN(ModelConfig config, next_token_config(target.config(), source.path().string()));
   std::unique_ptr<NextTokenLayer> layer(new NextTokenLayer(target, std::move(config)));
   const Model::Progress none;
-  WeightLoader loader(source, layer->config_, ops, none);
-  RETURN_IF_ERROR(loader.open());
-  RETURN_IF_ERROR(loader.load_next_token(target.config().n_layers, max_seq_len, *layer->weights_));
-  layer->weight_bytes_ = packed_bytes(layer->config_, layer->weights_->decoder) +
+  TensorLoader tensors(source, layer->config_, ops, none);
+  RETURN_IF_ERROR(tensors.open());
+  RETURN_IF_ERROR(NextTokenLoader(tensors).load(target.config().n_layers, max_seq_len, *layer->weights_));
+  layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "model/names.h"
+#include "model/weights.h"
 
 namespace penstock {
 namespace {
@@ -86,9 +87,10 @@ int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
   const NameTable names = tensor_names(config, source.naming());
   // Older GGUF files have one tensor for each expert.
   const bool gguf = source.naming() == Naming::kGguf;
-  const std::string_view patterns[] = {
-      names.expert_gate,       names.expert_up,           names.expert_down,       names.expert_gate_up,
-      names.fused_expert_down, gguf ? "ffn_gate.{}" : "", gguf ? "ffn_up.{}" : "", gguf ? "ffn_down.{}" : ""};
+  const std::string_view patterns[] = {names[tensor::kExpertGate],      names[tensor::kExpertUp],
+                                       names[tensor::kExpertDown],      names[tensor::kExpertGateUp],
+                                       names[tensor::kFusedExpertDown], gguf ? "ffn_gate.{}" : "",
+                                       gguf ? "ffn_up.{}" : "",         gguf ? "ffn_down.{}" : ""};
   const auto is_of = [](std::string_view name, std::string_view pattern) {
     const size_t at = pattern.find("{}");
     const std::string_view head = pattern.substr(0, at);

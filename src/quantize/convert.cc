@@ -233,6 +233,11 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
 
 namespace {
 
+bool same_mixer(const LayerConfig& a, const LayerConfig& b) {
+  if (a.mixer == nullptr || b.mixer == nullptr) return a.mixer == b.mixer;
+  return a.mixer->equals(*b.mixer);
+}
+
 bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
   const auto i = static_cast<size_t>(layer);
   return a.head_dim_of(layer) == b.head_dim_of(layer) && a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
@@ -327,9 +332,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
-        a.layers[i].window != b.layers[i].window || a.layers[i].chunked != b.layers[i].chunked ||
-        a.layers[i].moe != b.layers[i].moe || a.layers[i].rope != b.layers[i].rope ||
-        a.layers[i].query_scale != b.layers[i].query_scale ||
+        !same_mixer(a.layers[i], b.layers[i]) || a.layers[i].window != b.layers[i].window ||
+        a.layers[i].chunked != b.layers[i].chunked || a.layers[i].moe != b.layers[i].moe ||
+        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
         !close(a.layers[i].score_factor, b.layers[i].score_factor) ||
         !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
         !same_sizes(a, b, static_cast<int>(i)))
@@ -348,7 +353,7 @@ constexpr std::string_view kActivationParts[] = {"alpha_p", "alpha_n", "beta", "
 
 std::string activation_tensor(const ModelConfig& config, int layer, size_t part) {
   const NameTable names = tensor_names(config, Naming::kHuggingFace);
-  return fmt::format("model.{}{}{}", with_index(names.layer, layer), names.activation,
+  return fmt::format("model.{}{}{}", with_index(names.layer, layer), names[tensor::kActivation],
                      kActivationParts[part]);
 }
 

@@ -281,8 +281,8 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
       MatrixPair& pair = pairs[weights_a[k]->get()];
       pair.other = weights_b[k]->get();
       pair.order = order;
-      for (const LinearWeights* linear :
-           {&weights.q, &weights.k, &weights.v, &weights.o, &weights.up, &weights.down}) {
+      for (const LinearWeights* linear : {&weights.attention.q, &weights.attention.k, &weights.attention.v,
+                                          &weights.attention.o, &weights.dense.up, &weights.dense.down}) {
         if (&linear->weight == weights_a[k] && linear->bias != nullptr)
           std::ranges::copy(values_of(*linear->bias), std::back_inserter(pair.bias));
       }

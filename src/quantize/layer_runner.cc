@@ -96,21 +96,21 @@ std::vector<std::unique_ptr<Weight>*> LayerRunner::weights_of(const MappedTensor
   LayerWeights& w = weights();
   if (tensor.expert >= 0) {
     const auto e = static_cast<size_t>(tensor.expert);
-    if (tensor.part == Part::kGate) return {&w.expert_gate.weights[e]};
-    if (tensor.part == Part::kUp) return {&w.expert_up.weights[e]};
-    return {&w.expert_down.weights[e]};
+    if (tensor.part == Part::kGate) return {&w.experts.gate.weights[e]};
+    if (tensor.part == Part::kUp) return {&w.experts.up.weights[e]};
+    return {&w.experts.down.weights[e]};
   }
   switch (tensor.part) {
-    case Part::kQ: return {&w.q.weight};
-    case Part::kK: return {&w.k.weight};
-    case Part::kV: return {&w.v.weight};
-    case Part::kQkv: return {&w.q.weight, &w.k.weight, &w.v.weight};
-    case Part::kO: return {&w.o.weight};
-    case Part::kRouter: return {&w.router.weight};
-    case Part::kGate: return {&w.gate.weight};
-    case Part::kUp: return {&w.up.weight};
-    case Part::kGateUp: return {&w.gate.weight, &w.up.weight};
-    case Part::kDown: return {&w.down.weight};
+    case Part::kQ: return {&w.attention.q.weight};
+    case Part::kK: return {&w.attention.k.weight};
+    case Part::kV: return {&w.attention.v.weight};
+    case Part::kQkv: return {&w.attention.q.weight, &w.attention.k.weight, &w.attention.v.weight};
+    case Part::kO: return {config_.latent.kv_rank > 0 ? &w.latent.o.weight : &w.attention.o.weight};
+    case Part::kRouter: return {&w.experts.router.weight};
+    case Part::kGate: return {&w.dense.gate.weight};
+    case Part::kUp: return {&w.dense.up.weight};
+    case Part::kGateUp: return {&w.dense.gate.weight, &w.dense.up.weight};
+    case Part::kDown: return {&w.dense.down.weight};
     default: return {};
   }
 }
@@ -127,8 +127,8 @@ Status LayerRunner::replace(const MappedTensor& tensor, const std::vector<float>
       to = tensor.is_bias ? &norm->bias : &norm->weight;
       for (float& value : used) value += tensor.is_bias ? 0.0f : config_.norm_offset;
     }
-    if (tensor.part == Part::kV) to = &w.v.bias;
-    if (tensor.part == Part::kUp) to = &w.up.bias;
+    if (tensor.part == Part::kV) to = &w.attention.v.bias;
+    if (tensor.part == Part::kUp) to = &w.dense.up.bias;
     if (to == nullptr) return {};
     ASSIGN_OR_RETURN(*to, inner_->pack_vector(used));
     return {};

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/load/load_weights.h"
 #include "quantize/observing_ops.h"
 #include "quantize/tensor_map.h"
 

@@ -9,30 +9,9 @@
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "model/ftype.h"
+#include "model/tensors/specs.h"
 
 namespace penstock {
-
-// Where a linear layer's input comes from: matrices of one site read the same activations.
-enum class Site : uint8_t { kNone, kAttention, kAttentionOut, kFeedForward, kDown };
-
-// What a tensor of a layer is, as far as methods that change weights need to know.
-enum class Part : uint8_t {
-  kOther,
-  kAttentionNorm,
-  kQ,
-  kK,
-  kV,
-  kQkv,  // all three, row after row
-  kO,
-  kFeedForwardNorm,
-  kRouter,
-  kGate,
-  kUp,
-  kGateUp,  // both, row after row
-  kDown,
-  kScanIn,
-  kScanOut,
-};
 
 // One matrix or vector.
 struct MappedTensor {

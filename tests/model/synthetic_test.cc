@@ -14,8 +14,8 @@
 #include <sstream>
 
 #include "model/ftype.h"
+#include "model/load/load_weights.h"
 #include "model/runner.h"
-#include "model/weights.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -122,8 +122,8 @@ TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
       EXPECT_EQ(source->find("blk.0.ffn_gate.weight") != nullptr, config.gated_ffn) << shape;
       const auto layer = load_layer(*source, config, *ops, 0);
       ASSERT_TRUE(layer) << shape << ": " << layer.error().message;
-      EXPECT_EQ(layer->gate.weight != nullptr, config.gated_ffn) << shape;
-      EXPECT_NE(layer->up.weight, nullptr) << shape;
+      EXPECT_EQ(layer->dense.gate.weight != nullptr, config.gated_ffn) << shape;
+      EXPECT_NE(layer->dense.up.weight, nullptr) << shape;
     }
   }
 }

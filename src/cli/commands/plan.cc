@@ -194,8 +194,7 @@ int PlanCommand::run() const {
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
     fmt::print("state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
-               std::ranges::count_if(config.layers,
-                                     [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
+               std::ranges::count_if(config.layers, [](const LayerConfig& l) { return l.carries_state(); }),
                format_bytes(static_cast<double>(plan->state_bytes)), states == "auto" ? "float32" : states);
   }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,

@@ -36,9 +36,9 @@ void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
 }
 
 void afmoe_names(NameTable& names, const ModelConfig&) {
-  names.gates = "self_attn.gate_proj";
-  names.ffn_norm = "pre_mlp_layernorm", names.ffn_post_norm = "post_mlp_layernorm";
-  names.router = "mlp.router.gate", names.selection_bias = "mlp.expert_bias";
+  names[tensor::kGates] = "self_attn.gate_proj";
+  names[tensor::kFfnNorm] = "pre_mlp_layernorm", names[tensor::kFfnPostNorm] = "post_mlp_layernorm";
+  names[tensor::kRouter] = "mlp.router.gate", names[tensor::kSelectionBias] = "mlp.expert_bias";
 }
 
 void describe_afmoe(ConfigWriter& writer, const ModelConfig& config) {

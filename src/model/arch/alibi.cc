@@ -47,8 +47,9 @@ void describe_mpt(ConfigWriter& writer, const ModelConfig& config) {
 void mpt_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "wte", names.final_norm = "norm_f", names.layer = "blocks.{}.";
-  names.attn_norm = "norm_1", names.qkv = "attn.Wqkv", names.o = "attn.out_proj";
-  names.ffn_norm = "norm_2", names.up = "ffn.up_proj", names.down = "ffn.down_proj";
+  names[tensor::kAttnNorm] = "norm_1", names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.out_proj";
+  names[tensor::kFfnNorm] = "norm_2", names[tensor::kUp] = "ffn.up_proj",
+  names[tensor::kDown] = "ffn.down_proj";
 }
 
 void configure_bloom(ConfigReader& reader, ModelConfig& config) {
@@ -71,8 +72,8 @@ void bloom_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "word_embeddings", names.embedding_norm = "word_embeddings_layernorm";
   names.final_norm = "ln_f", names.layer = "h.{}.";
-  names.qkv = "self_attention.query_key_value", names.o = "self_attention.dense";
-  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+  names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
+  names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";

@@ -39,7 +39,7 @@ void describe_apertus(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void apertus_names(NameTable& names, const ModelConfig&) {
-  names.attn_norm = "attention_layernorm", names.ffn_norm = "feedforward_layernorm";
+  names[tensor::kAttnNorm] = "attention_layernorm", names[tensor::kFfnNorm] = "feedforward_layernorm";
 }
 
 }  // namespace

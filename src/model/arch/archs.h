@@ -117,8 +117,6 @@ void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);
 void read_clip_qkv(ConfigReader& reader, ModelConfig& config);
 void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config);
 
-NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
-
 // --- Of one architecture, and as they are of others ---
 
 void configure_granite(ConfigReader& reader, ModelConfig& config);  // llama.cc

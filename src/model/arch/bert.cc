@@ -81,24 +81,28 @@ void bert_names(NameTable& names, const ModelConfig&) {
   names.embedding = "embeddings.word_embeddings", names.positions = "embeddings.position_embeddings";
   names.token_types = "embeddings.token_type_embeddings", names.embedding_norm = "embeddings.LayerNorm";
   names.final_norm = "", names.layer = "encoder.layer.{}.";
-  names.q = "attention.self.query", names.k = "attention.self.key", names.v = "attention.self.value";
-  names.o = "attention.output.dense", names.attn_norm = "attention.output.LayerNorm";
-  names.up = "intermediate.dense", names.down = "output.dense", names.ffn_norm = "output.LayerNorm";
+  names[tensor::kQ] = "attention.self.query", names[tensor::kK] = "attention.self.key",
+  names[tensor::kV] = "attention.self.value";
+  names[tensor::kO] = "attention.output.dense", names[tensor::kAttnNorm] = "attention.output.LayerNorm";
+  names[tensor::kUp] = "intermediate.dense", names[tensor::kDown] = "output.dense",
+  names[tensor::kFfnNorm] = "output.LayerNorm";
 }
 
 void distilbert_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
   names.prefixes = {"", "distilbert."};
   names.layer = "transformer.layer.{}.";
-  names.q = "attention.q_lin", names.k = "attention.k_lin", names.v = "attention.v_lin";
-  names.o = "attention.out_lin", names.attn_norm = "sa_layer_norm";
-  names.up = "ffn.lin1", names.down = "ffn.lin2", names.ffn_norm = "output_layer_norm";
+  names[tensor::kQ] = "attention.q_lin", names[tensor::kK] = "attention.k_lin",
+  names[tensor::kV] = "attention.v_lin";
+  names[tensor::kO] = "attention.out_lin", names[tensor::kAttnNorm] = "sa_layer_norm";
+  names[tensor::kUp] = "ffn.lin1", names[tensor::kDown] = "ffn.lin2",
+  names[tensor::kFfnNorm] = "output_layer_norm";
 }
 
 void bert_gguf_names(NameTable& names, const ModelConfig&) {
   names.embedding_norm = "token_embd_norm", names.positions = "position_embd";
   names.token_types = "token_types", names.final_norm = "";
-  names.attn_norm = "attn_output_norm", names.ffn_norm = "layer_output_norm";
+  names[tensor::kAttnNorm] = "attn_output_norm", names[tensor::kFfnNorm] = "layer_output_norm";
 }
 
 void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
@@ -133,9 +137,9 @@ void configure_jina_v3(ConfigReader& reader, ModelConfig& config) {
 void jina_v3_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
   names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
-  names.qkv = "mixer.Wqkv", names.o = "mixer.out_proj";
-  names.up = "mlp.fc1", names.down = "mlp.fc2";
-  names.attn_norm = "norm1", names.ffn_norm = "norm2";
+  names[tensor::kQkv] = "mixer.Wqkv", names[tensor::kO] = "mixer.out_proj";
+  names[tensor::kUp] = "mlp.fc1", names[tensor::kDown] = "mlp.fc2";
+  names[tensor::kAttnNorm] = "norm1", names[tensor::kFfnNorm] = "norm2";
 }
 
 void configure_gte(ConfigReader& reader, ModelConfig& config) {
@@ -154,10 +158,12 @@ void configure_gte(ConfigReader& reader, ModelConfig& config) {
 void gte_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
   names.prefixes = {"", "gte.", "new."};
-  names.qkv = "attention.qkv_proj", names.o = "attention.o_proj";
-  names.q = "attention.q_proj", names.k = "attention.k_proj", names.v = "attention.v_proj";
-  names.gate_up = "mlp.up_gate_proj", names.up_before_gate = true, names.down = "mlp.down_proj";
-  names.attn_norm = "attn_ln", names.ffn_norm = "mlp_ln";
+  names[tensor::kQkv] = "attention.qkv_proj", names[tensor::kO] = "attention.o_proj";
+  names[tensor::kQ] = "attention.q_proj", names[tensor::kK] = "attention.k_proj";
+  names[tensor::kV] = "attention.v_proj";
+  names[tensor::kGateUp] = "mlp.up_gate_proj", names.up_before_gate = true,
+  names[tensor::kDown] = "mlp.down_proj";
+  names[tensor::kAttnNorm] = "attn_ln", names[tensor::kFfnNorm] = "mlp_ln";
 }
 
 void configure_eurobert(ConfigReader&, ModelConfig& config) {
@@ -169,8 +175,9 @@ void nomic_bert_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"", "nomic_bert.", "bert."};
   names.embedding = "embeddings.word_embeddings", names.token_types = "embeddings.token_type_embeddings";
   names.final_norm = "", names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
-  names.qkv = "attn.Wqkv", names.o = "attn.out_proj", names.attn_norm = "norm1", names.ffn_norm = "norm2";
-  names.up = "mlp.fc11", names.gate = "mlp.fc12", names.down = "mlp.fc2";
+  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.out_proj", names[tensor::kAttnNorm] = "norm1",
+  names[tensor::kFfnNorm] = "norm2";
+  names[tensor::kUp] = "mlp.fc11", names[tensor::kGate] = "mlp.fc12", names[tensor::kDown] = "mlp.fc2";
 }
 
 // Rope 0: layers that see everything; rope 1: those that see a window.
@@ -227,9 +234,11 @@ void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
 void modern_bert_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"", "model."};
   names.embedding = "embeddings.tok_embeddings", names.embedding_norm = "embeddings.norm";
-  names.final_norm = "final_norm", names.attn_norm = "attn_norm", names.ffn_norm = "mlp_norm";
-  names.qkv = "attn.Wqkv", names.o = "attn.Wo", names.gate_up = "mlp.Wi", names.down = "mlp.Wo";
-  names.gate = "mlp.gate", names.up = "mlp.up";
+  names.final_norm = "final_norm", names[tensor::kAttnNorm] = "attn_norm",
+  names[tensor::kFfnNorm] = "mlp_norm";
+  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.Wo", names[tensor::kGateUp] = "mlp.Wi",
+  names[tensor::kDown] = "mlp.Wo";
+  names[tensor::kGate] = "mlp.gate", names[tensor::kUp] = "mlp.up";
 }
 
 void modern_bert_gguf_names(NameTable& names, const ModelConfig&) {

@@ -168,7 +168,7 @@ void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
 
 // Keys and values are projected by one matrix there too.
 void minicpm3_gguf_names(NameTable& names, const ModelConfig&) {
-  names.latent_keys = names.latent_values = "";
+  names[tensor::kLatentKeys] = names[tensor::kLatentValues] = "";
 }
 
 void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
@@ -217,11 +217,12 @@ void describe_mistral4(ConfigWriter& writer, const ModelConfig& config) {
 
 // Experts as published, or one tensor for each.
 void mistral4_names(NameTable& names, const ModelConfig&) {
-  names.expert_gate_up = "mlp.experts.gate_up_proj", names.fused_expert_down = "mlp.experts.down_proj";
+  names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
+  names[tensor::kFusedExpertDown] = "mlp.experts.down_proj";
 }
 
 void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
-  names.expert_gate_up = "ffn_gate_up_exps.weight";
+  names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
 }
 
 }  // namespace

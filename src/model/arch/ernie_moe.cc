@@ -30,7 +30,7 @@ void configure_ernie4_5_moe(ConfigReader& reader, ModelConfig& config) {
 }
 
 void ernie4_5_moe_names(NameTable& names, const ModelConfig&) {
-  names.selection_bias = "mlp.moe_statics.e_score_correction_bias";
+  names[tensor::kSelectionBias] = "mlp.moe_statics.e_score_correction_bias";
 }
 
 void describe_ernie4_5_moe(ConfigWriter& writer, const ModelConfig& config) {

@@ -50,7 +50,7 @@ void configure_exaone_moe(ConfigReader& reader, ModelConfig& config) {
 }
 
 void exaone_moe_names(NameTable& names, const ModelConfig&) {
-  names.selection_bias = "mlp.e_score_correction_bias";
+  names[tensor::kSelectionBias] = "mlp.e_score_correction_bias";
   names.next_token = "mtp.";
 }
 
@@ -73,10 +73,11 @@ void configure_exaone(ConfigReader&, ModelConfig&) {}
 void exaone_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.";
-  names.attn_norm = "ln_1", names.ffn_norm = "ln_2";
-  names.q = "attn.attention.q_proj", names.k = "attn.attention.k_proj", names.v = "attn.attention.v_proj";
-  names.o = "attn.attention.out_proj";
-  names.gate = "mlp.c_fc_0", names.up = "mlp.c_fc_1", names.down = "mlp.c_proj";
+  names[tensor::kAttnNorm] = "ln_1", names[tensor::kFfnNorm] = "ln_2";
+  names[tensor::kQ] = "attn.attention.q_proj", names[tensor::kK] = "attn.attention.k_proj",
+  names[tensor::kV] = "attn.attention.v_proj";
+  names[tensor::kO] = "attn.attention.out_proj";
+  names[tensor::kGate] = "mlp.c_fc_0", names[tensor::kUp] = "mlp.c_fc_1", names[tensor::kDown] = "mlp.c_proj";
 }
 
 }  // namespace

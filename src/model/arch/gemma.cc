@@ -45,7 +45,9 @@ void configure_vaultgemma(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kPre;
 }
 
-void vaultgemma_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "pre_feedforward_layernorm"; }
+void vaultgemma_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kFfnNorm] = "pre_feedforward_layernorm";
+}
 
 }  // namespace
 

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "model/alt_up.h"
+#include "model/blocks/alt_up.h"
+#include "model/blocks/per_layer.h"
 #include "model/decoder.h"
-#include "model/per_layer.h"
 
 namespace penstock {
 
@@ -124,20 +124,24 @@ void describe_gemma3n(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void gemma3n_names(NameTable& names, const ModelConfig&) {
-  names.altup_router = "altup.modality_router", names.altup_router_norm = "altup.router_norm";
-  names.altup_predict = "altup.prediction_coefs", names.altup_correct = "altup.correction_coefs";
-  names.altup_scale = "altup.correct_output_scale";
-  names.laurel_in = "laurel.linear_left", names.laurel_out = "laurel.linear_right";
-  names.laurel_norm = "laurel.post_laurel_norm";
-  names.streams_in = "altup_projections.{}", names.streams_out = "altup_unembed_projections.{}";
+  names[tensor::kAltupRouter] = "altup.modality_router",
+  names[tensor::kAltupRouterNorm] = "altup.router_norm";
+  names[tensor::kAltupPredict] = "altup.prediction_coefs",
+  names[tensor::kAltupCorrect] = "altup.correction_coefs";
+  names[tensor::kAltupScale] = "altup.correct_output_scale";
+  names[tensor::kLaurelIn] = "laurel.linear_left", names[tensor::kLaurelOut] = "laurel.linear_right";
+  names[tensor::kLaurelNorm] = "laurel.post_laurel_norm";
+  names[tensor::kStreamsIn] = "altup_projections.{}",
+  names[tensor::kStreamsOut] = "altup_unembed_projections.{}";
 }
 
 void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
-  names.altup_router = "altup_router", names.altup_router_norm = "altup_router_norm";
-  names.altup_predict = "altup_predict_coef", names.altup_correct = "altup_correct_coef";
-  names.altup_scale = "altup_correct_scale.weight";
-  names.laurel_in = "laurel_l", names.laurel_out = "laurel_r", names.laurel_norm = "laurel_post_norm";
-  names.streams_in = "altup_proj", names.streams_out = "altup_unembd_proj";
+  names[tensor::kAltupRouter] = "altup_router", names[tensor::kAltupRouterNorm] = "altup_router_norm";
+  names[tensor::kAltupPredict] = "altup_predict_coef", names[tensor::kAltupCorrect] = "altup_correct_coef";
+  names[tensor::kAltupScale] = "altup_correct_scale.weight";
+  names[tensor::kLaurelIn] = "laurel_l", names[tensor::kLaurelOut] = "laurel_r",
+  names[tensor::kLaurelNorm] = "laurel_post_norm";
+  names[tensor::kStreamsIn] = "altup_proj", names[tensor::kStreamsOut] = "altup_unembd_proj";
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/blocks/per_layer.h"
 #include "model/decoder.h"
-#include "model/per_layer.h"
 #include "model/rope.h"
 
 namespace penstock {
@@ -269,17 +269,17 @@ void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void gemma4_names(NameTable& names, const ModelConfig&) {
-  names.output_scale = "layer_scalar";
-  names.router = "router.proj", names.router_scale = "router.scale";
-  names.expert_scale = "router.per_expert_scale";
-  names.expert_gate_up = "experts.gate_up_proj", names.expert_down = "experts.down_proj";
-  names.expert_norm = "pre_feedforward_layernorm_2";
-  names.dense_post_norm = "post_feedforward_layernorm_1";
-  names.expert_post_norm = "post_feedforward_layernorm_2";
+  names[tensor::kOutputScale] = "layer_scalar";
+  names[tensor::kRouter] = "router.proj", names[tensor::kRouterScale] = "router.scale";
+  names[tensor::kExpertScale] = "router.per_expert_scale";
+  names[tensor::kExpertGateUp] = "experts.gate_up_proj", names[tensor::kExpertDown] = "experts.down_proj";
+  names[tensor::kExpertNorm] = "pre_feedforward_layernorm_2";
+  names[tensor::kDensePostNorm] = "post_feedforward_layernorm_1";
+  names[tensor::kExpertPostNorm] = "post_feedforward_layernorm_2";
 }
 
 void gemma4_gguf_names(NameTable& names, const ModelConfig&) {
-  names.expert_gate_up = "ffn_gate_up_exps.weight";
+  names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
 }
 
 }  // namespace

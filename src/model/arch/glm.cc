@@ -21,8 +21,9 @@ void describe_glm4(ConfigWriter& writer, const ModelConfig&) {
 }
 
 void glm4_names(NameTable& names, const ModelConfig&) {
-  names.attn_post_norm = "post_self_attn_layernorm", names.ffn_norm = "post_attention_layernorm";
-  names.ffn_post_norm = "post_mlp_layernorm";
+  names[tensor::kAttnPostNorm] = "post_self_attn_layernorm",
+  names[tensor::kFfnNorm] = "post_attention_layernorm";
+  names[tensor::kFfnPostNorm] = "post_mlp_layernorm";
 }
 
 void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
@@ -51,7 +52,9 @@ void describe_glm4_moe(ConfigWriter& writer, const ModelConfig& config) {
 
 }  // namespace
 
-void glm4_moe_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+void glm4_moe_gguf_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kFfnNorm] = "post_attention_norm";
+}
 
 namespace {
 

@@ -33,12 +33,12 @@ void gpt2_names(NameTable& names, const ModelConfig&) {
   names.positions = "wpe";
   names.final_norm = "ln_f";
   names.layer = "h.{}.";
-  names.attn_norm = "ln_1";
-  names.qkv = "attn.c_attn";
-  names.o = "attn.c_proj";
-  names.ffn_norm = "ln_2";
-  names.up = "mlp.c_fc";
-  names.down = "mlp.c_proj";
+  names[tensor::kAttnNorm] = "ln_1";
+  names[tensor::kQkv] = "attn.c_attn";
+  names[tensor::kO] = "attn.c_proj";
+  names[tensor::kFfnNorm] = "ln_2";
+  names[tensor::kUp] = "mlp.c_fc";
+  names[tensor::kDown] = "mlp.c_proj";
   names.transposed = true;
 }
 
@@ -91,8 +91,8 @@ void describe_opt(ConfigWriter& writer, const ModelConfig& config) {
 void opt_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"model.decoder.", "decoder.", ""};
   names.positions = "embed_positions", names.final_norm = "final_layer_norm";
-  names.attn_norm = "self_attn_layer_norm", names.o = "self_attn.out_proj";
-  names.ffn_norm = "final_layer_norm", names.up = "fc1", names.down = "fc2";
+  names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kO] = "self_attn.out_proj";
+  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
 }
 
 void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
@@ -133,8 +133,8 @@ void configure_xglm(ConfigReader& reader, ModelConfig& config) {
 void xglm_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"model.", ""};
   names.final_norm = "layer_norm";
-  names.attn_norm = "self_attn_layer_norm", names.o = "self_attn.out_proj";
-  names.ffn_norm = "final_layer_norm", names.up = "fc1", names.down = "fc2";
+  names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kO] = "self_attn.out_proj";
+  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
 }
 
 void describe_biogpt(ConfigWriter& writer, const ModelConfig& config) {
@@ -204,8 +204,9 @@ void describe_gpt_neo(ConfigWriter& writer, const ModelConfig& config) {
 
 void gpt_neo_names(NameTable& names, const ModelConfig& config) {
   starcoder_names(names, config);
-  names.q = "attn.attention.q_proj", names.k = "attn.attention.k_proj", names.v = "attn.attention.v_proj";
-  names.qkv = "", names.o = "attn.attention.out_proj";
+  names[tensor::kQ] = "attn.attention.q_proj", names[tensor::kK] = "attn.attention.k_proj",
+  names[tensor::kV] = "attn.attention.v_proj";
+  names[tensor::kQkv] = "", names[tensor::kO] = "attn.attention.out_proj";
 }
 
 constexpr std::string_view kGpt2Aliases =

@@ -27,13 +27,16 @@ void describe_gpt_oss(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void gpt_oss_names(NameTable& names, const ModelConfig&) {
-  names.router = "mlp.router";
-  names.expert_gate_up = "mlp.experts.gate_up_proj", names.expert_down = "mlp.experts.down_proj";
+  names[tensor::kRouter] = "mlp.router";
+  names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
+  names[tensor::kExpertDown] = "mlp.experts.down_proj";
   names.experts_transposed = true, names.experts_interleaved = true;
   names.fused_expert_biases = true;
 }
 
-void gpt_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+void gpt_oss_gguf_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kFfnNorm] = "post_attention_norm";
+}
 
 }  // namespace
 

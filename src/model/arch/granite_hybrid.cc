@@ -164,7 +164,7 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
 void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
   granite_moe_names(names, config);
   if (config.n_experts > 0) return;
-  names.gate_up = "shared_mlp.input_linear", names.down = "shared_mlp.output_linear";
+  names[tensor::kGateUp] = "shared_mlp.input_linear", names[tensor::kDown] = "shared_mlp.output_linear";
 }
 
 // Always rotated, and without Granite's factors.
@@ -178,9 +178,9 @@ void configure_bamba(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 void bamba_names(NameTable& names, const ModelConfig&) {
-  names.final_norm = "final_layernorm", names.ffn_norm = "pre_ff_layernorm";
-  names.gate = "feed_forward.gate_proj", names.up = "feed_forward.up_proj",
-  names.down = "feed_forward.down_proj";
+  names.final_norm = "final_layernorm", names[tensor::kFfnNorm] = "pre_ff_layernorm";
+  names[tensor::kGate] = "feed_forward.gate_proj", names[tensor::kUp] = "feed_forward.up_proj",
+  names[tensor::kDown] = "feed_forward.down_proj";
 }
 
 namespace {

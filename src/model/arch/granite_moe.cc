@@ -17,10 +17,11 @@ void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 void granite_moe_names(NameTable& names, const ModelConfig&) {
-  names.router = "block_sparse_moe.router.layer";
-  names.expert_gate_up = "block_sparse_moe.input_linear.weight";
-  names.expert_down = "block_sparse_moe.output_linear.weight";
-  names.shared_gate_up = "shared_mlp.input_linear", names.shared_down = "shared_mlp.output_linear";
+  names[tensor::kRouter] = "block_sparse_moe.router.layer";
+  names[tensor::kExpertGateUp] = "block_sparse_moe.input_linear.weight";
+  names[tensor::kExpertDown] = "block_sparse_moe.output_linear.weight";
+  names[tensor::kSharedGateUp] = "shared_mlp.input_linear",
+  names[tensor::kSharedDown] = "shared_mlp.output_linear";
 }
 
 namespace {

@@ -55,15 +55,16 @@ void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
 
 void granite_swa_names(NameTable& names, const ModelConfig& config) {
   if (config.n_experts == 0) return;
-  names.router = "block_sparse_moe.router";
-  names.expert_gate_up = "block_sparse_moe.experts.gate_up_proj";
-  names.expert_down = "block_sparse_moe.experts.down_proj";
-  names.shared_gate_up = "shared_mlp.input_linear", names.shared_down = "shared_mlp.output_linear";
+  names[tensor::kRouter] = "block_sparse_moe.router";
+  names[tensor::kExpertGateUp] = "block_sparse_moe.experts.gate_up_proj";
+  names[tensor::kExpertDown] = "block_sparse_moe.experts.down_proj";
+  names[tensor::kSharedGateUp] = "shared_mlp.input_linear",
+  names[tensor::kSharedDown] = "shared_mlp.output_linear";
 }
 
 void granite_swa_gguf_names(NameTable& names, const ModelConfig& config) {
-  names.expert_gate_up = "ffn_gate_up_exps.weight";
-  if (config.shared_ffn_dim > 0) names.shared_gate_up = "ffn_up_shexp";
+  names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
+  if (config.shared_ffn_dim > 0) names[tensor::kSharedGateUp] = "ffn_up_shexp";
 }
 
 void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {

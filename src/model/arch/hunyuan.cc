@@ -50,7 +50,7 @@ void describe_hunyuan(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void hunyuan_names(NameTable& names, const ModelConfig&) {
-  names.q_norm = "self_attn.query_layernorm", names.k_norm = "self_attn.key_layernorm";
+  names[tensor::kQNorm] = "self_attn.query_layernorm", names[tensor::kKNorm] = "self_attn.key_layernorm";
 }
 
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
@@ -70,9 +70,10 @@ void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
 
 void hunyuan_moe_names(NameTable& names, const ModelConfig& config) {
   hunyuan_names(names, config);
-  names.router = "mlp.gate.wg";
-  names.shared_gate = "mlp.shared_mlp.gate_proj", names.shared_up = "mlp.shared_mlp.up_proj";
-  names.shared_down = "mlp.shared_mlp.down_proj";
+  names[tensor::kRouter] = "mlp.gate.wg";
+  names[tensor::kSharedGate] = "mlp.shared_mlp.gate_proj",
+  names[tensor::kSharedUp] = "mlp.shared_mlp.up_proj";
+  names[tensor::kSharedDown] = "mlp.shared_mlp.down_proj";
 }
 
 void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
@@ -99,11 +100,11 @@ void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
 
 void hy_v3_names(NameTable& names, const ModelConfig& config) {
   hunyuan_moe_names(names, config);
-  names.q_norm = "self_attn.q_norm", names.k_norm = "self_attn.k_norm";
-  names.router = "mlp.router.gate", names.selection_bias = "mlp.expert_bias";
+  names[tensor::kQNorm] = "self_attn.q_norm", names[tensor::kKNorm] = "self_attn.k_norm";
+  names[tensor::kRouter] = "mlp.router.gate", names[tensor::kSelectionBias] = "mlp.expert_bias";
 }
 
-void hy_v3_gguf_names(NameTable& names, const ModelConfig&) { names.selection_bias = "exp_probs_b"; }
+void hy_v3_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kSelectionBias] = "exp_probs_b"; }
 
 void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);

@@ -124,29 +124,30 @@ void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
 }
 
 void kimi_linear_names(NameTable& names, const ModelConfig&) {
-  names.delta_qkvz = names.delta_ba = names.delta_qkv = "";
-  names.delta_a_in = "self_attn.f_a_proj", names.delta_a = "self_attn.f_b_proj";
-  names.delta_z_in = "self_attn.g_a_proj", names.delta_z = "self_attn.g_b_proj";
-  names.delta_b = "self_attn.b_proj", names.delta_conv = "self_attn.{}_conv1d";
-  names.delta_rate = "self_attn.A_log", names.delta_bias = "self_attn.dt_bias";
-  names.delta_norm = "self_attn.o_norm", names.delta_out = "self_attn.o_proj";
+  names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = names[tensor::kDeltaQkv] = "";
+  names[tensor::kDeltaAIn] = "self_attn.f_a_proj", names[tensor::kDeltaA] = "self_attn.f_b_proj";
+  names[tensor::kDeltaZIn] = "self_attn.g_a_proj", names[tensor::kDeltaZ] = "self_attn.g_b_proj";
+  names[tensor::kDeltaB] = "self_attn.b_proj", names[tensor::kDeltaConv] = "self_attn.{}_conv1d";
+  names[tensor::kDeltaRate] = "self_attn.A_log", names[tensor::kDeltaBias] = "self_attn.dt_bias";
+  names[tensor::kDeltaNorm] = "self_attn.o_norm", names[tensor::kDeltaOut] = "self_attn.o_proj";
   // transformers writes dense feed-forwards under the experts' name, the published checkpoints do not.
   names.other_gate = "block_sparse_moe.gate_proj", names.other_up = "block_sparse_moe.up_proj";
-  names.other_down = "block_sparse_moe.down_proj", names.gate_up = "";
-  names.router = "block_sparse_moe.gate";
-  names.selection_bias = "block_sparse_moe.gate.e_score_correction_bias";
-  names.expert_gate = "block_sparse_moe.experts.{}.w1", names.expert_up = "block_sparse_moe.experts.{}.w3";
-  names.expert_down = "block_sparse_moe.experts.{}.w2";
-  names.shared_gate = "block_sparse_moe.shared_experts.gate_proj";
-  names.shared_up = "block_sparse_moe.shared_experts.up_proj";
-  names.shared_down = "block_sparse_moe.shared_experts.down_proj";
+  names.other_down = "block_sparse_moe.down_proj", names[tensor::kGateUp] = "";
+  names[tensor::kRouter] = "block_sparse_moe.gate";
+  names[tensor::kSelectionBias] = "block_sparse_moe.gate.e_score_correction_bias";
+  names[tensor::kExpertGate] = "block_sparse_moe.experts.{}.w1",
+  names[tensor::kExpertUp] = "block_sparse_moe.experts.{}.w3";
+  names[tensor::kExpertDown] = "block_sparse_moe.experts.{}.w2";
+  names[tensor::kSharedGate] = "block_sparse_moe.shared_experts.gate_proj";
+  names[tensor::kSharedUp] = "block_sparse_moe.shared_experts.up_proj";
+  names[tensor::kSharedDown] = "block_sparse_moe.shared_experts.down_proj";
 }
 
 void kimi_linear_gguf_names(NameTable& names, const ModelConfig&) {
-  names.delta_qkvz = names.delta_ba = names.delta_qkv = "";
-  names.delta_a_in = "ssm_f_a", names.delta_a = "ssm_f_b";
-  names.delta_z_in = "ssm_g_a", names.delta_z = "ssm_g_b";
-  names.delta_conv = "ssm_conv1d_{}", names.delta_out = "attn_output";
+  names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = names[tensor::kDeltaQkv] = "";
+  names[tensor::kDeltaAIn] = "ssm_f_a", names[tensor::kDeltaA] = "ssm_f_b";
+  names[tensor::kDeltaZIn] = "ssm_g_a", names[tensor::kDeltaZ] = "ssm_g_b";
+  names[tensor::kDeltaConv] = "ssm_conv1d_{}", names[tensor::kDeltaOut] = "attn_output";
 }
 
 void describe_kimi_linear(ConfigWriter& writer, const ModelConfig& config) {

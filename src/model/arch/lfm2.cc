@@ -3,18 +3,21 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/blocks/short_conv.h"
 
 namespace penstock {
 
 namespace {
 
 constexpr int kMaxTaps = 64;
+constexpr Key kTaps{"shortconv.l_cache", "conv_L_cache"};
 
 using nlohmann::json;
 
 // By layer: KV heads in GGUF files; names in directories, older ones only say which layers have attention. window: of those
 // that slide, 0 where none may.
-void read_mixers(ConfigReader& reader, ModelConfig& config, int window) {
+void read_mixers(ConfigReader& reader, ModelConfig& config, int taps, int window) {
+  const std::shared_ptr<const Mixer> mixer = short_conv(taps);
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
   const json* attending = reader.find({"", "full_attn_idxs"});
   const size_t n = config.layers.size();
@@ -40,7 +43,7 @@ void read_mixers(ConfigReader& reader, ModelConfig& config, int window) {
       attention = std::ranges::find(*attending, json(i)) != attending->end();
     }
     config.layers[i].attention = attention;
-    if (!attention) config.layers[i].recurrence = Recurrence::kShortConv;
+    if (!attention) config.layers[i].mixer = mixer;
   }
 }
 
@@ -63,8 +66,7 @@ void adjust_ffn(ConfigReader& reader, ModelConfig& config) {
 
 void configure_common(ConfigReader& reader, ModelConfig& config, int taps = 3, int window = 0) {
   config.qk_norm = QkNorm::kHead;
-  config.conv_taps = reader.integer({"shortconv.l_cache", "conv_L_cache"}, 1, kMaxTaps, taps);
-  read_mixers(reader, config, window);
+  read_mixers(reader, config, reader.integer(kTaps, 1, kMaxTaps, taps), window);
 }
 
 void describe_common(ConfigWriter& writer, const ModelConfig& config) {
@@ -75,7 +77,7 @@ void describe_common(ConfigWriter& writer, const ModelConfig& config) {
   }
   writer.set({"attention.head_count_kv", ""}, kv_heads);
   writer.set({"", "layer_types"}, kinds);
-  writer.set({"shortconv.l_cache", "conv_L_cache"}, config.conv_taps);
+  writer.set(kTaps, std::max(short_conv_taps(config), 1));
   writer.set({"", "conv_bias"}, writer.has_tensor("blk.0.shortconv.conv.bias"));
 }
 
@@ -108,22 +110,25 @@ void configure_lfm3(ConfigReader& reader, ModelConfig& config) {
 }
 
 void lfm2_names(NameTable& names, const ModelConfig&) {
-  names.final_norm = "embedding_norm", names.attn_norm = "operator_norm", names.ffn_norm = "ffn_norm";
-  names.o = "self_attn.out_proj", names.q_norm = "self_attn.q_layernorm";
-  names.k_norm = "self_attn.k_layernorm";
-  names.conv_in = "conv.in_proj", names.conv = "conv.conv", names.conv_out = "conv.out_proj";
-  names.gate = "feed_forward.w1", names.up = "feed_forward.w3", names.down = "feed_forward.w2";
-  names.gate_up = "";
-  names.router = "feed_forward.gate", names.selection_bias = "feed_forward.expert_bias";
-  names.expert_gate = "feed_forward.experts.{}.w1", names.expert_up = "feed_forward.experts.{}.w3";
-  names.expert_down = "feed_forward.experts.{}.w2";
+  names.final_norm = "embedding_norm", names[tensor::kAttnNorm] = "operator_norm",
+  names[tensor::kFfnNorm] = "ffn_norm";
+  names[tensor::kO] = "self_attn.out_proj", names[tensor::kQNorm] = "self_attn.q_layernorm";
+  names[tensor::kKNorm] = "self_attn.k_layernorm";
+  names[tensor::kGate] = "feed_forward.w1", names[tensor::kUp] = "feed_forward.w3",
+  names[tensor::kDown] = "feed_forward.w2";
+  names[tensor::kGateUp] = "";
+  names[tensor::kRouter] = "feed_forward.gate", names[tensor::kSelectionBias] = "feed_forward.expert_bias";
+  names[tensor::kExpertGate] = "feed_forward.experts.{}.w1",
+  names[tensor::kExpertUp] = "feed_forward.experts.{}.w3";
+  names[tensor::kExpertDown] = "feed_forward.experts.{}.w2";
 }
 
 void lfm3_names(NameTable& names, const ModelConfig& config) {
   lfm2_names(names, config);
-  names.q_norm = "self_attn.q_norm", names.k_norm = "self_attn.k_norm", names.o = "self_attn.o_proj";
-  names.gates = "self_attn.gate_proj";
-  names.attn_post_norm = "post_operator_norm", names.ffn_post_norm = "post_ffn_norm";
+  names[tensor::kQNorm] = "self_attn.q_norm", names[tensor::kKNorm] = "self_attn.k_norm",
+  names[tensor::kO] = "self_attn.o_proj";
+  names[tensor::kGates] = "self_attn.gate_proj";
+  names[tensor::kAttnPostNorm] = "post_operator_norm", names[tensor::kFfnPostNorm] = "post_ffn_norm";
 }
 
 // The final norm has the name that others give to one behind the embedding.

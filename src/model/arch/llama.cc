@@ -34,10 +34,10 @@ void configure_mixtral(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 void mixtral_names(NameTable& names, const ModelConfig&) {
-  names.router = "block_sparse_moe.gate";
-  names.expert_gate = "block_sparse_moe.experts.{}.w1";
-  names.expert_up = "block_sparse_moe.experts.{}.w3";
-  names.expert_down = "block_sparse_moe.experts.{}.w2";
+  names[tensor::kRouter] = "block_sparse_moe.gate";
+  names[tensor::kExpertGate] = "block_sparse_moe.experts.{}.w1";
+  names[tensor::kExpertUp] = "block_sparse_moe.experts.{}.w3";
+  names[tensor::kExpertDown] = "block_sparse_moe.experts.{}.w2";
 }
 
 void configure_granite(ConfigReader& reader, ModelConfig& config) {
@@ -57,7 +57,7 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 // As llama.cpp has them: never joined, as dense hybrids are published.
-void granite_gguf_names(NameTable& names, const ModelConfig&) { names.gate_up = ""; }
+void granite_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kGateUp] = ""; }
 
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
   config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
@@ -135,7 +135,9 @@ void describe_biases(ConfigWriter& writer, const ModelConfig&) {
 
 namespace {
 
-void seed_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+void seed_oss_gguf_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kFfnNorm] = "post_attention_norm";
+}
 
 void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
 
@@ -169,8 +171,8 @@ void describe_hyperclovax(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void hyperclovax_names(NameTable& names, const ModelConfig&) {
-  names.ffn_norm = "post_attention_layernorm";
-  names.attn_post_norm = "post_norm1", names.ffn_post_norm = "post_norm2";
+  names[tensor::kFfnNorm] = "post_attention_layernorm";
+  names[tensor::kAttnPostNorm] = "post_norm1", names[tensor::kFfnPostNorm] = "post_norm2";
 }
 
 }  // namespace

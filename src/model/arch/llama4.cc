@@ -149,14 +149,14 @@ void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void llama4_names(NameTable& names, const ModelConfig&) {
-  names.gate = "feed_forward.gate_proj", names.up = "feed_forward.up_proj";
-  names.down = "feed_forward.down_proj", names.router = "feed_forward.router";
-  names.expert_gate_up = "feed_forward.experts.gate_up_proj";
-  names.expert_down = "feed_forward.experts.down_proj";
+  names[tensor::kGate] = "feed_forward.gate_proj", names[tensor::kUp] = "feed_forward.up_proj";
+  names[tensor::kDown] = "feed_forward.down_proj", names[tensor::kRouter] = "feed_forward.router";
+  names[tensor::kExpertGateUp] = "feed_forward.experts.gate_up_proj";
+  names[tensor::kExpertDown] = "feed_forward.experts.down_proj";
   names.experts_transposed = true;
-  names.shared_gate = "feed_forward.shared_expert.gate_proj";
-  names.shared_up = "feed_forward.shared_expert.up_proj";
-  names.shared_down = "feed_forward.shared_expert.down_proj";
+  names[tensor::kSharedGate] = "feed_forward.shared_expert.gate_proj";
+  names[tensor::kSharedUp] = "feed_forward.shared_expert.up_proj";
+  names[tensor::kSharedDown] = "feed_forward.shared_expert.down_proj";
 }
 
 }  // namespace

@@ -106,20 +106,25 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
 
 void mamba2_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"backbone.", "model.", ""};
-  names.embedding = "embeddings", names.final_norm = "norm_f", names.attn_norm = "norm";
-  names.q = "mixer.q_proj", names.k = "mixer.k_proj", names.v = "mixer.v_proj", names.o = "mixer.o_proj";
-  names.up = "mixer.up_proj", names.down = "mixer.down_proj";
-  names.ssm_in = "mixer.in_proj", names.ssm_conv = "mixer.conv1d", names.ssm_rate = "mixer.A_log";
-  names.ssm_skip = "mixer.D", names.ssm_bias = "mixer.dt_bias", names.ssm_norm = "mixer.norm";
-  names.ssm_out = "mixer.out_proj";
+  names.embedding = "embeddings", names.final_norm = "norm_f", names[tensor::kAttnNorm] = "norm";
+  names[tensor::kQ] = "mixer.q_proj", names[tensor::kK] = "mixer.k_proj", names[tensor::kV] = "mixer.v_proj",
+  names[tensor::kO] = "mixer.o_proj";
+  names[tensor::kUp] = "mixer.up_proj", names[tensor::kDown] = "mixer.down_proj";
+  names[tensor::kSsmIn] = "mixer.in_proj", names[tensor::kSsmConv] = "mixer.conv1d",
+  names[tensor::kSsmRate] = "mixer.A_log";
+  names[tensor::kSsmSkip] = "mixer.D", names[tensor::kSsmBias] = "mixer.dt_bias",
+  names[tensor::kSsmNorm] = "mixer.norm";
+  names[tensor::kSsmOut] = "mixer.out_proj";
 }
 
 void nemotron_h_names(NameTable& names, const ModelConfig& config) {
   mamba2_names(names, config);
-  names.router = "mixer.gate", names.selection_bias = "mixer.gate.e_score_correction_bias";
-  names.experts_in = "mixer.fc1_latent_proj", names.experts_out = "mixer.fc2_latent_proj";
-  names.expert_up = "mixer.experts.{}.up_proj", names.expert_down = "mixer.experts.{}.down_proj";
-  names.shared_up = "mixer.shared_experts.up_proj", names.shared_down = "mixer.shared_experts.down_proj";
+  names[tensor::kRouter] = "mixer.gate", names[tensor::kSelectionBias] = "mixer.gate.e_score_correction_bias";
+  names[tensor::kExpertsIn] = "mixer.fc1_latent_proj", names[tensor::kExpertsOut] = "mixer.fc2_latent_proj";
+  names[tensor::kExpertUp] = "mixer.experts.{}.up_proj",
+  names[tensor::kExpertDown] = "mixer.experts.{}.down_proj";
+  names[tensor::kSharedUp] = "mixer.shared_experts.up_proj",
+  names[tensor::kSharedDown] = "mixer.shared_experts.down_proj";
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
 
 void minimax_m2_names(NameTable& names, const ModelConfig& config) {
   mixtral_names(names, config);
-  names.selection_bias = "block_sparse_moe.e_score_correction_bias";
+  names[tensor::kSelectionBias] = "block_sparse_moe.e_score_correction_bias";
 }
 
 void describe_minimax_m2(ConfigWriter& writer, const ModelConfig& config) {

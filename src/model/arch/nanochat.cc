@@ -17,7 +17,9 @@ void configure_nanochat(ConfigReader& reader, ModelConfig& config) {
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
 }
 
-void nanochat_names(NameTable& names, const ModelConfig&) { names.up = "mlp.fc1", names.down = "mlp.fc2"; }
+void nanochat_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kUp] = "mlp.fc1", names[tensor::kDown] = "mlp.fc2";
+}
 
 void describe_nanochat(ConfigWriter& writer, const ModelConfig& config) {
   if (config.final_softcap == 0.0f) writer.set({"", "final_logit_softcapping"}, nullptr);

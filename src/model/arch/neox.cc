@@ -26,8 +26,8 @@ void describe_gpt_neox(ConfigWriter& writer, const ModelConfig& config) {
 void gpt_neox_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"gpt_neox.", ""};
   names.embedding = "embed_in", names.final_norm = "final_layer_norm", names.lm_head = "embed_out";
-  names.qkv = "attention.query_key_value", names.o = "attention.dense";
-  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+  names[tensor::kQkv] = "attention.query_key_value", names[tensor::kO] = "attention.dense";
+  names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 void configure_falcon(ConfigReader& reader, ModelConfig& config) {
@@ -71,13 +71,13 @@ void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
 void falcon_names(NameTable& names, const ModelConfig& config) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "word_embeddings", names.final_norm = "ln_f", names.layer = "h.{}.";
-  if (config.parallel_norms) names.attn_norm = "ln_attn", names.ffn_norm = "ln_mlp";
-  names.qkv = "self_attention.query_key_value", names.o = "self_attention.dense";
-  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+  if (config.parallel_norms) names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
+  names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
+  names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 void falcon_gguf_names(NameTable& names, const ModelConfig& config) {
-  if (config.parallel_norms) names.attn_norm = "attn_norm_2", names.ffn_norm = "attn_norm";
+  if (config.parallel_norms) names[tensor::kAttnNorm] = "attn_norm_2", names[tensor::kFfnNorm] = "attn_norm";
 }
 
 void configure_stablelm(ConfigReader& reader, ModelConfig& config) {
@@ -98,7 +98,8 @@ void describe_stablelm(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void stablelm_names(NameTable& names, const ModelConfig&) {
-  names.q_norm = "self_attn.q_layernorm.norms.{}", names.k_norm = "self_attn.k_layernorm.norms.{}";
+  names[tensor::kQNorm] = "self_attn.q_layernorm.norms.{}",
+  names[tensor::kKNorm] = "self_attn.k_layernorm.norms.{}";
 }
 
 void configure_starcoder2(ConfigReader& reader, ModelConfig& config) {
@@ -114,7 +115,7 @@ void describe_starcoder2(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void starcoder2_names(NameTable& names, const ModelConfig&) {
-  names.up = "mlp.c_fc", names.down = "mlp.c_proj";
+  names[tensor::kUp] = "mlp.c_fc", names[tensor::kDown] = "mlp.c_proj";
 }
 
 void configure_phi2(ConfigReader& reader, ModelConfig& config) {
@@ -131,9 +132,9 @@ void describe_phi2(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void phi2_names(NameTable& names, const ModelConfig&) {
-  names.final_norm = "final_layernorm", names.o = "self_attn.dense";
-  names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
-  names.up = "mlp.fc1", names.down = "mlp.fc2";
+  names.final_norm = "final_layernorm", names[tensor::kO] = "self_attn.dense";
+  names[tensor::kQNorm] = "self_attn.q_layernorm", names[tensor::kKNorm] = "self_attn.k_layernorm";
+  names[tensor::kUp] = "mlp.fc1", names[tensor::kDown] = "mlp.fc2";
 }
 
 void configure_gptj(ConfigReader& reader, ModelConfig& config) {
@@ -154,9 +155,11 @@ void describe_gptj(ConfigWriter& writer, const ModelConfig& config) {
 
 void gptj_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
-  names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.", names.attn_norm = "ln_1";
-  names.q = "attn.q_proj", names.k = "attn.k_proj", names.v = "attn.v_proj", names.o = "attn.out_proj";
-  names.up = "mlp.fc_in", names.down = "mlp.fc_out";
+  names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.",
+  names[tensor::kAttnNorm] = "ln_1";
+  names[tensor::kQ] = "attn.q_proj", names[tensor::kK] = "attn.k_proj", names[tensor::kV] = "attn.v_proj",
+  names[tensor::kO] = "attn.out_proj";
+  names[tensor::kUp] = "mlp.fc_in", names[tensor::kDown] = "mlp.fc_out";
 }
 
 // GPT-J with a fused projection, which lies as four processors trained it.
@@ -172,7 +175,7 @@ void configure_codegen(ConfigReader& reader, ModelConfig& config) {
 
 void codegen_names(NameTable& names, const ModelConfig& config) {
   gptj_names(names, config);
-  names.qkv = "attn.qkv_proj";
+  names[tensor::kQkv] = "attn.qkv_proj";
 }
 
 void configure_persimmon(ConfigReader& reader, ModelConfig& config) {
@@ -189,9 +192,9 @@ void describe_persimmon(ConfigWriter& writer, const ModelConfig& config) { descr
 
 void persimmon_names(NameTable& names, const ModelConfig&) {
   names.final_norm = "final_layernorm";
-  names.qkv = "self_attn.query_key_value", names.o = "self_attn.dense";
-  names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
-  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+  names[tensor::kQkv] = "self_attn.query_key_value", names[tensor::kO] = "self_attn.dense";
+  names[tensor::kQNorm] = "self_attn.q_layernorm", names[tensor::kKNorm] = "self_attn.k_layernorm";
+  names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 constexpr std::string_view kGptJDefaults = R"({"hidden_act": "gelu_new", "rotary_dim": 64})";

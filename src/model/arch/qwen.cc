@@ -63,7 +63,8 @@ void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
 
 // As published: inputs before outputs.
 void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
-  names.expert_gate_up = "mlp.experts.gate_up_proj", names.expert_down = "mlp.experts.down_proj";
+  names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
+  names[tensor::kExpertDown] = "mlp.experts.down_proj";
   names.experts_transposed = true;
 }
 
@@ -107,8 +108,10 @@ void describe_qwen2_moe(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void qwen2_moe_names(NameTable& names, const ModelConfig&) {
-  names.shared_gate = "mlp.shared_expert.gate_proj", names.shared_up = "mlp.shared_expert.up_proj";
-  names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
+  names[tensor::kSharedGate] = "mlp.shared_expert.gate_proj",
+  names[tensor::kSharedUp] = "mlp.shared_expert.up_proj";
+  names[tensor::kSharedDown] = "mlp.shared_expert.down_proj",
+  names[tensor::kSharedRouter] = "mlp.shared_expert_gate";
 }
 
 }  // namespace

@@ -123,29 +123,32 @@ void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
 
 // Published checkpoints of Qwen3.5 hold the experts of a layer in two tensors; others have one for each.
 void qwen3_next_names(NameTable& names, const ModelConfig&) {
-  names.shared_gate = "mlp.shared_expert.gate_proj", names.shared_up = "mlp.shared_expert.up_proj";
-  names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
-  names.expert_gate_up = "mlp.experts.gate_up_proj", names.fused_expert_down = "mlp.experts.down_proj";
-  names.delta_qkv = names.delta_z = names.delta_a = names.delta_b = "";
+  names[tensor::kSharedGate] = "mlp.shared_expert.gate_proj",
+  names[tensor::kSharedUp] = "mlp.shared_expert.up_proj";
+  names[tensor::kSharedDown] = "mlp.shared_expert.down_proj",
+  names[tensor::kSharedRouter] = "mlp.shared_expert_gate";
+  names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
+  names[tensor::kFusedExpertDown] = "mlp.experts.down_proj";
+  names[tensor::kDeltaQkv] = names[tensor::kDeltaZ] = names[tensor::kDeltaA] = names[tensor::kDeltaB] = "";
   names.next_token = "mtp.";
 }
 
 void qwen35_names(NameTable& names, const ModelConfig& config) {
   const NameTable usual = names;
   qwen3_next_names(names, config);
-  names.delta_qkv = usual.delta_qkv, names.delta_z = usual.delta_z;
-  names.delta_a = usual.delta_a, names.delta_b = usual.delta_b;
-  names.delta_qkvz = names.delta_ba = "";
+  names[tensor::kDeltaQkv] = usual[tensor::kDeltaQkv], names[tensor::kDeltaZ] = usual[tensor::kDeltaZ];
+  names[tensor::kDeltaA] = usual[tensor::kDeltaA], names[tensor::kDeltaB] = usual[tensor::kDeltaB];
+  names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
 }
 
 void qwen3_next_gguf_names(NameTable& names, const ModelConfig&) {
-  names.ffn_norm = "post_attention_norm";
-  names.delta_a = names.delta_b = "";
+  names[tensor::kFfnNorm] = "post_attention_norm";
+  names[tensor::kDeltaA] = names[tensor::kDeltaB] = "";
 }
 
 void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
-  names.ffn_norm = "post_attention_norm";
-  names.delta_qkvz = names.delta_ba = "";
+  names[tensor::kFfnNorm] = "post_attention_norm";
+  names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
   names.key_heads_in_turn = true;
 }
 

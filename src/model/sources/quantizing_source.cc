@@ -11,6 +11,7 @@
 #include "model/config.h"
 #include "model/ftype.h"
 #include "model/names.h"
+#include "model/weights.h"
 #include "quant/group_types.h"
 
 namespace penstock {
@@ -48,18 +49,20 @@ bool is_part(std::string_view part, std::string_view pattern) {
   return split && split->second.empty();
 }
 
-std::optional<WeightRole> role_of(std::string_view part, const NameTable& names) {
-  if (part == names.q) return WeightRole::kQ;
-  if (part == names.qkv && !names.qkv.empty()) return WeightRole::kQkv;
-  if (part == names.k) return WeightRole::kK;
-  if (part == names.v) return WeightRole::kV;
-  if (part == names.o) return WeightRole::kO;
-  if (is_part(part, names.per_layer_gate) || is_part(part, names.per_layer_projection))
+std::optional<WeightRole> role_in_layer(std::string_view part, const NameTable& names) {
+  if (part == names[tensor::kQ]) return WeightRole::kQ;
+  if (part == names[tensor::kQkv] && !names[tensor::kQkv].empty()) return WeightRole::kQkv;
+  if (part == names[tensor::kK]) return WeightRole::kK;
+  if (part == names[tensor::kV]) return WeightRole::kV;
+  if (part == names[tensor::kO]) return WeightRole::kO;
+  if (is_part(part, names[tensor::kPerLayerGate]) || is_part(part, names[tensor::kPerLayerProjection]))
     return WeightRole::kOther;
-  for (const std::string_view down : {names.down, names.expert_down, std::string_view("ffn_down.{}")})
+  for (const std::string_view down :
+       {names[tensor::kDown], names[tensor::kExpertDown], std::string_view("ffn_down.{}")})
     if (is_part(part, down)) return WeightRole::kDown;
-  for (const std::string_view wide : {names.gate, names.up, names.gate_up, names.expert_gate, names.expert_up,
-                                      std::string_view("ffn_gate.{}"), std::string_view("ffn_up.{}")}) {
+  for (const std::string_view wide :
+       {names[tensor::kGate], names[tensor::kUp], names[tensor::kGateUp], names[tensor::kExpertGate],
+        names[tensor::kExpertUp], std::string_view("ffn_gate.{}"), std::string_view("ffn_up.{}")}) {
     if (is_part(part, wide)) return WeightRole::kGateUp;
   }
   return {};
@@ -72,10 +75,11 @@ std::optional<Place> place_of(std::string_view name, const NameTable& names) {
   for (const std::string_view prefix : names.prefixes) {
     if (!name.starts_with(prefix)) continue;
     const std::string_view inner = name.substr(prefix.size());
-    if (inner == names.embedding || inner == names.per_layer_table) return Place{WeightRole::kEmbedding};
+    if (inner == names.embedding || inner == names[tensor::kPerLayerTable])
+      return Place{WeightRole::kEmbedding};
     const auto split = split_layer(inner, names.layer);
     if (!split) continue;
-    if (const auto role = role_of(split->second, names)) return Place{*role, split->first};
+    if (const auto role = role_in_layer(split->second, names)) return Place{*role, split->first};
   }
   return {};
 }

@@ -10,7 +10,9 @@
 
 #include "formats/gguf_writer.h"
 #include "model/arch/archs.h"
+#include "model/cuts.h"
 #include "model/ftype.h"
+#include "model/layer_tensors.h"
 #include "model/names.h"
 #include "model/rope.h"
 #include "model/sources/synthetic_layers.h"
@@ -117,12 +119,41 @@ struct Wanted {
   std::vector<int64_t> shape;
 };
 
-// Every tensor that the architecture loads, in file order.
-class WantedTensors {
+// The visitor that lists every tensor that the architecture loads, by the names of GGUF files.
+class WantedTensors final : public TensorVisitor {
  public:
   WantedTensors(const ModelConfig& config, const FileType& ftype)
-      : c_(config), ftype_(ftype), mixed_(MixedModel::of(config)), n_(tensor_names(config, Naming::kGguf)) {}
+      : config_(config),
+        cuts_(config),
+        ftype_(ftype),
+        mixed_(MixedModel::of(config)),
+        names_(tensor_names(config, Naming::kGguf)) {}
   std::vector<Wanted> list();
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelCuts& cuts() const override { return cuts_; }
+  int layer() const override { return layer_; }
+  void norm(const NormSpec& spec, NormWeights&) override {
+    if (spec.name == &tensor::kFfnNorm && names_.bare_ffn_norm)
+      return floats(names_[tensor::kFfnNorm], "", {spec.size});
+    norm(names_[*spec.name], spec.size);
+  }
+  void head_norm(const HeadNormSpec& spec, NormWeights&) override {
+    floats(names_[*spec.name], ".weight", {spec.n_heads, config_.head_dim});
+  }
+  void linear(const LinearSpec& spec, LinearWeights&) override {
+    matrix(names_[*spec.name], spec.role, {spec.rows, spec.cols});
+    if (has_bias(spec.name)) floats(names_[*spec.name], ".bias", {spec.rows});
+  }
+  void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override;
+  void vector(const VectorSpec& spec, std::unique_ptr<Vector>&) override;
+  void conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override;
+  void experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) override;
+  void heads(const HeadsSpec& spec, ByHead&, ByHead&) override {
+    matrix(names_[*spec.keys], WeightRole::kLatent, {spec.n_heads, spec.kv_rank, spec.plain_dim});
+    matrix(names_[*spec.values], WeightRole::kLatent, {spec.n_heads, spec.value_dim, spec.kv_rank});
+  }
+  void number(const TensorName* name, float&) override { floats(names_[*name], "", {1}); }
 
  private:
   void matrix(std::string_view name, WeightRole role, std::vector<int64_t> shape) {
@@ -130,194 +161,90 @@ class WantedTensors {
     wanted_.push_back({at_ + std::string(name) + ".weight", choose_type(ftype_, mixed_, role, layer_, cols),
                        std::move(shape)});
   }
-  void floats(const std::string& name, std::vector<int64_t> shape) {
-    wanted_.push_back({at_ + name, QuantType::kF32, std::move(shape)});
+  void floats(std::string_view name, std::string_view suffix, std::vector<int64_t> shape) {
+    wanted_.push_back({at_ + std::string(name) + std::string(suffix), QuantType::kF32, std::move(shape)});
   }
-  void floats(const std::string& name, int64_t size) { floats(name, std::vector{size}); }
   void norm(std::string_view name, int64_t size) {
-    if (c_.bare_norms) return;
-    floats(std::string(name) + ".weight", size);
-    if (c_.layer_norm) floats(std::string(name) + ".bias", size);
+    if (config_.bare_norms) return;
+    floats(name, ".weight", {size});
+    if (config_.layer_norm) floats(name, ".bias", {size});
   }
-  void norms();
-  void latent();
-  void attention();
-  void short_conv();
-  void delta_by_key();
-  void delta_net();
-  void state_space();
-  void experts();
-  void layer(int i);
+  // Those of published files: llama.cpp loads no gpt-oss without.
+  bool has_bias(const TensorName* name) const;
 
-  const ModelConfig& c_;
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
   const FileType& ftype_;
   MixedModel mixed_;
-  NameTable n_;
+  NameTable names_;
   std::string at_;  // what names of the layer begin with
   int layer_ = 0;
   std::vector<Wanted> wanted_;
 };
 
-void WantedTensors::norms() {
-  const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
-  if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim);
-  if (n_.bare_ffn_norm) {
-    floats(std::string(n_.ffn_norm), dim);
-  } else if (c_.norms != NormPlacement::kPost && !c_.one_mixer) {
-    norm(n_.ffn_norm, dim);
+bool WantedTensors::has_bias(const TensorName* name) const {
+  const bool qkv = name == &tensor::kQ || name == &tensor::kK || name == &tensor::kV;
+  const bool other = name == &tensor::kO || name == &tensor::kRouter;
+  return (config_.arch == "qwen2" && qkv) || (config_.arch == "gpt-oss" && (qkv || other));
+}
+
+void WantedTensors::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
+  const auto has_name = [&](const JoinedPart& part) {
+    return part.spec.name != nullptr && !names_[*part.spec.name].empty();
+  };
+  if (std::ranges::all_of(parts, has_name)) {
+    for (const JoinedPart& part : parts) linear(part.spec, *part.weights);
+    return;
   }
-  if (c_.norms != NormPlacement::kPre) norm(n_.attn_post_norm, dim), norm(n_.ffn_post_norm, dim);
-  const bool attention = c_.layers[static_cast<size_t>(layer_)].attention;
-  if (c_.qk_norm != QkNorm::kNone && c_.qk_norm != QkNorm::kPlain && attention) {
-    norm(n_.q_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : q);
-    norm(n_.k_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : kv);
-  }
-  if (c_.sub_norms) norm(n_.attn_sub_norm, q), norm(n_.ffn_sub_norm, c_.ffn_dim);
+  int64_t rows = 0;
+  for (const JoinedPart& part : parts) rows += part.spec.rows;
+  matrix(names_[*spec.name], spec.role, {rows, parts.begin()->spec.cols});
 }
 
-void WantedTensors::latent() {
-  const LatentConfig& l = c_.latent;
-  const int64_t dim = c_.model_dim, heads = c_.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
-  const bool through = l.query_rank > 0;
-  if (through) {
-    matrix(n_.query_a, WeightRole::kLatent, {l.query_rank, dim});
-    norm(n_.query_a_norm, l.query_rank);
-  }
-  matrix(through ? n_.query_b : n_.q, through ? WeightRole::kLatent : WeightRole::kQ,
-         {queries, through ? l.query_rank : dim});
-  matrix(n_.latent_a, WeightRole::kLatent, {l.kv_rank + l.rope_dim, dim});
-  norm(n_.latent_a_norm, l.kv_rank);
-  matrix(n_.latent_keys, WeightRole::kLatent, {heads, l.kv_rank, l.plain_dim});
-  matrix(n_.latent_values, WeightRole::kLatent, {heads, l.value_dim, l.kv_rank});
+void WantedTensors::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
+  using Shape = VectorSpec::Shape;
+  std::vector<int64_t> shape = {spec.size};
+  if (spec.shape == Shape::kMatrix) shape = {spec.size / spec.per_row, spec.per_row};
+  if (spec.shape == Shape::kDeepColumn) shape = {spec.size, 1};
+  floats(names_[*spec.name], spec.suffix, std::move(shape));
 }
 
-void WantedTensors::attention() {
-  const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
-  if (c_.latent.kv_rank > 0) {
-    latent();
-  } else {
-    matrix(n_.q, WeightRole::kQ, {c_.attention_gate ? 2 * q : q, dim});
-    matrix(n_.k, WeightRole::kK, {kv, dim});
-    matrix(n_.v, WeightRole::kV, {kv, dim});
-  }
-  matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim_of(layer_)});
-  if (c_.head_gates) matrix(n_.gates, WeightRole::kRouter, {c_.n_heads, dim});
-  if (c_.value_gates) matrix(n_.gates, WeightRole::kLatent, {q, dim});
-  if (c_.attention_sinks) floats(std::string(n_.sinks), c_.n_heads);
-  if (c_.arch != "qwen2" && c_.arch != "gpt-oss") return;
-  for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
-    floats(std::string(name) + ".bias", size);
-  if (c_.arch == "gpt-oss") floats(std::string(n_.o) + ".bias", dim);
+void WantedTensors::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) {
+  const std::string_view name = names_[*spec.name];
+  for (size_t i = 0; i < spec.letters.size(); ++i)
+    matrix(with_letter(name, spec.letters[i]), WeightRole::kRouter, {spec.channels[i], 1, spec.taps});
+  if (!spec.letters.empty()) return;
+  matrix(name, WeightRole::kRouter, {spec.channels[0], spec.taps});
+  if (spec.has_bias) floats(name, ".bias", {spec.channels[0]});
 }
 
-void WantedTensors::short_conv() {
-  const int64_t dim = c_.model_dim;
-  matrix(n_.conv_in, WeightRole::kQ, {3 * dim, dim});
-  matrix(n_.conv, WeightRole::kRouter, {dim, c_.conv_taps});
-  matrix(n_.conv_out, WeightRole::kO, {dim, dim});
-}
-
-void WantedTensors::state_space() {
-  const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
-  matrix(n_.ssm_in, WeightRole::kQkv, {values + c_.delta.channels() + heads, dim});
-  matrix(n_.ssm_conv, WeightRole::kRouter, {c_.delta.channels(), c_.conv_taps});
-  floats(std::string(n_.ssm_conv) + ".bias", c_.delta.channels());
-  for (const std::string_view name : {n_.ssm_rate, n_.ssm_skip}) floats(std::string(name), {heads, 1});
-  floats(std::string(n_.ssm_bias), heads);
-  const int64_t groups = c_.delta.n_key_heads;
-  if (c_.scan_norm) floats(std::string(n_.ssm_norm) + ".weight", {groups, values / groups});
-  matrix(n_.ssm_out, WeightRole::kLatent, {dim, values});
-}
-
-void WantedTensors::delta_by_key() {
-  const int64_t dim = c_.model_dim, keys = c_.delta.keys(), values = c_.delta.values(),
-                inner = c_.delta.key_dim;
-  matrix(n_.q, WeightRole::kQ, {keys, dim});
-  matrix(n_.k, WeightRole::kK, {keys, dim});
-  matrix(n_.v, WeightRole::kV, {values, dim});
-  for (const std::string_view name : {n_.delta_a_in, n_.delta_z_in})
-    matrix(name, WeightRole::kLatent, {inner, dim});
-  matrix(n_.delta_a, WeightRole::kLatent, {c_.delta.decays(), inner});
-  matrix(n_.delta_z, WeightRole::kLatent, {values, inner});
-  matrix(n_.delta_b, WeightRole::kLatent, {c_.delta.n_value_heads, dim});
-  for (const char letter : {'q', 'k', 'v'})
-    matrix(with_letter(n_.delta_conv, letter), WeightRole::kRouter,
-           {letter == 'v' ? values : keys, 1, c_.conv_taps});
-  floats(std::string(n_.delta_rate), {c_.delta.n_value_heads, 1});
-  floats(std::string(n_.delta_bias), c_.delta.decays());
-  norm(n_.delta_norm, c_.delta.value_dim);
-  matrix(n_.delta_out, WeightRole::kLatent, {dim, values});
-}
-
-void WantedTensors::delta_net() {
-  if (c_.delta.decay_by_key) return delta_by_key();
-  const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
-  matrix(n_.delta_qkv, WeightRole::kQkv, {c_.delta.channels(), dim});
-  matrix(n_.delta_z, WeightRole::kLatent, {values, dim});
-  if (n_.delta_ba.empty()) {
-    matrix(n_.delta_a, WeightRole::kLatent, {heads, dim});
-    matrix(n_.delta_b, WeightRole::kLatent, {heads, dim});
-  } else {
-    matrix(n_.delta_ba, WeightRole::kLatent, {2 * heads, dim});
-  }
-  matrix(n_.delta_conv, WeightRole::kRouter, {c_.delta.channels(), c_.conv_taps});
-  floats(std::string(n_.delta_rate), heads);
-  floats(std::string(n_.delta_bias), heads);
-  norm(n_.delta_norm, c_.delta.value_dim);
-  matrix(n_.delta_out, WeightRole::kLatent, {dim, values});
-}
-
-void WantedTensors::experts() {
-  const int64_t dim = c_.model_dim, experts = c_.n_experts, width = c_.expert_ffn_dim;
-  matrix(n_.router, WeightRole::kRouter, {experts, dim});
-  const int64_t read = c_.expert_dim(), latent = c_.expert_latent_dim;
-  if (latent > 0) matrix(n_.experts_in, WeightRole::kLatent, {latent, dim});
-  if (latent > 0) matrix(n_.experts_out, WeightRole::kLatent, {dim, latent});
-  if (c_.gated_ffn) matrix(n_.expert_gate, WeightRole::kGateUp, {experts, width, read});
-  matrix(n_.expert_up, WeightRole::kGateUp, {experts, width, read});
-  matrix(n_.expert_down, WeightRole::kDown, {experts, read, width});
-  if (c_.expert_selection_bias) floats(std::string(n_.selection_bias), experts);
-  if (c_.arch == "gpt-oss") {
-    floats(std::string(n_.router) + ".bias", experts);
-    floats(std::string(n_.expert_gate) + ".bias", {experts, width});
-    floats(std::string(n_.expert_up) + ".bias", {experts, width});
-    floats(std::string(n_.expert_down) + ".bias", {experts, read});
-  }
-  const int64_t shared = c_.shared_ffn_dim;
-  if (shared == 0) return;
-  if (c_.gated_ffn) matrix(n_.shared_gate, WeightRole::kGateUp, {shared, dim});
-  matrix(n_.shared_up, WeightRole::kGateUp, {shared, dim});
-  matrix(n_.shared_down, WeightRole::kDown, {dim, shared});
-  if (c_.shared_expert_gate) matrix(n_.shared_router, WeightRole::kRouter, {1, dim});
-}
-
-void WantedTensors::layer(int i) {
-  const LayerConfig& kind = c_.layers[static_cast<size_t>(i)];
-  const int64_t dim = c_.model_dim, ffn = c_.ffn_dim;
-  layer_ = i, at_ = fmt::format("blk.{}.", i);
-  norms();
-  if (kind.attention) attention();
-  if (kind.recurrence == Recurrence::kShortConv) short_conv();
-  if (kind.recurrence == Recurrence::kDeltaNet) delta_net();
-  if (kind.recurrence == Recurrence::kStateSpace) state_space();
-  if (!c_.has_feed_forward(i)) return;
-  if (kind.moe) return experts();
-  if (c_.gated_ffn) matrix(n_.gate, WeightRole::kGateUp, {ffn, dim});
-  matrix(n_.up, WeightRole::kGateUp, {ffn, dim});
-  matrix(n_.down, WeightRole::kDown, {dim, ffn});
+void WantedTensors::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) {
+  const int64_t n = spec.n_experts, width = spec.width, dim = spec.dim;
+  const bool biases = config_.arch == "gpt-oss";
+  const auto each = [&](std::string_view name, WeightRole role, int64_t rows, int64_t cols) {
+    matrix(name, role, {n, rows, cols});
+    if (biases) floats(name, ".bias", {n, rows});
+  };
+  if (spec.gated) each(names_[tensor::kExpertGate], WeightRole::kGateUp, width, dim);
+  each(names_[tensor::kExpertUp], WeightRole::kGateUp, width, dim);
+  each(names_[tensor::kExpertDown], WeightRole::kDown, dim, width);
 }
 
 std::vector<Wanted> WantedTensors::list() {
-  const int64_t dim = c_.model_dim;
-  matrix(n_.embedding, WeightRole::kEmbedding, {c_.vocab_size, dim});
-  if (c_.learned_positions && !c_.computed_positions)
-    wanted_.push_back({std::string(n_.positions) + ".weight", QuantType::kF32, {c_.max_seq_len, dim}});
-  if (!c_.ropes.empty() && c_.ropes[0].scaling == RopeScaling::kLlama3)
-    floats("rope_freqs.weight", c_.ropes[0].rotary_dim / 2);
-  for (int i = 0; i < c_.n_layers; ++i) layer(i);
+  const int64_t dim = config_.model_dim;
+  matrix(names_.embedding, WeightRole::kEmbedding, {config_.vocab_size, dim});
+  if (config_.learned_positions && !config_.computed_positions)
+    floats(names_.positions, ".weight", {config_.max_seq_len, dim});
+  if (!config_.ropes.empty() && config_.ropes[0].scaling == RopeScaling::kLlama3)
+    floats("rope_freqs", ".weight", {config_.ropes[0].rotary_dim / 2});
+  for (layer_ = 0; layer_ < config_.n_layers; ++layer_) {
+    LayerWeights none;
+    at_ = with_index(names_.layer, layer_);
+    visit_layer(*this, none);
+  }
   layer_ = 0, at_ = "";
-  norm(n_.final_norm, dim);
-  if (!c_.tied_embeddings) matrix(n_.lm_head, WeightRole::kOutput, {c_.vocab_size, dim});
+  norm(names_.final_norm, dim);
+  if (!config_.tied_embeddings) matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
   return std::move(wanted_);
 }
 

@@ -1,9 +1,10 @@
+#include "model/load/tensor_loader.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "model/names.h"
-#include "model/weight_loader.h"
+#include "model/load/ternary.h"
 
 namespace penstock {
 
@@ -14,30 +15,6 @@ bool is_integer_type(QuantType type) {
   return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 || type == kBool;
 }
 
-// {-1, 0, 1} * scale in 2 bits, for activations with one scale per token. `packed`: codes 0 = -1.
-GroupedMatrix ternary_matrix(int rows, int cols, float scale, CodeLayout layout,
-                             std::span<const std::byte> packed) {
-  GroupedMatrix m;
-  m.rows = rows, m.cols = m.group_size = cols, m.bits = 2, m.uniform_zero = 1;
-  m.scales.assign(static_cast<size_t>(rows), scale);
-  m.activations.kind = ActivationCoding::Kind::kInt8PerToken;
-  m.layout = layout;
-  m.packed = packed;
-  return m;
-}
-
-void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float scale, FileMatrix& out) {
-  const size_t row_bytes = (static_cast<size_t>(cols) + 15) / 16 * 4;
-  out.storage.assign(static_cast<size_t>(rows) * row_bytes, std::byte{});
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c) {
-      out.storage[static_cast<size_t>(r) * row_bytes + static_cast<size_t>(c / 4)] |=
-          static_cast<std::byte>(codes[static_cast<size_t>(r) * cols + c] << (c % 4 * 2));
-    }
-  }
-  out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kWordsByRow, out.storage);
-}
-
 }  // namespace
 
 TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
@@ -45,8 +22,6 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     : source_(source),
       config_(config),
       cuts_(config, shard.shard, shard.cuts_vocabulary),
-      stage_(shard.stage),
-      cuts_vocabulary_(shard.cuts_vocabulary),
       reads_parts_(shard.is_part()),
       ops_(ops),
       progress_(progress),
@@ -69,6 +44,19 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     break;
   }
   choose_names(names_, source, prefix_, config.n_layers);
+}
+
+Status TensorLoader::open() {
+  if (config_.int8_activations) return {};
+  ASSIGN_OR_RETURN(opened_, open_prequantized(source_));
+  prequantized_ = opened_ != nullptr ? opened_.get() : source_.grouped_layers();
+  return {};
+}
+
+void TensorLoader::pass_over(const std::string& stem) {
+  for (const TensorInfo& tensor : source_.tensors()) {
+    if (tensor.name.starts_with(stem)) used_.insert(tensor.name);
+  }
 }
 
 void TensorLoader::done(const TensorInfo& tensor) {
@@ -207,7 +195,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
     }
     result.view = {QuantType::kF32, rows, cols, result.storage};
   }
-  if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(result));
+  if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(source_.path().string(), result));
   return result;
 }
 
@@ -228,28 +216,7 @@ Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, 
   return true;
 }
 
-// The master weights of BitNet training: rounded to {-1, 0, 1} times their mean magnitude.
-Status TensorLoader::make_ternary(FileMatrix& out) const {
-  const QuantizedMatrix& view = out.view;
-  std::vector<float> values(static_cast<size_t>(view.rows) * view.cols);
-  dequantize_row(view.type, view.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
-  double sum = 0;
-  for (const float value : values) sum += std::abs(value);
-  if (!std::isfinite(sum)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", source_.path().string(),
-                  out.tensor->name);
-  }
-  const float scale = 1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
-  std::vector<uint8_t> codes;
-  codes.reserve(values.size());
-  for (const float value : values) {
-    codes.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) + 1));
-  }
-  store_ternary(codes, view.rows, view.cols, 1.0f / scale, out);
-  return {};
-}
-
-// 2-bit codes, 0 = -1: byte (r, c) holds rows r, r + rows / 4, ... from its lowest bits up.
+// 2-bit codes, 0 = -1, with one scale for all.
 Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out) {
   const int64_t shape[] = {(rows + 3) / 4, cols};
   ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
@@ -260,18 +227,7 @@ Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols,
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
                   source_.path().string(), stem, stored[0]);
   }
-  if (rows % 4 == 0) {
-    out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
-    return {};
-  }
-  std::vector<uint8_t> codes;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) {
-      const auto byte = static_cast<uint8_t>(out.tensor->bytes[static_cast<size_t>(r % shape[0] * cols + c)]);
-      codes.push_back(byte >> (2 * (r / shape[0])) & 3);
-    }
-  }
-  store_ternary(codes, rows, cols, scale, out);
+  unpack_codes(rows, cols, scale, out);
   return {};
 }
 
@@ -308,6 +264,28 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
                   packed.error().message);
   }
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::transposed_rows(const FileMatrix& from, int first, int count,
+                                                              const std::string& name) {
+  const int cols = from.view.cols > 0 ? from.view.cols : from.grouped->cols;
+  if (restores()) return restore(name, first, cols, count);
+  std::vector<float> values(static_cast<size_t>(count) * static_cast<size_t>(cols));
+  if (from.grouped) {
+    from.grouped->dequantize(first, count, values.data());
+  } else {
+    const QuantizedMatrix part = from.view.row_range(first, count);
+    dequantize_row(part.type, part.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+  }
+  std::vector<float> turned(values.size());
+  for (size_t r = 0; r < static_cast<size_t>(count); ++r) {
+    for (size_t c = 0; c < static_cast<size_t>(cols); ++c)
+      turned[c * static_cast<size_t>(count) + r] = values[r * static_cast<size_t>(cols) + c];
+  }
+  const QuantizedMatrix view{QuantType::kF32, cols, count, std::as_bytes(std::span(turned))};
+  ASSIGN_OR_RETURN(auto packed, pack(view, name));
+  keep(name, first, *packed);
   return packed;
 }
 

@@ -1,32 +1,37 @@
-#include "model/alt_up.h"
+#include "model/blocks/alt_up.h"
 
 #include <utility>
 #include <vector>
 
-#include "model/weight_loader.h"
+#include "model/cuts.h"
+#include "model/weights.h"
 
 namespace penstock {
+
+void visit(TensorVisitor& v, AltUpWeights& w) {
+  const auto& c = v.config();
+  const int dim = c.model_dim, n = c.altup.n_streams, rank = c.altup.laurel_rank;
+  const auto small = [](const TensorName* name, int rows, int cols) {  // they stay as they are
+    return LinearSpec{name, WeightRole::kRouter, rows, cols, {}, Site::kNone, Part::kRouter};
+  };
+  v.norm({&tensor::kAltupRouterNorm, dim}, w.router_norm);
+  v.linear(small(&tensor::kAltupRouter, n, dim), w.router);
+  v.linear(small(&tensor::kAltupPredict, n * n, n), w.predict);
+  v.linear(small(&tensor::kAltupCorrect, n, n), w.correct);
+  v.ones(n, w.correct.bias);
+  v.vector({.name = &tensor::kAltupScale,
+            .size = dim,
+            .part = {0, dim},
+            .form = c.altup.correct_scale ? VectorSpec::Form::kPlain : VectorSpec::Form::kIgnored},
+           w.correct_scale);
+  v.linear(small(&tensor::kLaurelIn, rank, dim), w.laurel_in);
+  v.linear(small(&tensor::kLaurelOut, dim, rank), w.laurel_out);
+  v.norm({&tensor::kLaurelNorm, dim}, w.laurel_norm);
+}
 
 namespace {
 constexpr float kLeastSquare = 1e-5f;  // of a projected stream, before it gets the first one's magnitude
 }  // namespace
-
-Status WeightLoader::load_altup(const std::string& at, AltUpWeights& out) {
-  const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim, n = config_.altup.n_streams, rank = config_.altup.laurel_rank;
-  RETURN_IF_ERROR(norm(name(names_.altup_router_norm), dim, out.router_norm));
-  RETURN_IF_ERROR(linear(name(names_.altup_router), n, dim, out.router));
-  RETURN_IF_ERROR(linear(name(names_.altup_predict), n * n, n, out.predict));
-  RETURN_IF_ERROR(linear(name(names_.altup_correct), n, n, out.correct));
-  ASSIGN_OR_RETURN(out.correct.bias, ops_.pack_vector(std::vector<float>(static_cast<size_t>(n), 1.0f)));
-  ASSIGN_OR_RETURN(const std::vector<float> scale, vector(name(names_.altup_scale), dim));
-  if (config_.altup.correct_scale) {
-    ASSIGN_OR_RETURN(out.correct_scale, ops_.pack_vector(scale));
-  }
-  RETURN_IF_ERROR(linear(name(names_.laurel_in), rank, dim, out.laurel_in));
-  RETURN_IF_ERROR(linear(name(names_.laurel_out), dim, rank, out.laurel_out));
-  return norm(name(names_.laurel_norm), dim, out.laurel_norm);
-}
 
 AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, int n_tokens, Ops& ops)
     : config_(config), weights_(weights), ops_(ops) {
@@ -39,6 +44,10 @@ AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, int n_token
   mixing_ = ops.new_tensor(n_tokens, n * n, TensorRole::kLogits);
   correction_ = ops.new_tensor(n_tokens, n, TensorRole::kLogits);
   narrow_ = ops.new_tensor(n_tokens, config.altup.laurel_rank);
+}
+
+Tensor AltUp::stream(int index) const {
+  return streams_.columns(index * config_.model_dim, config_.model_dim);
 }
 
 void AltUp::begin(Tensor x) {

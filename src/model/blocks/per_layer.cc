@@ -1,32 +1,18 @@
-// Features that every layer gets of a token beside the stream (Gemma 3n and 4), and experts beside a dense feed-forward
-// (Gemma 4): their weights.
+#include "model/blocks/per_layer.h"
+
 #include <cmath>
 
-#include "model/per_layer.h"
-#include "model/weight_loader.h"
+#include "model/cuts.h"
+#include "model/weights.h"
 
 namespace penstock {
 
-Status WeightLoader::load_per_layer(const std::string& at, PerLayerWeights& out) {
-  const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim, own = config_.per_layer_dim;
-  RETURN_IF_ERROR(linear(name(names_.per_layer_gate), own, dim, out.gate));
-  RETURN_IF_ERROR(linear(name(names_.per_layer_projection), dim, own, out.projection));
-  return norm(name(names_.per_layer_post_norm), dim, out.post_norm);
-}
-
-Status WeightLoader::load_beside(const std::string& at, BesideWeights& out) {
-  const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim;
-  RETURN_IF_ERROR(norm(name(names_.expert_norm), dim, out.expert_norm));
-  RETURN_IF_ERROR(norm(name(names_.dense_post_norm), dim, out.dense_post_norm));
-  RETURN_IF_ERROR(norm(name(names_.expert_post_norm), dim, out.expert_post_norm));
-  ASSIGN_OR_RETURN(std::vector<float> scale, vector(name(names_.router_scale), dim));
-  for (float& value : scale) value /= std::sqrt(static_cast<float>(dim));
-  ASSIGN_OR_RETURN(out.router_norm.weight, ops_.pack_vector(scale));
-  ASSIGN_OR_RETURN(const std::vector<float> each, vector(name(names_.expert_scale), config_.n_experts));
-  ASSIGN_OR_RETURN(out.expert_scale, ops_.pack_vector(each));
-  return {};
+void visit(TensorVisitor& v, PerLayerWeights& w) {
+  const auto& c = v.config();
+  const int dim = c.model_dim, own = c.per_layer_dim;
+  v.linear({&tensor::kPerLayerGate, WeightRole::kOther, own, dim}, w.gate);
+  v.linear({&tensor::kPerLayerProjection, WeightRole::kOther, dim, own}, w.projection);
+  v.norm({&tensor::kPerLayerPostNorm, dim}, w.post_norm);
 }
 
 PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops)
@@ -50,6 +36,11 @@ PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& we
     : config_(config), weights_(weights), ops_(ops), first_layer_(first_layer), all_(inputs) {
   gated_ = ops.new_tensor(inputs.rows, config.per_layer_dim);
   out_ = ops.new_tensor(inputs.rows, config.model_dim);
+}
+
+Tensor PerLayerInputs::from(int layer) const {
+  const int at = (layer - first_layer_) * config_.per_layer_dim;
+  return all_.columns(at, all_.cols - at);
 }
 
 Tensor PerLayerInputs::update(int layer, Tensor x) {

@@ -1,32 +1,19 @@
-// Weights outside of the layers, and who passes over what other stages of a pipeline have.
+#include "model/load/frame_loader.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "model/names.h"
+#include "model/load/expert_loader.h"
 #include "model/rope.h"
-#include "model/weight_loader.h"
 
 namespace penstock {
-namespace {
-
-std::span<const float> range_of(const std::vector<float>& values, Shard::Range range) {
-  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
-}
-
-}  // namespace
-
-void FrameLoader::pass_over(const std::string& stem) {
-  for (const TensorInfo& tensor : source_.tensors()) {
-    if (tensor.name.starts_with(stem)) used_.insert(tensor.name);
-  }
-}
-
 Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
-  ASSIGN_OR_RETURN(const std::vector<float> factors, vector(name, static_cast<int64_t>(frequencies.size())));
+  ASSIGN_OR_RETURN(const std::vector<float> factors,
+                   tensors_.vector(name, static_cast<int64_t>(frequencies.size())));
   for (size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0)) {
       return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
-                    source_.path().string(), name, factors[i], i);
+                    tensors_.source().path().string(), name, factors[i], i);
     }
     frequencies[i] /= factors[i];
   }
@@ -39,13 +26,14 @@ Status FrameLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
   for (const RopeConfig& rope : config_.ropes) {
     std::vector<float> frequencies = rope_frequencies(rope, max_seq_len);
     std::string name = "rope_freqs.weight";
-    if (find(name) == nullptr)
+    if (tensors_.find(name) == nullptr)
       name =
           max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (source_.naming() == Naming::kGguf && rope.tensor_factors && find(name) != nullptr) {
+    if (tensors_.source().naming() == Naming::kGguf && rope.tensor_factors &&
+        tensors_.find(name) != nullptr) {
       RETURN_IF_ERROR(divide_by_factors(name, frequencies));
     }
-    ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
+    ASSIGN_OR_RETURN(auto packed, tensors_.ops().pack_vector(frequencies));
     weights.ropes.push_back(
         {packed.get(), rope_magnitude(rope), config_.rope_interleaved, config_.latent.kv_rank});
     weights.rope_frequencies.push_back(std::move(packed));
@@ -53,61 +41,64 @@ Status FrameLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
   return {};
 }
 
-Status FrameLoader::load_per_layer_frame(PerLayerFrame& out) {
-  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
+Status FrameLoader::load_per_layer(PerLayerFrame& out) {
   const int all = config_.n_layers * config_.per_layer_dim;
-  ASSIGN_OR_RETURN(out.table,
-                   weight(name(names_.per_layer_table), config_.per_layer_rows(), all, WeightUse::kTable));
-  RETURN_IF_ERROR(linear(name(names_.per_layer_frame), all, config_.model_dim, out.projection));
-  return norm(name(names_.per_layer_frame_norm), config_.per_layer_dim, out.norm);
+  ASSIGN_OR_RETURN(out.table, tensors_.weight(tensors_.name(names_[tensor::kPerLayerTable]),
+                                              config_.per_layer_rows(), all, WeightUse::kTable));
+  RETURN_IF_ERROR(
+      tensors_.linear(tensors_.name(names_[tensor::kPerLayerFrame]), all, config_.model_dim, out.projection));
+  return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer_dim, out.norm);
 }
 
-Status FrameLoader::load_frame(ModelWeights& weights, int max_seq_len) {
+Status FrameLoader::load(ModelWeights& weights, int max_seq_len) {
   const int dim = config_.model_dim, vocab = config_.vocab_size;
-  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
-  const Range own = cuts_.vocabulary();
+  const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
   // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
   const bool on_last = stage_.last() && config_.output_head && (config_.tied_embeddings || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
-    ASSIGN_OR_RETURN(weights.embedding,
-                     weight_rows(name(names_.embedding), vocab, dim, own, WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab, dim, own,
+                                                             WeightUse::kTable));
   }
   RETURN_IF_ERROR(load_streams(weights));
   if (config_.alibi_max_bias > 0) {
     std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
     for (float& slope : slopes) slope *= config_.alibi_scaled ? config_.attention_scale : 1.0f;
-    ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(range_of(slopes, cuts_.heads())));
+    ASSIGN_OR_RETURN(weights.alibi_slopes,
+                     tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads())));
   }
   if (!stage_.last()) return {};
-  if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
+  if (!names_.final_norm.empty())
+    RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);
 }
 
 // What makes the first layer's input of tokens, and one stream of several.
 Status FrameLoader::load_streams(ModelWeights& weights) {
   const int dim = config_.model_dim;
-  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   const int others = config_.altup.n_streams - 1;
   if (others >= 0 && stage_.last())
-    RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
+    RETURN_IF_ERROR(ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsOut]), others,
+                                                        dim, dim, weights.streams_out));
   if (!stage_.first()) return {};
   if (config_.computed_positions) {
     ASSIGN_OR_RETURN(weights.positions, wave_table());
   } else if (config_.learned_positions) {
     const int skipped = config_.skipped_positions, rows = config_.first_position + config_.max_seq_len;
-    ASSIGN_OR_RETURN(weights.positions, weight_rows(name(names_.positions), skipped + rows, dim,
-                                                    {skipped, rows}, WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.positions, tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows,
+                                                             dim, {skipped, rows}, WeightUse::kTable));
   }
   if (config_.n_token_types > 0) {
-    ASSIGN_OR_RETURN(weights.token_types,
-                     weight(name(names_.token_types), config_.n_token_types, dim, WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.token_types, tensors_.weight(tensors_.name(names_.token_types),
+                                                          config_.n_token_types, dim, WeightUse::kTable));
   }
-  if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
-  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
+  if (config_.embedding_norm)
+    RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));
+  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
   if (others < 0) return {};
-  return many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in);
+  return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim, dim,
+                                             weights.streams_in);
 }
 
 // Of position p sines and then cosines of (p + 2) w, for w from 1 down to 1/10000; zeros behind where the width is odd.
@@ -115,7 +106,7 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
   const int rows = config_.max_seq_len, dim = config_.model_dim, half = dim / 2;
   const std::string name = "computed_positions.weight";
   FileMatrix table;
-  std::vector<float> values(restores() ? 0 : static_cast<size_t>(rows) * static_cast<size_t>(dim));
+  std::vector<float> values(tensors_.restores() ? 0 : static_cast<size_t>(rows) * static_cast<size_t>(dim));
   const float step = std::log(10000.0f) / static_cast<float>(std::max(half - 1, 1));
   for (int p = 0; p < rows && !values.empty(); ++p) {
     float* const row = values.data() + static_cast<size_t>(p) * static_cast<size_t>(dim);
@@ -126,39 +117,42 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
     }
   }
   table.view = {QuantType::kF32, rows, dim, std::as_bytes(std::span(values))};
-  return pack_rows(table, 0, rows, name);
+  return tensors_.pack_rows(table, 0, rows, name);
 }
 
 Status FrameLoader::load_head(ModelWeights& weights) {
   if (!config_.output_head) return {};
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const std::string head(names_.lm_head);
-  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(head + ".bias", vocab));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, tensors_.optional_vector(head + ".bias", vocab));
   if (!bias.empty()) {
-    ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(range_of(bias, cuts_.vocabulary())));
+    ASSIGN_OR_RETURN(weights.output_bias,
+                     tensors_.ops().pack_vector(part_of(bias, tensors_.cuts().vocabulary())));
   }
   if (config_.tied_embeddings) return {};
-  ASSIGN_OR_RETURN(weights.lm_head, weight_rows(head, vocab, dim, cuts_.vocabulary(), WeightUse::kOutput));
+  ASSIGN_OR_RETURN(weights.lm_head,
+                   tensors_.weight_rows(head, vocab, dim, tensors_.cuts().vocabulary(), WeightUse::kOutput));
   return {};
 }
 
 void FrameLoader::pass_over_other_stages(Range own) {
   for (int i = 0; i < config_.n_layers; ++i) {
-    if (i < own.first || i >= own.first + own.count) pass_over(prefix_ + with_index(names_.layer, i));
+    if (i < own.first || i >= own.first + own.count) tensors_.pass_over(tensors_.at_layer(i));
   }
   const auto frame = [&](std::initializer_list<std::string_view> names) {
     for (const std::string_view name : names)
-      if (!name.empty()) pass_over(prefix_ + std::string(name.substr(0, name.find("{}"))));
+      if (!name.empty()) tensors_.pass_over(tensors_.name(name.substr(0, name.find("{}"))));
   };
   if (!stage_.first()) {
     frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
-           names_.per_layer_table, names_.per_layer_frame, names_.per_layer_frame_norm, names_.streams_in});
+           names_[tensor::kPerLayerTable], names_[tensor::kPerLayerFrame], names_[tensor::kPerLayerFrameNorm],
+           names_[tensor::kStreamsIn]});
   }
   if (stage_.last()) return;
-  frame({names_.final_norm, names_.streams_out});
-  for (const TensorInfo& tensor : source_.tensors())
-    if (is_of_a_head(tensor.name)) used_.insert(tensor.name);
-  pass_over(std::string(names_.lm_head) + ".");
+  frame({names_.final_norm, names_[tensor::kStreamsOut]});
+  for (const TensorInfo& tensor : tensors_.source().tensors())
+    if (is_of_a_head(tensor.name)) tensors_.pass_over(tensor.name);
+  tensors_.pass_over(std::string(names_.lm_head) + ".");
 }
 
 }  // namespace penstock

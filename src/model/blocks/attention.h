@@ -1,0 +1,64 @@
+// Attention by heads: x += softmax(q k^T) v o of h over the cache.
+#pragma once
+#include <memory>
+
+#include "model/blocks/sublayer.h"
+#include "model/tensors/specs.h"
+
+namespace penstock {
+
+namespace tensor {
+// sinks: a whole name.
+inline constexpr TensorName kQ{"attn_q", "self_attn.q_proj"};
+inline constexpr TensorName kK{"attn_k", "self_attn.k_proj"};
+inline constexpr TensorName kV{"attn_v", "self_attn.v_proj"};
+inline constexpr TensorName kQkv{"attn_qkv", "self_attn.qkv_proj"};
+inline constexpr TensorName kO{"attn_output", "self_attn.o_proj"};
+inline constexpr TensorName kGates{"attn_gate", "self_attn.g_proj"};
+inline constexpr TensorName kQNorm{"attn_q_norm", "self_attn.q_norm"};
+inline constexpr TensorName kKNorm{"attn_k_norm", "self_attn.k_norm"};
+inline constexpr TensorName kAttnSubNorm{"attn_sub_norm", "self_attn.attn_sub_norm"};
+inline constexpr TensorName kSinks{"attn_sinks.weight", "self_attn.sinks"};
+}  // namespace tensor
+
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,   // every head's head_dim values, all heads with the same weights
+  kHeads,  // every head's head_dim values, each head with its own weights
+  kRow,    // all heads of a token together
+  kPlain,  // every head's head_dim values, without weights, where they are rotated (Llama 4)
+};
+
+struct AttentionWeights {
+  LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
+  NormWeights q_norm, k_norm, sub_norm;
+  std::unique_ptr<Vector> sinks;  // [n_heads] or null
+  LinearWeights gates;            // [n_gates_of(), model_dim] or empty
+};
+
+void visit(TensorVisitor& v, AttentionWeights& w);
+
+class AttentionBlock {
+ public:
+  explicit AttentionBlock(Sublayer& sublayer);
+  void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+
+ private:
+  // A layer's own, in the scratch of all.
+  struct Heads {
+    Tensor q, k, v;  // k and v are empty where an earlier layer's are attended to
+  };
+  Heads project_heads(int layer, const NormedInput& h);
+  void norm_heads(int layer, const Heads& heads);
+  const RopeParams* prepare_heads(int layer, const Heads& heads);
+  void store(int layer, const Heads& heads, const RopeParams* rope);
+  Tensor half_heads(Tensor x, int half) const;
+
+  Sublayer& s_;
+  Tensor q_, k_, v_;  // [n, heads * head_dim] of the layer that has most
+  Tensor attended_;   // as q
+  Tensor gated_q_;    // [n, 2 * q_dim]: of every head its query and its gate
+  Tensor gates_;      // [n, n_heads] or [n, q_dim]
+};
+
+}  // namespace penstock

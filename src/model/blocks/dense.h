@@ -1,0 +1,39 @@
+// Dense feed-forwards: x += down(act(gate h) * up h), or down(act(up h)) without a gate.
+#pragma once
+#include "model/blocks/sublayer.h"
+#include "model/tensors/specs.h"
+
+namespace penstock {
+
+namespace tensor {
+inline constexpr TensorName kGate{"ffn_gate", "mlp.gate_proj"};
+inline constexpr TensorName kUp{"ffn_up", "mlp.up_proj"};
+inline constexpr TensorName kGateUp{"ffn_up", "mlp.gate_up_proj"};
+inline constexpr TensorName kDown{"ffn_down", "mlp.down_proj"};
+inline constexpr TensorName kFfnSubNorm{"ffn_sub_norm", "mlp.ffn_sub_norm"};
+}  // namespace tensor
+
+struct DenseWeights {
+  LinearWeights gate, up, down;  // gate may be empty
+  NormWeights sub_norm;          // [ffn_dim]
+};
+
+void visit(TensorVisitor& v, DenseWeights& w);
+
+// hidden = act(gate h) * up h, or act(up h) without a gate. cutoff: LayerConfig::gate_cutoff.
+void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
+                   const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff);
+
+class DenseBlock {
+ public:
+  explicit DenseBlock(Sublayer& sublayer);
+  void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  // What the down projection reads.
+  Tensor hidden(int layer, const NormedInput& h);
+
+ private:
+  Sublayer& s_;
+  Tensor gate_, up_;  // [n, widest_ffn()]
+};
+
+}  // namespace penstock

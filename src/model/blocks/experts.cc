@@ -1,0 +1,147 @@
+#include "model/blocks/experts.h"
+
+#include "model/cuts.h"
+#include "model/weights.h"
+
+namespace penstock {
+
+namespace {
+
+void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
+  const auto& c = v.config();
+  const int dim = c.model_dim, width = c.shared_ffn_dim;
+  const Shard::Range own = v.cuts().shared_ffn();
+  const WeightRole wide = WeightRole::kGateUp;
+  const LinearSpec gate{&tensor::kSharedGate, wide, width, dim, rows_of(own), Site::kFeedForward},
+      up{&tensor::kSharedUp, wide, width, dim, rows_of(own), Site::kFeedForward};
+  if (c.gated_ffn) {
+    v.joined({&tensor::kSharedGateUp, wide}, {{gate, &w.shared_gate}, {up, &w.shared_up}});
+  } else {
+    v.linear(up, w.shared_up);
+  }
+  v.linear({&tensor::kSharedDown, WeightRole::kDown, dim, width, columns_of(own)}, w.shared_down);
+  if (!c.shared_expert_gate) return;
+  v.linear({&tensor::kSharedRouter, WeightRole::kRouter, 1, dim, {}, Site::kFeedForward, Part::kRouter},
+           w.shared_router);
+}
+
+}  // namespace
+
+void visit(TensorVisitor& v, MixtureWeights& w) {
+  const auto& c = v.config();
+  const int dim = c.model_dim, read = c.expert_dim();
+  v.linear({&tensor::kRouter, WeightRole::kRouter, c.n_experts, dim, {}, Site::kFeedForward, Part::kRouter},
+           w.router);
+  if (c.expert_latent_dim > 0) {
+    v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
+    v.linear({&tensor::kExpertsOut, WeightRole::kLatent, dim, read}, w.out);
+  }
+  v.experts({c.n_experts, c.expert_ffn_dim, read, c.gated_ffn, c.routing.n_active}, w.gate, w.up, w.down);
+  if (c.expert_selection_bias)
+    v.vector({.name = &tensor::kSelectionBias,
+              .size = c.n_experts,
+              .part = {0, c.n_experts},
+              .shape = VectorSpec::Shape::kRow,  // ERNIE has it so
+              .is_bias = true},
+             w.selection_bias);
+  if (c.shared_ffn_dim > 0) visit_shared_experts(v, w);
+}
+
+void visit(TensorVisitor& v, BesideWeights& w) {
+  const auto& c = v.config();
+  const int dim = c.model_dim;
+  v.norm({&tensor::kExpertNorm, dim}, w.expert_norm);
+  v.norm({&tensor::kDensePostNorm, dim}, w.dense_post_norm);
+  v.norm({&tensor::kExpertPostNorm, dim}, w.expert_post_norm);
+  v.vector({.name = &tensor::kRouterScale,
+            .size = dim,
+            .part = {0, dim},
+            .divisor = std::sqrt(static_cast<float>(dim))},
+           w.router_norm.weight);
+  v.vector({.name = &tensor::kExpertScale, .size = c.n_experts, .part = {0, c.n_experts}}, w.expert_scale);
+}
+
+ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
+  const ModelConfig& config = s_.config;
+  const int n = s_.n;
+  router_ = s_.ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
+  if (config.expert_latent_dim > 0) {
+    latent_in_ = s_.ops.new_tensor(n, config.expert_latent_dim);
+    latent_out_ = s_.ops.new_tensor(n, config.expert_latent_dim);
+  }
+  if (config.shared_ffn_dim > 0) {
+    shared_gate_ = s_.ops.new_tensor(n, config.shared_ffn_dim);
+    shared_up_ = s_.ops.new_tensor(n, config.shared_ffn_dim);
+  }
+  if (config.shared_ffn_dim > 0 || config.experts_beside_dense)
+    shared_out_ = s_.ops.new_tensor(n, config.model_dim);
+  if (config.experts_beside_dense) router_in_ = s_.ops.new_tensor(n, config.model_dim);
+  if (config.shared_expert_gate) shared_weight_ = s_.ops.new_tensor(n, 1, TensorRole::kLogits);
+}
+
+void ExpertsBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
+  mix(i, h, h);
+  if (layer.experts.shared_down.weight != nullptr) add_shared(layer, h, s_.out);
+  s_.add(s_.out, layer.experts.down.partial, x, layer.ffn_post_norm, next);
+}
+
+void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, Tensor x) {
+  const LayerWeights& layer = s_.weights.layers[i];
+  const BesideWeights& beside = layer.beside;
+  const LinearTarget down = layer.dense.down.into(shared_out_);
+  s_.ops.linear(s_.padded(dense.hidden(i, h), layer.dense.down), {&down, 1});
+  if (down.partial) s_.ops.all_reduce(shared_out_);
+  s_.ops.norm(shared_out_, norm_params(s_.config, beside.dense_post_norm), shared_out_);
+  // h is read: its tensor is free for what the experts read.
+  const NormedInput router{x, norm_params(s_.config, beside.router_norm), router_in_};
+  const NormedInput input{x, norm_params(s_.config, beside.expert_norm), h.values};
+  s_.ops.prepare(router);
+  s_.ops.prepare(input);
+  mix(i, router, input);
+  if (layer.experts.down.partial) s_.ops.all_reduce(s_.out);
+  s_.ops.norm(s_.out, norm_params(s_.config, beside.expert_post_norm), s_.out);
+  s_.ops.add(s_.out, shared_out_, 1.0f);
+  s_.ops.norm(s_.out, norm_params(s_.config, layer.ffn_post_norm), s_.out);
+  s_.ops.add_whole(x, s_.out, s_.config.residual_scale, nullptr);
+}
+
+// s_.out = the chosen experts' mixture.
+void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput& h) {
+  const LayerWeights& layer = s_.weights.layers[i];
+  const LinearTarget router = layer.experts.router.into(router_);
+  s_.ops.norm_linear(router_input, {&router, 1});
+  MoeParams params;
+  params.gate = layer.experts.gate.weights, params.gate_bias = layer.experts.gate.biases;
+  params.up = layer.experts.up.weights, params.up_bias = layer.experts.up.biases;
+  params.down = layer.experts.down.weights, params.down_bias = layer.experts.down.biases;
+  params.gate_adapters = layer.experts.gate.adapters, params.up_adapters = layer.experts.up.adapters;
+  params.down_adapters = layer.experts.down.adapters;
+  params.routing = s_.config.routing;
+  params.selection_bias = layer.experts.selection_bias.get();
+  params.expert_scale = layer.beside.expert_scale.get();
+  params.activation = layer.activation;
+  params.down_lead = layer.experts.down.lead;
+  params.mapped = layer.experts.down.mapped;
+  if (layer.experts.in.weight == nullptr) return s_.ops.moe(s_.ops.materialize(h), router_, params, s_.out);
+  const LinearTarget in = layer.experts.in.into(latent_in_), out = layer.experts.out.into(s_.out);
+  s_.ops.norm_linear(h, {&in, 1});
+  s_.ops.moe(latent_in_, router_, params, latent_out_);
+  s_.ops.linear(latent_out_, {&out, 1});
+}
+
+// to += the experts that every token takes.
+void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to) {
+  gated_product(s_, h, layer.experts.shared_gate, layer.experts.shared_up, layer.activation, shared_gate_,
+                shared_up_, kNoCutoff);
+  if (layer.experts.shared_router.weight != nullptr) {
+    const LinearTarget weight = layer.experts.shared_router.into(shared_weight_);
+    s_.ops.norm_linear(h, {&weight, 1});
+    s_.ops.gate_rows(shared_gate_, shared_weight_);
+  }
+  const LinearTarget down = layer.experts.shared_down.into(shared_out_);
+  s_.ops.linear(s_.padded(shared_gate_, layer.experts.shared_down), {&down, 1});
+  s_.ops.add(to, shared_out_, 1.0f);
+}
+
+}  // namespace penstock

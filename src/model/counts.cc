@@ -1,0 +1,138 @@
+#include "model/counts.h"
+
+#include "model/cuts.h"
+#include "model/layer_tensors.h"
+#include "model/names.h"
+
+namespace penstock {
+namespace {
+
+// Sums what the weights of a layer take.
+class ByteCounter final : public TensorVisitor {
+ public:
+  ByteCounter(const ModelConfig& config, Shard shard) : config_(config), cuts_(config, shard) {}
+  WeightCounts counts;
+
+  // share: of a token's steps that read it.
+  void add(const Weight* weight, double share = 1.0) {
+    if (weight == nullptr) return;
+    const int64_t bytes = weight->packed_bytes(), n = int64_t{weight->rows()} * weight->cols();
+    counts.bytes += bytes;
+    counts.active_bytes += static_cast<int64_t>(static_cast<double>(bytes) * share);
+    if (bytes >= 2 * n) counts.active_floats += static_cast<int64_t>(static_cast<double>(n) * share);
+  }
+  void add(const std::vector<std::unique_ptr<Weight>>& weights, double share = 1.0) {
+    for (const auto& weight : weights) add(weight.get(), share);
+  }
+  void begin(int layer) { layer_ = layer; }
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelCuts& cuts() const override { return cuts_; }
+  int layer() const override { return layer_; }
+  void linear(const LinearSpec&, LinearWeights& w) override { add(w.weight.get()); }
+  void joined(const JoinedSpec&, std::initializer_list<JoinedPart> parts) override {
+    for (const JoinedPart& part : parts) add(part.weights->weight.get());
+  }
+  void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
+               ExpertWeights& down) override {
+    const int64_t before = counts.bytes;
+    for (const ExpertWeights* own : {&gate, &up, &down})
+      add(own->weights, static_cast<double>(spec.n_active) / spec.n_experts);
+    if (down.mapped) counts.mapped_experts += counts.bytes - before;
+  }
+  void heads(const HeadsSpec&, ByHead& keys, ByHead& values) override { add(keys), add(values); }
+  void norm(const NormSpec&, NormWeights&) override {}
+  void head_norm(const HeadNormSpec&, NormWeights&) override {}
+  void vector(const VectorSpec&, std::unique_ptr<Vector>&) override {}
+  void conv(const ConvSpec&, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {}
+  void number(const TensorName*, float&) override {}
+
+ private:
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
+  int layer_ = 0;
+};
+
+// Sums what the configuration says of a layer.
+class ParameterCounter final : public TensorVisitor {
+ public:
+  explicit ParameterCounter(const ModelConfig& config, bool active)
+      : config_(config), cuts_(config), active_(active) {}
+  int64_t count = 0;
+
+  void begin(int layer) { layer_ = layer; }
+  const ModelConfig& config() const override { return config_; }
+  const ModelCuts& cuts() const override { return cuts_; }
+  int layer() const override { return layer_; }
+  void norm(const NormSpec& spec, NormWeights&) override { count += config_.bare_norms ? 0 : spec.size; }
+  void head_norm(const HeadNormSpec& spec, NormWeights&) override {
+    count += int64_t{spec.n_heads} * config_.head_dim;
+  }
+  void linear(const LinearSpec& spec, LinearWeights&) override { count += int64_t{spec.rows} * spec.cols; }
+  void joined(const JoinedSpec&, std::initializer_list<JoinedPart> parts) override {
+    for (const JoinedPart& part : parts) linear(part.spec, *part.weights);
+  }
+  void vector(const VectorSpec& spec, std::unique_ptr<Vector>&) override {
+    count += spec.is_bias ? 0 : spec.size;
+  }
+  void conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {
+    for (const int channels : spec.channels) count += int64_t{channels} * spec.taps;
+  }
+  void experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) override {
+    count += int64_t{spec.gated ? 3 : 2} * (active_ ? spec.n_active : spec.n_experts) * spec.dim * spec.width;
+  }
+  void heads(const HeadsSpec& spec, ByHead&, ByHead&) override {
+    count += int64_t{spec.n_heads} * spec.kv_rank * (spec.plain_dim + spec.value_dim);
+  }
+  void number(const TensorName*, float&) override {}
+
+ private:
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
+  bool active_;
+  int layer_ = 0;
+};
+
+int64_t frame_parameters(const ModelConfig& c, bool active) {
+  const int64_t dim = c.model_dim, beside = c.per_layer_dim, streams = c.altup.n_streams;
+  int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
+  if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
+  if (beside > 0) total += beside * c.n_layers * (dim + (active ? 0 : c.per_layer_rows())) + beside;
+  if (streams > 0) total += 2 * (streams - 1) * dim * dim;
+  if (c.learned_positions && !c.computed_positions && !active) total += dim * c.max_seq_len;
+  return total;
+}
+
+int64_t count_parameters(const ModelConfig& config, bool active) {
+  ParameterCounter counter(config, active);
+  for (int i = 0; i < config.n_layers; ++i) {
+    LayerWeights none;
+    counter.begin(i);
+    visit_layer(counter, none);
+  }
+  return frame_parameters(config, active) + counter.count;
+}
+
+}  // namespace
+
+int64_t ModelConfig::n_parameters() const { return count_parameters(*this, false); }
+int64_t ModelConfig::n_active_parameters() const { return count_parameters(*this, true); }
+
+WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Shard shard) {
+  ByteCounter counter(config, shard);
+  const Shard::Range layers = weights.layers_of(config);
+  const bool makes_logits = layers.first + layers.count == config.n_layers;
+  counter.add(weights.embedding.get(), weights.lm_head || !makes_logits ? 0.0 : 1.0);
+  for (const auto* table : {&weights.positions, &weights.token_types, &weights.per_layer.table})
+    counter.add(table->get(), 0.0);
+  counter.add(weights.lm_head.get());
+  counter.add(weights.per_layer.projection.weight.get());
+  counter.add(weights.streams_in), counter.add(weights.streams_out);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    counter.begin(static_cast<int>(i));
+    visit_layer(counter, weights.layers[i]);
+  }
+  return counter.counts;
+}
+
+}  // namespace penstock

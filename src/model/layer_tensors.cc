@@ -1,0 +1,55 @@
+#include "model/layer_tensors.h"
+
+#include "model/weights.h"
+
+namespace penstock {
+
+namespace {
+
+// What stands between a layer's first two norms.
+void visit_mixer(TensorVisitor& v, LayerWeights& w) {
+  const ModelConfig& c = v.config();
+  const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
+  if (kind.attention && c.latent.kv_rank > 0) visit(v, w.latent);
+  if (kind.attention && c.latent.kv_rank == 0) visit(v, w.attention);
+  if (kind.mixer != nullptr) {
+    if (w.mixer == nullptr) w.mixer = kind.mixer->empty_weights();
+    return kind.mixer->visit(v, *w.mixer);
+  }
+  switch (kind.recurrence) {
+    case Recurrence::kNone: return;
+    case Recurrence::kDeltaNet: return visit_delta_net(v, w.delta);
+    case Recurrence::kStateSpace: return visit_state_space(v, w.delta);
+  }
+}
+
+}  // namespace
+
+void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
+  const ModelConfig& c = v.config();
+  const bool moe = c.layers[static_cast<size_t>(v.layer())].moe;
+  v.activation(w.activation);
+  if (!moe || c.experts_beside_dense) visit(v, w.dense);
+  if (moe && c.experts_beside_dense) visit(v, w.beside);
+  if (moe) visit(v, w.experts);
+}
+
+// Calls the visitor for every tensor of its layer.
+void visit_layer(TensorVisitor& v, LayerWeights& w) {
+  const ModelConfig& c = v.config();
+  const int i = v.layer(), dim = c.model_dim;
+  const bool post = c.norms == NormPlacement::kPost || c.norms == NormPlacement::kBoth;
+  const bool pre = c.norms != NormPlacement::kPost;
+  if (pre && (i > 0 || c.first_norm)) v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
+  visit_mixer(v, w);
+  if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
+  if (pre && (!c.parallel || c.parallel_norms) && !c.one_mixer)
+    v.norm({&tensor::kFfnNorm, dim, Part::kFeedForwardNorm}, w.ffn_norm);
+  if (c.has_feed_forward(i)) visit_feed_forward(v, w);
+  if (post) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
+  if (c.per_layer_dim > 0) visit(v, w.per_layer);
+  if (c.altup.n_streams > 0) visit(v, w.altup);
+  if (c.output_scales) v.number(&tensor::kOutputScale, w.output_scale);
+}
+
+}  // namespace penstock

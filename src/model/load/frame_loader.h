@@ -1,0 +1,36 @@
+// Loads the weights outside of the layers; of a stage of a pipeline those that it needs.
+#pragma once
+#include "model/load/tensor_loader.h"
+
+namespace penstock {
+
+class FrameLoader {
+ public:
+  FrameLoader(TensorLoader& tensors, const ShardOptions& shard)
+      : tensors_(tensors),
+        config_(tensors.config()),
+        names_(tensors.names()),
+        stage_(shard.stage),
+        cuts_vocabulary_(shard.cuts_vocabulary) {}
+
+  Status load(ModelWeights& weights, int max_seq_len);
+  Status load_ropes(ModelWeights& weights, int max_seq_len);
+  // What the stages before and behind this one have, of which these layers are, is somebody else's.
+  void pass_over_other_stages(Shard::Range own);
+
+ private:
+  using Range = Shard::Range;
+  Status load_streams(ModelWeights& weights);
+  Result<std::unique_ptr<Weight>> wave_table();
+  Status load_per_layer(PerLayerFrame& out);
+  Status load_head(ModelWeights& weights);
+  Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
+
+  TensorLoader& tensors_;
+  const ModelConfig& config_;
+  const NameTable& names_;
+  const Stage stage_;
+  const bool cuts_vocabulary_;
+};
+
+}  // namespace penstock

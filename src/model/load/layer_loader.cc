@@ -1,0 +1,250 @@
+#include "model/load/layer_loader.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+// What this rank has of n rows.
+Shard::Range own_rows(const Cut& cut, int n) {
+  return cut.axis == Cut::Axis::kRows ? cut.part : Shard::Range{0, n};
+}
+
+// Rows of values [n_rows, n_channels], of each the channels in these ranges.
+std::vector<float> picked(std::span<const float> values, size_t n_channels,
+                          std::span<const Shard::Range> own) {
+  std::vector<float> result;
+  for (size_t at = 0; at < values.size(); at += n_channels) {
+    for (const Shard::Range& range : own) {
+      const auto from = values.begin() + static_cast<ptrdiff_t>(at) + range.first;
+      result.insert(result.end(), from, from + range.count);
+    }
+  }
+  return result;
+}
+
+float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+}  // namespace
+
+std::string LayerLoader::name_of(const TensorName* name) const {
+  const std::string_view part = name == nullptr ? std::string_view() : tensors_.names()[*name];
+  return part.empty() ? std::string() : at_ + std::string(part);
+}
+
+void LayerLoader::norm(const NormSpec& spec, NormWeights& out) {
+  if (!ok()) return;
+  const std::string name = name_of(spec.name);
+  if (spec.name != &tensor::kFfnNorm || !tensors_.names().bare_ffn_norm) {
+    state_ = tensors_.norm(name, spec.size, out);
+    return;
+  }
+  const auto weights = tensors_.vector(name, spec.size);
+  auto packed = weights ? tensors_.ops().pack_vector(*weights)
+                        : Result<std::unique_ptr<Vector>>(tl::unexpected(weights.error()));
+  if (packed) out.weight = std::move(*packed);
+  if (!packed) state_ = tl::unexpected(packed.error());
+}
+
+void LayerLoader::head_norm(const HeadNormSpec& spec, NormWeights& out) {
+  if (ok()) state_ = tensors_.head_norm(name_of(spec.name), spec.n_heads, spec.part, out);
+}
+
+void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
+  if (!ok()) return;
+  const std::string stem = name_of(spec.name);
+  state_ = spec.cut.axis == Cut::Axis::kColumns
+               ? tensors_.linear_columns(stem, spec.rows, spec.cols, spec.cut.part, out)
+               : tensors_.linear_rows(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
+}
+
+void LayerLoader::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
+  if (ok()) state_ = load_joined(spec, parts);
+}
+
+Status LayerLoader::load_joined(const JoinedSpec& spec, std::span<const JoinedPart> parts) {
+  const std::string all = name_of(spec.name), first = name_of(parts.front().spec.name),
+                    inner = name_of(spec.inner);
+  const auto has = [&](const std::string& stem) {
+    return !stem.empty() && tensors_.has_matrix(stem + ".weight");
+  };
+  const bool has_own = !first.empty() || !inner.empty();
+  const bool together = !all.empty() && (!has_own || (has(all) && !(spec.alone_first && has(first))));
+  if (together) {
+    std::vector<JoinedPart> in_file(parts.begin(), parts.end());
+    if (spec.reversed != nullptr && tensors_.names().*spec.reversed) std::ranges::reverse(in_file);
+    return fuse(all, in_file, spec.order);
+  }
+  size_t n_inner = 0;
+  if (spec.n_inner > 0) {
+    n_inner = static_cast<size_t>(spec.n_inner);
+    RETURN_IF_ERROR(fuse(inner, parts.first(n_inner), {}));
+  }
+  for (const JoinedPart& part : parts.subspan(n_inner)) linear(part.spec, *part.weights);
+  return state_;
+}
+
+Status LayerLoader::fuse(const std::string& stem, std::span<const JoinedPart> parts,
+                         std::span<const int> order) {
+  std::vector<int> rows;
+  std::vector<LinearWeights*> out;
+  std::vector<Range> own;
+  for (const JoinedPart& part : parts) {
+    rows.push_back(part.spec.rows);
+    out.push_back(part.weights);
+    own.push_back(own_rows(part.spec.cut, part.spec.rows));
+  }
+  return tensors_.fused(stem, rows, parts.front().spec.cols, out, order, own);
+}
+
+// In whichever of the shapes that files have.
+Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const std::string& name) {
+  using Shape = VectorSpec::Shape;
+  const TensorInfo* found = tensors_.find(name);
+  const size_t depth = found != nullptr ? found->shape.size() : 0;
+  const int64_t n = spec.size, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
+                deep[] = {1, 1, n, 1};
+  if (spec.shape == Shape::kDeepColumn)
+    return tensors_.vector(name, std::span<const int64_t>(deep).subspan(depth == 2 ? 2 : 0));
+  if (depth == 2 && spec.shape == Shape::kMatrix) return tensors_.vector(name, matrix);
+  if (depth == 2 && spec.shape == Shape::kRow) return tensors_.vector(name, row);
+  return tensors_.vector(name, n);
+}
+
+void LayerLoader::vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
+  if (ok()) state_ = load_vector(spec, out);
+}
+
+Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
+  ASSIGN_OR_RETURN(std::vector<float> values, numbers(spec, name_of(spec.name) + std::string(spec.suffix)));
+  if (spec.form == VectorSpec::Form::kIgnored) return {};
+  if (spec.form == VectorSpec::Form::kRate && tensors_.source().naming() == Naming::kHuggingFace)
+    for (float& value : values) value = -std::exp(value);
+  if (spec.divisor != 1.0f)
+    for (float& value : values) value /= spec.divisor;
+  ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(part_of(values, spec.part)));
+  return {};
+}
+
+// [channels, taps] of one tensor.
+Result<std::vector<float>> LayerLoader::channels(const ConvSpec& spec, const std::string& name,
+                                                 int n_channels) {
+  const TensorInfo* found = tensors_.find(name);
+  const size_t depth = found != nullptr ? found->shape.size() : 0;
+  const bool line = spec.taps == 1 && depth == 1;
+  // [channels, 1, taps] as PyTorch keeps it, in llama.cpp's files of Kimi Linear with another one before.
+  const int64_t shape[] = {1, n_channels, 1, spec.taps}, flat[] = {n_channels, spec.taps};
+  const std::span<const int64_t> deep(shape);
+  const std::span<const int64_t> wanted = depth == 4 ? deep : depth == 3 ? deep.subspan(1) : flat;
+  return tensors_.vector(name, line ? wanted.first(1) : wanted);
+}
+
+void LayerLoader::conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias) {
+  if (ok()) state_ = load_conv(spec, out, bias);
+}
+
+Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
+                              std::unique_ptr<Vector>* bias) {
+  const auto taps = static_cast<size_t>(spec.taps);
+  const std::string stem = name_of(spec.name);
+  size_t n_channels = 0, first = 0;
+  for (const int count : spec.channels) n_channels += static_cast<size_t>(count);
+  std::vector<float> weight(n_channels * taps);
+  for (size_t part = 0; part < spec.channels.size(); ++part) {
+    const std::string name = spec.letters.empty() ? stem : with_letter(stem, spec.letters[part]);
+    ASSIGN_OR_RETURN(const std::vector<float> stored, channels(spec, name + ".weight", spec.channels[part]));
+    for (size_t c = 0; c < static_cast<size_t>(spec.channels[part]); ++c) {
+      for (size_t k = 0; k < taps; ++k) weight[k * n_channels + first + c] = stored[c * taps + k];
+    }
+    first += static_cast<size_t>(spec.channels[part]);
+  }
+  ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(picked(weight, n_channels, spec.own)));
+  if (bias == nullptr) return {};
+  ASSIGN_OR_RETURN(const std::vector<float> stored,
+                   tensors_.optional_vector(stem + ".bias", static_cast<int64_t>(n_channels)));
+  if (stored.empty()) return {};
+  ASSIGN_OR_RETURN(*bias, tensors_.ops().pack_vector(picked(stored, n_channels, spec.own)));
+  return {};
+}
+
+void LayerLoader::experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
+                          ExpertWeights& down) {
+  if (ok()) state_ = ExpertLoader(tensors_).load(at_, spec, gate, up, down);
+}
+
+void LayerLoader::heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {
+  if (ok()) state_ = load_heads(spec, keys, values);
+}
+
+Status LayerLoader::load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {
+  const std::string key_name = name_of(spec.keys);
+  if (key_name.empty() || tensors_.find(key_name + ".weight") == nullptr)
+    return split_heads(spec, keys, values);
+  ExpertLoader many(tensors_);
+  RETURN_IF_ERROR(many.many_weights(key_name, spec.n_heads, spec.kv_rank, spec.plain_dim, keys));
+  RETURN_IF_ERROR(
+      many.many_weights(name_of(spec.values), spec.n_heads, spec.value_dim, spec.kv_rank, values));
+  for (ByHead* by_head : {&keys, &values}) {
+    by_head->erase(by_head->begin() + spec.part.first + spec.part.count, by_head->end());
+    by_head->erase(by_head->begin(), by_head->begin() + spec.part.first);
+  }
+  return {};
+}
+
+// One matrix [n_heads * (plain_dim + value_dim), kv_rank].
+Status LayerLoader::split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {
+  const int each = spec.plain_dim + spec.value_dim;
+  const std::string stem = name_of(spec.both), name = stem + ".weight";
+  ASSIGN_OR_RETURN(const FileMatrix all,
+                   tensors_.matrix(stem, spec.n_heads * each, spec.kv_rank, WeightUse::kProjection));
+  for (int h = spec.part.first; h < spec.part.first + spec.part.count; ++h) {
+    ASSIGN_OR_RETURN(keys.emplace_back(), tensors_.transposed_rows(all, h * each, spec.plain_dim, name));
+    ASSIGN_OR_RETURN(values.emplace_back(),
+                     tensors_.pack_rows(all, h * each + spec.plain_dim, spec.value_dim, name));
+  }
+  if (all.tensor != nullptr) tensors_.done(*all.tensor);
+  return {};
+}
+
+void LayerLoader::number(const TensorName* name, float& out) {
+  if (!ok()) return;
+  const auto values = tensors_.vector(name_of(name), 1);
+  if (values) out = (*values)[0];
+  if (!values) state_ = tl::unexpected(values.error());
+}
+
+void LayerLoader::activation(ActivationFunction& out) {
+  if (ok()) state_ = load_activation(out);
+}
+
+// xIELU's parameters are tensors of Hugging Face checkpoints, before the functions that keep them positive.
+Status LayerLoader::load_activation(ActivationFunction& out) {
+  out = config().layers[static_cast<size_t>(layer_)].activation;
+  if (out.kind != Activation::kXielu) return {};
+  float* const stored = out.parameters;
+  if (tensors_.source().naming() == Naming::kHuggingFace) {
+    constexpr std::string_view kParts[] = {"alpha_p", "alpha_n", "beta", "eps"};
+    for (int p = 0; p < 4; ++p) {
+      const std::string name = name_of(&tensor::kActivation) + std::string(kParts[p]);
+      const int64_t one = 1;
+      const TensorInfo* found = tensors_.find(name);
+      const bool scalar = found != nullptr && found->shape.empty();
+      ASSIGN_OR_RETURN(const std::vector<float> value,
+                       tensors_.vector(name, std::span(&one, scalar ? 0 : 1)));
+      stored[p] = value[0];
+    }
+  }
+  stored[0] = softplus(stored[0]);
+  stored[1] = stored[2] + softplus(stored[1]);
+  return {};
+}
+
+void LayerLoader::ones(int size, std::unique_ptr<Vector>& out) {
+  if (!ok()) return;
+  auto packed = tensors_.ops().pack_vector(std::vector<float>(static_cast<size_t>(size), 1.0f));
+  if (packed) out = std::move(*packed);
+  if (!packed) state_ = tl::unexpected(packed.error());
+}
+
+}  // namespace penstock

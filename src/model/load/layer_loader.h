@@ -1,0 +1,55 @@
+// The visitor that loads a layer's tensors (tensors/specs.h).
+#pragma once
+#include "model/load/expert_loader.h"
+#include "model/load/tensor_loader.h"
+
+namespace penstock {
+
+// Of one layer. The first error sticks, and nothing is loaded behind it.
+class LayerLoader final : public TensorVisitor {
+ public:
+  // `at`: what the names of its tensors begin with. layer: its index in the configuration.
+  LayerLoader(TensorLoader& tensors, std::string at, int layer)
+      : tensors_(tensors), at_(std::move(at)), layer_(layer) {}
+  const Status& status() const { return state_; }
+
+  const ModelConfig& config() const override { return tensors_.config(); }
+  const ModelCuts& cuts() const override { return tensors_.cuts(); }
+  int layer() const override { return layer_; }
+  void norm(const NormSpec& spec, NormWeights& out) override;
+  void head_norm(const HeadNormSpec& spec, NormWeights& out) override;
+  void linear(const LinearSpec& spec, LinearWeights& out) override;
+  void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override;
+  void vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) override;
+  void conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias) override;
+  void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up, ExpertWeights& down) override;
+  void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) override;
+  void number(const TensorName* name, float& out) override;
+  void activation(ActivationFunction& out) override;
+  void ones(int size, std::unique_ptr<Vector>& out) override;
+  void unused(const TensorName* name) override {
+    tensors_.pass_over(at_ + std::string(tensors_.names()[*name]) + ".");
+  }
+
+ private:
+  using Range = Shard::Range;
+  bool ok() const { return state_.has_value(); }
+  // "": this naming has no such tensor.
+  std::string name_of(const TensorName* name) const;
+  Status load_joined(const JoinedSpec& spec, std::span<const JoinedPart> parts);
+  Status fuse(const std::string& stem, std::span<const JoinedPart> parts, std::span<const int> order);
+  Result<std::vector<float>> numbers(const VectorSpec& spec, const std::string& name);
+  Status load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out);
+  Status load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias);
+  Result<std::vector<float>> channels(const ConvSpec& spec, const std::string& name, int n_channels);
+  Status load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
+  Status split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
+  Status load_activation(ActivationFunction& out);
+
+  TensorLoader& tensors_;
+  std::string at_;
+  int layer_;
+  Status state_;
+};
+
+}  // namespace penstock

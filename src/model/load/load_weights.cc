@@ -1,0 +1,115 @@
+#include <spdlog/spdlog.h>
+#include <algorithm>
+
+#include "base/log.h"
+#include "model/layer_tensors.h"
+#include "model/load/frame_loader.h"
+#include "model/load/layer_loader.h"
+#include "model/load/load_weights.h"
+#include "model/names.h"
+#include "model/stages.h"
+
+namespace penstock {
+
+Status load_layer(TensorLoader& tensors, int layer, const std::string& at, LayerWeights& out) {
+  LayerLoader loader(tensors, at, layer);
+  visit_layer(loader, out);
+  return loader.status();
+}
+
+namespace {
+
+Status check_all_used(const TensorLoader& tensors) {
+  if (tensors.restores()) return {};  // whoever packed them has checked
+  const WeightSource& source = tensors.source();
+  const std::string layer = tensors.layer_pattern();
+  const std::string prefix = tensors.name("");
+  const auto n_others = std::ranges::count_if(source.tensors(), [&](const TensorInfo& tensor) {
+    return is_of_another_modality(tensor.name, prefix);
+  });
+  if (n_others > 0) {
+    log().warn("{}: the text part is read, {} tensors of other modalities are passed over",
+               source.path().string(), n_others);
+  }
+  const auto n_further = std::ranges::count_if(source.tensors(), [&](const TensorInfo& tensor) {
+    return is_of_further_tokens(tensor.name) || is_of_later_layer(tensors.config(), layer, tensor.name);
+  });
+  if (n_further > 0) {
+    log().info(
+        "{}: {} tensors of layers that predict further tokens are passed over here (--spec mtp drafts with "
+        "them)",
+        source.path().string(), n_further);
+  }
+  return check_unused(source, tensors.config(), prefix, layer, tensors.used());
+}
+
+// All, or those of this stage; then the others are empty.
+Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, ModelWeights& weights) {
+  const ModelConfig& config = tensors.config();
+  Shard::Range own{0, config.n_layers};
+  if (stage.count > 1) {
+    ASSIGN_OR_RETURN(const auto stages,
+                     cut_stages(config, layer_bytes(tensors.source(), config), stage.count));
+    weights.own_layers = own = stages[static_cast<size_t>(stage.index)];
+    frame.pass_over_other_stages(own);
+  }
+  weights.layers.resize(static_cast<size_t>(config.n_layers));
+  for (int i = own.first; i < own.first + own.count; ++i)
+    RETURN_IF_ERROR(load_layer(tensors, i, tensors.at_layer(i), weights.layers[static_cast<size_t>(i)]));
+  return {};
+}
+
+Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard,
+                                               int max_seq_len) {
+  auto weights = std::make_unique<ModelWeights>();
+  FrameLoader frame(tensors, shard);
+  RETURN_IF_ERROR(tensors.open());
+  RETURN_IF_ERROR(frame.load(*weights, max_seq_len));
+  RETURN_IF_ERROR(load_layers(tensors, frame, shard.stage, *weights));
+  weights->padding = tensors.padding();
+  return weights;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
+                                                   Ops& ops, const Model::Progress& progress, int max_seq_len,
+                                                   PackedWeights* packed, const ShardOptions& shard) {
+  TensorLoader tensors(source, config, ops, progress, packed, shard);
+  tensors.keep_sites();
+  ASSIGN_OR_RETURN(auto weights, load_all(tensors, shard, max_seq_len));
+  RETURN_IF_ERROR(check_all_used(tensors));
+  weights->sites = std::move(*tensors.sites());
+  tensors.finish_progress();
+  return weights;
+}
+
+Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
+                                                       Ops& ops, int max_seq_len, const ShardOptions& shard) {
+  const Model::Progress none;
+  TensorLoader tensors(source, config, ops, none, nullptr, shard);
+  return load_all(tensors, shard, max_seq_len);
+}
+
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
+                                                 Ops& ops, int max_seq_len, const ShardOptions& shard) {
+  const Model::Progress none;
+  TensorLoader tensors(source, config, ops, none, nullptr, shard);
+  auto weights = std::make_unique<ModelWeights>();
+  RETURN_IF_ERROR(tensors.open());
+  RETURN_IF_ERROR(FrameLoader(tensors, shard).load(*weights, max_seq_len));
+  weights->layers.resize(static_cast<size_t>(config.n_layers));
+  return weights;
+}
+
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
+                                const ShardOptions& shard) {
+  const Model::Progress none;
+  TensorLoader tensors(source, config, ops, none, nullptr, shard);
+  LayerWeights weights;
+  RETURN_IF_ERROR(tensors.open());
+  RETURN_IF_ERROR(load_layer(tensors, layer, tensors.at_layer(layer), weights));
+  return weights;
+}
+
+}  // namespace penstock

@@ -1,0 +1,159 @@
+// Finds, checks and packs tensors of one source: vectors, and matrices in every form that files hold them in.
+#pragma once
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "formats/prequantized.h"
+#include "model/cuts.h"
+#include "model/load/file_matrix.h"
+#include "model/load/load_weights.h"
+#include "model/names.h"
+#include "model/tensors/specs.h"
+
+namespace penstock {
+
+inline std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
+  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+}
+
+// What a matrix is for: tables are looked up, only projections are ternary in BitNet or transposed in GPT-2.
+enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
+
+// One thread. Names are whole, but for ".weight" and ".bias" where a stem is meant.
+class TensorLoader {
+ public:
+  using Range = Shard::Range;
+
+  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
+               const Model::Progress& progress, PackedWeights* packed = nullptr,
+               const ShardOptions& shard = {});
+  Status open();  // before anything else
+
+  const WeightSource& source() const { return source_; }
+  const ModelConfig& config() const { return config_; }  // of the whole model
+  const ModelCuts& cuts() const { return cuts_; }
+  Ops& ops() { return ops_; }
+  NameTable& names() { return names_; }
+  // A tensor outside of the layers.
+  std::string name(std::string_view part) const { return prefix_ + std::string(part); }
+  // What names of a layer's tensors begin with.
+  std::string at_layer(int layer) const { return prefix_ + with_index(names_.layer, layer); }
+  std::string layer_pattern() const { return prefix_ + std::string(names_.layer); }
+  const std::unordered_set<std::string_view>& used() const { return used_; }
+  // Tensors whose names begin so are somebody else's.
+  void pass_over(const std::string& stem);
+  // What is loaded takes the sites over at last.
+  void keep_sites() { keeps_sites_ = true; }
+  std::vector<LinearSite>* sites() { return keeps_sites_ ? &sites_ : nullptr; }
+  int padding() const { return padding_; }  // ModelWeights::padding so far
+  void finish_progress() {
+    if (restores() && progress_) progress_(total_bytes_, total_bytes_);
+  }
+
+  const TensorInfo* find(const std::string& name) const { return source_.find(name); }
+  // A matrix; one that was packed before is not looked up, for that may encode it.
+  bool has_matrix(const std::string& name) const {
+    if (restores()) return stored_.contains(name);
+    if (find(name) != nullptr) return true;
+    const std::string stem = name.substr(0, name.size() - std::string_view(".weight").size());
+    return prequantized_ != nullptr &&
+           (find(stem + ".qweight") != nullptr || find(stem + ".weight_packed") != nullptr);
+  }
+  bool restores() const { return packed_ != nullptr && packed_->from != nullptr; }
+  Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
+  // Of which this rank has some columns, behind `lead` others that share their block.
+  Result<std::unique_ptr<Weight>> restore_columns(const std::string& name, int first, int rows, Range columns,
+                                                  int& lead);
+  void keep(const std::string& name, int first, const Weight& weight, int lead = 0) {
+    if (packed_ == nullptr) return;
+    const std::string behind = lead > 0 ? fmt::format("{}{}", kLeadMark, lead) : "";
+    packed_->made.push_back({stored_name(name, first) + behind, &weight});
+  }
+  bool maps_experts() const { return packed_ != nullptr && packed_->maps_experts; }
+  ExpertFile* expert_file() { return packed_ == nullptr ? nullptr : packed_->experts; }
+
+  Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
+  Status check_type(const TensorInfo& tensor) const;
+  Result<std::vector<float>> vector(const std::string& name, int64_t size) {
+    return vector(name, {&size, 1});
+  }
+  Result<std::vector<float>> vector(const std::string& name, std::span<const int64_t> shape);
+  Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
+  Status norm(const std::string& name, int64_t size, NormWeights& out);
+  Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out);
+  Status head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out);
+  Result<FileMatrix> matrix(const std::string& name, int rows, int cols, WeightUse use);
+  Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
+  bool may_be_prequantized() const { return prequantized_ != nullptr; }
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
+  // Those of a matrix that is not restored.
+  Result<std::unique_ptr<Weight>> pack_part(const FileMatrix& matrix, int first, int count,
+                                            const std::string& name);
+  Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
+                                            const std::string& name, int lead = 0);
+  // Rows [first, first + count) as columns. Plain numbers stay what they are; codes become F32.
+  Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
+                                                  const std::string& name);
+  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
+    return weight_rows(name, rows, cols, {0, rows}, use);
+  }
+  Status linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
+    return linear_rows(stem, rows, cols, {0, rows}, out);
+  }
+  // The same of a matrix of which this rank has some rows, or some columns.
+  Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols, Range part,
+                                              WeightUse use);
+  Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
+  Status linear_columns(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
+  // Rows `rows[i]` of what the matrix holds of out[i]; parts[i]: those of them that this rank has, empty = all.
+  Status fused(const std::string& stem, std::span<const int> rows, int cols,
+               std::span<LinearWeights* const> out, std::span<const int> order = {},
+               std::span<const Range> parts = {});
+  // Of the matrix the columns whose blocks hold those of `part`; returns how many come before these.
+  Result<int> narrow(const std::string& name, Range part, FileMatrix& m);
+  void done(const TensorInfo& tensor);
+  // About to be used, of a file of which this rank reads parts.
+  void read_ahead(const ByteLines& part) const {
+    if (reads_parts_) source_.read_ahead(part);
+  }
+
+ private:
+  static std::string stored_name(const std::string& name, int first_row) {
+    return fmt::format("{}:{}", name, first_row);
+  }
+  Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
+  Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
+  void add_site(const std::string& stem, int matrix_rows, Range rows, int cols, std::span<const int> order,
+                LinearWeights& out, int first_col = 0);
+
+  static constexpr char kLeadMark = '+';  // in a stored name, behind its first row
+  struct PartWithLead {
+    const PackedPart* part;
+    int lead;
+  };
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
+  const bool reads_parts_;
+  Ops& ops_;
+  const Model::Progress& progress_;
+  PackedWeights* packed_;
+  std::unordered_set<std::string_view> stored_;  // the matrices in packed_->from, whatever rows of them
+  std::unordered_map<std::string_view, PartWithLead>
+      with_lead_;  // of packed_->from, by the name before the mark
+  NameTable names_;
+  std::unique_ptr<Prequantized> opened_;
+  const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
+  std::string prefix_;
+  std::unordered_set<std::string_view> used_;
+  bool keeps_sites_ = false;
+  std::vector<LinearSite> sites_;  // of the layers loaded so far
+  int padding_ = 0;
+  int64_t done_bytes_ = 0, total_bytes_ = 0;
+};
+
+}  // namespace penstock
