@@ -188,7 +188,7 @@ class Running(Case):
         path = self.folder / "models.json"
         path.write_text(json.dumps({"models": [{"name": "small", "model": str(MODEL), "lora_modules": {"style": str(self.paths[0])}},
                                                {"name": "large", "model": str(LARGER_MODEL)}]}))
-        with Server("--models-config", path, model=None) as server:
+        with Server("--models-config", path, "--lora-dir", self.folder, model=None) as server:
             self.assertEqual(self.names(server), ["small", "style", "large"])
             self.assertNotEqual(self.text(server, "style"), self.text(server, "small"))
             large = write_adapter(self.folder / "large", LARGER_MODEL)

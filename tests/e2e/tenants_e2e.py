@@ -15,6 +15,7 @@ from server_ops_e2e import bearer, keys
 
 VECTORS = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
 LETTER = "Dear {}, we are glad to tell you that the position at our bank is yours, and that your pay will be high. " * 2
+TEMPLATE = ("--chat-template", "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}")
 NAMES = ["Alice", "Bob", "Carol", "Dave", "Erin"]
 
 
@@ -55,9 +56,9 @@ class Prompts(Case):
         return server.post(COMPLETIONS, {"prompt": LETTER.format("Carol", "Carol"), "max_tokens": 1, **fields}, headers)
 
     def test_cached_tokens(self):
-        mine, other = self.key(), self.key()
+        mine, other, chief = self.key(), self.key(), self.key("--scope", "admin")
         with self.serve("--api-key", "plain-one", "--api-key", "plain-two") as server:
-            for asks, guesses in ((mine, other), (bearer("plain-one"), bearer("plain-two")), (mine, bearer("plain-one"))):
+            for asks, guesses in ((mine, other), (bearer("plain-one"), bearer("plain-two")), (mine, chief)):
                 self.ask(server, asks)
                 found = self.guesses(server, guesses)
                 self.assertEqual(found[2], found[1], found)  # Carol's is like the others: what one guess gives the next
@@ -102,22 +103,22 @@ class Prompts(Case):
 class Models(Case):
     def test_what_is_one_keys_only_is_named_to_nobody_else(self):
         mine, other, watch, chief = self.key(), self.key(), self.key("--scope", "metrics"), self.key("--scope", "admin")
-        models = self.config({"name": "hidden", "model": str(MODEL), "keys": [id_of(mine)]}, {"name": "open", "model": str(MODEL)},
-                             {"name": "hidden-vectors", "model": str(VECTORS), "runner": "pooling", "keys": [id_of(mine)]})
+        models = self.config({"name": "veiled", "model": str(MODEL), "keys": [id_of(mine)]}, {"name": "open", "model": str(MODEL)},
+                             {"name": "veiled-vectors", "model": str(VECTORS), "runner": "pooling", "keys": [id_of(mine)]})
         with self.serve("--models-config", models, "--data-dir", self.folder / "data", model=None) as server:
-            self.assertEqual(server.post(COMPLETIONS, {"model": "hidden", "prompt": "x", "max_tokens": 1}, mine).status, 200)
+            self.assertEqual(server.post(COMPLETIONS, {"model": "veiled", "prompt": "x", "max_tokens": 1}, mine).status, 200)
             paths = server.get("/openapi.json", other).json()["paths"]
             asked = [path for path, methods in paths.items() if "get" in methods]
             self.assertGreater(len(asked), 15)
-            for path in (*asked, "/v1/models/hidden", "/v1/models/none", "/props?model=none", "/slots?model=none", "/dashboard"):
-                self.assertNotIn(b"hidden-vectors", server.get(path.replace("{id}", "none"), other).body, path)
-                if path != "/v1/models/hidden":
-                    self.assertNotIn(b"hidden", server.get(path.replace("{id}", "none"), other).body, path)
+            for path in (*asked, "/v1/models/veiled", "/v1/models/none", "/props?model=none", "/slots?model=none", "/dashboard"):
+                self.assertNotIn(b"veiled-vectors", server.get(path.replace("{id}", "none"), other).body, path)
+                if path != "/v1/models/veiled":
+                    self.assertNotIn(b"veiled", server.get(path.replace("{id}", "none"), other).body, path)
             for path in ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/tokenize", "/completion", "/api/show", "/api/chat"):
                 body = {"model": "none", "prompt": "x", "input": "x", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-                self.assertNotIn(b"hidden", server.post(path, body, other).body, path)
+                self.assertNotIn(b"veiled", server.post(path, body, other).body, path)
             for who in (mine, watch, chief):  # whoever may use it, or looks after the server
-                self.assertIn(b'model_name="hidden"', server.get("/metrics", who).body)
+                self.assertIn(b'model_name="veiled"', server.get("/metrics", who).body)
             self.assertIn(b'model_name="open"', server.get("/metrics", other).body)
             first = server.get("/v1/metrics", mine).json()["generation_tokens"], server.get("/v1/metrics", other).json()["generation_tokens"]
             self.assertEqual((first[0] > 0, first[1]), (True, 0))  # each of the first model that it may use
@@ -128,7 +129,7 @@ class Revoked(Case):
         keys("revoke", "-f", self.file, id_of(headers))
 
     def serve(self, *flags):
-        return super().serve("--data-dir", self.folder / "data", "--threads", 1, *flags, model=LARGER_MODEL, env=SLOW_KERNELS)
+        return super().serve("--data-dir", self.folder / "data", "--threads", 1, *TEMPLATE, *flags, model=LARGER_MODEL, env=SLOW_KERNELS)
 
     def batch(self, server, headers):
         case = batches_e2e.Case()
@@ -209,7 +210,7 @@ class Limits(Case):
 
     def test_what_is_left_is_told(self):
         mine = self.key("--tokens-per-day", 100)
-        with self.serve() as server:
+        with self.serve(*TEMPLATE) as server:
             self.assertEqual(server.post(COMPLETIONS, {**self.ASK, "n": 3}, mine).status, 429)  # prompt + 3 * 40
             reply = server.post(COMPLETIONS, {**self.ASK, "max_tokens": 200}, mine)
             self.assertEqual((reply.status, self.used(server, mine)), (429, 0))
@@ -217,11 +218,9 @@ class Limits(Case):
             self.assertGreater(int(reply.headers["Retry-After"]), 1)
             chat = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
             reply = server.post("/v1/chat/completions", chat, mine)  # nobody said how long: as long as it may be
-            if reply.status == 200:
-                self.assertLessEqual(self.used(server, mine), 100)
-            whole = server.post("/completion", {"prompt": "Once upon a time", "ignore_eos": True}, mine)
-            self.assertIn(whole.status, (200, 429))
-            self.assertLessEqual(self.used(server, mine), 100)
+            self.assertEqual((reply.status, reply.json()["choices"][0]["finish_reason"]), (200, "length"), reply.body)
+            self.assertEqual(self.used(server, mine), 100)
+            self.assertEqual(server.post("/completion", {"prompt": "Once"}, mine).status, 429)
 
     def test_vectors(self):
         mine = self.key("--tokens-per-day", 300)
@@ -233,12 +232,13 @@ class Limits(Case):
 
     def test_batches_and_responses(self):
         mine = self.key("--tokens-per-day", 300)
-        with self.serve("--data-dir", self.folder / "data") as server:
+        with self.serve("--data-dir", self.folder / "data", *TEMPLATE) as server:
             case = batches_e2e.Case()
             case.folder = self.folder
             made = case.create(server, [line(i, **self.ASK) for i in range(30)], headers=mine)
             for i in range(10):
-                server.post("/v1/responses", {"input": "hi", "background": True, "max_output_tokens": 40}, mine)
+                asked = server.post("/v1/responses", {"input": "hi", "background": True, "max_output_tokens": 40}, mine)
+                self.assertIn(asked.status, (200, 429))
             ended = case.wait(server, made["id"], headers=mine)
             self.assertEqual(ended["status"], "completed")
             errors = case.results(server, ended["error_file_id"], mine)
@@ -259,7 +259,7 @@ class Limits(Case):
             short = self.key("--tokens-per-minute", 100)
             self.assertTrue(wait_for(lambda: server.get("/v1/models", short).status == 200))
             for _ in range(4):
-                reply = server.post(COMPLETIONS, {"prompt": "Once", "max_tokens": 90, "stop": ["e", "a", "i", "o", "t", " "]}, short)
+                reply = server.post(COMPLETIONS, {"prompt": "Once", "max_tokens": 60, "stop": ["e", "a", "i", "o", "t", " "]}, short)
                 self.assertEqual(reply.status, 200, reply.body)
 
 
