@@ -13,9 +13,9 @@ namespace penstock {
 namespace {
 
 // Requests share cached prompts within one tenant, unless the operator lets all of them.
-std::string salt_of(const Server& server, const HttpRequest& request, const std::string& asked) {
+std::string cache_scope_of(const Server& server, const HttpRequest& request) {
   const bool shared = request.tenant.empty() || server.config().prefix_cache_across_keys;
-  return shared ? asked : request.tenant + "\n" + asked;
+  return shared ? std::string() : request.tenant + "\n";
 }
 
 // "x-request-timeout: SECONDS" shortens the server's own limit.
@@ -171,7 +171,7 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   }
   if (exchange.gone()) co_return;
   if (auto refused = reserve(exchange, call, shape)) co_return co_await exchange.reply(*std::move(refused));
-  call.cache_salt = salt_of(server, exchange.request(), call.cache_salt);
+  call.cache_scope = cache_scope_of(server, exchange.request());
   auto started = Generation::start(exchange, call);
   if (!started) {
     HttpReply refused = shape.error(started.error());

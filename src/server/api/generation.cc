@@ -88,7 +88,7 @@ Status Generation::submit() {
     if (exchange_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
     if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;
     request.priority = call_.priority;
-    request.cache_salt = call_.cache_salt;
+    request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
     ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));

@@ -27,7 +27,8 @@ struct GenerationCall {
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   Priority priority = Priority::kNormal;
-  std::string cache_salt;        // of answer() on with the tenant's before it
+  std::string cache_salt;
+  std::string cache_scope;       // before the salt: whose cached prompts it shares, as answer() sets it
   std::string structured_field;  // the request's name of params.structured_outputs
   // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"), and whether tools are
   // strict that do not say it.

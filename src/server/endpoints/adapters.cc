@@ -107,7 +107,7 @@ net::awaitable<void> post_load_adapter(Server& server, Exchange& exchange) {
   const auto found = server.adapter_folders().find(asked);
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!*found) co_return co_await exchange.reply(error_reply(403, kOutside, "lora_path"));
-  load->adapter.path = **found;
+  load->adapter.path = (*found)->string();
   const Status done = co_await server.add_adapter(*load->base, load->adapter, load->replace);
   if (!done) {
     log().warn("{} {}: {}", exchange.request().id, exchange.request().path, done.error().message);
