@@ -21,21 +21,83 @@ std::string error_of(const std::string& source, const RenderOptions& options = {
 TEST(TemplateCost, StepsAreChargedBySize) {
   const std::string text = "{% set x = 'ab c' * 1000000 %}", many = "{% for i in range(100000) %}";
   const std::string non_ascii = "{% set x = 'é\n<' * 1000000 %}";
-  for (const char* filter :
-       {"x | upper", "x | title", "x | capitalize", "x | trim", "x | length", "x | replace('z', 'y')", "x | wordcount",
-        "x | striptags", "x | escape", "x | urlencode", "x | tojson", "x | indent", "x | string | int", "x | list | first",
-        "x | first", "x | reverse", "x | truncate(20)", "x | default('y')", "x | center(20)", "x | format", "x | e",
-        "x is lower", "x is upper", "x is eq(x ~ '')", "x is in x", "x.islower()", "x.istitle()", "x.isprintable()",
-        "x.swapcase()", "x.title()", "x.strip('abc d')", "x.rstrip('zyx')", "x.split()", "x.split('q')", "x.splitlines()",
-        "x.rsplit('q', 1)", "x.partition('q')", "x.rpartition('zz')", "x.find('zz')", "x.rfind('zz')", "x.count('ab')",
-        "x.replace('a', 'b')", "x.startswith('zz')", "x.endswith(x)", "x.expandtabs()", "x.zfill(5)", "x.center(5)",
-        "x.isidentifier()", "x.removeprefix('q')", "x.join(['a', 'b'])", "x.format()", "x.isalnum()", "x.isdigit()",
-        "x ~ 'y'", "x + 'y'", "x * 1", "x == x ~ ''", "x < x ~ 'a'", "'zz' in x", "x[::2]", "x[1:]", "x % ()",
-        "{x: 1}", "[x] | join('-')", "[x, x] | sort", "[x, x] | unique | list", "[x] | map('upper') | list",
-        "[x, x ~ ''] | max", "x | batch(1000) | list", "(x, x) | string", "[x] | tojson"}) {
+  for (const char* filter : {"x | upper",
+                             "x | title",
+                             "x | capitalize",
+                             "x | trim",
+                             "x | length",
+                             "x | replace('z', 'y')",
+                             "x | wordcount",
+                             "x | striptags",
+                             "x | escape",
+                             "x | urlencode",
+                             "x | tojson",
+                             "x | indent",
+                             "x | string | int",
+                             "x | list | first",
+                             "x | first",
+                             "x | reverse",
+                             "x | truncate(20)",
+                             "x | default('y')",
+                             "x | center(20)",
+                             "x | format",
+                             "x | e",
+                             "x is lower",
+                             "x is upper",
+                             "x is eq(x ~ '')",
+                             "x is in x",
+                             "x.islower()",
+                             "x.istitle()",
+                             "x.isprintable()",
+                             "x.swapcase()",
+                             "x.title()",
+                             "x.strip('abc d')",
+                             "x.rstrip('zyx')",
+                             "x.split()",
+                             "x.split('q')",
+                             "x.splitlines()",
+                             "x.rsplit('q', 1)",
+                             "x.partition('q')",
+                             "x.rpartition('zz')",
+                             "x.find('zz')",
+                             "x.rfind('zz')",
+                             "x.count('ab')",
+                             "x.replace('a', 'b')",
+                             "x.startswith('zz')",
+                             "x.endswith(x)",
+                             "x.expandtabs()",
+                             "x.zfill(5)",
+                             "x.center(5)",
+                             "x.isidentifier()",
+                             "x.removeprefix('q')",
+                             "x.join(['a', 'b'])",
+                             "x.format()",
+                             "x.isalnum()",
+                             "x.isdigit()",
+                             "x ~ 'y'",
+                             "x + 'y'",
+                             "x * 1",
+                             "x == x ~ ''",
+                             "x < x ~ 'a'",
+                             "'zz' in x",
+                             "x[::2]",
+                             "x[1:]",
+                             "x % ()",
+                             "{x: 1}",
+                             "[x] | join('-')",
+                             "[x, x] | sort",
+                             "[x, x] | unique | list",
+                             "[x] | map('upper') | list",
+                             "[x, x ~ ''] | max",
+                             "x | batch(1000) | list",
+                             "(x, x) | string",
+                             "[x] | tojson"}) {
     for (const std::string& setting : {text, non_ascii}) {
-      const std::string error = error_of(setting + many + "{% if " + std::string(filter) + " %}{% endif %}{% endfor %}");
-      EXPECT_THAT(error, testing::AnyOf(HasSubstr("steps"), HasSubstr("longer than"), HasSubstr("Error"))) << filter;
+      const std::string error =
+          error_of(setting + many + "{% if " + std::string(filter) + " %}{% endif %}{% endfor %}");
+      EXPECT_THAT(error, testing::AnyOf(HasSubstr("steps"), HasSubstr("longer than"),
+                                        HasSubstr("too much memory"), HasSubstr("Error")))
+          << filter;
     }
   }
 }
@@ -50,9 +112,11 @@ TEST(TemplateCost, WhatIsThrownAwayIsCharged) {
 
 TEST(TemplateCost, MemoryIsBounded) {
   EXPECT_THAT(error_of("{% set x = 'a' * 100000000 %}"), HasSubstr("longer than"));
-  EXPECT_THAT(error_of("{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = ns.l + ['a' * 2000000 ~ i] "
-                       "%}{% endfor %}"),
-              HasSubstr("memory"));
+  EXPECT_THAT(
+      error_of(
+          "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = ns.l + ['a' * 2000000 ~ i] "
+          "%}{% endfor %}"),
+      HasSubstr("memory"));
   EXPECT_THAT(error_of("{% set x = 'a ' * 4000000 %}{{ x.split() | length }}"), HasSubstr("items"));
   EXPECT_THAT(error_of("{% set x = '\n' * 4000000 %}{{ x.splitlines() | length }}"), HasSubstr("items"));
 }
@@ -60,13 +124,16 @@ TEST(TemplateCost, MemoryIsBounded) {
 // A conversation of megabytes, as templates treat one, is no attack.
 TEST(TemplateCost, LongConversationsHaveTheirShare) {
   const auto parsed = ChatTemplate::parse(
-      "{% for m in messages %}<|{{ m.role }}|>{% set content = m.content | trim %}{% if '</think>' in content %}{% set "
-      "content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ content | trim }}<|end|>{% endfor %}");
+      "{% for m in messages %}<|{{ m.role }}|>{% set content = m.content | trim %}{% if '</think>' in "
+      "content %}{% set "
+      "content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ content | trim }}<|end|>{% "
+      "endfor %}");
   ASSERT_TRUE(parsed);
   Json context = {{"messages", Json::array()}};
   size_t bytes = 0;
   for (int i = 0; i < 40; ++i) {
-    context["messages"].push_back({{"role", "user"}, {"content", "<think>x</think>\n" + std::string(1'000'000, 'w')}});
+    context["messages"].push_back(
+        {{"role", "user"}, {"content", "<think>x</think>\n" + std::string(1'000'000, 'w')}});
     bytes += 1'000'000;
   }
   const RenderOptions options = render_options_for(context);

@@ -72,7 +72,7 @@ std::vector<std::string> heavy_schemas(int n) {
       R"({"patternProperties":{)" +
           list_of(n, [](int i) { return fmt::format(R"("{}.*{}":true)", i, i + 1); }) + "}}",
       R"({"allOf":[)" +
-          list_of(n, [](int i) { return fmt::format(R"({{"enum":[{},{},{}]}})", i, i + 1, i + 2); }) + "]}",
+          list_of(n, [](int i) { return fmt::format(R"({{"enum":[0,{},{}]}})", i + 1, i + 2); }) + "]}",
       R"({"prefixItems":[)" + list_of(n, [](int) { return std::string("{\"type\":\"string\"}"); }) +
           R"(],"items":{"type":"integer"}})",
       R"({"enum":[)" + list_of(n, [&](int i) { return fmt::format(R"({{"a":{0},"b":[{0}]}})", i); }) +

@@ -54,11 +54,18 @@ FormulaId FormulaPool::atom(const Atom& atom) {
 }
 
 FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
-  if (!budget_.spend(numbers_.size())) return kFalse;
-  const auto same = [&](const NumberConstraint& n) { return n.piece == piece && n.narrowed == narrowed; };
-  auto it = std::find_if(numbers_.begin(), numbers_.end(), same);
-  if (it == numbers_.end()) it = numbers_.insert(it, {std::move(piece), narrowed});
-  return atom({Atom::Kind::kNumber, static_cast<uint32_t>(it - numbers_.begin())});
+  if (!budget_.spend(1)) return kFalse;
+  uint64_t hash = narrowed ? 1 : 0;
+  for (const auto& bound : {piece.low, piece.high})
+    hash = mix(hash, bound ? std::hash<std::string>()(bound->value.text()) : 0);
+  uint32_t index = number_index_.find(
+      hash, [&](uint32_t i) { return numbers_[i].piece == piece && numbers_[i].narrowed == narrowed; });
+  if (index == InternTable::kAbsent) {
+    index = static_cast<uint32_t>(numbers_.size());
+    numbers_.push_back({std::move(piece), narrowed});
+    number_index_.insert(hash, index);
+  }
+  return atom({Atom::Kind::kNumber, index});
 }
 
 FormulaId FormulaPool::text(const TextConstraint& text) {

@@ -116,7 +116,7 @@ class FormulaPool {
   std::vector<TextConstraint> texts_;
   std::vector<NumberConstraint> numbers_;
   std::vector<std::vector<const JsonValue*>> values_;
-  InternTable node_index_, atom_index_, key_index_;
+  InternTable node_index_, atom_index_, key_index_, number_index_;
 };
 
 }  // namespace penstock::grammar

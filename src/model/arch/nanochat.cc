@@ -1,5 +1,7 @@
 // nanochat: norms without weights, one of them behind the embedding and one on every head after its rotation, which turns the other way
 // round; no gate in the feed-forward.
+#include <nlohmann/json.hpp>
+
 #include "model/arch/archs.h"
 
 namespace penstock {

@@ -8,6 +8,8 @@
 namespace penstock {
 
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view file) {
+  if (!nests_within(text, kMaxJsonNesting))
+    return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", file, kMaxJsonNesting);
   nlohmann::json json = bounded_json(text);
   if (json.is_discarded()) return errorf(ErrorCode::kCorruptFile, "{}: not valid JSON", file);
   if (!json.is_object())
