@@ -396,10 +396,10 @@ net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
     failure = error.what();
   }
   if (ended && !exchange.replied()) {
-    const bool cut =
-        ended->code == ErrorCode::kCancelled;  // of a client that is still there: the server stops
+    // Cancelled for a client that is still there: the server stops.
+    if (ended->code == ErrorCode::kCancelled) ended->message = "shutting down";
     co_return co_await exchange.reply(
-        error_reply(exchange.request(), http_status(ended->code), cut ? "shutting down" : ended->message));
+        error_reply(exchange.request(), http_status(ended->code), ended->message));
   }
   if (failure.empty()) co_return;
   log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,

@@ -244,7 +244,7 @@ class Bad(Case):
                  (auto(rules=[{"if": {}, "use": "large"}]), "expected a condition"), (auto(rules=[{"use": "large"}]), "expected if and use"),
                  (auto(rules=[{"if": {"code": True}, "use": "x"}]), "there is no model x"), (auto(rules={}), "rules: expected a list"),
                  (auto(cascade={}), "expected min_mean_logprob, check or both"), (auto(cascade={"check": {"prompt": "x"}}), "expected a text with {answer}"),
-                 (auto(score={"file": "x"}), "expected file, and model"), (auto(score={"file": "/nowhere", "model": "vectors"}), "/nowhere cannot be read"),
+                 (auto(score={"file": "x"}), "expected file, and model"), (auto(score={"file": "/nowhere", "model": "vectors"}), "/nowhere: No such file"),
                  (auto(score={"file": str(score), "model": "vectors"}), "expected what `penstock route train` writes")]
         for route, message in cases:
             with self.subTest(message):

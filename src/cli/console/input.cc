@@ -10,7 +10,7 @@ namespace penstock {
 
 Result<std::unique_ptr<std::istream>> open_input(const std::string& file) {
   if (file == "-") return std::make_unique<std::istream>(std::cin.rdbuf());
-  for (const char* own : {"/dev/stdin", "/dev/fd/", "/proc/self/fd/"}) {
+  for (const char* own : {"/dev/stdin", "/dev/fd/", "/proc/self/fd/", "/dev/null"}) {
     if (file.starts_with(own)) return std::make_unique<std::ifstream>(file, std::ios::binary);
   }
   ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(file));
