@@ -37,10 +37,17 @@ struct FlagName {
   std::string_view name;
   uint8_t flag;
 };
-constexpr FlagName kFlagNames[] = {
-    {"alphabetic", kAlphabetic}, {"alpha", kAlphabetic}, {"lowercase", kLowercase},   {"lower", kLowercase},
-    {"uppercase", kUppercase},   {"upper", kUppercase},  {"ideographic", kIdeographic}, {"ideo", kIdeographic},
-    {"emoji", kEmoji},           {"emojipresentation", kEmojiPresentation}, {"epres", kEmojiPresentation}};
+constexpr FlagName kFlagNames[] = {{"alphabetic", kAlphabetic},
+                                   {"alpha", kAlphabetic},
+                                   {"lowercase", kLowercase},
+                                   {"lower", kLowercase},
+                                   {"uppercase", kUppercase},
+                                   {"upper", kUppercase},
+                                   {"ideographic", kIdeographic},
+                                   {"ideo", kIdeographic},
+                                   {"emoji", kEmoji},
+                                   {"emojipresentation", kEmojiPresentation},
+                                   {"epres", kEmojiPresentation}};
 
 char small(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
@@ -50,9 +57,8 @@ bool in_category(std::string_view category, std::string_view name) {
 }
 
 bool is_script(std::string_view name) {
-  return std::ranges::any_of(kTable, [&](const NewerCharacters& one) {
-    return one.script == name || one.short_script == name;
-  });
+  return std::ranges::any_of(
+      kTable, [&](const NewerCharacters& one) { return one.script == name || one.short_script == name; });
 }
 
 }  // namespace

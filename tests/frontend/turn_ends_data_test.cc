@@ -17,7 +17,8 @@ TEST(TurnEndsData, EveryTemplate) {
     std::set<std::string> special = marks_of(source), other;
     special.insert({"<s>", "</s>"});
     std::erase_if(special, [&](const std::string& mark) {
-      const bool text = mark.find("think>") != std::string::npos || mark.find("tool_call>") != std::string::npos;
+      const bool text =
+          mark.find("think>") != std::string::npos || mark.find("tool_call>") != std::string::npos;
       if (text) other.insert(mark);
       return text;
     });
@@ -26,7 +27,8 @@ TEST(TurnEndsData, EveryTemplate) {
     const auto tokenizer = tokenizer_with(source, special, other, files);
     found[entry.path().filename()] = names_of(*tokenizer, turn_ends(*tokenizer));
   }
-  for (const auto& [name, ends] : wanted.items()) EXPECT_EQ(found.value(name, nlohmann::json()), ends) << name;
+  for (const auto& [name, ends] : wanted.items())
+    EXPECT_EQ(found.value(name, nlohmann::json()), ends) << name;
   EXPECT_EQ(found.size(), wanted.size()) << found.dump(1);
 }
 

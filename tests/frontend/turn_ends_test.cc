@@ -9,7 +9,8 @@ namespace {
 using testing::ElementsAre;
 using Names = std::set<std::string>;
 
-std::set<std::string> ends_of(const std::string& chat_template, const Names& special, const Names& other = {}) {
+std::set<std::string> ends_of(const std::string& chat_template, const Names& special,
+                              const Names& other = {}) {
   const auto tokenizer = tokenizer_with(chat_template, special, other);
   return names_of(*tokenizer, turn_ends(*tokenizer));
 }
@@ -20,14 +21,17 @@ constexpr const char* kChatMl =
 TEST(TurnEnds, AreWhatFollowsAnAnswer) {
   EXPECT_THAT(ends_of(kChatMl, {"<|im_start|>", "<|im_end|>"}), ElementsAre("<|im_end|>"));
   // What only the whole conversation ends with is none of the turn's.
-  EXPECT_THAT(ends_of("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>\n' }}{% endfor %}<|all|>",
-                      {"<|user|>", "<|assistant|>", "<|end|>", "<|all|>"}),
-              ElementsAre("<|end|>"));
+  EXPECT_THAT(
+      ends_of(
+          "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>\n' }}{% endfor %}<|all|>",
+          {"<|user|>", "<|assistant|>", "<|end|>", "<|all|>"}),
+      ElementsAre("<|end|>"));
 }
 
 TEST(TurnEnds, TextIsNone) {
   EXPECT_THAT(ends_of(kChatMl, {"<|im_start|>"}, {"<|im_end|>"}), ElementsAre());
-  EXPECT_THAT(ends_of("{% for m in messages %}### {{ m.role }}: {{ m.content }}\n{% endfor %}", {"</s>"}), ElementsAre());
+  EXPECT_THAT(ends_of("{% for m in messages %}### {{ m.role }}: {{ m.content }}\n{% endfor %}", {"</s>"}),
+              ElementsAre());
   EXPECT_THAT(ends_of("{{ raise_exception('no') }}", {"</s>"}), ElementsAre());
   EXPECT_THAT(ends_of("", {"</s>"}), ElementsAre());
 }

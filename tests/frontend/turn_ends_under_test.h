@@ -16,15 +16,18 @@
 namespace penstock {
 
 // special: marks that are special tokens. files: what else the directory has (its tokenizer.json is made here).
-inline std::unique_ptr<Tokenizer> tokenizer_with(const std::string& chat_template, const std::set<std::string>& special,
-                                                 const std::set<std::string>& other = {}, TokenizerFiles files = {}) {
+inline std::unique_ptr<Tokenizer> tokenizer_with(const std::string& chat_template,
+                                                 const std::set<std::string>& special,
+                                                 const std::set<std::string>& other = {},
+                                                 TokenizerFiles files = {}) {
   std::ifstream file(tests_dir() / "text" / "golden" / "tiny_byte_bpe.json");
   nlohmann::json root = nlohmann::json::parse(file);
   root["normalizer"] = root["post_processor"] = nullptr;
   root["added_tokens"] = nlohmann::json::array();
   int id = 700;
   const auto add = [&](const std::string& content, bool is_special) {
-    root["added_tokens"].push_back({{"id", id++}, {"content", content}, {"special", is_special}, {"normalized", false}});
+    root["added_tokens"].push_back(
+        {{"id", id++}, {"content", content}, {"special", is_special}, {"normalized", false}});
   };
   for (const std::string& mark : special) add(mark, true);
   for (const std::string& mark : other) add(mark, false);
@@ -37,7 +40,8 @@ inline std::unique_ptr<Tokenizer> tokenizer_with(const std::string& chat_templat
 
 // Names of special tokens that a template writes.
 inline std::set<std::string> marks_of(const std::string& chat_template) {
-  static const std::regex mark(R"re(<[|/]?(?:\|)?[A-Za-z0-9_:@｜▁]+\|?>|\[e~\[|<\|[^<>|'"\s]+\|>|<｜[^<>'"\s]+｜>|\[/?[A-Z_]{3,}\])re");
+  static const std::regex mark(
+      R"re(<[|/]?(?:\|)?[A-Za-z0-9_:@｜▁]+\|?>|\[e~\[|<\|[^<>|'"\s]+\|>|<｜[^<>'"\s]+｜>|\[/?[A-Z_]{3,}\])re");
   std::set<std::string> marks;
   for (std::sregex_iterator it(chat_template.begin(), chat_template.end(), mark), end; it != end; ++it)
     marks.insert(it->str());

@@ -45,7 +45,8 @@ TEST(DigitGroups, AreWhatThePatternsSay) {
                          "1234x",    "x1234",     "12_345",   "a 1234, b5", "1234567.", "٣٤٥٦٧ ٣٤",
                          "1٣2٤5٥67", "½123¼4567", "00000000", "é1234é",     "123\n456", "1 2 3 1234 é 56789"};
   for (const auto& [known, written] : patterns) {
-    for (const char* text : texts) EXPECT_EQ(matches_of(known, text), matches_of(written, text)) << known << " " << text;
+    for (const char* text : texts)
+      EXPECT_EQ(matches_of(known, text), matches_of(written, text)) << known << " " << text;
   }
 }
 

@@ -66,11 +66,14 @@ TEST(Tekken, DamagedFilesAreRefused) {
     return tokenizer ? "loaded" : tokenizer.error().message;
   };
   EXPECT_EQ(with([](Json&) {}), "loaded");
-  EXPECT_EQ(with([](Json& j) { j["image"] = {{"image_patch_size", 14}}, j["audio"] = Json::object(); }), "loaded");
-  EXPECT_THAT(with([](Json& j) { j["config"]["version"] = "v99"; }), HasSubstr("version \"v99\" is not known"));
+  EXPECT_EQ(with([](Json& j) { j["image"] = {{"image_patch_size", 14}}, j["audio"] = Json::object(); }),
+            "loaded");
+  EXPECT_THAT(with([](Json& j) { j["config"]["version"] = "v99"; }),
+              HasSubstr("version \"v99\" is not known"));
   EXPECT_THAT(with([](Json& j) { j["config"]["pattern"] = 3; }), HasSubstr("expected a string \"pattern\""));
   EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 30; }), HasSubstr("default_vocab_size"));
-  EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 100'000; }), HasSubstr("expected at least"));
+  EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 100'000; }),
+              HasSubstr("expected at least"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][7]["rank"] = 8; }), HasSubstr("token 7"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][7]["token_bytes"] = "AAA="; }), HasSubstr("token 7"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][300]["token_bytes"] = "*"; }), HasSubstr("base64"));

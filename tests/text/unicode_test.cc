@@ -62,14 +62,18 @@ TEST(Unicode, ClassesAreTheReferencesOverAllCharacters) {
     const std::vector<bool> set = accepted(expression);
     std::vector<bool> wanted(set.size());
     for (size_t i = 0; i < ranges.size(); i += 2) {
-      for (char32_t c = ranges[i]; c <= ranges[i + 1].get<char32_t>(); ++c) wanted[c] = c < 0xD800 || c >= 0xE000;
+      for (char32_t c = ranges[i]; c <= ranges[i + 1].get<char32_t>(); ++c)
+        wanted[c] = c < 0xD800 || c >= 0xE000;
     }
     std::vector<std::string> wrong;
     for (size_t c = 0; c < set.size(); ++c) {
       if (set[c] != wanted[c]) wrong.push_back(fmt::format("{}U+{:04X}", set[c] ? "+" : "-", c));
     }
     EXPECT_TRUE(wrong.empty()) << expression << ": " << wrong.size() << " characters, the first "
-                               << fmt::format("{}", fmt::join(wrong.begin(), wrong.begin() + std::min<size_t>(8, wrong.size()), " "));
+                               << fmt::format(
+                                      "{}",
+                                      fmt::join(wrong.begin(),
+                                                wrong.begin() + std::min<size_t>(8, wrong.size()), " "));
   }
 }
 

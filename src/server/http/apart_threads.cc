@@ -19,7 +19,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kMuch = 1 << 20;  // bytes
-constexpr int kNicer = 5;  // each thread for larger work gives way to the one before it, and to those that compute
+constexpr int kNicer =
+    5;  // each thread for larger work gives way to the one before it, and to those that compute
 
 net::awaitable<void> call(std::function<void()> work) {
   work();

@@ -30,33 +30,51 @@ Result<TekkenConfig> read_config(const Json& root) {
     std::from_chars(version.data() + 1, version.data() + version.size(), read.version);
   if (std::ranges::find(kVersions, read.version) == std::end(kVersions)) {
     return errorf(ErrorCode::kUnsupported,
-                  "tekken.json: config: version \"{:.20}\" is not known (known: v3, v7, v11, v13, v15)", version);
+                  "tekken.json: config: version \"{:.20}\" is not known (known: v3, v7, v11, v13, v15)",
+                  version);
   }
   read.vocab_size = static_cast<int>(json_int(config, "default_vocab_size", -1, Vocabulary::kMaxSize));
   read.n_special = static_cast<int>(json_int(config, "default_num_special_tokens", -1, Vocabulary::kMaxSize));
   if (read.n_special < 0 || read.vocab_size < read.n_special) {
     return errorf(ErrorCode::kCorruptFile,
-                  "tekken.json: config: expected default_vocab_size and no more default_num_special_tokens, got {} and {}",
+                  "tekken.json: config: expected default_vocab_size and no more default_num_special_tokens, "
+                  "got {} and {}",
                   read.vocab_size, read.n_special);
   }
   return read;
 }
 
 // Of files up to version 7 that do not list theirs.
-constexpr std::string_view kOldSpecials[] = {
-    "<unk>",         "<s>",          "</s>",           "[INST]",          "[/INST]",
-    "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]",
-    "[IMG]",         "<pad>",        "[IMG_BREAK]",    "[IMG_END]",       "[PREFIX]",
-    "[MIDDLE]",      "[SUFFIX]",     "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"};
+constexpr std::string_view kOldSpecials[] = {"<unk>",
+                                             "<s>",
+                                             "</s>",
+                                             "[INST]",
+                                             "[/INST]",
+                                             "[AVAILABLE_TOOLS]",
+                                             "[/AVAILABLE_TOOLS]",
+                                             "[TOOL_RESULTS]",
+                                             "[/TOOL_RESULTS]",
+                                             "[TOOL_CALLS]",
+                                             "[IMG]",
+                                             "<pad>",
+                                             "[IMG_BREAK]",
+                                             "[IMG_END]",
+                                             "[PREFIX]",
+                                             "[MIDDLE]",
+                                             "[SUFFIX]",
+                                             "[SYSTEM_PROMPT]",
+                                             "[/SYSTEM_PROMPT]",
+                                             "[TOOL_CONTENT]"};
 
 // The names of special tokens by id; those that have none are called by their number.
 Result<std::vector<std::string>> special_names(const Json& root, const TekkenConfig& config) {
   std::vector<std::string> names(static_cast<size_t>(config.n_special));
   const auto put = [&](int64_t rank, std::string name) -> Status {
     if (rank < 0 || rank >= config.n_special || name.empty() || !names[rank].empty()) {
-      return errorf(ErrorCode::kCorruptFile,
-                    "tekken.json: special_tokens: \"{:.40}\": expected a name and a rank of its own below {}, got {}",
-                    name, config.n_special, rank);
+      return errorf(
+          ErrorCode::kCorruptFile,
+          "tekken.json: special_tokens: \"{:.40}\": expected a name and a rank of its own below {}, got {}",
+          name, config.n_special, rank);
     }
     names[rank] = std::move(name);
     return {};
@@ -94,8 +112,9 @@ Result<std::vector<TokenBytes>> read_vocabulary(const Json& root, const TekkenCo
     const bool is_byte = bytes.size() == 1 && static_cast<unsigned char>(bytes[0]) == i;
     if (json_int(item, "rank", -1, Vocabulary::kMaxSize) != static_cast<int64_t>(i) || bytes.empty() ||
         (i < 256 && !is_byte)) {
-      return errorf(ErrorCode::kCorruptFile,
-                    "tekken.json: vocab: token {}: expected its rank and its bytes (those below 256 are the bytes)", i);
+      return errorf(
+          ErrorCode::kCorruptFile,
+          "tekken.json: vocab: token {}: expected its rank and its bytes (those below 256 are the bytes)", i);
     }
     tokens.push_back({std::move(bytes), static_cast<TokenId>(i) + config.n_special});
   }
@@ -121,7 +140,8 @@ MistralFormat format_of(const Json& root, const TekkenConfig& config, const Voca
 
 bool is_tekken(const Json& root) {
   const auto config = root.find("config");
-  return !root.contains("model") && config != root.end() && config->is_object() && config->contains("pattern");
+  return !root.contains("model") && config != root.end() && config->is_object() &&
+         config->contains("pattern");
 }
 
 Result<TokenizerParts> load_tekken(const Json& root) {

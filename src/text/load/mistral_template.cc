@@ -85,8 +85,7 @@ constexpr std::string_view kCalls = R"(
             {{- '[ARGS]' + (arguments if arguments is string else arguments | tojson) }}
         {%- endfor %}
 )";
-constexpr std::string_view kCallId =
-    R"('[CALL_ID]' + call.id if call.id and call.id != 'null' else '')";
+constexpr std::string_view kCallId = R"('[CALL_ID]' + call.id if call.id and call.id != 'null' else '')";
 
 // JSON as it is, other text as a string of JSON.
 constexpr std::string_view kJsonResult = R"(

@@ -6,9 +6,9 @@
 namespace penstock {
 
 struct MistralFormat {
-  int version = 3;                   // of the tokenizer: 3, 7, 11, 13, 15
-  bool thinks = false;               // it has [THINK] and [/THINK]
-  bool settings = false;             // prompts say how much to think: {"reasoning_effort": "high"}
+  int version = 3;                    // of the tokenizer: 3, 7, 11, 13, 15
+  bool thinks = false;                // it has [THINK] and [/THINK]
+  bool settings = false;              // prompts say how much to think: {"reasoning_effort": "high"}
   std::string reasoning_effort = {};  // for requests that do not say it; empty: these have no settings
 };
 
