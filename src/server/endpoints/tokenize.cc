@@ -154,12 +154,12 @@ net::awaitable<void> send_tokens(Exchange& exchange, const Tokenized& tokenized)
   if (!text.next(reply.body)) co_return co_await exchange.reply(std::move(reply));
   std::string piece = std::exchange(reply.body, {});
   if (!co_await exchange.begin_stream(std::move(reply))) co_return;
-  for (bool more = true; more; piece.clear()) {
+  for (bool more = true;;) {
     if (!co_await exchange.write(piece)) co_return;
+    if (!more) break;
     piece.clear();
     co_await net::post(exchange.executor(), net::use_awaitable);  // others have their turn between two pieces
     more = text.next(piece);
-    if (!more && !co_await exchange.write(piece)) co_return;
   }
   co_await exchange.end_stream();
 }
