@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "cli/commands/commands.h"
@@ -292,22 +292,35 @@ Status ServeCommand::read_models() {
 // How long after --shutdown-timeout the process is there at most, whatever its threads do.
 constexpr Milliseconds kToEnd{800};
 
-// Waits for SIGINT and SIGTERM, which every thread has blocked, for as long as the process lives. server: null until it is
-// there.
-void wait_for_signals(const sigset_t& signals, const std::atomic<Server*>& server,
-                      Milliseconds shutdown_timeout) {
+// The server that a signal stops. Whoever sets it to null may destroy the server then.
+struct Running {
+  std::mutex mutex;
+  Server* server = nullptr;  // null: it is not there yet, or not any more
+
+  void set(Server* now) {
+    const std::lock_guard lock(mutex);
+    server = now;
+  }
+  // False: there is nothing to finish.
+  bool stop() {
+    const std::lock_guard lock(mutex);
+    if (server == nullptr || !server->models().ready()) return false;
+    server->stop();
+    return true;
+  }
+};
+
+// Waits for SIGINT and SIGTERM, which every thread has blocked, for as long as the process lives.
+void wait_for_signals(const sigset_t& signals, Running& running, Milliseconds shutdown_timeout) {
   int signal = 0;
   sigwait(&signals, &signal);
-  Server* const running = server.load();
-  if (running == nullptr || !running->models().ready())  // nothing to finish
-    _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);
   std::thread([shutdown_timeout] {
     std::this_thread::sleep_for(shutdown_timeout + kToEnd);
     constexpr std::string_view kSaid = "penstock: shutdown timeout: the process ends with threads at work\n";
     (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());  // the log may be gone already
     _exit(kExitOk);
   }).detach();
-  running->stop();
+  if (!running.stop()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);
   sigwait(&signals, &signal);  // a second one does not wait for the drain
   _exit(kExitInterrupted);
 }
@@ -325,20 +338,20 @@ int ServeCommand::run() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  static std::atomic<Server*> running{nullptr};  // the thread outlives this call
+  static Running running;  // the thread outlives this call
   std::thread([signals, timeout = config.shutdown_timeout] {
     wait_for_signals(signals, running, timeout);
   }).detach();
   auto server = Server::open(config);
   if (!server) return fail(server.error());
-  running = server->get();
+  running.set(server->get());
   const Status served = (*server)->run([&] {
     std::vector<std::string> names;
     for (const auto& one : (*server)->models().all()) names.push_back(one->name());
     fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
   });
-  running = nullptr;
+  running.set(nullptr);
   if (served) return kExitOk;
   // The io threads still answer /health; the process ends here all the same.
   const int code = fail(served.error());
