@@ -200,16 +200,24 @@ std::optional<BudgetState> Server::spent_budget_of(const std::string& key) const
   return spent_budget(known->record().budget, usage_->spent(key), usage_->now());
 }
 
-// After the reply: who waits for it has it.
-net::awaitable<void> Server::audit(const Exchange& exchange) {
+void Server::write_acts() {
+  if (const Status kept = acts_.write(*(*stores_)->audit); !kept)
+    log_->error("the audit log cannot be written: " + kept.error().message);
+}
+
+void Server::audit_at_reply(Exchange& exchange) {
+  if (!keeps_use()) return;
+  exchange.before_reply = [this, &request = exchange.request()](int status) {
+    acts_.note({0, 0, request.payer, request.peer, request.method + " " + request.path, request.body, status});
+  };
+}
+
+// After the reply: nobody waits for the disk.
+net::awaitable<void> Server::audit(Exchange& exchange) {
   if (!keeps_use()) co_return;
-  const HttpRequest& request = exchange.request();
-  Status kept;
-  co_await run_on(chores_, [&] {
-    kept = (*stores_)->audit->add({0, 0, request.payer, request.peer, request.method + " " + request.path,
-                                   request.body, exchange.status()});
-  });
-  if (!kept) log_->error("the audit log cannot be written: " + kept.error().message);
+  // A client that left has no reply, and the act is done.
+  if (exchange.before_reply) std::exchange(exchange.before_reply, nullptr)(exchange.status());
+  co_await run_on(chores_, [this] { write_acts(); });
 }
 
 // On the thread that watches the file of keys. Batches look for themselves.
@@ -238,8 +246,8 @@ void Server::audit_key(std::string_view act, const ApiKeyRecord& record) {
   if (!keeps_use()) return;
   const std::string about =
       fmt::format("{} \"{}\" with {}", record.id, record.name, scope_names(record.scopes));
-  if (const Status kept = (*stores_)->audit->add({0, 0, "", "", std::string(act), about, 0}); !kept)
-    log_->error("the audit log cannot be written: " + kept.error().message);
+  acts_.note({0, 0, "", "", std::string(act), about, 0});
+  write_acts();
 }
 
 // Of those that are loaded at the start: others are seen when they are asked for.
@@ -416,6 +424,9 @@ net::awaitable<void> Server::respond(const Route& route, Exchange& exchange) {
 net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   const Route* route = decision.route;
   const bool refused = decision.refusal.has_value();
+  const bool is_act =
+      route != nullptr && route->access == Access::kAdmin && !refused && exchange.request().method != "GET";
+  if (is_act) audit_at_reply(exchange);
   if (refused) {
     co_await exchange.reply(std::move(*decision.refusal));
   } else {
@@ -432,8 +443,7 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   log_->request(exchange, elapsed.count(), key);
   if (exchange.trace && exchange.trace->notes_wanted)
     exporter_->add(spans_of_request(exchange, route->path, key));
-  if (route != nullptr && route->access == Access::kAdmin && !refused && exchange.request().method != "GET")
-    co_await audit(exchange);
+  if (is_act) co_await audit(exchange);
 }
 
 net::awaitable<Result<ModelLease>> Server::load_named(const Route& route, Exchange& exchange) {

@@ -16,6 +16,7 @@
 #include "gateway/telemetry/otlp_exporter.h"
 #include "gateway/usage.h"
 #include "server/adapter_folders.h"
+#include "server/audit_trail.h"
 #include "server/background_runs.h"
 #include "server/batch_runner.h"
 #include "server/compile_queue.h"
@@ -182,7 +183,9 @@ class Server {
     std::chrono::steady_clock::time_point start;
   };
   Status open_store();
-  net::awaitable<void> audit(const Exchange& exchange);
+  void audit_at_reply(Exchange& exchange);
+  net::awaitable<void> audit(Exchange& exchange);
+  void write_acts();
   void note_key(std::string_view act, const ApiKeyRecord& record);
   void audit_key(std::string_view act, const ApiKeyRecord& record);
   // What the request's headers say about traces, and whether spans are made of it.
@@ -203,6 +206,7 @@ class Server {
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<OtlpExporter> exporter_;  // after log_, which it uses
   Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir
+  AuditTrail acts_;                          // for the log of stores_
   std::unique_ptr<Usage> usage_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<KeptReplies> replies_;

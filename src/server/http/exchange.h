@@ -94,6 +94,8 @@ class Exchange {
 
   // Called once, on the executor, when the client closes the connection before the exchange is over.
   std::function<void()> on_disconnect;
+  // Called once with the status of the answer, before its first byte is written.
+  std::function<void(int status)> before_reply;
   // Who pays for it; null: nobody counts. It is told of every token as it is computed, prompt tokens at the start.
   std::shared_ptr<Spending> spending;
   bool over_budget = false;  // it was refused, and would be again until a budget is renewed

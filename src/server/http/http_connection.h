@@ -219,6 +219,7 @@ class HttpConnectionOf final : public HttpConnection,
   void fill_head(Response& response, const HttpReply& reply) {
     replied_ = true;
     status_ = reply.status;
+    if (before_reply) std::exchange(before_reply, nullptr)(status_);
     response.set(boost::beast::http::field::content_type, reply.content_type);
     response.set("x-request-id", request_.id);
     for (const auto& [name, value] : reply_headers) response.set(name, value);
