@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes libraries that refuse RTMP and LDAP in place of those that libcurl links: for a wheel, which carries its libraries.
+"""Writes empty libraries in place of those that libcurl links for RTMP, LDAP, SSH and Kerberos: for a wheel, which carries its libraries.
 
-Debian's libcurl speaks many protocols, and these two bring GnuTLS and what that needs, 6 MB. Penstock asks for http and https only
-(src/hub/download/http.cc), so no function of theirs is ever called. Needs a C compiler and binutils.
+Debian's libcurl speaks many protocols. RTMP and LDAP bring GnuTLS and its dependencies (6 MB), SSH and Kerberos 2 MB. Penstock asks
+for http and https without negotiated authentication (src/hub/download/http.cc), so of all their functions libcurl calls only those
+of its own start, which take 0 for success. Needs a C compiler and binutils.
 
 Usage: stub_libraries.py OUTPUT_FOLDER   (prints the paths of the libraries that were written)
 """
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REFUSED = re.compile(r"lib(rtmp|ldap|lber)\b")
+REFUSED = re.compile(r"lib(rtmp|ldap|lber|ssh2|gssapi_krb5)\b")
 
 
 def output(*command):
@@ -23,14 +24,14 @@ def installed():
     return dict(re.findall(r"^\s*(\S+) .*=> (\S+)$", output("ldconfig", "-p"), re.MULTILINE)[::-1])  # the first of a name counts
 
 
-def write_stub(soname, functions, folder):
-    """`functions`: (name, version or "") of each."""
-    code = "".join(f"void* {name}(void) {{ return 0; }}\n" for name, _ in functions)
+def write_stub(soname, symbols, data, folder):
+    """`symbols`: (name, version or "") of each; the names in `data` are variables, the others functions."""
+    code = "".join(f"void* {name};\n" if name in data else f"void* {name}(void) {{ return 0; }}\n" for name, _ in symbols)
     link = []
-    versions = sorted({version for _, version in functions if version})
+    versions = sorted({version for _, version in symbols if version})
     if versions:
         script = folder / f"{soname}.map"
-        script.write_text("".join("{} {{ {} }};\n".format(version, " ".join(f"{n};" for n, v in functions if v == version))
+        script.write_text("".join("{} {{ {} }};\n".format(version, " ".join(f"{n};" for n, v in symbols if v == version))
                                   for version in versions))
         link = [f"-Wl,--version-script={script}"]
     subprocess.run(["cc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}", *link, "-x", "c", "-", "-o", str(folder / soname)],
@@ -45,8 +46,9 @@ def main():
     wanted = set(re.findall(r"\bU (\w+)(?:@(\S+))?$", output("nm", "-D", "--with-symbol-versions", curl), re.MULTILINE))
     for soname in re.findall(r"NEEDED.*\[(\S+)\]", output("readelf", "-d", curl)):
         if REFUSED.match(soname):
-            theirs = set(re.findall(r"\bT (\w+)", output("nm", "-D", paths[soname])))
-            write_stub(soname, sorted(symbol for symbol in wanted if symbol[0] in theirs), folder)
+            kinds = {name: kind for kind, name in re.findall(r"\b([TBDR]) (\w+)", output("nm", "-D", paths[soname]))}
+            data = {name for name, kind in kinds.items() if kind != "T"}
+            write_stub(soname, sorted(symbol for symbol in wanted if symbol[0] in kinds), data, folder)
             print(folder / soname)
 
 
