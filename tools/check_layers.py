@@ -28,9 +28,14 @@ def allowed_layers():
 
 
 def room_orders():
-    """{layer: its rooms, each of which includes those before it and none behind}"""
+    """{layer: its rooms, each of which includes those before it and none behind}. The layer's own name stands for the files that are in no room."""
     rows = re.findall(r"^inside (\w+): (\w+(?: < \w+)+)", DESIGN.read_text(), re.M)
     return {layer: rooms.split(" < ") for layer, rooms in rows}
+
+
+def room_of(parts):
+    """The room of a path below src/, as a list: (layer, room, file) or (layer, file)."""
+    return parts[1] if len(parts) > 2 else parts[0]
 
 
 def violations():
@@ -50,9 +55,11 @@ def violations():
             if own and own.group(1) in allowed and own.group(1) != layer and own.group(1) not in allowed[layer]:
                 yield f"{where}: {layer} may not include {own.group(1)} (allowed: {' '.join(sorted(allowed[layer])) or '-'})"
             order = orders.get(layer, [])
-            room = re.match(rf'\s*#\s*include\s+"{layer}/(\w+)/', line)
-            if room and parts[1] in order and room.group(1) in order[order.index(parts[1]) + 1:]:
-                yield f"{where}: {layer}/{parts[1]} may not include {layer}/{room.group(1)} (inside {layer}: {' < '.join(order)})"
+            included = re.match(rf'\s*#\s*include\s+"({layer}/[^"]+)"', line)
+            if included:
+                mine, theirs = room_of(parts), room_of(included.group(1).split("/"))
+                if mine in order and theirs in order[order.index(mine) + 1:]:
+                    yield f"{where}: {mine} may not include {theirs} (inside {layer}: {' < '.join(order)})"
             if "ops" in allowed[layer] and layer not in HOST_TENSOR_LAYERS:
                 if re.match(r'\s*#\s*include\s+"ops/\w+/', line):
                     yield f"{where}: the header of one backend (above ops/ all look alike)"

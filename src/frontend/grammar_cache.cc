@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/grammar_key.h"
-#include "grammar/matcher/program.h"
+#include "grammar/program/program.h"
 #include "grammar/sequence_matcher.h"
 #include "text/tokenizer.h"
 

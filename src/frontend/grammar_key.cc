@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 
 namespace penstock {
 namespace {

@@ -8,7 +8,7 @@
 #include "grammar/schema/goals.h"
 #include "grammar/syntax/notation.h"
 #include "grammar/syntax/structural_tag.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

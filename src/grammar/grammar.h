@@ -11,9 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/refusal.h"
-#include "grammar/vocabulary.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/refusal.h"
+#include "grammar/schema/json_style.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 
@@ -26,30 +27,10 @@ enum class SpecKind : uint8_t {
   kChoice,         // JSON: an array of texts
 };
 
-// What a schema leaves open about JSON.
-struct JsonStyle {
-  bool any_whitespace = true;  // false: none
-  std::string
-      whitespace_pattern;  // instead of at most 16 characters of JSON's white space; a regular expression
-  bool closed_objects = false;    // objects without additionalProperties have no others than their properties
-  bool all_escapes = false;       // every character of a string may be spelled \uXXXX
-  bool python_words = false;      // True, False and None
-  bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
-  // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects that must have a
-  // member whose name only a pattern tells keep the schema's order.
-  bool any_member_order = false;
-};
-
 struct GrammarSpec {
   SpecKind kind = SpecKind::kJsonSchema;
   std::string text;
   JsonStyle json = {};
-};
-
-// What a specification asks for that is not enforced, or is narrowed: JSON Schema calls such keywords annotations.
-struct Note {
-  std::string where;  // JSON pointer, as in Refusal
-  std::string message;
 };
 
 struct Program;

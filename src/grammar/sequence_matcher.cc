@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "grammar/spellings.h"
+#include "grammar/vocabulary/spellings.h"
 
 namespace penstock::grammar {
 namespace {

@@ -13,7 +13,7 @@
 #include "model/batch_builder.h"
 #include "model/model.h"
 #include "ops/cpu/host_tensor.h"
-#include "quantize/layer_runner.h"
+#include "quantize/methods/layer_runner.h"
 
 namespace penstock {
 

@@ -11,11 +11,11 @@
 
 #include "base/log.h"
 #include "model/sources/synthetic.h"
-#include "quantize/convert.h"
-#include "quantize/encode.h"
-#include "quantize/imatrix.h"
-#include "quantize/layer_method.h"
-#include "quantize/parts.h"
+#include "quantize/methods/layer_method.h"
+#include "quantize/plan/imatrix.h"
+#include "quantize/write/convert.h"
+#include "quantize/write/encode.h"
+#include "quantize/write/parts.h"
 
 namespace penstock {
 

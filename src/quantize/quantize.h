@@ -1,42 +1,10 @@
 // Makes a quantized checkpoint of another: GGUF or Hugging Face in, either out.
 #pragma once
 #include <filesystem>
-#include <functional>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
 
-#include "penstock/types.h"
-#include "quantize/imatrix.h"
-#include "quantize/recipe.h"
+#include "quantize/plan/job.h"
 
 namespace penstock {
-
-struct QuantizeJob {
-  std::filesystem::path in, out;  // out: NAME.gguf is a GGUF file, anything else a directory
-  RecipeOptions recipe;
-  int threads = 0;
-  bool force = false;  // replace what is at `out`
-
-  // Calibration: token sequences, in order; what methods and static activations need, and what --imatrix is
-  // made of.
-  std::vector<std::vector<TokenId>> samples;
-  std::filesystem::path imatrix;  // importance to read ("" none)
-
-  // The tokenizer in the words of the other format, when `in` and `out` differ in it: metadata keys of GGUF,
-  // or files of a directory. Called once.
-  std::function<Result<nlohmann::json>(const WeightSource&)> gguf_tokenizer;
-  std::function<Result<std::map<std::string, std::string>>(const WeightSource&)> tokenizer_files;
-
-  std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
-  std::function<bool()> should_stop;
-};
-
-struct QuantizeReport {
-  int64_t bytes_in = 0, bytes_out = 0;  // of all tensors
-  int n_resumed = 0, n_parts = 0;       // parts found finished by an earlier run
-  double seconds = 0;
-};
 
 Naming output_naming(const std::filesystem::path& out);
 
@@ -44,9 +12,5 @@ Naming output_naming(const std::filesystem::path& out);
 // (with the tensor's name); kResourceExhausted when the disk is full; kCancelled when should_stop said so.
 // Finished parts stay beside the output (OUT.parts) after an error, and the same job goes on from them.
 Result<QuantizeReport> quantize(const QuantizeJob& job);
-
-// Mean squares of every linear layer's inputs over the job's samples (of the job only in, samples, threads
-// and the callbacks are read), by the layers' GGUF names.
-Result<ImportanceMatrix> measure_importance(const QuantizeJob& job);
 
 }  // namespace penstock

@@ -208,7 +208,8 @@ void Server::write_acts() {
 void Server::audit_at_reply(Exchange& exchange) {
   if (!keeps_use()) return;
   exchange.before_reply = [this, &request = exchange.request()](int status) {
-    acts_.note({0, 0, request.payer, request.peer, request.method + " " + request.path, request.body, status});
+    acts_.note(
+        {0, 0, request.payer, request.peer, request.method + " " + request.path, request.body, status});
   };
 }
 

@@ -206,7 +206,7 @@ class Server {
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<OtlpExporter> exporter_;  // after log_, which it uses
   Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir
-  AuditTrail acts_;                          // for the log of stores_
+  AuditTrail acts_;                         // for the log of stores_
   std::unique_ptr<Usage> usage_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<KeptReplies> replies_;

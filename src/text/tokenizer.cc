@@ -5,9 +5,9 @@
 
 #include "base/json_text.h"
 #include "base/work.h"
-#include "text/load/json_fields.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer_parts.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "text/added_tokens.h"
-#include "text/decoder.h"
-#include "text/normalizer.h"
-#include "text/pre_tokenizer.h"
+#include "text/steps/added_tokens.h"
+#include "text/steps/decoder.h"
+#include "text/steps/normalizer.h"
+#include "text/steps/pre_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/vocab/vocabulary.h"
 #include "text/vocab/word_model.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "grammar/work_meter.h"
+#include "grammar/parts/work_meter.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "grammar/grammar.h"
-#include "grammar/matcher/token_set.h"
-#include "grammar/work_meter.h"
+#include "grammar/parts/work_meter.h"
+#include "grammar/vocabulary/token_set.h"
 
 namespace penstock::grammar {
 namespace {

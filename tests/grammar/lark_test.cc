@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "grammar/grammar.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 #include "grammar/syntax/notation.h"
 #include "small_vocabulary.h"
 #include "support/test_data.h"

@@ -6,7 +6,7 @@
 
 #include "grammar/grammar.h"
 #include "grammar/matcher/shortest_ending.h"
-#include "grammar/matcher/token_set.h"
+#include "grammar/vocabulary/token_set.h"
 #include "small_vocabulary.h"
 
 namespace penstock::grammar {

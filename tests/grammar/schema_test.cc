@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "grammar/grammar.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 #include "small_vocabulary.h"
 #include "support/test_data.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

@@ -1,5 +1,5 @@
 // Passes that copy what earlier ones computed see what a pass that computes everything sees.
-#include "quantize/layer_runner.h"
+#include "quantize/methods/layer_runner.h"
 #include "ops/cpu/host_tensor.h"
 #include "support/test_data.h"
 

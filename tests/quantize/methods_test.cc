@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "quantize/gptq.h"
-#include "quantize/scaling.h"
+#include "quantize/methods/gptq.h"
+#include "quantize/methods/scaling.h"
 
 namespace penstock {
 namespace {

@@ -1,5 +1,5 @@
 // What is built on strip products, against Eigen.
-#include "quantize/strips.h"
+#include "quantize/methods/strips.h"
 
 #include <gtest/gtest.h>
 

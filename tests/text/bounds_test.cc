@@ -4,9 +4,9 @@
 #include "base/work.h"
 #include "golden_cases.h"
 #include "golden_check.h"
-#include "text/pre_tokenizer.h"
-#include "text/regex.h"
+#include "text/steps/pre_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/unicode/regex.h"
 
 namespace penstock {
 namespace {

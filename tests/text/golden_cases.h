@@ -13,7 +13,7 @@
 
 #include "penstock/types.h"
 #include "support/test_data.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::golden {
 

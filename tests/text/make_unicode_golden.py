@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what the reference tokenizers' expressions say of characters, by Oniguruma as the package `tokenizers` has it.
 
-    make_unicode_golden.py table  src/text/newer_characters.inc: characters that are newer than Unicode 14, which PCRE2 has
+    make_unicode_golden.py table  src/text/unicode/newer_characters.inc: characters that are newer than Unicode 14, which PCRE2 has
     make_unicode_golden.py golden tests/text/golden/unicode.golden.json: classes over all characters, and split texts
 
 The table needs a Python whose unicodedata is Unicode 14's (3.11) and the package `regex` (names of scripts).

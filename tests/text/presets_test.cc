@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "golden_check.h"
-#include "text/split_rules.h"
+#include "text/steps/split_rules.h"
 
 namespace penstock {
 namespace {

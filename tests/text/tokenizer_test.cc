@@ -6,8 +6,8 @@
 
 #include "golden_cases.h"
 #include "golden_check.h"
-#include "text/regex.h"
-#include "text/unicode.h"
+#include "text/unicode/regex.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock {
 namespace {

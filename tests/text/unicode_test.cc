@@ -1,14 +1,14 @@
 // Classes of characters in expressions, over all characters, against Oniguruma as Hugging Face's tokenizers have it.
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
 #include "golden_check.h"
-#include "text/newer_characters.h"
-#include "text/pre_tokenizer.h"
-#include "text/regex.h"
+#include "text/steps/pre_tokenizer.h"
+#include "text/unicode/newer_characters.h"
+#include "text/unicode/regex.h"
 
 namespace penstock::unicode_test {
 namespace {

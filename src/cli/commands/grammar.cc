@@ -12,8 +12,8 @@
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
 #include "cli/options/models.h"
-#include "grammar/json_value.h"
-#include "grammar/matcher/program.h"
+#include "grammar/program/program.h"
+#include "grammar/schema/json_value.h"
 #include "text/tokenizer.h"
 
 namespace penstock {

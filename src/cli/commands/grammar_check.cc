@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "grammar/matcher/token_set.h"
+#include "grammar/vocabulary/token_set.h"
 #include "text/tokenizer.h"
 
 namespace penstock {

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "grammar/matcher/token_set.h"
+#include "grammar/vocabulary/token_set.h"
 
 namespace penstock {
 namespace {

@@ -8,6 +8,7 @@
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "cli/quality/calibration_text.h"
+#include "quantize/methods/layer_method.h"
 #include "quantize/quantize.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "grammar/budget.h"
+#include "grammar/parts/budget.h"
 
 namespace penstock::grammar {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "grammar/lexer/lexeme.h"
-#include "grammar/work_meter.h"
+#include "grammar/parts/work_meter.h"
 
 namespace penstock::grammar {
 

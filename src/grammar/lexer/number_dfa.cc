@@ -4,7 +4,7 @@
 #include <deque>
 #include <numeric>
 
-#include "grammar/intern_table.h"
+#include "grammar/parts/intern_table.h"
 
 namespace penstock::grammar {
 namespace {

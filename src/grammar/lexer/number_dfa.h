@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/decimal.h"
 #include "grammar/lexer/byte_dfa.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/decimal.h"
 
 namespace penstock::grammar {
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <map>
 
-#include "grammar/intern_table.h"
+#include "grammar/parts/intern_table.h"
 
 namespace penstock::grammar {
 namespace {

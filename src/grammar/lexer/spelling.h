@@ -1,7 +1,7 @@
 // How an automaton over characters is spelled in bytes: as UTF-8, or inside the quotes of a JSON string.
 #pragma once
-#include "grammar/budget.h"
 #include "grammar/lexer/byte_dfa.h"
+#include "grammar/parts/budget.h"
 #include "grammar/regex/char_dfa.h"
 
 namespace penstock::grammar {

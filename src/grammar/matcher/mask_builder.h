@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "grammar/matcher/lexeme_masks.h"
 #include "grammar/matcher/mask_cache.h"
 #include "grammar/matcher/state_hasher.h"
 #include "grammar/matcher/stepper.h"
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/lexeme_masks.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

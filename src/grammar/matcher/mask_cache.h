@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "grammar/intern_table.h"
-#include "grammar/matcher/token_set.h"
+#include "grammar/parts/intern_table.h"
+#include "grammar/vocabulary/token_set.h"
 
 namespace penstock::grammar {
 

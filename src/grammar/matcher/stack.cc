@@ -2,12 +2,6 @@
 
 namespace penstock::grammar {
 
-uint64_t hash_bytes(std::string_view bytes) {
-  uint64_t hash = bytes.size();
-  for (const char c : bytes) hash = mix(hash, static_cast<uint8_t>(c));
-  return hash;
-}
-
 Stack::Mark Stack::mark() const {
   return {n_nodes(), static_cast<uint32_t>(callers_.size()), static_cast<uint32_t>(frames_.size()),
           static_cast<uint32_t>(used_.size()), position()};

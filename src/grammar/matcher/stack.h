@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/intern_table.h"
-#include "grammar/matcher/program.h"
-#include "grammar/work_meter.h"
+#include "grammar/parts/intern_table.h"
+#include "grammar/parts/work_meter.h"
+#include "grammar/program/program.h"
 
 namespace penstock::grammar {
 
@@ -117,7 +117,5 @@ class Stack {
   std::string text_;
   mutable WorkMeter work_;
 };
-
-uint64_t hash_bytes(std::string_view bytes);
 
 }  // namespace penstock::grammar

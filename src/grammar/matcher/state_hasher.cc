@@ -1,6 +1,6 @@
 #include "grammar/matcher/state_hasher.h"
 
-#include "grammar/matcher/lexeme_masks.h"
+#include "grammar/vocabulary/lexeme_masks.h"
 
 namespace penstock::grammar {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/refusal.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/refusal.h"
 #include "grammar/regex/alphabet.h"
 #include "grammar/regex/expr.h"
 

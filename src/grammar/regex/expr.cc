@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

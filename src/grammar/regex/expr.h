@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/intern_table.h"
+#include "grammar/parts/intern_table.h"
 #include "grammar/regex/char_set.h"
 
 namespace penstock::grammar {

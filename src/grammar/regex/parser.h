@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "grammar/refusal.h"
+#include "grammar/parts/refusal.h"
 #include "grammar/regex/expr.h"
 
 namespace penstock::grammar {

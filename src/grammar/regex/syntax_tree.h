@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/refusal.h"
+#include "grammar/parts/refusal.h"
 #include "grammar/regex/char_set.h"
 
 namespace penstock::grammar {

@@ -5,7 +5,7 @@
 
 #include "grammar/regex/expr.h"
 #include "grammar/regex/syntax_tree.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

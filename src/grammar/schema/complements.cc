@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "grammar/schema/expansion.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "grammar/budget.h"
+#include "grammar/parts/budget.h"
 #include "grammar/schema/formula.h"
 #include "grammar/schema/reader.h"
 

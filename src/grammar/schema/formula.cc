@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "grammar/matcher/stack.h"
-
 namespace penstock::grammar {
 namespace {
 

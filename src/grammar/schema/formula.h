@@ -10,8 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/intern_table.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/intern_table.h"
 #include "grammar/schema/schema.h"
 
 namespace penstock::grammar {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "grammar/matcher/program.h"
+#include "grammar/program/program.h"
 #include "grammar/regex/expr.h"
 
 namespace penstock::grammar {

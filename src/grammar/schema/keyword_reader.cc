@@ -6,7 +6,7 @@
 
 #include "grammar/regex/parser.h"
 #include "grammar/schema/formats.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "grammar/schema/membership.h"
 #include "grammar/schema/scalars.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

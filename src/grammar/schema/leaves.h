@@ -5,10 +5,10 @@
 #include <tuple>
 #include <utility>
 
-#include "grammar/grammar.h"
-#include "grammar/matcher/program.h"
+#include "grammar/program/program.h"
 #include "grammar/regex/char_dfa.h"
 #include "grammar/schema/expansion.h"
+#include "grammar/schema/json_style.h"
 
 namespace penstock::grammar {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <unordered_map>
 
-#include "grammar/budget.h"
-#include "grammar/grammar.h"
+#include "grammar/parts/budget.h"
 #include "grammar/regex/parser.h"
+#include "grammar/schema/json_style.h"
 #include "grammar/schema/references.h"
 #include "grammar/schema/schema.h"
 

@@ -6,10 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/json_value.h"
-#include "grammar/refusal.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/refusal.h"
 #include "grammar/schema/json_pointer.h"
+#include "grammar/schema/json_value.h"
 
 namespace penstock::grammar {
 

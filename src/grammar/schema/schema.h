@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/json_value.h"
 #include "grammar/lexer/completion_lengths.h"
 #include "grammar/lexer/number_dfa.h"
 #include "grammar/regex/expr.h"
 #include "grammar/schema/json_pointer.h"
+#include "grammar/schema/json_value.h"
 
 namespace penstock::grammar {
 

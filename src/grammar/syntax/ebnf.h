@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "grammar/syntax/rules.h"
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <functional>
 
-#include "grammar/json_value.h"
-#include "grammar/refusal.h"
+#include "grammar/parts/refusal.h"
+#include "grammar/schema/json_value.h"
 
 namespace penstock::grammar {
 

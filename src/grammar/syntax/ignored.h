@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "grammar/budget.h"
+#include "grammar/parts/budget.h"
 #include "grammar/syntax/rules.h"
 
 namespace penstock::grammar {

@@ -16,10 +16,10 @@
 #pragma once
 #include <string_view>
 
-#include "grammar/budget.h"
+#include "grammar/parts/budget.h"
 #include "grammar/syntax/goal_of_schema.h"
 #include "grammar/syntax/rules.h"
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

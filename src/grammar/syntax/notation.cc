@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "grammar/parts/text_cursor.h"
 #include "grammar/syntax/ebnf.h"
 #include "grammar/syntax/lark.h"
-#include "grammar/syntax/text_cursor.h"
 
 namespace penstock::grammar {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include "grammar/syntax/goal_of_schema.h"
 #include "grammar/syntax/rules.h"
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

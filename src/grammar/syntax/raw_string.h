@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 #include "grammar/syntax/rules.h"
 
 namespace penstock::grammar {

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "grammar/parts/text_cursor.h"
 #include "grammar/syntax/rules.h"
-#include "grammar/syntax/text_cursor.h"
-#include "grammar/vocabulary.h"
+#include "grammar/vocabulary/vocabulary.h"
 
 namespace penstock::grammar {
 

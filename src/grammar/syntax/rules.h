@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "grammar/budget.h"
-#include "grammar/matcher/program.h"
-#include "grammar/refusal.h"
+#include "grammar/parts/budget.h"
+#include "grammar/parts/refusal.h"
+#include "grammar/program/program.h"
 #include "grammar/regex/expr.h"
 
 namespace penstock::grammar {

@@ -8,7 +8,7 @@
 #include "grammar/schema/references.h"
 #include "grammar/syntax/notation.h"
 #include "grammar/syntax/raw_string.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock::grammar {
 namespace {

@@ -2,7 +2,7 @@
 //
 // A block has a function visit(TensorVisitor&, Weights&), which calls one of the visitor's functions for each of its tensors, once, with
 // what there is to know of it. Whoever needs all tensors of a model is a visitor and knows no block: loading (load/layer_loader.h),
-// counting bytes and parameters (counts.cc), random weights (sources/synthetic.cc), converting (quantize/tensor_mapper.h).
+// counting bytes and parameters (counts.cc), random weights (sources/synthetic.cc), converting (quantize/map/tensor_mapper.h).
 #pragma once
 #include <cstdint>
 #include <initializer_list>

@@ -12,7 +12,7 @@
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/server.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock {
 namespace {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "text/load/export.h"
-#include "text/load/json_fields.h"
 #include "text/load/presets.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 

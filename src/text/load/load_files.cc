@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "text/load/json_fields.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer_parts.h"
 #include "text/vocab/word_piece.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "text/load/json_fields.h"
 #include "text/load/presets.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer_parts.h"
 #include "text/vocab/bpe.h"
 #include "text/vocab/byte_alphabet.h"

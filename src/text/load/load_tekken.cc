@@ -3,8 +3,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "text/load/json_fields.h"
 #include "text/load/mistral_template.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer_parts.h"
 
 namespace penstock {

@@ -1,7 +1,7 @@
 #include <charconv>
 
-#include "text/load/json_fields.h"
 #include "text/load/presets.h"
+#include "text/steps/json_fields.h"
 #include "text/tokenizer_parts.h"
 #include "text/vocab/bpe.h"
 #include "text/vocab/byte_alphabet.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "text/split_rules.h"
+#include "text/steps/split_rules.h"
 
 namespace penstock {
 namespace {

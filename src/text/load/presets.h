@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/normalizer.h"
-#include "text/pre_tokenizer.h"
+#include "text/steps/normalizer.h"
+#include "text/steps/pre_tokenizer.h"
 
 namespace penstock {
 

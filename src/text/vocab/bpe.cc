@@ -4,7 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 #include "text/vocab/byte_alphabet.h"
 
 namespace penstock {

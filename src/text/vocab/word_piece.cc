@@ -1,6 +1,6 @@
 #include "text/vocab/word_piece.h"
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace penstock {
 namespace {

@@ -1,0 +1,59 @@
+#include "grammar/vocabulary/spellings.h"
+
+#include <algorithm>
+
+#include "text/tokenizer.h"
+
+namespace penstock::grammar {
+namespace {
+
+// No token goes across its end, and SentencePiece puts its space before it.
+constexpr char kBefore[] = "\n";
+
+std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
+  return tokenizer.encode(text, {.add_special = false, .parse_special = false});
+}
+
+}  // namespace
+
+Spellings::Spellings(const Tokenizer& tokenizer)
+    : tokenizer_(tokenizer), before_(encode(tokenizer, kBefore)) {}
+
+// Empty where the tokens of what stands before are not apart.
+std::vector<TokenId> Spellings::tokens_of(std::string text) const {
+  std::vector<TokenId> tokens = encode(tokenizer_, kBefore + text);
+  if (tokens.size() < before_.size() || !std::equal(before_.begin(), before_.end(), tokens.begin()))
+    return {};
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(before_.size()));
+  return tokens;
+}
+
+std::vector<TokenId> Spellings::spell(const Known& known) const {
+  std::vector<TokenId> tokens = tokens_of(std::string(known.text));
+  if (tokenizer_.decode_bytes(tokens, false) != known.text) return {};
+  if (known.followers.empty()) return tokens;
+  std::vector<size_t> n_votes(tokens.size() + 1, 0);  // [n]: followers before which exactly n tokens stay
+  for (const char follower : known.followers) {
+    const std::vector<TokenId> longer = tokens_of(std::string(known.text) + follower);
+    ++n_votes[static_cast<size_t>(std::ranges::mismatch(tokens, longer).in1 - tokens.begin())];
+  }
+  size_t n = tokens.size(), n_staying = n_votes[n];
+  while (n > 0 && n_staying * 2 < known.followers.size()) n_staying += n_votes[--n];
+  tokens.resize(n);
+  return tokens;
+}
+
+int Spellings::write(const Known& known, std::span<TokenId> tokens) {
+  const std::lock_guard lock(mutex_);
+  key_.assign(known.text).append(1, '\0').append(known.followers);
+  auto found = kept_.find(key_);
+  if (found == kept_.end()) {
+    if (kept_.size() >= kMostKept) kept_.clear();
+    found = kept_.emplace(key_, spell(known)).first;
+  }
+  const size_t n = std::min(tokens.size(), found->second.size());
+  std::copy_n(found->second.begin(), n, tokens.begin());
+  return static_cast<int>(n);
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,325 @@
+#include "quantize/map/tensor_map.h"
+
+#include <algorithm>
+
+#include "model/arch/archs.h"
+#include "model/layer_tensors.h"
+#include "model/next_token_layer.h"
+#include "model/sources/synthetic.h"
+#include "quantize/map/tensor_mapper.h"
+
+namespace penstock {
+
+namespace {
+
+class Mapper {
+ public:
+  Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
+      : source_(source), config_(config), out_naming_(out), layers_(source, config, out) {}
+  Result<TensorMap> map();
+  // Adds the layer that predicts a token further, if the file has one and it is known.
+  void map_next_token(TensorMap& map);
+  Status check_unused(const TensorMap& map) const { return layers_.check_unused(map); }
+
+ private:
+  Status check_writable() const;
+  bool has_delta_in_one() const;
+  void map_frame(TensorMap& map);
+  void output_bias(TensorMap& map);
+  void per_layer_frame();
+  void streams(std::string_view in, std::string_view out);
+  void multiply(TensorMap& map) const;
+  void own_table(TensorMap& map, const std::string& in, const std::string& out, const std::string& models,
+                 WeightRole role);
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  const Naming out_naming_;
+  TensorMapper layers_;
+};
+
+void Mapper::output_bias(TensorMap& map) {
+  const std::string name = std::string(layers_.in().lm_head) + ".bias";
+  if (!layers_.has(name)) return;
+  layers_.vector(name, std::string(layers_.out().lm_head) + ".bias", config_.vocab_size);
+  map.outside.back().in = name;
+  map.outside.back().out = std::string(layers_.out().lm_head) + ".bias";
+}
+
+bool Mapper::has_delta_in_one() const {
+  for (int i = 0; !layers_.in()[tensor::kDeltaQkvz].empty() && i < config_.n_layers; ++i) {
+    if (layers_.has_linear(layers_.in_name(layers_.in()[tensor::kDeltaQkvz], i))) return true;
+  }
+  return false;
+}
+
+void Mapper::per_layer_frame() {
+  const int dim = config_.model_dim, own = config_.per_layer_dim, all = config_.n_layers * own;
+  layers_.matrix({layers_.in()[tensor::kPerLayerTable], layers_.out()[tensor::kPerLayerTable],
+                  WeightRole::kEmbedding, config_.per_layer_rows(), all});
+  layers_.matrix({layers_.in()[tensor::kPerLayerFrame], layers_.out()[tensor::kPerLayerFrame],
+                  WeightRole::kRouter, all, dim, Site::kNone, Part::kRouter});
+  layers_.norm(layers_.in()[tensor::kPerLayerFrameNorm], layers_.out()[tensor::kPerLayerFrameNorm], own);
+}
+
+// One matrix for every stream but the first: a tensor for each, or one of all.
+void Mapper::streams(std::string_view in, std::string_view out) {
+  const int others = config_.altup.n_streams - 1, dim = config_.model_dim;
+  for (int s = 0; s < others; ++s) {
+    const std::string from = with_index(in, s), to = with_index(out, s);
+    MappedTensor& tensor =
+        layers_.matrix({from, to, WeightRole::kRouter, dim, dim, Site::kNone, Part::kRouter});
+    tensor.expert = s;
+    if (in.find("{}") == std::string_view::npos) tensor.in_expert = s;
+    if (out.find("{}") == std::string_view::npos) tensor.out_experts = others;
+  }
+}
+
+// Of the rows of a scan's projection.
+std::vector<float> scan_factors(const ModelConfig& config) {
+  const Multipliers& by = config.multipliers;
+  const DeltaConfig& ssm = config.delta;
+  std::vector<float> factors;
+  for (const auto& [count, factor] : {std::pair(ssm.values(), by.z),
+                                      {ssm.values(), by.x},
+                                      {ssm.keys(), by.b},
+                                      {ssm.keys(), by.c},
+                                      {ssm.n_value_heads, by.step}})
+    factors.insert(factors.end(), static_cast<size_t>(count), factor);
+  return factors;
+}
+
+// What is multiplied when it is computed, into the weights: what multiplies inputs spares biases.
+void Mapper::multiply(TensorMap& map) const {
+  const Multipliers& by = config_.multipliers;
+  const auto set = [](MappedTensor& tensor, float input, float output) {
+    const float factor = tensor.is_bias ? output : input * output;
+    const int count = tensor.is_matrix ? tensor.rows : tensor.cols;
+    if (tensor.factors.empty()) tensor.factors.assign(static_cast<size_t>(count), 1.0f);
+    for (float& each : tensor.factors) each *= factor;
+  };
+  for (MappedTensor& tensor : map.outside) {
+    if (tensor.role == WeightRole::kEmbedding) set(tensor, 1.0f, config_.embedding_scale);
+    if (tensor.role == WeightRole::kOutput) set(tensor, 1.0f, config_.logit_scale);
+  }
+  for (std::vector<MappedTensor>& list : map.layers) {
+    for (MappedTensor& tensor : list) {
+      switch (tensor.part) {
+        case Part::kQ:
+        case Part::kV: set(tensor, by.attention_in, 1.0f); break;
+        case Part::kK: set(tensor, by.attention_in, by.key); break;
+        case Part::kO: set(tensor, 1.0f, by.attention_out); break;
+        case Part::kGate: set(tensor, 1.0f, by.gate); break;
+        case Part::kDown: set(tensor, 1.0f, by.down); break;
+        case Part::kScanIn:
+          tensor.factors = scan_factors(config_);
+          set(tensor, by.scan_in, 1.0f);
+          break;
+        case Part::kScanOut: set(tensor, 1.0f, by.scan_out); break;
+        default: break;
+      }
+    }
+  }
+}
+
+// Errors: kUnsupported for what is read and not rewritten.
+Status Mapper::check_writable() const {
+  const NameTable &in = layers_.in(), &out = layers_.out();
+  if (!config_.output_head) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
+                  source_.path().string(), config_.arch);
+  }
+  const bool fused_out =
+      out.experts_transposed || out.experts_interleaved ||
+      (!out[tensor::kSharedGateUp].empty() &&
+       (out_naming_ != Naming::kGguf || in[tensor::kSharedGateUp].empty())) ||
+      (config_.latent.kv_rank > 0 && out[tensor::kLatentKeys].empty() && !in[tensor::kLatentKeys].empty());
+  const auto attending = std::ranges::find(config_.layers, true, &LayerConfig::attention);
+  if (config_.latent.kv_rank > 0 && !in[tensor::kLatentKeys].empty() && attending != config_.layers.end() &&
+      !layers_.has(
+          layers_.in_name(in[tensor::kLatentKeys], static_cast<int>(attending - config_.layers.begin())) +
+          ".weight")) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: the file was converted before keys and values of latents had tensors of their own, and "
+        "is only read: convert the model again",
+        source_.path().string());
+  }
+  const bool one_by_one =
+      !in[tensor::kDeltaQkv].empty() && out[tensor::kDeltaQkv].empty() && !has_delta_in_one();
+  const bool fused_in = in.fused_expert_biases;
+  if (fused_out || one_by_one) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
+        "write a GGUF file",
+        source_.path().string(), config_.arch);
+  }
+  if (fused_in) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: experts of architecture {} are read from a directory, not rewritten: {}",
+                  source_.path().string(), config_.arch, "only its GGUF files can be quantized");
+  }
+  return {};
+}
+
+// What lies outside of the layers.
+void Mapper::map_frame(TensorMap& map) {
+  const NameTable &in = layers_.in(), &out = layers_.out();
+  layers_.into(map.outside, -1);
+  const ModelConfig written = layers_.crossing() ? config_in(config_, out_naming_) : config_;
+  map.model = MixedModel::of(written);
+  const int dim = config_.model_dim;
+  layers_.matrix({in.embedding, out.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
+  if (config_.learned_positions && !config_.computed_positions)
+    layers_.matrix({in.positions, out.positions, WeightRole::kRouter,
+                    config_.skipped_positions + config_.max_seq_len, dim});
+  if (config_.embedding_norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
+  layers_.norm(in.final_norm, out.final_norm, dim);
+  if (config_.per_layer_dim > 0) per_layer_frame();
+  if (config_.altup.n_streams > 0) {
+    streams(in[tensor::kStreamsIn], out[tensor::kStreamsIn]);
+    streams(in[tensor::kStreamsOut], out[tensor::kStreamsOut]);
+  }
+  output_bias(map);
+  if (!map.model.tied) {
+    MappedTensor& head = layers_.matrix({config_.tied_embeddings ? in.embedding : in.lm_head, out.lm_head,
+                                         WeightRole::kOutput, config_.vocab_size, dim});
+    if (!config_.tied_embeddings) head.in = std::string(in.lm_head) + ".weight";
+    head.out = std::string(out.lm_head) + ".weight";
+  }
+}
+
+Result<TensorMap> Mapper::map() {
+  RETURN_IF_ERROR(check_writable());
+  TensorMap map;
+  map_frame(map);
+  map.layers.resize(static_cast<size_t>(config_.n_layers));
+  for (int i = 0; i < config_.n_layers; ++i) {
+    LayerWeights none;
+    layers_.into(map.layers[static_cast<size_t>(i)], i);
+    visit_layer(layers_, none);
+  }
+  RETURN_IF_ERROR(layers_.status());
+  if (layers_.crossing() && out_naming_ == Naming::kGguf && find_architecture(config_.arch)->gguf_multiplied)
+    multiply(map);
+  return map;
+}
+
+// Of the layer that predicts a token further, unless it is the model's own.
+void Mapper::own_table(TensorMap& map, const std::string& in, const std::string& out,
+                       const std::string& models, WeightRole role) {
+  const TensorInfo *own = source_.find(in + ".weight"), *other = source_.find(models + ".weight");
+  if (own == nullptr) return;
+  const bool same = other != nullptr && own->type == other->type && own->shape == other->shape &&
+                    std::ranges::equal(own->bytes, other->bytes);
+  if (same) return map.copies.push_back(in + ".weight");
+  layers_.into(map.outside, -1);
+  MappedTensor& table = layers_.matrix({in, out, role, config_.vocab_size, config_.model_dim});
+  table.in = in + ".weight", table.out = out + ".weight";
+}
+
+void Mapper::map_next_token(TensorMap& map) {
+  const auto layer_config = next_token_config(config_, source_.path().string());
+  if (!layer_config) return;
+  const auto stems = [&](Naming naming, const std::string& prefix, const NameTable& names,
+                         std::string_view apart) {
+    return next_token_stems(naming, prefix + with_index(names.layer, config_.n_layers), apart);
+  };
+  NextTokenStems in = stems(source_.naming(), layers_.in_prefix(), layers_.in(), "");
+  for (const std::string_view apart : kNextTokenApart) {
+    const NextTokenStems there = stems(source_.naming(), layers_.in_prefix(), layers_.in(), apart);
+    if (layers_.has_linear(there.projection)) in = there;
+  }
+  if (!layers_.has_linear(in.projection)) return;
+  const NextTokenStems out =
+      layers_.crossing() ? stems(out_naming_, layers_.out_prefix(), layers_.out(), layers_.out().next_token)
+                         : in;
+  const std::string embedding = layers_.in_name(layers_.in().embedding, -1),
+                    final_norm = layers_.in_name(layers_.in().final_norm, -1);
+  const std::string head = config_.tied_embeddings ? embedding : std::string(layers_.in().lm_head);
+
+  Mapper one(source_, *layer_config, out_naming_);
+  one.layers_.begin_names_with(in.layer, out.layer);
+  one.layers_.into(map.outside, -1);
+  const size_t first = map.outside.size();
+  const int dim = config_.model_dim;
+  one.layers_.linear({in.projection, out.projection, WeightRole::kOther, dim, 2 * dim});
+  one.layers_.norm(in.embedding_norm, out.embedding_norm, dim);
+  one.layers_.norm(in.state_norm, out.state_norm, dim);
+  // Files may leave the norm out where it is the model's.
+  one.layers_.norm(layers_.has(in.final_norm + ".weight") ? in.final_norm : final_norm, out.final_norm, dim);
+  one.own_table(map, in.embedding, out.embedding, embedding, WeightRole::kEmbedding);
+  one.own_table(map, in.head, out.head, head, WeightRole::kOutput);
+  LayerWeights none;
+  one.layers_.into(map.outside, 0);
+  visit_layer(one.layers_, none);
+  const auto own = std::span(map.outside).subspan(first);
+  map.has_next_token = std::ranges::all_of(own, [&](const MappedTensor& tensor) {
+    const size_t stem = tensor.in.size() - std::string_view(".weight").size();
+    return layers_.has(tensor.in) ||
+           (tensor.in.ends_with(".weight") && layers_.has_linear(tensor.in.substr(0, stem)));
+  });
+  if (!map.has_next_token) return map.outside.resize(first);  // a layer of another kind
+  // Types are those of the last layer.
+  for (MappedTensor& tensor : own) {
+    if (tensor.layer == 0) tensor.layer = config_.n_layers - 1;
+    if (tensor.nth == 0) tensor.nth = std::max(layers_.n_values() - 1, 0);
+  }
+}
+
+}  // namespace
+
+ModelConfig config_in(const ModelConfig& config, Naming naming) {
+  const Architecture* row = find_architecture(config.arch);
+  ModelConfig there = config;
+  if (naming != Naming::kGguf || row == nullptr || !row->gguf_multiplied) return there;
+  if (config.embedding_scale != config.logit_scale) there.tied_embeddings = false;
+  there.multipliers = {};
+  there.embedding_scale = there.logit_scale = 1.0f;
+  return there;
+}
+
+std::string arch_in(const ModelConfig& config, Naming naming) {
+  if (naming == Naming::kGguf) {
+    return gguf_arch(config);
+  }
+  if (config.arch == "bitnet") return "bitnet-b1.58";  // one class for both
+  const bool windows =
+      std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
+  if (config.arch == "olmo2" && windows) return "olmo3";
+  if (config.arch != "llama") return config.arch;
+  if (config.n_experts > 0) return "mixtral";
+  return windows ? "mistral" : "llama";
+}
+
+// What config.json says and no key of GGUF does ("alibi: true"), or "".
+static std::string_view unsaid_in_gguf(const ModelConfig& config) {
+  if (config.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
+  if (config.alibi_scaled) return "alibi: true";
+  const auto same = [](const LayerConfig& layer) { return layer.score_factor == 1.0f; };
+  return std::ranges::all_of(config.layers, same) ? "" : "scale_attn_by_inverse_layer_idx: true";
+}
+
+Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out) {
+  if (const std::string_view unsaid = unsaid_in_gguf(config); out == Naming::kGguf && !unsaid.empty()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: config.json: {}: no GGUF file of architecture {} can say it: write a directory",
+                  source.path().string(), unsaid, config.arch);
+  }
+  Mapper mapper(source, config, out);
+  ASSIGN_OR_RETURN(TensorMap map, mapper.map());
+  mapper.map_next_token(map);
+  RETURN_IF_ERROR(mapper.check_unused(map));
+  return map;
+}
+
+const MappedTensor* TensorMap::find_linear(int layer, std::string_view in) const {
+  for (const MappedTensor& tensor : layers[static_cast<size_t>(layer)]) {
+    if (tensor.is_linear && tensor.in == in) return &tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace penstock

@@ -1,0 +1,358 @@
+#include "quantize/map/tensor_mapper.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+
+#include "base/log.h"
+#include "model/arch/archs.h"
+#include "model/sources/synthetic.h"
+
+namespace penstock {
+namespace {
+
+// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of halves.
+std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
+  const int rotary_dim = config.ropes.empty() ? config.head_dim : config.ropes[0].rotary_dim;
+  std::vector<int> rows;
+  for (int row = 0; row < n_rows; ++row) {
+    const int place = row % config.head_dim;
+    const int half = place < rotary_dim ? place / 2 + place % 2 * (rotary_dim / 2) : place;
+    rows.push_back(row - place + half);
+  }
+  return rows;
+}
+
+// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row result[r] of those that lie
+// group by group.
+std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
+  std::vector<int> rows(static_cast<size_t>(before));
+  std::iota(rows.begin(), rows.end(), 0);
+  for (int h = 0; h < n_heads; ++h) {
+    const int from = h % groups * (n_heads / groups) + h / groups;
+    for (int r = 0; r < each; ++r) rows.push_back(before + from * each + r);
+  }
+  return rows;
+}
+
+// Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent pairs.
+std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
+  std::vector<int> rows;
+  for (int h = 0; h < n_heads; ++h) {
+    const int begin = h * (plain + rotated);
+    for (int r = 0; r < plain; ++r) rows.push_back(begin + r);
+    for (int r = 0; r < rotated; ++r) rows.push_back(begin + plain + r / 2 + r % 2 * (rotated / 2));
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<int> inverse_order(const std::vector<int>& rows) {
+  std::vector<int> result(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
+  return result;
+}
+
+TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config, Naming out)
+    : source_(source),
+      config_(config),
+      cuts_(config),
+      out_naming_(out),
+      in_(tensor_names(config, source.naming())) {
+  ModelConfig there = config;
+  there.arch = arch_in(config, out);
+  out_ = out == source.naming() ? in_ : tensor_names(there, out);
+  in_prefix_ = prefix_of(in_);
+  if (!out_[tensor::kFusedExpertDown].empty()) out_[tensor::kExpertGateUp] = "";  // written one by one
+  choose_names(in_, source, in_prefix_, config.n_layers);
+  out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
+  crossing_ = out != source.naming();
+}
+
+void TensorMapper::begin_names_with(std::string_view in, std::string_view out) {
+  in_ = tensor_names(config_, source_.naming());
+  in_.layer = in, out_.layer = out;
+  in_prefix_ = out_prefix_ = "";
+  choose_names(in_, source_, "", 1);
+}
+
+std::string TensorMapper::prefix_of(const NameTable& names) const {
+  for (const std::string_view prefix : names.prefixes) {
+    if (has(std::string(prefix) + std::string(names.embedding) + ".weight")) return std::string(prefix);
+  }
+  return std::string(names.prefixes[0]);
+}
+
+bool TensorMapper::has_linear(const std::string& stem) const {
+  for (const char* suffix : {".weight", ".qweight", ".weight_packed"}) {
+    if (has(stem + suffix)) return true;
+  }
+  return false;
+}
+
+MappedTensor TensorMapper::base(std::string_view in, std::string_view out) const {
+  MappedTensor tensor;
+  tensor.in = in_name(in, layer_);
+  tensor.out = out_name(out, layer_);
+  tensor.layer = layer_;
+  return tensor;
+}
+
+MappedTensor& TensorMapper::vector(const std::string& in, const std::string& out, int size) {
+  MappedTensor tensor = base(in, out);
+  tensor.rows = 1;
+  tensor.cols = size;
+  return list_->emplace_back(std::move(tensor));
+}
+
+void TensorMapper::norm(std::string_view in, std::string_view out, int size, Part part) {
+  if (config_.bare_norms) return;
+  MappedTensor& weight = vector(std::string(in) + ".weight", std::string(out) + ".weight", size);
+  weight.part = part;
+  if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)
+    weight.add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
+  if (!config_.layer_norm || !config_.norm_bias) return;
+  MappedTensor& bias = vector(std::string(in) + ".bias", std::string(out) + ".bias", size);
+  bias.part = part;
+  bias.is_bias = true;
+}
+
+void TensorMapper::norm(const NormSpec& spec, NormWeights&) {
+  norm(in_[*spec.name], out_[*spec.name], spec.size, spec.part);
+  if (spec.name != &tensor::kFfnNorm) return;
+  if (in_.bare_ffn_norm) list_->back().in = in_name(in_[tensor::kFfnNorm], layer_);
+  if (out_.bare_ffn_norm) list_->back().out = out_name(out_[tensor::kFfnNorm], layer_);
+}
+
+// One tensor, or one for each head.
+void TensorMapper::head_norm(const HeadNormSpec& spec, NormWeights&) {
+  const std::string_view in = in_[*spec.name], out = out_[*spec.name];
+  const bool separate = in.find("{}") != std::string_view::npos,
+             separate_out = out.find("{}") != std::string_view::npos;
+  for (int h = 0; h < spec.n_heads; ++h) {
+    MappedTensor& tensor =
+        vector(with_index(in, h) + ".weight", with_index(out, h) + ".weight", config_.head_dim);
+    if (!separate) tensor.in_expert = h;
+    if (!separate_out) tensor.out_experts = spec.n_heads;
+    tensor.expert = h;
+  }
+}
+
+MappedTensor& TensorMapper::matrix(const Spec& spec) {
+  MappedTensor tensor = base(std::string(spec.in) + ".weight", std::string(spec.out) + ".weight");
+  tensor.is_matrix = true;
+  tensor.role = spec.role;
+  tensor.rows = spec.rows;
+  tensor.cols = spec.cols;
+  tensor.site = spec.site;
+  tensor.part = spec.part;
+  tensor.in_first_row = spec.in_first_row;
+  tensor.in_rows = spec.in_rows;
+  return list_->emplace_back(std::move(tensor));
+}
+
+void TensorMapper::linear(const Spec& spec) {
+  MappedTensor& weight = matrix(spec);
+  weight.is_linear = spec.part != Part::kRouter;
+  weight.in_transposed = in_.transposed;
+  weight.out_transposed = out_.transposed;
+  reorder(weight, spec.rows);
+  if (!has(in_name(std::string(spec.in) + ".bias", layer_))) return;
+  MappedTensor& bias = vector(std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
+  bias.part = spec.part;
+  bias.is_bias = true;
+  reorder(bias, spec.rows);
+}
+
+void TensorMapper::linear_of(const LinearSpec& spec, std::string_view in, const RowsOf& rows) {
+  const size_t first = list_->size();
+  linear({in, out_[*spec.name], spec.role, spec.rows, spec.cols, spec.site, spec.part, rows.first, rows.all});
+  MappedTensor& weight = (*list_)[first];
+  weight.picked.assign(rows.picked.begin(), rows.picked.end());
+  if (spec.role == WeightRole::kV) weight.nth = n_values_++;
+  if (spec.row_heads.each > 0) weight.rows_from = value_heads(spec.row_heads);
+  if (spec.col_heads.each > 0) weight.cols_from = value_heads(spec.col_heads);
+  if (spec.tails.n_heads == 0) return;
+  for (size_t i = first; i < list_->size(); ++i) (*list_)[i].rows_from = paired(spec.tails);
+}
+
+// The rows that the source has in one tensor go to one again, where the output has such a tensor.
+void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
+  const auto in_of = [&](const TensorName* name) {
+    return name == nullptr ? std::string_view() : in_[*name];
+  };
+  const auto out_of = [&](const TensorName* name) {
+    return name == nullptr ? std::string_view() : out_[*name];
+  };
+  const auto has_it = [&](std::string_view name) {
+    return !name.empty() && has_linear(in_name(name, layer_));
+  };
+  const std::string_view all = in_of(spec.name), first = in_of(parts.begin()->spec.name);
+  const bool together =
+      !all.empty() && (first.empty() || (has_it(all) && !(spec.alone_first && has_it(first))));
+  if (!together) {
+    for (const JoinedPart& part : parts) linear_of(part.spec, in_of(part.spec.name), {});
+    return;
+  }
+  int n_rows = 0;
+  for (const JoinedPart& part : parts) n_rows += part.spec.rows;
+  const std::string_view out = out_of(spec.name);
+  const bool splits =
+      out.empty() || (spec.apart_across && crossing_ && !out_of(parts.begin()->spec.name).empty());
+  if (!splits) {
+    const LinearSpec& one = parts.begin()->spec;
+    const size_t at = list_->size();
+    linear({all, out, spec.role, n_rows, one.cols, one.site, spec.part});
+    for (size_t i = at; spec.tails.n_heads > 0 && i < list_->size(); ++i)
+      (*list_)[i].rows_from = paired(spec.tails);
+    return;
+  }
+  const bool reversed = spec.reversed != nullptr && in_.*spec.reversed;
+  int row = 0;
+  for (const JoinedPart& part : parts) {
+    const int n = part.spec.rows, from = reversed ? n_rows - row - n : row;
+    if (spec.order.empty()) linear_of(part.spec, all, {from, n_rows, {}});
+    if (!spec.order.empty())
+      linear_of(
+          part.spec, all,
+          {0, n_rows, std::span(spec.order).subspan(static_cast<size_t>(from), static_cast<size_t>(n))});
+    row += n;
+  }
+}
+
+void TensorMapper::reorder(MappedTensor& tensor, int n_rows) const {
+  if (!crossing_) return;
+  const Architecture& row = *find_architecture(config_.arch);
+  std::vector<int> rows;
+  const bool rotated = tensor.part == Part::kQ || tensor.part == Part::kK;
+  if (rotated && row.gguf_pairs) rows = pair_rows(config_, n_rows);
+  if (tensor.part == Part::kQkv && row.hf_qkv_by_group) rows = rows_by_group(config_);
+  tensor.rows_from = out_naming_ == Naming::kGguf ? std::move(rows) : inverse_order(rows);
+}
+
+// Where value heads lie otherwise in the output: its rows' order.
+std::vector<int> TensorMapper::value_heads(const ValueHeads& heads) const {
+  if (in_.key_heads_in_turn == out_.key_heads_in_turn) return {};
+  const DeltaConfig& delta = config_.delta;
+  std::vector<int> rows = in_turn(heads.before, delta.n_value_heads, heads.each, delta.n_key_heads);
+  return out_.key_heads_in_turn ? rows : inverse_order(rows);
+}
+
+// Of attention over latents; files with one matrix for keys and values have the rows as they are.
+std::vector<int> TensorMapper::paired(const RotatedTails& tails) const {
+  const bool together = in_[tensor::kLatentKeys].empty() && out_[tensor::kLatentKeys].empty();
+  if (!crossing_ || config_.rope_interleaved || together) return {};
+  return pair_tails(tails.n_heads, tails.plain, tails.rotated);
+}
+
+// GGUF files have columns of some, and of a norm a row for each group.
+void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
+  using Shape = VectorSpec::Shape;
+  using Function = MappedTensor::Function;
+  const bool into_gguf = out_naming_ == Naming::kGguf;
+  const std::string in = std::string(in_[*spec.name]) + std::string(spec.suffix),
+                    out = std::string(out_[*spec.name]) + std::string(spec.suffix);
+  MappedTensor* tensor = nullptr;
+  if (spec.shape == Shape::kDeepColumn || (spec.shape == Shape::kMatrix && into_gguf)) {
+    tensor = &matrix({in, out, WeightRole::kRouter, spec.size / spec.per_row, spec.per_row});
+    tensor->in = in_name(in, layer_), tensor->out = out_name(out, layer_);
+  } else {
+    tensor = &vector(in, out, spec.size);
+  }
+  if (crossing_ && spec.form == VectorSpec::Form::kRate)
+    tensor->function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
+  // GGUF cannot say that it is not used.
+  if (crossing_ && spec.form == VectorSpec::Form::kIgnored) tensor->function = Function::kOne;
+  if (spec.heads.each > 0) tensor->rows_from = value_heads(spec.heads);
+}
+
+void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>* bias) {
+  const std::string in(in_[*spec.name]), out(out_[*spec.name]);
+  for (size_t i = 0; i < spec.channels.size(); ++i) {
+    const bool lettered = !spec.letters.empty();
+    const std::string from = lettered ? with_letter(in, spec.letters[i]) : in,
+                      to = lettered ? with_letter(out, spec.letters[i]) : out;
+    MappedTensor& tensor = matrix({from, to, WeightRole::kRouter, spec.channels[i], spec.taps});
+    tensor.out_deep = lettered || out_naming_ != Naming::kGguf;
+    if (spec.heads.each > 0) tensor.rows_from = value_heads(spec.heads);
+  }
+  if (bias == nullptr || !has(in_name(in + ".bias", layer_))) return;
+  vector(in + ".bias", out + ".bias", spec.channels[0]);
+  if (crossing_ && !spec.has_bias && state_) {
+    state_ = errorf(ErrorCode::kUnsupported,
+                    "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
+                    source_.path().string(), config_.arch);
+  }
+}
+
+// One matrix per head, in a tensor of all: stored so, or as rows of one matrix from first_row on.
+void TensorMapper::each_head(const HeadsSpec& heads, const Spec& spec, int first_row) {
+  const int each = heads.plain_dim + heads.value_dim;
+  for (int h = 0; h < heads.n_heads; ++h) {
+    MappedTensor& tensor = matrix(spec);
+    tensor.is_linear = true;
+    tensor.expert = h;
+    tensor.out_experts = heads.n_heads;
+    if (first_row < 0) {
+      tensor.in_expert = h;
+    } else {
+      tensor.in_first_row = h * each + first_row;
+      tensor.in_rows = heads.n_heads * each;
+      tensor.in_transposed = first_row == 0;  // keys are applied to queries
+    }
+  }
+}
+
+void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
+  const WeightRole role = WeightRole::kLatent;
+  const std::string_view keys = in_[*spec.keys], values = in_[*spec.values], both = in_[*spec.both];
+  if (keys.empty() && out_[*spec.keys].empty()) {
+    const int rows = spec.n_heads * (spec.plain_dim + spec.value_dim);
+    return linear({both, out_[*spec.both], role, rows, spec.kv_rank});
+  }
+  const bool separate = !keys.empty();
+  each_head(spec, {separate ? keys : both, out_[*spec.keys], role, spec.kv_rank, spec.plain_dim},
+            separate ? -1 : 0);
+  each_head(spec, {separate ? values : both, out_[*spec.values], role, spec.value_dim, spec.kv_rank},
+            separate ? -1 : spec.plain_dim);
+}
+
+Status TensorMapper::check_unused(const TensorMap& map) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
+  std::unordered_set<std::string_view> used;
+  std::unordered_set<std::string> stems(unused_.begin(), unused_.end());  // of which every tensor is used
+  const auto use = [&](const MappedTensor& tensor) {
+    if (const TensorInfo* found = source_.find(tensor.in)) used.insert(found->name);
+    if (prequantized != nullptr && tensor.in.ends_with(".weight"))
+      stems.insert(tensor.in.substr(0, tensor.in.size() - std::string_view("weight").size()));
+  };
+  std::ranges::for_each(map.outside, use);
+  for (int i = 0; i < config_.n_layers; ++i) {
+    std::ranges::for_each(map.layers[static_cast<size_t>(i)], use);
+    const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
+    if (kind.activation.kind == Activation::kXielu) stems.insert(in_name(in_[tensor::kActivation], i));
+  }
+  for (const TensorInfo& tensor : source_.tensors()) {
+    for (size_t dot = tensor.name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = tensor.name.rfind('.', dot - 1)) {
+      if (stems.contains(tensor.name.substr(0, dot + 1))) used.insert(tensor.name);
+    }
+  }
+  const std::string layer = in_prefix_ + std::string(in_.layer);
+  const auto further = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
+    return (is_of_further_tokens(tensor.name) || is_of_later_layer(config_, layer, tensor.name)) &&
+           !used.contains(tensor.name);
+  });
+  const auto left_out = further - static_cast<std::ptrdiff_t>(map.copies.size());
+  if (left_out > 0) {
+    log().warn("{}: {} tensors of layers that predict further tokens are left out: {}",
+               source_.path().string(), left_out,
+               map.has_next_token ? "--spec mtp uses the first such layer" : "--spec mtp does not know them");
+  }
+  return penstock::check_unused(source_, config_, in_prefix_, layer, used);
+}
+
+}  // namespace penstock

@@ -1,0 +1,108 @@
+// The visitor that says how a layer's tensors of one naming become those of another.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/cuts.h"
+#include "model/names.h"
+#include "model/weights.h"
+#include "quantize/map/tensor_map.h"
+
+namespace penstock {
+
+std::vector<int> inverse_order(const std::vector<int>& rows);  // result[rows[r]] = r
+
+// Makes entries of a map, for vectors and matrices by their names in both files.
+class TensorMapper final : public TensorVisitor {
+ public:
+  TensorMapper(const WeightSource& source, const ModelConfig& config, Naming out);
+
+  const NameTable& in() const { return in_; }
+  const NameTable& out() const { return out_; }
+  bool crossing() const { return crossing_; }  // into the other naming
+  int n_values() const { return n_values_; }   // projections of values so far
+  bool has(const std::string& name) const { return source_.find(name) != nullptr; }
+  // Also when another tool quantized it.
+  bool has_linear(const std::string& stem) const;
+  std::string in_name(std::string_view part, int layer) const {
+    return in_prefix_ + (layer < 0 ? "" : with_index(in_.layer, layer)) + std::string(part);
+  }
+  std::string out_name(std::string_view part, int layer) const {
+    return out_prefix_ + (layer < 0 ? "" : with_index(out_.layer, layer)) + std::string(part);
+  }
+  const std::string& in_prefix() const { return in_prefix_; }
+  const std::string& out_prefix() const { return out_prefix_; }
+  // Of the one layer of the configuration, whatever its index: whole names from here on.
+  void begin_names_with(std::string_view in, std::string_view out);
+
+  // Entries for what lies outside of the layers (layer -1) or in one go at the end of `list`.
+  void into(std::vector<MappedTensor>& list, int layer) { list_ = &list, layer_ = layer; }
+  struct Spec {
+    std::string_view in, out;
+    WeightRole role;
+    int rows, cols;
+    Site site = Site::kNone;
+    Part part = Part::kOther;
+    int in_first_row = 0, in_rows = 0;
+  };
+  MappedTensor& vector(const std::string& in, const std::string& out, int size);
+  MappedTensor& matrix(const Spec& spec);
+  void linear(const Spec& spec);
+  void norm(std::string_view in, std::string_view out, int size, Part part = Part::kOther);
+
+  // Errors: kUnsupported, what the other naming cannot say.
+  const Status& status() const { return state_; }
+
+  // --- The words of tensors/specs.h ---
+  const ModelConfig& config() const override { return config_; }
+  const ModelCuts& cuts() const override { return cuts_; }
+  int layer() const override { return layer_; }
+  void norm(const NormSpec& spec, NormWeights&) override;
+  void head_norm(const HeadNormSpec& spec, NormWeights&) override;
+  void linear(const LinearSpec& spec, LinearWeights&) override { linear_of(spec, in_[*spec.name], {}); }
+  void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override;
+  void vector(const VectorSpec& spec, std::unique_ptr<Vector>&) override;
+  void conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>* bias) override;
+  void experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) override;
+  void heads(const HeadsSpec& spec, ByHead&, ByHead&) override;
+  void number(const TensorName* name, float&) override {
+    vector(std::string(in_[*name]), std::string(out_[*name]), 1);
+  }
+  void unused(const TensorName* name) override { unused_.push_back(in_name(in_[*name], layer_) + "."); }
+
+  // Errors: kUnsupported where the source has a tensor that loading would refuse and that is not in the map.
+  Status check_unused(const TensorMap& map) const;
+
+ private:
+  std::string prefix_of(const NameTable& names) const;
+  MappedTensor base(std::string_view in, std::string_view out) const;
+  struct RowsOf {                 // a matrix of the source
+    int first = 0, all = 0;       // all 0: it is the whole matrix
+    std::span<const int> picked;  // or these rows
+  };
+  void linear_of(const LinearSpec& spec, std::string_view in, const RowsOf& rows);
+  void reorder(MappedTensor& tensor, int n_rows) const;
+  std::vector<int> value_heads(const ValueHeads& heads) const;
+  std::vector<int> paired(const RotatedTails& tails) const;
+  // Whole names of fused experts (NameTable).
+  static bool is_whole(const NameTable& names, Naming naming, std::string_view name);
+  void each_expert(const ExpertsSpec& experts, Spec spec);
+  void expert_biases(int n_experts, std::string_view in, std::string_view out, int rows);
+  void each_head(const HeadsSpec& heads, const Spec& spec, int first_row);
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
+  Naming out_naming_;
+  NameTable in_, out_;
+  std::string in_prefix_, out_prefix_;
+  bool crossing_ = false;
+  int n_values_ = 0;
+  std::vector<std::string> unused_;  // what names of tensors begin with that nothing reads
+  std::vector<MappedTensor>* list_ = nullptr;
+  int layer_ = -1;
+  Status state_;
+};
+
+}  // namespace penstock

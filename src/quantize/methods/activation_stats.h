@@ -1,0 +1,32 @@
+// What a layer's inputs look like over the calibration text.
+#pragma once
+#include <Eigen/Core>
+#include <map>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/tensor.h"
+#include "quantize/methods/strips.h"
+
+namespace penstock {
+
+using RowMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+struct ActivationStats {
+  int cols = 0;
+  int64_t n_tokens = 0;
+  std::vector<float> max_abs, sum_abs, sum_squares;  // [cols]
+  Eigen::MatrixXf hessian;  // [cols, cols] sum of x x^T, of finish(); empty if not wanted
+  std::vector<float> rows;  // a sample of at most kMostRows inputs, [n_rows, cols]
+  int n_rows() const { return cols > 0 ? static_cast<int>(rows.size() / static_cast<size_t>(cols)) : 0; }
+  std::vector<float> mean_squares() const;
+
+  static constexpr int kMostRows = 384;
+  void add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t expected_tokens);
+  void finish();
+
+ private:
+  StripMatrix<float> gram_;  // upper triangle of the sum
+};
+
+}  // namespace penstock

@@ -1,0 +1,164 @@
+#include "quantize/write/parts.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/file_error.h"
+#include "base/regular_file.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+#include "formats/safetensors.h"
+#include "formats/safetensors_writer.h"
+
+namespace penstock {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kJobFile = "job.txt";
+constexpr size_t kMostJobBytes = size_t{64} << 20;
+constexpr uint64_t kMostShardBytes = uint64_t{4} << 30;
+
+template <class Writer>
+Status write_tensors(const fs::path& path, Writer& writer, std::span<const EncodedTensor> tensors) {
+  for (const EncodedTensor& tensor : tensors) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
+  for (const EncodedTensor& tensor : tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+  return file.finish();
+}
+
+}  // namespace
+
+Status write_file(const fs::path& path, std::span<const std::byte> bytes) {
+  fs::path partial = path;
+  partial += ".partial";
+  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool ok = fd >= 0;
+  for (size_t at = 0; ok && at < bytes.size();) {
+    const ssize_t n = ::write(fd, bytes.data() + at, bytes.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    ok = n > 0;
+    if (ok) at += static_cast<size_t>(n);
+  }
+  int error = ok ? 0 : errno;
+  if (fd >= 0 && ::close(fd) != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(partial.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return {};
+  ::unlink(partial.c_str());
+  return errorf(file_error(error), "{}: write: {}", path.string(), std::strerror(error));
+}
+
+Status write_file(const fs::path& path, const std::string& text) {
+  return write_file(path, std::as_bytes(std::span(text)));
+}
+
+Result<PartStore> PartStore::open(const fs::path& out, const std::string& fingerprint, Naming naming) {
+  PartStore store;
+  store.naming_ = naming;
+  store.folder_ = out;
+  store.folder_ += ".parts";
+  std::error_code error;
+  if (fs::exists(store.folder_, error) &&
+      read_regular_file(store.folder_ / kJobFile, kMostJobBytes).value_or("") != fingerprint)
+    fs::remove_all(store.folder_, error);
+  fs::create_directories(store.folder_, error);
+  if (error) return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());
+  RETURN_IF_ERROR(write_file(store.folder_ / kJobFile, fingerprint));
+  return store;
+}
+
+fs::path PartStore::path_of(int part) const { return folder_ / fmt::format("part-{:05}", part); }
+
+bool PartStore::has(int part) const {
+  std::error_code error;
+  return fs::exists(path_of(part), error);
+}
+
+Status PartStore::write(int part, std::span<const EncodedTensor> tensors) const {
+  if (naming_ == Naming::kGguf) {
+    GgufWriter writer;
+    return write_tensors(path_of(part), writer, tensors);
+  }
+  SafetensorsWriter writer;
+  return write_tensors(path_of(part), writer, tensors);
+}
+
+Result<PartStore::Part> PartStore::read(int part) const {
+  const fs::path path = path_of(part);
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  Part result{std::move(file), {}};
+  if (naming_ == Naming::kGguf) {
+    ASSIGN_OR_RETURN(GgufFile parsed, parse_gguf(result.file.bytes(), path.string()));
+    result.tensors = std::move(parsed.tensors);
+  } else {
+    ASSIGN_OR_RETURN(result.tensors, parse_safetensors(result.file.bytes(), path.string()));
+  }
+  return result;
+}
+
+void PartStore::remove() const {
+  std::error_code error;
+  fs::remove_all(folder_, error);
+}
+
+Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& metadata,
+                     const fs::path& out) {
+  GgufWriter writer;
+  for (const auto& [key, value] : metadata.items()) RETURN_IF_ERROR(writer.set_json(key, value));
+  for (int part = 0; part < n_parts; ++part) {
+    ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
+    for (const TensorInfo& tensor : content.tensors)
+      writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  }
+  ASSIGN_OR_RETURN(TensorFile file, writer.create(out));
+  for (int part = 0; part < n_parts; ++part) {
+    ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
+    for (const TensorInfo& tensor : content.tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+  }
+  return file.finish();
+}
+
+Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path& directory) {
+  // Parts of each file, by size.
+  std::vector<std::pair<int, int>> shards;  // [first, last)
+  uint64_t size = 0, total = 0;
+  for (int part = 0; part < n_parts; ++part) {
+    ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
+    const uint64_t bytes = content.file.bytes().size();
+    if (shards.empty() || size + bytes > kMostShardBytes) shards.emplace_back(part, part), size = 0;
+    shards.back().second = part + 1;
+    size += bytes;
+    for (const TensorInfo& tensor : content.tensors) total += tensor.bytes.size();
+  }
+  nlohmann::json map = nlohmann::json::object();
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const std::string name = shards.size() == 1
+                                 ? "model.safetensors"
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
+    SafetensorsWriter writer;
+    writer.set_metadata("format", "pt");
+    for (int part = shards[s].first; part < shards[s].second; ++part) {
+      ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
+      for (const TensorInfo& tensor : content.tensors) {
+        writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+        map[tensor.name] = name;
+      }
+    }
+    ASSIGN_OR_RETURN(TensorFile file, writer.create(directory / name));
+    for (int part = shards[s].first; part < shards[s].second; ++part) {
+      ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
+      for (const TensorInfo& tensor : content.tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+    }
+    RETURN_IF_ERROR(file.finish());
+  }
+  if (shards.size() == 1) return {};
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  return write_file(directory / "model.safetensors.index.json", index.dump(2));
+}
+
+}  // namespace penstock
