@@ -1,4 +1,4 @@
-#include "server/adapter_folders.h"
+#include "server/services/adapter_folders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "server/client_reason.h"
+#include "server/services/client_reason.h"
 
 namespace penstock {
 namespace {

@@ -10,7 +10,7 @@
 #include <latch>
 
 #include "base/work.h"
-#include "server/unattended_exchange.h"
+#include "server/http/unattended_exchange.h"
 
 namespace penstock {
 namespace {

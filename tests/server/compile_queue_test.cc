@@ -1,5 +1,5 @@
 // Who compiles when.
-#include "server/compile_queue.h"
+#include "server/services/compile_queue.h"
 
 #include <gtest/gtest.h>
 

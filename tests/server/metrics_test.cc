@@ -1,4 +1,4 @@
-#include "server/metrics_text.h"
+#include "server/handlers/metrics_text.h"
 #include "support/test_data.h"
 
 #include <gmock/gmock.h>

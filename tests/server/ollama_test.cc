@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/api/conversations.h"
-#include "server/api/errors.h"
+#include "server/routing/errors.h"
 
 namespace penstock {
 namespace {

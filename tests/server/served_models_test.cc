@@ -1,4 +1,4 @@
-#include "server/served_models.h"
+#include "server/services/served_models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include "cli/options/chat_flags.h"
 #include "cli/options/flags.h"
 #include "cli/options/models_config.h"
-#include "server/batch_file.h"
+#include "server/handlers/batch_file.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -67,7 +67,7 @@ int RunBatchCommand::run() {
     if (const Status loaded = (*server)->load(); !loaded) return fail(loaded.error());
     ProgressBar bar("lines");
     const auto start = std::chrono::steady_clock::now();
-    const Status done = (*batch)->run(**server, [&](const BatchFile::Progress& now) {
+    const Status done = (*batch)->run((*server)->services(), [&](const BatchFile::Progress& now) {
       took = std::chrono::steady_clock::now() - start;
       if (!quiet) bar.update(now.completed + now.failed, now.total, speed_text(now, took));
       return !interrupted();

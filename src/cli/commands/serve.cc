@@ -304,7 +304,7 @@ struct Running {
   // False: there is nothing to finish.
   bool stop() {
     const std::lock_guard lock(mutex);
-    if (server == nullptr || !server->models().ready()) return false;
+    if (server == nullptr || !server->services().models.ready()) return false;
     server->stop();
     return true;
   }
@@ -347,7 +347,7 @@ int ServeCommand::run() {
   running.set(server->get());
   const Status served = (*server)->run([&] {
     std::vector<std::string> names;
-    for (const auto& one : (*server)->models().all()) names.push_back(one->name());
+    for (const auto& one : (*server)->services().models.all()) names.push_back(one->name());
     fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
   });

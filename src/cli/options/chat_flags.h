@@ -1,6 +1,6 @@
 // Flags of what a model is served for and how its chats are written and read.
 #pragma once
-#include "server/served_model.h"
+#include "server/services/served_model.h"
 
 namespace CLI {
 class App;

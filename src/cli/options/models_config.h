@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/server.h"
+#include "server/services/config.h"
 
 namespace penstock {
 

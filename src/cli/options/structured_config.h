@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "server/server.h"
+#include "server/services/config.h"
 
 namespace penstock {
 

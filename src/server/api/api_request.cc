@@ -8,12 +8,17 @@
 #include "base/log.h"
 #include "engine/schedule/background.h"
 #include "frontend/params_json.h"
-#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/structured.h"
-#include "server/client_reason.h"
-#include "server/unattended_exchange.h"
+#include "server/http/unattended_exchange.h"
+#include "server/routing/errors.h"
+#include "server/services/client_reason.h"
+#include "server/services/config.h"
+#include "server/services/kept_replies.h"
+#include "server/services/model_loads.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -36,56 +41,56 @@ void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json
 }
 
 // Lists of token ids as long as the context are never too many values.
-size_t allowance(const Server& server) {
+size_t allowance(const Services& services) {
   constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
   size_t bytes = kLeast;
-  for (const auto& model : server.models().all())
+  for (const auto& model : services.models.all())
     bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
   return bytes;
 }
 
 // Ollama's clients may put a tag behind a name that has none.
-std::string served_name(const Server& server, const HttpRequest& request, const json& body) {
+std::string served_name(const Services& services, const HttpRequest& request, const json& body) {
   if (!request.model.empty()) return request.model;
   constexpr std::string_view kTag = ":latest";
   std::string name = get_string(body, "model");
   const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
-  if (tagged && request.path.starts_with("/api/") && !server.models().find(name, request.key))
+  if (tagged && request.path.starts_with("/api/") && !services.models.find(name, request.key))
     name.resize(name.size() - kTag.size());
   return name;
 }
 
 }  // namespace
 
-Status check_logprobs(const Server& server, const ServedModel& model, int64_t asked, const char* field) {
-  const int most = server.config().max_logprobs;
+Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked, const char* field) {
+  const int most = services.config.max_logprobs;
   const int64_t n = asked == -1 ? model.engine().info().vocab_size : asked;
   if (most < 0 || (n >= 0 && n <= most)) return {};
   return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}", field, most,
                 asked);
 }
 
-Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
+Result<ApiBody> read_body(Services& services, const HttpRequest& request, const nlohmann::json& schema,
                           ModelUse use) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
     return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
                   encoding);
   }
-  ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(server)));
+  ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(services)));
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
-  if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
+  if (services.config.ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
   if (!request.header(kBackgroundMark).empty()) body["priority"] = "background";
-  if (const size_t most = most_text(server); truncates(body) && request.body.size() > most) {
+  if (const size_t most = most_text(services); truncates(body) && request.body.size() > most) {
     return errorf(ErrorCode::kInvalidArgument,
                   "truncate_prompt_tokens: expected a body of at most {} bytes, got {}", most,
                   request.body.size());
   }
-  const std::string name = served_name(server, request, body);
-  ASSIGN_OR_RETURN(ModelLease model, server.models().lease(name, request.key));
+  const std::string name = served_name(services, request, body);
+  ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, request.key));
   ServedAdapterRef adapter = model->adapters().find(name);
-  if (adapter == nullptr && !server.models().find(name, request.key))  // it is gone since
+  if (adapter == nullptr && !services.models.find(name, request.key))  // it is gone since
     return errorf(ErrorCode::kNotFound, "model: {} was unloaded", name);
   if (use == ModelUse::kText && model->pools()) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -101,16 +106,16 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   return ApiBody{std::move(body), std::move(model), std::move(adapter)};
 }
 
-size_t most_text(const Server& server) {
+size_t most_text(const Services& services) {
   constexpr size_t kLeast = size_t{4} << 20, kPerToken = 8;
   size_t bytes = kLeast;
-  for (const auto& model : server.models().all())
+  for (const auto& model : services.models.all())
     bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
   return bytes;
 }
 
-std::optional<HttpReply> check_text_body(const Server& server, const HttpRequest& request) {
-  const size_t most = most_text(server);
+std::optional<HttpReply> check_text_body(const Services& services, const HttpRequest& request) {
+  const size_t most = most_text(services);
   if (request.body.size() <= most) return std::nullopt;
   return error_reply(
       request, 413,
@@ -118,9 +123,9 @@ std::optional<HttpReply> check_text_body(const Server& server, const HttpRequest
                   most, request.body.size()));
 }
 
-std::string model_named_in(const Server& server, const HttpRequest& request) {
-  const auto body = read_json(request.body, allowance(server));
-  return body && body->is_object() ? served_name(server, request, *body) : "";
+std::string model_named_in(const Services& services, const HttpRequest& request) {
+  const auto body = read_json(request.body, allowance(services));
+  return body && body->is_object() ? served_name(services, request, *body) : "";
 }
 
 std::string model_in_query(const HttpRequest& request) {
@@ -128,18 +133,18 @@ std::string model_in_query(const HttpRequest& request) {
   return given == request.query.end() ? "" : given->second;
 }
 
-net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request) {
+net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request) {
   const std::string name = model_in_query(request);
-  auto lease = server.models().lease(name, request.key);
-  if (const auto named = server.models().find(name, request.key); !lease && named) {
-    if (const Status loaded = co_await server.load(**named); !loaded)
+  auto lease = services.models.lease(name, request.key);
+  if (const auto named = services.models.find(name, request.key); !lease && named) {
+    if (const Status loaded = co_await services.loads.load(**named); !loaded)
       co_return errorf(loaded.error().code, "{}", without_folders(loaded.error().message));
-    lease = server.models().lease(name, request.key);
+    lease = services.models.lease(name, request.key);
   }
   co_return lease;
 }
 
-Result<GenerationCall> read_generation(const Server& server, const ApiBody& asked, const json& body,
+Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked, const json& body,
                                        int default_max_tokens) {
   const ServedModel& model = *asked.model;
   GenerationCall call;
@@ -149,13 +154,14 @@ Result<GenerationCall> read_generation(const Server& server, const ApiBody& aske
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();
   RETURN_IF_ERROR(params_from_json(body, call.params));
-  if (call.params.logprobs) RETURN_IF_ERROR(check_logprobs(server, model, *call.params.logprobs, "logprobs"));
+  if (call.params.logprobs)
+    RETURN_IF_ERROR(check_logprobs(services, model, *call.params.logprobs, "logprobs"));
   if (call.params.prompt_logprobs) {
-    RETURN_IF_ERROR(check_logprobs(server, model, *call.params.prompt_logprobs, "prompt_logprobs"));
+    RETURN_IF_ERROR(check_logprobs(services, model, *call.params.prompt_logprobs, "prompt_logprobs"));
   }
   ASSIGN_OR_RETURN(auto structured, read_structured_outputs(body));
   if (structured) {
-    const StructuredDefaults& defaults = server.config().structured;
+    const StructuredDefaults& defaults = services.config.structured;
     structured->outputs.disable_any_whitespace |= defaults.disable_any_whitespace;
     structured->outputs.disable_additional_properties |= defaults.disable_additional_properties;
     call.params.structured_outputs = std::move(structured->outputs);
@@ -165,11 +171,11 @@ Result<GenerationCall> read_generation(const Server& server, const ApiBody& aske
   const int64_t priority = in_background ? 0 : get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");
-  if (server.replies().by_meaning()) call.question.emplace();
+  if (services.replies->by_meaning()) call.question.emplace();
   if (in_background)
     call.priority = kBackgroundPriority;  // its batch has a time limit of its own
-  else if (server.config().request_timeout.count() > 0)
-    call.timeout = server.config().request_timeout;
+  else if (services.config.request_timeout.count() > 0)
+    call.timeout = services.config.request_timeout;
   return call;
 }
 

@@ -9,7 +9,7 @@
 #include "frontend/json_fields.h"
 #include "frontend/random_id.h"
 #include "server/api/generation.h"
-#include "server/server.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -27,32 +27,32 @@ struct ApiBody {
 };
 // use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
-Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
+Result<ApiBody> read_body(Services& services, const HttpRequest& request, const nlohmann::json& schema,
                           ModelUse use = ModelUse::kText);
 
 // Bytes of a text that is counted or shown instead of computed, which no context bounds: what the longest context of the
 // served models takes, 4 MiB at least.
-size_t most_text(const Server& server);
+size_t most_text(const Services& services);
 // 413, in the shape of the API that was asked, for a body that is more than such a text.
-std::optional<HttpReply> check_text_body(const Server& server, const HttpRequest& request);
+std::optional<HttpReply> check_text_body(const Services& services, const HttpRequest& request);
 
 // The name of a model in a body that nobody has checked; "" when it has none.
-std::string model_named_in(const Server& server, const HttpRequest& request);
+std::string model_named_in(const Services& services, const HttpRequest& request);
 
 // The name that ?model= gives; "" without.
 std::string model_in_query(const HttpRequest& request);
 // The model that ?model= names, or the first one, loaded if need be. Errors: of ServedModels::lease(), of loading.
-net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request);
+net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request);
 
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
 // body: asked.fields, or what they mean.
-Result<GenerationCall> read_generation(const Server& server, const ApiBody& asked, const json& body,
+Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked, const json& body,
                                        int default_max_tokens);
 
 // Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.
-Status check_logprobs(const Server& server, const ServedModel& model, int64_t asked, const char* field);
+Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked, const char* field);
 
 // Adds the budget of one more prompt when the request has a thinking_token_budget. Error: kInvalidArgument, no
 // reasoning is known here.

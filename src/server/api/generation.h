@@ -10,7 +10,7 @@
 #include "gateway/cache/reply_cache.h"
 #include "gateway/cache/reply_record.h"
 #include "server/api/event_channel.h"
-#include "server/served_model.h"
+#include "server/services/served_model.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/served_model.h"
+#include "server/services/served_model.h"
 
 namespace penstock {
 

@@ -7,9 +7,11 @@
 
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
-#include "server/api/errors.h"
 #include "server/api/renamed_params.h"
 #include "server/api/schema_parts.h"
+#include "server/routing/errors.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -197,7 +199,7 @@ std::optional<double> seconds_of_time(std::string_view text) {
 
 }  // namespace
 
-Status read_keep_alive(Server& server, const HttpRequest& request, const json& body, ServedModel& model) {
+Status read_keep_alive(Services& services, const HttpRequest& request, const json& body, ServedModel& model) {
   const json& keep = get_field(body, "keep_alive");
   if (keep.is_null()) return {};
   std::optional<double> seconds;
@@ -211,7 +213,7 @@ Status read_keep_alive(Server& server, const HttpRequest& request, const json& b
   constexpr double kForever = 1e9;
   std::optional<std::chrono::milliseconds> time;
   if (*seconds >= 0 && *seconds < kForever) time.emplace(static_cast<int64_t>(*seconds * 1000));
-  server.keep(model, time);
+  services.models.keep(model, time);
   return {};
 }
 

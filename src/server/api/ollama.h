@@ -8,7 +8,8 @@
 #include "base/result.h"
 #include "frontend/chat/chat_setup.h"
 #include "server/http/exchange.h"
-#include "server/server.h"
+#include "server/services/served_model.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -32,7 +33,7 @@ Result<nlohmann::ordered_json> params_of_ollama(const nlohmann::ordered_json& bo
 
 // How long the model stays loaded after its last use: "keep_alive" of requests with no API key or an admin's; it is no
 // business of others'. Error: kInvalidArgument, no number of seconds and no duration such as "5m".
-Status read_keep_alive(Server& server, const HttpRequest& request, const nlohmann::ordered_json& body,
+Status read_keep_alive(Services& services, const HttpRequest& request, const nlohmann::ordered_json& body,
                        ServedModel& model);
 nlohmann::json keep_alive_field();
 

@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "server/api/api_request.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -25,7 +27,7 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 int64_t unix_time() { return std::time(nullptr); }
 
-Status read_openai_call(const Server& server, const json& body, const char* id_prefix, OpenAiCall& call) {
+Status read_openai_call(const Services& services, const json& body, const char* id_prefix, OpenAiCall& call) {
   const std::string asked = get_string(body, "request_id");
   call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
   call.created = unix_time();
@@ -37,7 +39,7 @@ Status read_openai_call(const Server& server, const json& body, const char* id_p
   const json& options = get_field(body, "stream_options");
   if (options.is_object() && !call.stream)
     return errorf(ErrorCode::kInvalidArgument, "stream_options: only with stream: true");
-  const bool forced = server.config().force_include_usage;
+  const bool forced = services.config.force_include_usage;
   call.include_usage = forced || (options.is_object() && get_bool(options, "include_usage"));
   const bool wanted = options.is_object() ? get_bool(options, "continuous_usage_stats") : forced;
   call.continuous_usage = call.include_usage && wanted;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/api/generation.h"
-#include "server/server.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -24,7 +24,7 @@ struct OpenAiCall {
   bool timings = false;
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
-Status read_openai_call(const Server& server, const nlohmann::ordered_json& body, const char* id_prefix,
+Status read_openai_call(const Services& services, const nlohmann::ordered_json& body, const char* id_prefix,
                         OpenAiCall& call);
 
 // {id, object, created, model, system_fingerprint}

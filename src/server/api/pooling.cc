@@ -12,6 +12,10 @@
 #include "base/work.h"
 #include "server/api/schema_parts.h"
 #include "server/http/spending.h"
+#include "server/services/config.h"
+#include "server/services/model_loads.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -99,12 +103,12 @@ Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const j
 
 namespace {
 
-net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Server& server, Exchange& exchange,
+net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& services, Exchange& exchange,
                                                                 const ServedModel& model, PoolingCall call) {
   const auto executor = exchange.executor();
   const auto arrival = std::make_shared<Arrival>(executor);
-  if (server.config().request_timeout.count() > 0)
-    call.deadline = std::chrono::steady_clock::now() + server.config().request_timeout;
+  if (services.config.request_timeout.count() > 0)
+    call.deadline = std::chrono::steady_clock::now() + services.config.request_timeout;
   const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
     net::post(executor, [arrival, result = std::move(result)]() mutable {
       arrival->result = std::move(result);
@@ -121,7 +125,7 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Server& server, 
 
 }  // namespace
 
-net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
+net::awaitable<Result<PoolingQueue::Vectors>> compute(Services& services, Exchange& exchange,
                                                       const ServedModel& model, PoolingCall call) {
   if (exchange.spending != nullptr) {
     SpendingClaim claim{.price = model.settings().price,
@@ -133,17 +137,18 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& 
   }
   exchange.note_model(model.name());
   exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
-  co_return co_await compute_uncharged(server, exchange, model, std::move(call));
+  co_return co_await compute_uncharged(services, exchange, model, std::move(call));
 }
 
-net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exchange& exchange,
+net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, Exchange& exchange,
                                                             const std::string& name, const std::string& text,
                                                             bool truncate) {
-  ServedModel* const model = server.models().named(name);
+  ServedModel* const model = services.models.named(name);
   if (model == nullptr) co_return errorf(ErrorCode::kNotFound, "there is no model {}", name);
   ModelLease lease = model->lease();
   if (lease == nullptr) {
-    if (const Status loaded = co_await server.load(*model); !loaded) co_return tl::unexpected(loaded.error());
+    if (const Status loaded = co_await services.loads.load(*model); !loaded)
+      co_return tl::unexpected(loaded.error());
     lease = model->lease();
   }
   if (lease == nullptr) co_return errorf(ErrorCode::kCancelled, "{} is not loaded", name);
@@ -154,14 +159,14 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exch
   options.prompt_name = std::string();
   options.truncate = truncate;
   // What is cut is cut far before that.
-  const Prompt prompt = truncate ? text.substr(0, most_text(server)) : text;
+  const Prompt prompt = truncate ? text.substr(0, most_text(services)) : text;
   Result<std::vector<std::vector<TokenId>>> inputs;
-  co_await server.run_apart(exchange, text.size(),
-                            [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
+  co_await services.run_apart(exchange, text.size(),
+                              [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
   if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
   call.inputs = std::move(*inputs);
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());
-  auto vectors = co_await compute_uncharged(server, exchange, *lease, std::move(call));
+  auto vectors = co_await compute_uncharged(services, exchange, *lease, std::move(call));
   if (!vectors) co_return tl::unexpected(std::move(vectors.error()));
   co_return std::move(vectors->front());
 }
@@ -172,7 +177,7 @@ int64_t n_tokens(const PoolingCall& call) {
   return n;
 }
 
-Status take_reply(Server& server, const ServedModel& model, const PoolingCall& call, bool as_base64,
+Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call, bool as_base64,
                   BodyBudget& budget) {
   const EmbeddingInfo info = model.pooling().model().info();
   const bool vectors =
@@ -185,7 +190,7 @@ Status take_reply(Server& server, const ServedModel& model, const PoolingCall& c
                                                    : info.dimensions;
   constexpr int64_t kBase64 = 6;  // bytes of a number, about
   const int64_t bytes = n_rows * width * (as_base64 ? kBase64 : static_cast<int64_t>(kBytesOfNumber));
-  const int64_t most = server.config().max_reply_bytes;
+  const int64_t most = services.config.max_reply_bytes;
   if (bytes > most) {
     return errorf(
         ErrorCode::kInvalidArgument,
@@ -193,7 +198,7 @@ Status take_reply(Server& server, const ServedModel& model, const PoolingCall& c
         n_rows * width, bytes, most);
   }
   constexpr int64_t kAtOnce = 4;  // of the largest
-  budget.attach(server.reply_bytes(), kAtOnce * most);
+  budget.attach(services.under_way.reply_bytes, kAtOnce * most);
   if (budget.take(bytes)) return {};
   return errorf(ErrorCode::kResourceExhausted,
                 "the replies under way hold {} bytes, all that this server allows", kAtOnce * most);

@@ -21,20 +21,20 @@ Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const j
                  const ServedModel& model, PoolingCall& call);
 
 // Waits until it is computed. A client that leaves ends it. Errors: the queue's.
-net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
+net::awaitable<Result<PoolingQueue::Vectors>> compute(Services& services, Exchange& exchange,
                                                       const ServedModel& model, PoolingCall call);
 
 // The vector, of length 1, of a text that the server itself asks a served model about: it costs the client no tokens, and the
 // text gets none of the model's prompts. truncate: what is too long is cut. Errors: kNotFound, kCancelled and those of loading,
 // kUnsupported (no vectors), kContextOverflow, the queue's.
-net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exchange& exchange,
+net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, Exchange& exchange,
                                                             const std::string& model, const std::string& text,
                                                             bool truncate);
 
 int64_t n_tokens(const PoolingCall& call);
 // Takes what the reply to a call will be, about, from what the server allows for one and for all of them together, until
 // `budget` ends. Errors: kInvalidArgument, kResourceExhausted.
-Status take_reply(Server& server, const ServedModel& model, const PoolingCall& call, bool as_base64,
+Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call, bool as_base64,
                   BodyBudget& budget);
 inline constexpr size_t kBytesOfNumber = 12;  // of a vector's text, about
 // {"id", "object", "created", "model", "usage"}; prefix: of the id; name: of the model or its adapter.

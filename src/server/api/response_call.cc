@@ -7,7 +7,9 @@
 #include "server/api/conversations.h"
 #include "server/api/schemas.h"
 #include "server/api/store_call.h"
-#include "server/server.h"
+#include "server/services/config.h"
+#include "server/services/data_folder.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -93,20 +95,21 @@ Result<json> earlier_items(const StoreCall& stored, const std::string& id) {
 }
 
 // What of the request is about stored responses. The input becomes the whole conversation.
-Status read_storing(Server& server, const HttpRequest& request, json& body, ResponseCall& call,
+Status read_storing(Services& services, const HttpRequest& request, json& body, ResponseCall& call,
                     size_t& n_earlier) {
   const std::string previous = get_string(body, "previous_response_id");
   call.background = get_bool(body, "background");
   const bool must_store = call.background || !previous.empty();
-  if (server.config().data_dir.empty()) {
+  if (services.config.data_dir.empty()) {
     if (!must_store) return {};
     return errorf(ErrorCode::kInvalidArgument, "{}: {}",
-                  previous.empty() ? "background" : "previous_response_id", server.stores().error().message);
+                  previous.empty() ? "background" : "previous_response_id",
+                  services.data.stores().error().message);
   }
   call.store = get_bool(body, "store", true);
   if (call.background && !call.store)
     return errorf(ErrorCode::kInvalidArgument, "background: needs store, which is false");
-  auto stored = read_store_call(server, request, "/v1/responses");
+  auto stored = read_store_call(services, request, "/v1/responses");
   if (!stored && (must_store || get_bool(body, "store"))) return tl::unexpected(stored.error());
   call.store = call.store && stored;
   call.echoed["store"] = call.store;
@@ -126,16 +129,16 @@ Status read_storing(Server& server, const HttpRequest& request, json& body, Resp
 
 }  // namespace
 
-Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, responses_request()));
+Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, responses_request()));
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   ResponseCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   SamplingParams& params = call.generation.params;
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   size_t n_earlier = 0;
-  RETURN_IF_ERROR(read_storing(server, request, body, call, n_earlier));
+  RETURN_IF_ERROR(read_storing(services, request, body, call, n_earlier));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body, n_earlier));
   call.generation.tool_schemas = "parameters";
   call.generation.strict_tools = true;

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-class Server;
+struct Services;
 
 struct ResponseCall {
   GenerationCall generation;
@@ -25,6 +25,6 @@ struct ResponseCall {
 
 // Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of a previous_response_id that there is
 // not; of the store, when the request needs it.
-Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request);
+Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request);
 
 }  // namespace penstock

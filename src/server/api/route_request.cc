@@ -8,6 +8,8 @@
 #include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -62,14 +64,14 @@ bool has_form(const json& body) {
 
 }  // namespace
 
-RouteFeatures features_of(const Server& server, const HttpRequest& request) {
+RouteFeatures features_of(const Services& services, const HttpRequest& request) {
   RouteFeatures features;
   features.key = request.key;
   features.header = [&request](const std::string& name) { return request.header(name); };
   const std::string timeout(request.header("x-request-timeout"));
   features.seconds = std::max(std::strtod(timeout.c_str(), nullptr), 0.0);
   if (!std::isfinite(features.seconds)) features.seconds = 0;
-  const std::chrono::duration<double> limit = server.config().request_timeout;
+  const std::chrono::duration<double> limit = services.config.request_timeout;
   if (features.seconds == 0) features.seconds = limit.count();
   const auto read = read_json(request.body, kAllowance);
   if (!read || !read->is_object()) return features;

@@ -4,12 +4,12 @@
 
 #include "gateway/route/route_features.h"
 #include "server/http/exchange.h"
-#include "server/server.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
 // Of a body that nobody has checked: what is not as it should be is left out here, and refused by whoever reads it.
-RouteFeatures features_of(const Server& server, const HttpRequest& request);
+RouteFeatures features_of(const Services& services, const HttpRequest& request);
 
 // A request of a question to a model whose answer begins with one word, and how likely that word is, of the reply.
 struct CheckRequest {

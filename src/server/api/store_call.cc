@@ -1,16 +1,18 @@
 #include "server/api/store_call.h"
 
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/accounts.h"
+#include "server/services/data_folder.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
-Result<StoreCall> read_store_call(Server& server, const HttpRequest& request, std::string_view route) {
+Result<StoreCall> read_store_call(Services& services, const HttpRequest& request, std::string_view route) {
   StoreCall call;
-  ASSIGN_OR_RETURN(call.stores, server.stores());
-  call.owner = server.owner_of(request);
+  ASSIGN_OR_RETURN(call.stores, services.data.stores());
+  call.owner = services.accounts.owner_of(request);
   if (const size_t brace = route.find('{'); brace != std::string_view::npos) {
     const size_t n_behind = route.size() - route.find('}') - 1;
     call.id = request.path.substr(brace, request.path.size() - brace - n_behind);
@@ -18,11 +20,11 @@ Result<StoreCall> read_store_call(Server& server, const HttpRequest& request, st
   return call;
 }
 
-net::awaitable<void> answer_from_stores(Server& server, Exchange& exchange, std::string_view route,
+net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange, std::string_view route,
                                         const StoreWork& work) {
   HttpReply whole;
-  co_await run_on(server.chores(), [&] {
-    const auto call = read_store_call(server, exchange.request(), route);
+  co_await run_on(services.chores, [&] {
+    const auto call = read_store_call(services, exchange.request(), route);
     const Result<json> reply = call ? work(*call) : Result<json>(tl::unexpected(call.error()));
     whole = reply ? json_reply(*reply) : error_reply(reply.error());
   });

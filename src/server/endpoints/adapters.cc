@@ -6,12 +6,16 @@
 
 #include "base/log.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
-#include "server/client_reason.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/adapter_folders.h"
+#include "server/services/client_reason.h"
+#include "server/services/model_loads.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -32,7 +36,7 @@ struct AdapterLoad {
   bool replace = false;
 };
 
-Result<AdapterLoad> read_adapter_load(Server& server, const HttpRequest& request) {
+Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_adapter_body(request, load_adapter_request()));
   AdapterLoad load;
   load.adapter = {get_string(body, "lora_name"), get_string(body, "lora_path")};
@@ -41,9 +45,9 @@ Result<AdapterLoad> read_adapter_load(Server& server, const HttpRequest& request
        {std::pair("lora_name", &load.adapter.name), std::pair("lora_path", &load.adapter.path)}) {
     if (value->empty()) return errorf(ErrorCode::kInvalidArgument, "{}: expected a text, got \"\"", field);
   }
-  ASSIGN_OR_RETURN(load.base, server.models().find(get_string(body, "base_model_name")));
+  ASSIGN_OR_RETURN(load.base, services.models.find(get_string(body, "base_model_name")));
   // A name is one model's, or one of its adapters'.
-  for (const auto& model : server.models().all()) {
+  for (const auto& model : services.models.all()) {
     const auto& names = model->names();
     const bool is_model = std::ranges::find(names, load.adapter.name) != names.end();
     const bool known = model->adapters().find(load.adapter.name) != nullptr;
@@ -100,15 +104,15 @@ const nlohmann::json& unload_adapter_request() {
   return value;
 }
 
-net::awaitable<void> post_load_adapter(Server& server, Exchange& exchange) {
-  auto load = read_adapter_load(server, exchange.request());
+net::awaitable<void> post_load_adapter(Services& services, Exchange& exchange) {
+  auto load = read_adapter_load(services, exchange.request());
   if (!load) co_return co_await exchange.reply(error_reply(load.error()));
   const std::string asked = load->adapter.path;
-  const auto found = server.adapter_folders().find(asked);
+  const auto found = services.adapter_folders.find(asked);
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!*found) co_return co_await exchange.reply(error_reply(403, kOutside, "lora_path"));
   load->adapter.path = (*found)->string();
-  const Status done = co_await server.add_adapter(*load->base, load->adapter, load->replace);
+  const Status done = co_await services.loads.add_adapter(*load->base, load->adapter, load->replace);
   if (!done) {
     log().warn("{} {}: {}", exchange.request().id, exchange.request().path, done.error().message);
     co_return co_await exchange.reply(error_reply(error_of_load(done.error(), load->adapter.path, asked)));
@@ -117,12 +121,12 @@ net::awaitable<void> post_load_adapter(Server& server, Exchange& exchange) {
       plain_reply(fmt::format("Success: LoRA adapter '{}' added successfully.", load->adapter.name)));
 }
 
-net::awaitable<void> post_unload_adapter(Server& server, Exchange& exchange) {
+net::awaitable<void> post_unload_adapter(Services& services, Exchange& exchange) {
   const auto body = read_adapter_body(exchange.request(), unload_adapter_request());
   if (!body) co_return co_await exchange.reply(error_reply(body.error()));
   const std::string name = get_string(*body, "lora_name");
   bool removed = false;
-  for (const auto& model : server.models().all()) removed |= model->remove_adapter(name);
+  for (const auto& model : services.models.all()) removed |= model->remove_adapter(name);
   if (!removed) {
     const Error error{ErrorCode::kNotFound, fmt::format("lora_name: there is no adapter {}", name)};
     co_return co_await exchange.reply(error_reply(error));

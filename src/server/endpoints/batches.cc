@@ -3,13 +3,14 @@
 
 #include "base/json_text.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
-#include "server/batch_runner.h"
-#include "server/server.h"
+#include "server/handlers/batch_runner.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -148,20 +149,20 @@ const nlohmann::json& batches_reply() {
   return value;
 }
 
-net::awaitable<void> post_batch(Server& server, Exchange& exchange) {
+net::awaitable<void> post_batch(Services& services, Exchange& exchange) {
   int64_t window = 0;
   auto asked = read_new_batch(exchange.request(), window);
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error()));
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     asked->owner = call.owner;
     ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->add(*std::move(asked), window));
-    server.batch_runner().wake();
+    services.batches->wake();
     return batch_json(batch);
   };
-  co_await answer_from_stores(server, exchange, "/v1/batches", work);
+  co_await answer_from_stores(services, exchange, "/v1/batches", work);
 }
 
-net::awaitable<void> get_batches(Server& server, Exchange& exchange) {
+net::awaitable<void> get_batches(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const BatchQuery query, read_batch_query(exchange.request()));
     bool more = false;
@@ -174,24 +175,24 @@ net::awaitable<void> get_batches(Server& server, Exchange& exchange) {
     reply["has_more"] = more;
     return reply;
   };
-  co_await answer_from_stores(server, exchange, "/v1/batches", work);
+  co_await answer_from_stores(services, exchange, "/v1/batches", work);
 }
 
-net::awaitable<void> get_batch(Server& server, Exchange& exchange) {
+net::awaitable<void> get_batch(Services& services, Exchange& exchange) {
   const StoreWork work = [](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->find(call.owner, call.id));
     return batch_json(batch);
   };
-  co_await answer_from_stores(server, exchange, "/v1/batches/{id}", work);
+  co_await answer_from_stores(services, exchange, "/v1/batches/{id}", work);
 }
 
-net::awaitable<void> post_batch_cancel(Server& server, Exchange& exchange) {
+net::awaitable<void> post_batch_cancel(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->cancel(call.owner, call.id));
-    server.batch_runner().wake();
+    services.batches->wake();
     return batch_json(batch);
   };
-  co_await answer_from_stores(server, exchange, "/v1/batches/{id}/cancel", work);
+  co_await answer_from_stores(services, exchange, "/v1/batches/{id}/cancel", work);
 }
 
 }  // namespace penstock

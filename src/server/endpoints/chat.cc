@@ -1,14 +1,15 @@
 // POST /v1/chat/completions.
 #include <fmt/format.h>
 
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
-#include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -31,12 +32,12 @@ void set_max_tokens(const json& body, GenerationCall& call) {
   call.fill_context();
 }
 
-Status read_logprobs(const Server& server, const json& body, ChatCall& call) {
+Status read_logprobs(const Services& services, const json& body, ChatCall& call) {
   call.logprobs = get_bool(body, "logprobs");
   const int64_t top = get_int(body, "top_logprobs", 0);
   if (top != 0 && !call.logprobs)
     return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
-  RETURN_IF_ERROR(check_logprobs(server, *call.generation.model, top, "top_logprobs"));
+  RETURN_IF_ERROR(check_logprobs(services, *call.generation.model, top, "top_logprobs"));
   if (call.logprobs) call.generation.params.logprobs = static_cast<int>(top);
   call.prompt_logprobs = call.generation.params.prompt_logprobs.has_value();
   if (call.stream && call.prompt_logprobs) {
@@ -51,13 +52,13 @@ std::string last_content(const json& body) {
   return get_string(last, "content");
 }
 
-Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, chat_request()));
+Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   ChatCall call;
   if (get_bool(body, "echo")) call.echo = last_content(body);
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   call.generation.tool_schemas = "function/parameters";
   call.names_function = get_string(get_field(body, "tool_choice"), "type") == "function";
   ASSIGN_OR_RETURN(call.task, read_task(conversation_of_chat(body), call.generation));
@@ -66,12 +67,12 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(body, call.generation);
-  if (call.generation.params.n > server.config().max_choices) {
-    return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
+  if (call.generation.params.n > services.config.max_choices) {
+    return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", services.config.max_choices,
                   call.generation.params.n);
   }
-  RETURN_IF_ERROR(read_openai_call(server, body, "chatcmpl-", call));
-  RETURN_IF_ERROR(read_logprobs(server, body, call));
+  RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
+  RETURN_IF_ERROR(read_logprobs(services, body, call));
   call.include_reasoning = get_bool(body, "include_reasoning", true);
   return call;
 }
@@ -269,12 +270,12 @@ json ChatShape::whole(const Generation& generation) {
 
 }  // namespace
 
-net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
-  decltype(read_chat_call(server, exchange.request())) call;
-  co_await server.run_apart(exchange, [&] { call = read_chat_call(server, exchange.request()); });
+net::awaitable<void> post_chat_completions(Services& services, Exchange& exchange) {
+  decltype(read_chat_call(services, exchange.request())) call;
+  co_await services.run_apart(exchange, [&] { call = read_chat_call(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   ChatShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace penstock

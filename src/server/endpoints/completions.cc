@@ -3,14 +3,15 @@
 
 #include <algorithm>
 
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/infill.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -92,8 +93,8 @@ Status read_best_of(const json& body, CompletionCall& call) {
 }
 
 // Before the prompts are made tokens.
-Status check_choices(const Server& server, const json& prompt, const CompletionCall& call) {
-  const int64_t n = call.generation.params.n, most = server.config().max_choices;
+Status check_choices(const Services& services, const json& prompt, const CompletionCall& call) {
+  const int64_t n = call.generation.params.n, most = services.config.max_choices;
   const bool one = prompt.is_string() || prompt.front().is_number();
   const int64_t n_prompts = one ? 1 : static_cast<int64_t>(prompt.size());
   if (n > most) {
@@ -106,12 +107,12 @@ Status check_choices(const Server& server, const json& prompt, const CompletionC
                 n_prompts * n);
 }
 
-Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, completion_request()));
+Result<CompletionCall> read_completion_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, completion_request()));
   const json& body = asked.fields;
   CompletionCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, kCompletionMaxTokens));
-  RETURN_IF_ERROR(read_openai_call(server, body, "cmpl-", call));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, kCompletionMaxTokens));
+  RETURN_IF_ERROR(read_openai_call(services, body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");
   call.logprobs = params.logprobs;
@@ -123,7 +124,7 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
     params.prompt_logprobs = call.logprobs.value_or(0);
   }
   RETURN_IF_ERROR(read_best_of(body, call));
-  RETURN_IF_ERROR(check_choices(server, body["prompt"], call));
+  RETURN_IF_ERROR(check_choices(services, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));
   if (get_field(body, "suffix").is_string()) {
     const std::vector<TokenId> ends = infill_ends(*asked.model);
@@ -249,12 +250,12 @@ json CompletionShape::whole(const Generation& generation) {
 
 }  // namespace
 
-net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
-  decltype(read_completion_call(server, exchange.request())) call;
-  co_await server.run_apart(exchange, [&] { call = read_completion_call(server, exchange.request()); });
+net::awaitable<void> post_completions(Services& services, Exchange& exchange) {
+  decltype(read_completion_call(services, exchange.request())) call;
+  co_await services.run_apart(exchange, [&] { call = read_completion_call(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   CompletionShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace penstock

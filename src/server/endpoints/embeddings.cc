@@ -1,11 +1,11 @@
 // POST /v1/embeddings (OpenAI's), /pooling and /classify (vLLM's).
 #include <algorithm>
 
-#include "server/api/errors.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -27,9 +27,9 @@ Status read_vectors(const json& body, PoolingKind& kind) {
   return {};
 }
 
-Result<PoolingAsked> read_pooling(Server& server, const HttpRequest& request, const nlohmann::json& schema,
-                                  PoolingKind::Task task) {
-  ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
+Result<PoolingAsked> read_pooling(Services& services, const HttpRequest& request,
+                                  const nlohmann::json& schema, PoolingKind::Task task) {
+  ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   PoolingAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   asked.call.kind.task = task;
   const std::string named = get_string(body.fields, "task");
@@ -77,19 +77,20 @@ struct ReplyForm {
   const char *prefix, *object, *field;
 };
 
-net::awaitable<void> answer_vectors(Server& server, Exchange& exchange, const nlohmann::json& schema,
+net::awaitable<void> answer_vectors(Services& services, Exchange& exchange, const nlohmann::json& schema,
                                     ReplyForm form) {
   Result<PoolingAsked> asked;
-  co_await server.run_apart(
-      exchange, [&] { asked = read_pooling(server, exchange.request(), schema, PoolingKind::Task::kEmbed); });
+  co_await services.run_apart(exchange, [&] {
+    asked = read_pooling(services, exchange.request(), schema, PoolingKind::Task::kEmbed);
+  });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;
-  if (const Status fits = take_reply(server, *asked->model, asked->call, asked->as_base64, budget); !fits)
+  if (const Status fits = take_reply(services, *asked->model, asked->call, asked->as_base64, budget); !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   const json head = pooling_reply(form.prefix, asked->name, n_tokens(asked->call));
   std::vector<size_t> n_rows;
   if (asked->call.kind.task == PoolingKind::Task::kEmbedTokens) n_rows = asked->call.lengths;
-  auto vectors = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  auto vectors = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!vectors) co_return co_await exchange.reply(error_reply(vectors.error(), "input"));
   size_t n_numbers = 0;
   for (const auto& vector : *vectors) n_numbers += vector.size();
@@ -97,7 +98,7 @@ net::awaitable<void> answer_vectors(Server& server, Exchange& exchange, const nl
   const auto write = [&] {
     reply.body = vectors_body(head, *vectors, form.object, form.field, asked->as_base64, n_rows);
   };
-  co_await server.run_apart(exchange, n_numbers * kBytesOfNumber, write);
+  co_await services.run_apart(exchange, n_numbers * kBytesOfNumber, write);
   co_await exchange.reply(std::move(reply));
 }
 
@@ -185,30 +186,30 @@ const nlohmann::json& classify_reply() {
   return value;
 }
 
-net::awaitable<void> post_embeddings(Server& server, Exchange& exchange) {
-  co_await answer_vectors(server, exchange, embeddings_request(), {"embd-", "embedding", "embedding"});
+net::awaitable<void> post_embeddings(Services& services, Exchange& exchange) {
+  co_await answer_vectors(services, exchange, embeddings_request(), {"embd-", "embedding", "embedding"});
 }
 
-net::awaitable<void> post_pooling(Server& server, Exchange& exchange) {
-  co_await answer_vectors(server, exchange, pooling_request(), {"pool-", "pooling", "data"});
+net::awaitable<void> post_pooling(Services& services, Exchange& exchange) {
+  co_await answer_vectors(services, exchange, pooling_request(), {"pool-", "pooling", "data"});
 }
 
-net::awaitable<void> post_classify(Server& server, Exchange& exchange) {
+net::awaitable<void> post_classify(Services& services, Exchange& exchange) {
   Result<PoolingAsked> asked;
-  co_await server.run_apart(exchange, [&] {
-    asked = read_pooling(server, exchange.request(), classify_request(), PoolingKind::Task::kClassify);
+  co_await services.run_apart(exchange, [&] {
+    asked = read_pooling(services, exchange.request(), classify_request(), PoolingKind::Task::kClassify);
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;
-  if (const Status fits = take_reply(server, *asked->model, asked->call, false, budget); !fits)
+  if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   json reply = pooling_reply("classify-", asked->name, n_tokens(asked->call));
   const std::vector<std::string> labels = asked->model->pooling().model().info().labels;
-  const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  const auto rows = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "input"));
   reply["data"] = json::array();
   HttpReply whole;
-  co_await server.run_apart(exchange, rows->size() * labels.size() * kBytesOfNumber, [&] {
+  co_await services.run_apart(exchange, rows->size() * labels.size() * kBytesOfNumber, [&] {
     for (const std::vector<float>& row : *rows) {
       const auto best = static_cast<size_t>(std::ranges::max_element(row) - row.begin());
       reply["data"].push_back({{"index", reply["data"].size()},

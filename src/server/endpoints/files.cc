@@ -3,12 +3,14 @@
 #include <charconv>
 
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
 #include "server/http/apart_threads.h"
 #include "server/http/multipart.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/data_folder.h"
+#include "server/services/request_log.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -128,7 +130,7 @@ const nlohmann::json& file_deleted_reply() {
   return value;
 }
 
-net::awaitable<void> post_file(Server& server, Exchange& exchange) {
+net::awaitable<void> post_file(Services& services, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
   const StoreWork work = [&](const StoreCall& asked) -> Result<json> {
     ASSIGN_OR_RETURN(const Upload upload, read_upload(request));
@@ -136,10 +138,10 @@ net::awaitable<void> post_file(Server& server, Exchange& exchange) {
                      asked.stores->files->add(asked.owner, upload.name, "batch", upload.content));
     return file_json(file);
   };
-  co_await answer_from_stores(server, exchange, "/v1/files", work);
+  co_await answer_from_stores(services, exchange, "/v1/files", work);
 }
 
-net::awaitable<void> get_files(Server& server, Exchange& exchange) {
+net::awaitable<void> get_files(Services& services, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
   const StoreWork work = [&](const StoreCall& asked) -> Result<json> {
     ASSIGN_OR_RETURN(const FileQuery query, read_file_query(request));
@@ -152,33 +154,33 @@ net::awaitable<void> get_files(Server& server, Exchange& exchange) {
     reply["has_more"] = more;
     return reply;
   };
-  co_await answer_from_stores(server, exchange, "/v1/files", work);
+  co_await answer_from_stores(services, exchange, "/v1/files", work);
 }
 
-net::awaitable<void> get_file(Server& server, Exchange& exchange) {
+net::awaitable<void> get_file(Services& services, Exchange& exchange) {
   const StoreWork work = [](const StoreCall& asked) -> Result<json> {
     ASSIGN_OR_RETURN(const StoredFile file, asked.stores->files->find(asked.owner, asked.id));
     return file_json(file);
   };
-  co_await answer_from_stores(server, exchange, "/v1/files/{id}", work);
+  co_await answer_from_stores(services, exchange, "/v1/files/{id}", work);
 }
 
-net::awaitable<void> delete_file(Server& server, Exchange& exchange) {
+net::awaitable<void> delete_file(Services& services, Exchange& exchange) {
   const StoreWork work = [](const StoreCall& asked) -> Result<json> {
     RETURN_IF_ERROR(asked.stores->files->remove(asked.owner, asked.id));
     return json{{"id", asked.id}, {"object", "file"}, {"deleted", true}};
   };
-  co_await answer_from_stores(server, exchange, "/v1/files/{id}", work);
+  co_await answer_from_stores(services, exchange, "/v1/files/{id}", work);
 }
 
 // In pieces: what it needs of memory does not depend on the file.
-net::awaitable<void> get_file_content(Server& server, Exchange& exchange) {
+net::awaitable<void> get_file_content(Services& services, Exchange& exchange) {
   Result<StoredFile> file;
   Result<std::string> piece;
   int64_t done = 0;
-  const auto read = [&] { piece = (*server.stores())->files->read(*file, done, kContentPiece); };
-  co_await run_on(server.chores(), [&] {
-    const auto asked = read_store_call(server, exchange.request(), "/v1/files/{id}/content");
+  const auto read = [&] { piece = (*services.data.stores())->files->read(*file, done, kContentPiece); };
+  co_await run_on(services.chores, [&] {
+    const auto asked = read_store_call(services, exchange.request(), "/v1/files/{id}/content");
     file = asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
     if (file) read();
   });
@@ -189,10 +191,10 @@ net::awaitable<void> get_file_content(Server& server, Exchange& exchange) {
   while (open && piece && !piece->empty()) {
     done += static_cast<int64_t>(piece->size());
     open = co_await exchange.write(*piece);
-    if (open) co_await run_on(server.chores(), read);
+    if (open) co_await run_on(services.chores, read);
   }
   if (!piece) {
-    server.log().error(piece.error().message);
+    services.log.error(piece.error().message);
     co_return exchange.break_off();
   }
   if (open) co_await exchange.end_stream();

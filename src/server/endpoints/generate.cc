@@ -1,12 +1,12 @@
 // POST /v1/generate: the plain form. {prompt, max_tokens = 100, temperature = 1.0, stream = false, …} ->
 // {text, tokens_generated, latency_ms, tokens_per_second}.
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -19,12 +19,12 @@ struct PlainCall {
   bool stream = false, timings = false;
 };
 
-Result<PlainCall> read_plain_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, generate_request()));
+Result<PlainCall> read_plain_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, generate_request()));
   const json& body = asked.fields;
   const Session& session = asked.model->session();
   PlainCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, kPlainMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, kPlainMaxTokens));
   const std::string& prompt = body["prompt"].get_ref<const std::string&>();
   RETURN_IF_ERROR(session.check_length(prompt));
   call.generation.prompts.push_back(session.encode(prompt, {}));
@@ -71,12 +71,12 @@ class PlainShape final : public ReplyShape {
 
 }  // namespace
 
-net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
-  decltype(read_plain_call(server, exchange.request())) call;
-  co_await server.run_apart(exchange, [&] { call = read_plain_call(server, exchange.request()); });
+net::awaitable<void> post_generate(Services& services, Exchange& exchange) {
+  decltype(read_plain_call(services, exchange.request())) call;
+  co_await services.run_apart(exchange, [&] { call = read_plain_call(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   PlainShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace penstock

@@ -1,9 +1,9 @@
 // POST /v1/grammar/check: what would become of a schema, regex, grammar or structural tag, without a text.
 #include "server/api/api_request.h"
-#include "server/api/constrain.h"
-#include "server/api/errors.h"
 #include "server/api/schemas.h"
 #include "server/api/structured.h"
+#include "server/handlers/constrain.h"
+#include "server/routing/errors.h"
 
 namespace penstock {
 namespace {
@@ -13,8 +13,8 @@ struct CheckCall {
   AskedOutputs asked;
 };
 
-Result<CheckCall> read_check(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, grammar_check_request()));
+Result<CheckCall> read_check(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, grammar_check_request()));
   ASSIGN_OR_RETURN(auto outputs, read_structured_outputs(asked.fields));
   if (!outputs)
     return errorf(ErrorCode::kInvalidArgument, "body: expected a specification, such as response_format");
@@ -43,12 +43,12 @@ json report_json(const GrammarReport& report, const std::string& field) {
 
 }  // namespace
 
-net::awaitable<void> post_grammar_check(Server& server, Exchange& exchange) {
+net::awaitable<void> post_grammar_check(Services& services, Exchange& exchange) {
   std::optional<Result<CheckCall>> call;
   Result<GrammarReport> report;
   // Nothing of a specification is looked at on the threads of the connections.
-  const Status ran = co_await run_compilation(server, exchange, [&](CompileEffort& effort) {
-    if (!call) call = read_check(server, exchange.request());
+  const Status ran = co_await run_compilation(services, exchange, [&](CompileEffort& effort) {
+    if (!call) call = read_check(services, exchange.request());
     if (call && *call) report = (*call)->model->session().grammars().report((*call)->asked.outputs, effort);
   });
   if (exchange.gone()) co_return;

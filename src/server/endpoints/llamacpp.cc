@@ -1,16 +1,18 @@
 // POST /completion and /infill: llama.cpp's own API.
 #include <algorithm>
 
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/infill.h"
 #include "server/api/llamacpp.h"
 #include "server/api/openai_json.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -63,8 +65,8 @@ class IndentedText {
 };
 
 // Before the prompts are made tokens.
-Status check_llama_choices(const Server& server, const json& prompt, const LlamaCall& call) {
-  const int64_t n = call.generation.params.n, most = server.config().max_choices;
+Status check_llama_choices(const Services& services, const json& prompt, const LlamaCall& call) {
+  const int64_t n = call.generation.params.n, most = services.config.max_choices;
   const bool one =
       !prompt.is_array() || std::ranges::any_of(prompt, [](const json& p) { return p.is_number(); });
   const int64_t n_prompts = one ? 1 : static_cast<int64_t>(prompt.size());
@@ -74,12 +76,12 @@ Status check_llama_choices(const Server& server, const json& prompt, const Llama
 }
 
 // What both routes have, but for the prompts.
-Status read_llama_call(Server& server, const ApiBody& asked, LlamaCall& call) {
+Status read_llama_call(Services& services, const ApiBody& asked, LlamaCall& call) {
   const json& body = asked.fields;
   ASSIGN_OR_RETURN(const json params, params_of_llamacpp(body, *asked.model));
   if (const int64_t n = get_int(body, "n_probs", 0); n > 0)
-    RETURN_IF_ERROR(check_logprobs(server, *asked.model, n, "n_probs"));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, params, -1));
+    RETURN_IF_ERROR(check_logprobs(services, *asked.model, n, "n_probs"));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, params, -1));
   call.n_predict = get_int(body, "n_predict", -1);
   call.n_indent = static_cast<int>(get_int(body, "n_indent", 0));
   call.most_time = std::chrono::milliseconds(get_int(body, "t_max_predict_ms", 0));
@@ -102,22 +104,22 @@ void finish_llama_call(LlamaCall& call) {
   call.settings = llamacpp_settings(params, call.n_predict, call.stream);
 }
 
-Result<LlamaCall> read_completion(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, llamacpp_completion_request()));
+Result<LlamaCall> read_completion(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, llamacpp_completion_request()));
   LlamaCall call;
-  RETURN_IF_ERROR(read_llama_call(server, asked, call));
+  RETURN_IF_ERROR(read_llama_call(services, asked, call));
   const json& prompt = asked.fields["prompt"];
-  RETURN_IF_ERROR(check_llama_choices(server, prompt, call));
+  RETURN_IF_ERROR(check_llama_choices(services, prompt, call));
   ASSIGN_OR_RETURN(call.generation.prompts, prompts_of_llamacpp(prompt, *asked.model, call.several));
   finish_llama_call(call);
   return call;
 }
 
-Result<LlamaCall> read_infill(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, infill_request()));
+Result<LlamaCall> read_infill(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, infill_request()));
   const json& body = asked.fields;
   LlamaCall call;
-  RETURN_IF_ERROR(read_llama_call(server, asked, call));
+  RETURN_IF_ERROR(read_llama_call(services, asked, call));
   InfillParts parts{.prefix = get_string(body, "input_prefix"),
                     .suffix = get_string(body, "input_suffix"),
                     .begun = get_string(body, "prompt"),
@@ -292,13 +294,13 @@ json LlamaShape::last(size_t index, const Generation& generation) {
   return call_.fields.empty() ? reply : picked_fields(reply, call_.fields);
 }
 
-net::awaitable<void> answer_llama(Server& server, Exchange& exchange,
-                                  Result<LlamaCall> (*read)(Server&, const HttpRequest&)) {
+net::awaitable<void> answer_llama(Services& services, Exchange& exchange,
+                                  Result<LlamaCall> (*read)(Services&, const HttpRequest&)) {
   Result<LlamaCall> call;
-  co_await server.run_apart(exchange, [&] { call = read(server, exchange.request()); });
+  co_await services.run_apart(exchange, [&] { call = read(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   LlamaShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace
@@ -336,12 +338,12 @@ const nlohmann::json& llamacpp_completion_reply() {
   return value;
 }
 
-net::awaitable<void> post_llamacpp_completion(Server& server, Exchange& exchange) {
-  co_await answer_llama(server, exchange, read_completion);
+net::awaitable<void> post_llamacpp_completion(Services& services, Exchange& exchange) {
+  co_await answer_llama(services, exchange, read_completion);
 }
 
-net::awaitable<void> post_infill(Server& server, Exchange& exchange) {
-  co_await answer_llama(server, exchange, read_infill);
+net::awaitable<void> post_infill(Services& services, Exchange& exchange) {
+  co_await answer_llama(services, exchange, read_infill);
 }
 
 }  // namespace penstock

@@ -3,10 +3,12 @@
 
 #include "penstock/version.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/llamacpp.h"
 #include "server/api/schema_parts.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 #include "text/fill_in_middle.h"
 
 namespace penstock {
@@ -102,17 +104,17 @@ const nlohmann::json& slots_reply() {
   return value;
 }
 
-net::awaitable<void> get_props(Server& server, Exchange& exchange) {
-  const auto model = co_await model_of_query(server, exchange.request());
+net::awaitable<void> get_props(Services& services, Exchange& exchange) {
+  const auto model = co_await model_of_query(services, exchange.request());
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
   co_await exchange.reply(json_reply(props_json(**model)));
 }
 
-net::awaitable<void> get_slots(Server& server, Exchange& exchange) {
+net::awaitable<void> get_slots(Services& services, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const auto model = server.models().find(model_in_query(request), request.key);
+  const auto model = services.models.find(model_in_query(request), request.key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   if (const Status loaded = (*model)->load_failure(); !loaded)
     co_return co_await exchange.reply(error_reply(loaded.error()));

@@ -1,13 +1,13 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
 #include "base/json_text.h"
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
-#include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -29,13 +29,13 @@ struct MessageCall {
   bool stream = false, timings = false;
 };
 
-Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, messages_request()));
+Result<MessageCall> read_message_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, messages_request()));
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, 1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, 1));
   call.generation.tool_schemas = "input_schema";
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   const json& stop = get_field(body, "stop_sequences");
@@ -191,8 +191,8 @@ json MessageShape::whole(const Generation& generation) {
   return message;
 }
 
-Result<json> count_tokens(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, count_tokens_request()));
+Result<json> count_tokens(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, count_tokens_request()));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(asked.fields));
   conversation.any_length = true;
   ASSIGN_OR_RETURN(const ChatTask task, asked.model->chat().read(std::move(conversation)));
@@ -201,19 +201,19 @@ Result<json> count_tokens(Server& server, const HttpRequest& request) {
 
 }  // namespace
 
-net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
-  decltype(read_message_call(server, exchange.request())) call;
-  co_await server.run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
+net::awaitable<void> post_messages(Services& services, Exchange& exchange) {
+  decltype(read_message_call(services, exchange.request())) call;
+  co_await services.run_apart(exchange, [&] { call = read_message_call(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
   MessageShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
-net::awaitable<void> post_count_tokens(Server& server, Exchange& exchange) {
-  if (auto refused = check_text_body(server, exchange.request()))
+net::awaitable<void> post_count_tokens(Services& services, Exchange& exchange) {
+  if (auto refused = check_text_body(services, exchange.request()))
     co_return co_await exchange.reply(std::move(*refused));
   Result<json> result;
-  co_await server.run_apart(exchange, [&] { result = count_tokens(server, exchange.request()); });
+  co_await services.run_apart(exchange, [&] { result = count_tokens(services, exchange.request()); });
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

@@ -2,13 +2,23 @@
 // /reset_prefix_cache.
 #include <prometheus/text_serializer.h>
 
+#include "gateway/telemetry/otlp_exporter.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
-#include "server/metrics_text.h"
-#include "server/server.h"
+#include "server/handlers/batch_runner.h"
+#include "server/handlers/metrics_text.h"
+#include "server/handlers/router.h"
+#include "server/http/http_server.h"
+#include "server/http/traffic.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/config.h"
+#include "server/services/data_folder.h"
+#include "server/services/kept_replies.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -27,22 +37,22 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 }
 
 // What of the routes a key may see: those that it may use, and of their models those.
-std::map<std::string, Router::Counts> route_counts(Server& server, const std::string& key) {
-  std::map<std::string, Router::Counts> counts = server.router().counts();
-  const std::vector<std::string> names = server.router().names(key);
+std::map<std::string, Router::Counts> route_counts(Services& services, const std::string& key) {
+  std::map<std::string, Router::Counts> counts = services.router->counts();
+  const std::vector<std::string> names = services.router->names(key);
   std::erase_if(counts, [&](const auto& one) { return std::ranges::find(names, one.first) == names.end(); });
   for (auto& [name, of_route] : counts) {
     std::erase_if(of_route.decisions, [&](const auto& one) {
-      const ServedModel* const model = server.models().named(one.first.first);
+      const ServedModel* const model = services.models.named(one.first.first);
       return model == nullptr || !model->serves(key);
     });
   }
   return counts;
 }
 
-HttpReply metrics_reply(Server& server, const std::string& key) {
+HttpReply metrics_reply(Services& services, const std::string& key) {
   std::vector<prometheus::MetricFamily> families;
-  for (const auto& one : server.models().all()) {
+  for (const auto& one : services.models.all()) {
     if (!one->serves(key)) continue;
     const ModelLease model = one->lease(false);
     if (model == nullptr) continue;
@@ -51,19 +61,19 @@ HttpReply metrics_reply(Server& server, const std::string& key) {
                                  model->name(), engine};
       std::vector<prometheus::MetricFamily> of_engine;
       add_own_families(source, of_engine);
-      if (server.config().vllm_metrics) add_vllm_families(source, of_engine);
+      if (services.config.vllm_metrics) add_vllm_families(source, of_engine);
       join_families(std::move(of_engine), families);
     }
   }
-  add_http_families(server.http().counters(), server.traffic().snapshot(), families);
-  if (server.stores()) {
-    const BatchRunner::Counts& lines = server.batch_runner().counts();
+  add_http_families((*services.http), services.traffic.snapshot(), families);
+  if (services.data.stores()) {
+    const BatchRunner::Counts& lines = services.batches->counts();
     add_batch_families(lines.lines_completed, lines.lines_failed, lines.lines_running, families);
   }
-  if (const OtlpExporter* exporter = server.exporter(); exporter != nullptr)
+  if (const OtlpExporter* exporter = services.exporter; exporter != nullptr)
     add_span_families(exporter->counts().exported, exporter->counts().dropped, families);
-  add_reply_cache_families(server.replies(), families);
-  add_route_families(route_counts(server, key), families);
+  add_reply_cache_families(*services.replies, families);
+  add_route_families(route_counts(services, key), families);
   add_process_families(families);
   HttpReply reply;
   reply.body = prometheus::TextSerializer().Serialize(families);
@@ -72,29 +82,29 @@ HttpReply metrics_reply(Server& server, const std::string& key) {
 }
 
 // Replies of one model, or of all.
-Result<int64_t> forget_replies(Server& server, const HttpRequest& request) {
+Result<int64_t> forget_replies(Services& services, const HttpRequest& request) {
   constexpr size_t kMostBytes = 64 * 1024;
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
   RETURN_IF_ERROR(check_json(reset_replies_request(), body));
   std::string name = get_string(body, "model");
   if (!name.empty()) {
-    ASSIGN_OR_RETURN(const ServedModel* const model, server.models().find(name));
+    ASSIGN_OR_RETURN(const ServedModel* const model, services.models.find(name));
     name = model->name();
   }
-  ReplyCache* const cache = server.replies().cache();
+  ReplyCache* const cache = services.replies->cache();
   if (cache == nullptr)
     return errorf(ErrorCode::kNotFound, "this server keeps no replies: it was started without --reply-cache");
   return cache->forget(name);
 }
 
 // Of the first model that the key may use: a client that knows of no other asks here.
-json metrics_json(Server& server, const std::string& key) {
-  const auto first = server.models().find("", key);
+json metrics_json(Services& services, const std::string& key) {
+  const auto first = services.models.find("", key);
   const ModelLease model = first ? (*first)->lease(false) : nullptr;
   const Metrics metrics = model == nullptr ? Metrics() : model->metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
-  const Traffic::Snapshot traffic = server.traffic().snapshot();
+  const Traffic::Snapshot traffic = services.traffic.snapshot();
   json body = {
       {"total_requests", latency.count},
       {"total_tokens", metrics.generation_tokens.value},
@@ -107,10 +117,10 @@ json metrics_json(Server& server, const std::string& key) {
       {"http_requests", total(traffic, [](int) { return true; })},
       {"http_errors", total(traffic, [](int status) { return status >= 400; })},
       {"http_clients_left", total(traffic, [](int status) { return status == 0; })},
-      {"http_requests_in_flight", server.http().counters().exchanges.load()},
-      {"http_connections", server.http().counters().connections.load()}};
-  if (const ReplyCache* cache = server.replies().cache()) {
-    const KeptReplies::Counters& counters = server.replies().counters;
+      {"http_requests_in_flight", (*services.http).exchanges.load()},
+      {"http_connections", (*services.http).connections.load()}};
+  if (const ReplyCache* cache = services.replies->cache()) {
+    const KeptReplies::Counters& counters = services.replies->counters;
     body["reply_cache_hits"] = counters.hits.load();
     body["reply_cache_meaning_hits"] = counters.near_hits.load();
     body["reply_cache_misses"] = counters.misses.load();
@@ -119,7 +129,7 @@ json metrics_json(Server& server, const std::string& key) {
     body["reply_cache_entries"] = cache->counts().entries;
   }
   double cost = 0, saved = 0;
-  for (const auto& [name, counts] : route_counts(server, key)) cost += counts.cost, saved += counts.saved;
+  for (const auto& [name, counts] : route_counts(services, key)) cost += counts.cost, saved += counts.saved;
   body["route_cost"] = cost;
   body["route_cost_saved"] = saved;
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
@@ -146,23 +156,23 @@ const nlohmann::json& reset_replies_reply() {
   return value;
 }
 
-net::awaitable<void> post_reset_reply_cache(Server& server, Exchange& exchange) {
-  const auto forgotten = forget_replies(server, exchange.request());
+net::awaitable<void> post_reset_reply_cache(Services& services, Exchange& exchange) {
+  const auto forgotten = forget_replies(services, exchange.request());
   if (!forgotten) co_return co_await exchange.reply(error_reply(forgotten.error()));
   const json body = {{"forgotten", *forgotten}};
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_metrics(Server& server, Exchange& exchange) {
-  co_await exchange.reply(metrics_reply(server, exchange.request().key));
+net::awaitable<void> get_metrics(Services& services, Exchange& exchange) {
+  co_await exchange.reply(metrics_reply(services, exchange.request().key));
 }
 
-net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(metrics_json(server, exchange.request().key)));
+net::awaitable<void> get_metrics_json(Services& services, Exchange& exchange) {
+  co_await exchange.reply(json_reply(metrics_json(services, exchange.request().key)));
 }
 
-net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {
-  for (const auto& model : server.models().all()) {
+net::awaitable<void> post_reset_prefix_cache(Services& services, Exchange& exchange) {
+  for (const auto& model : services.models.all()) {
     if (const ModelLease lease = model->lease(false); lease != nullptr && !lease->pools())
       lease->engine().reset_prefix_cache();
   }

@@ -3,12 +3,17 @@
 
 #include "penstock/version.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
-#include "server/client_reason.h"
-#include "server/server.h"
+#include "server/handlers/router.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/client_reason.h"
+#include "server/services/model_loads.h"
+#include "server/services/readiness.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -54,24 +59,24 @@ json route_json(const std::string& name) {
 }
 
 // The model that the body of an admin's request names.
-Result<ServedModel*> read_model_name(Server& server, const HttpRequest& request) {
+Result<ServedModel*> read_model_name(Services& services, const HttpRequest& request) {
   constexpr size_t kMostBytes = 64 * 1024;
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
   RETURN_IF_ERROR(check_json(model_admin_request(), body));
-  return server.models().find(body["model"].get<std::string>());
+  return services.models.find(body["model"].get<std::string>());
 }
 
 enum class ModelAction : uint8_t { kLoad, kUnload, kReload };
 
-net::awaitable<void> change_model(Server& server, Exchange& exchange, ModelAction action) {
-  const auto named = read_model_name(server, exchange.request());
+net::awaitable<void> change_model(Services& services, Exchange& exchange, ModelAction action) {
+  const auto named = read_model_name(services, exchange.request());
   if (!named) co_return co_await exchange.reply(error_reply(named.error()));
   ServedModel& model = **named;
   const auto begin = std::chrono::steady_clock::now();
   Status done;
-  if (action == ModelAction::kLoad) done = co_await server.load(model, true);
-  if (action == ModelAction::kReload) done = co_await server.reload(model);
-  if (action == ModelAction::kUnload) co_await server.unload(model);
+  if (action == ModelAction::kLoad) done = co_await services.loads.load(model, true);
+  if (action == ModelAction::kReload) done = co_await services.loads.reload(model);
+  if (action == ModelAction::kUnload) co_await services.loads.unload(model);
   if (!done) {
     const std::string why = fmt::format("{}: {}", model.name(), without_folders(done.error().message));
     co_return co_await exchange.reply(error_reply(exchange.request(), 503, why));
@@ -98,62 +103,63 @@ const nlohmann::json& model_admin_reply() {
   return value;
 }
 
-net::awaitable<void> post_model_load(Server& server, Exchange& exchange) {
-  co_await change_model(server, exchange, ModelAction::kLoad);
+net::awaitable<void> post_model_load(Services& services, Exchange& exchange) {
+  co_await change_model(services, exchange, ModelAction::kLoad);
 }
 
-net::awaitable<void> post_model_unload(Server& server, Exchange& exchange) {
-  co_await change_model(server, exchange, ModelAction::kUnload);
+net::awaitable<void> post_model_unload(Services& services, Exchange& exchange) {
+  co_await change_model(services, exchange, ModelAction::kUnload);
 }
 
-net::awaitable<void> post_model_reload(Server& server, Exchange& exchange) {
-  co_await change_model(server, exchange, ModelAction::kReload);
+net::awaitable<void> post_model_reload(Services& services, Exchange& exchange) {
+  co_await change_model(services, exchange, ModelAction::kReload);
 }
 
-net::awaitable<void> get_models(Server& server, Exchange& exchange) {
+net::awaitable<void> get_models(Services& services, Exchange& exchange) {
   json body = {{"object", "list"}, {"data", json::array()}};
-  for (const auto& model : server.models().all()) {
+  for (const auto& model : services.models.all()) {
     if (!model->serves(exchange.request().key)) continue;
     for (const std::string& name : model->names()) body["data"].push_back(model_json(*model, name));
     for (const ServedAdapterRef& adapter : model->adapters().all())
       body["data"].push_back(adapter_json(*model, *adapter));
   }
-  for (const std::string& name : server.router().names(exchange.request().key))
+  for (const std::string& name : services.router->names(exchange.request().key))
     body["data"].push_back(route_json(name));
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_model(Server& server, Exchange& exchange) {
+net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
-  const std::vector<std::string> routes = server.router().names(exchange.request().key);
+  const std::vector<std::string> routes = services.router->names(exchange.request().key);
   if (std::ranges::find(routes, id) != routes.end()) {
     const json body = route_json(id);
     co_return co_await exchange.reply(json_reply(body));
   }
-  const auto model = server.models().find(id, exchange.request().key);
+  const auto model = services.models.find(id, exchange.request().key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);
   const json body = adapter != nullptr ? adapter_json(**model, *adapter) : model_json(**model, id);
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_health(Server&, Exchange& exchange) {
+net::awaitable<void> get_health(Services&, Exchange& exchange) {
   const json body = {{"status", "healthy"}};
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_ready(Server& server, Exchange& exchange) {
-  if (auto reply = server.not_ready(exchange.request())) co_return co_await exchange.reply(std::move(*reply));
+net::awaitable<void> get_ready(Services& services, Exchange& exchange) {
+  if (auto reply = services.readiness.not_ready(exchange.request()))
+    co_return co_await exchange.reply(std::move(*reply));
   const json body = {{"status", "ready"}};
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_load(Server& server, Exchange& exchange) {
-  const json body = {{"server_load", server.n_generating()}};
+net::awaitable<void> get_load(Services& services, Exchange& exchange) {
+  const json body = {{"server_load", services.under_way.n_generating.load()}};
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_version(Server&, Exchange& exchange) {
+net::awaitable<void> get_version(Services&, Exchange& exchange) {
   const json body = {{"version", kVersion}};
   co_await exchange.reply(json_reply(body));
 }

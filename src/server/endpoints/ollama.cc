@@ -1,16 +1,16 @@
 // POST /api/generate and /api/chat: Ollama's API, whose streams are lines of JSON.
 #include "server/api/ollama.h"
 #include "base/json_text.h"
+#include "server/services/services.h"
 
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/infill.h"
 #include "server/api/openai_json.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
+#include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
 
 namespace penstock {
 namespace {
@@ -39,16 +39,16 @@ const char* load_reason(const json& body) {
   return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
 }
 
-Status read_ollama_common(Server& server, const HttpRequest& request, const ApiBody& asked,
+Status read_ollama_common(Services& services, const HttpRequest& request, const ApiBody& asked,
                           OllamaCall& call) {
   const ServedModel& model = *asked.model;
   const json& body = asked.fields;
   call.name = ollama_name(body, model);
   call.stream = get_bool(body, "stream", true);
   call.logprobs = get_bool(body, "logprobs");
-  RETURN_IF_ERROR(read_keep_alive(server, request, body, *asked.model));
+  RETURN_IF_ERROR(read_keep_alive(services, request, body, *asked.model));
   ASSIGN_OR_RETURN(const json params, params_of_ollama(body, model));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, params, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, params, -1));
   if (call.generation.params.structured_outputs) call.generation.structured_field = "format";
   call.generation.tool_schemas = "function/parameters";
   return {};
@@ -61,11 +61,11 @@ void finish_ollama_call(OllamaCall& call) {
   call.generation.fill_context();
 }
 
-Result<OllamaCall> read_ollama_chat(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_chat_request()));
+Result<OllamaCall> read_ollama_chat(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, ollama_chat_request()));
   OllamaCall call;
   call.chat = true;
-  RETURN_IF_ERROR(read_ollama_common(server, request, asked, call));
+  RETURN_IF_ERROR(read_ollama_common(services, request, asked, call));
   if (!get_field(asked.fields, "messages").is_array() || asked.fields["messages"].empty()) {
     call.only = load_reason(asked.fields);
     return call;
@@ -96,14 +96,14 @@ Status add_context(const json& body, const Tokenizer& tokenizer, std::vector<Tok
   return {};
 }
 
-Result<OllamaCall> read_ollama_generate(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_generate_request()));
+Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, ollama_generate_request()));
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   OllamaCall call;
   if (const json& images = get_field(body, "images"); images.is_array() && !images.empty())
     return errorf(ErrorCode::kInvalidArgument, "images: only text is supported");
-  RETURN_IF_ERROR(read_ollama_common(server, request, asked, call));
+  RETURN_IF_ERROR(read_ollama_common(services, request, asked, call));
   const std::string prompt = get_string(body, "prompt"), system = get_string(body, "system");
   if (prompt.empty()) {
     call.only = load_reason(body);
@@ -240,10 +240,10 @@ json OllamaShape::whole(const Generation& generation) {
   return reply;
 }
 
-net::awaitable<void> answer_ollama(Server& server, Exchange& exchange,
-                                   Result<OllamaCall> (*read)(Server&, const HttpRequest&)) {
+net::awaitable<void> answer_ollama(Services& services, Exchange& exchange,
+                                   Result<OllamaCall> (*read)(Services&, const HttpRequest&)) {
   Result<OllamaCall> call;
-  co_await server.run_apart(exchange, [&] { call = read(server, exchange.request()); });
+  co_await services.run_apart(exchange, [&] { call = read(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(ollama_error(call.error()));
   if (call->only != nullptr) {
     json reply = ollama_head(call->name);
@@ -253,7 +253,7 @@ net::awaitable<void> answer_ollama(Server& server, Exchange& exchange,
     co_return co_await exchange.reply(json_reply(reply));
   }
   OllamaShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
 }
 
 nlohmann::json ollama_message() {
@@ -326,12 +326,12 @@ const nlohmann::json& ollama_generate_reply() {
   return value;
 }
 
-net::awaitable<void> post_ollama_chat(Server& server, Exchange& exchange) {
-  co_await answer_ollama(server, exchange, read_ollama_chat);
+net::awaitable<void> post_ollama_chat(Services& services, Exchange& exchange) {
+  co_await answer_ollama(services, exchange, read_ollama_chat);
 }
 
-net::awaitable<void> post_ollama_generate(Server& server, Exchange& exchange) {
-  co_await answer_ollama(server, exchange, read_ollama_generate);
+net::awaitable<void> post_ollama_generate(Services& services, Exchange& exchange) {
+  co_await answer_ollama(services, exchange, read_ollama_generate);
 }
 
 }  // namespace penstock

@@ -4,13 +4,15 @@
 
 #include "penstock/version.h"
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/ollama.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -53,9 +55,10 @@ json listed_model(ServedModel& model, const std::string& name) {
 }
 
 // Of every name of every model that the key may use, with what `add` says besides; false: not this one.
-json list_models(Server& server, Exchange& exchange, const std::function<bool(ServedModel&, json&)>& add) {
+json list_models(Services& services, Exchange& exchange,
+                 const std::function<bool(ServedModel&, json&)>& add) {
   json body = {{"models", json::array()}};
-  for (const auto& model : server.models().all()) {
+  for (const auto& model : services.models.all()) {
     if (!model->serves(exchange.request().key)) continue;
     for (const std::string& name : model->names()) {
       json one = listed_model(*model, name);
@@ -73,8 +76,9 @@ json capabilities(const ServedModel& model) {
   return list;
 }
 
-Result<json> show_model(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, ollama_show_request(), ModelUse::kEither));
+Result<json> show_model(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked,
+                   read_body(services, request, ollama_show_request(), ModelUse::kEither));
   ServedModel& model = *asked.model;
   const std::string& architecture = model.info().architecture;
   return json{
@@ -96,10 +100,10 @@ struct EmbedAsked {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
-Result<EmbedAsked> read_embed(Server& server, const HttpRequest& request, bool one) {
+Result<EmbedAsked> read_embed(Services& services, const HttpRequest& request, bool one) {
   const nlohmann::json& schema = one ? ollama_embeddings_request() : ollama_embed_request();
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, schema, ModelUse::kVectors));
-  RETURN_IF_ERROR(read_keep_alive(server, request, asked.fields, *asked.model));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, schema, ModelUse::kVectors));
+  RETURN_IF_ERROR(read_keep_alive(services, request, asked.fields, *asked.model));
   EmbedAsked result{.model = asked.model,
                     .call = pooling_call(asked),
                     .name = ollama_name(asked.fields, *asked.model),
@@ -129,22 +133,22 @@ std::string embed_body(const EmbedAsked& asked, const PoolingQueue::Vectors& vec
       dump(asked.name), rows, taken, n_tokens);
 }
 
-net::awaitable<void> answer_embed(Server& server, Exchange& exchange, bool one) {
+net::awaitable<void> answer_embed(Services& services, Exchange& exchange, bool one) {
   Result<EmbedAsked> asked;
-  co_await server.run_apart(exchange, [&] { asked = read_embed(server, exchange.request(), one); });
+  co_await services.run_apart(exchange, [&] { asked = read_embed(services, exchange.request(), one); });
   if (!asked) co_return co_await exchange.reply(ollama_error(asked.error()));
   BodyBudget budget;
-  if (const Status fits = take_reply(server, *asked->model, asked->call, false, budget); !fits)
+  if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
     co_return co_await exchange.reply(ollama_error(fits.error()));
   const int64_t n = n_tokens(asked->call);
   Result<PoolingQueue::Vectors> vectors;
   if (!asked->call.inputs.empty())
-    vectors = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+    vectors = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!vectors) co_return co_await exchange.reply(ollama_error(vectors.error()));
   HttpReply reply;
   const size_t n_numbers = vectors->empty() ? 0 : vectors->size() * vectors->front().size();
-  co_await server.run_apart(exchange, n_numbers * kBytesOfNumber,
-                            [&] { reply.body = embed_body(*asked, *vectors, n); });
+  co_await services.run_apart(exchange, n_numbers * kBytesOfNumber,
+                              [&] { reply.body = embed_body(*asked, *vectors, n); });
   co_await exchange.reply(std::move(reply));
 }
 
@@ -223,15 +227,15 @@ const nlohmann::json& ollama_embeddings_reply() {
   return value;
 }
 
-net::awaitable<void> get_ollama_tags(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(server, exchange, [](ServedModel& model, json& one) {
+net::awaitable<void> get_ollama_tags(Services& services, Exchange& exchange) {
+  co_await exchange.reply(json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
     one["modified_at"] = modified_at(model);
     return true;
   })));
 }
 
-net::awaitable<void> get_ollama_ps(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(server, exchange, [](ServedModel& model, json& one) {
+net::awaitable<void> get_ollama_ps(Services& services, Exchange& exchange) {
+  co_await exchange.reply(json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
     const ServedModel::Condition now = model.condition();
     const ModelLease lease = model.lease(false);
     if (lease == nullptr) return false;
@@ -247,27 +251,27 @@ net::awaitable<void> get_ollama_ps(Server& server, Exchange& exchange) {
   })));
 }
 
-net::awaitable<void> get_ollama_version(Server&, Exchange& exchange) {
+net::awaitable<void> get_ollama_version(Services&, Exchange& exchange) {
   const json body = {{"version", kVersion}};
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> post_ollama_show(Server& server, Exchange& exchange) {
+net::awaitable<void> post_ollama_show(Services& services, Exchange& exchange) {
   Result<json> result;
-  co_await server.run_apart(exchange, [&] { result = show_model(server, exchange.request()); });
+  co_await services.run_apart(exchange, [&] { result = show_model(services, exchange.request()); });
   if (!result) co_return co_await exchange.reply(ollama_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }
 
-net::awaitable<void> post_ollama_embed(Server& server, Exchange& exchange) {
-  co_await answer_embed(server, exchange, false);
+net::awaitable<void> post_ollama_embed(Services& services, Exchange& exchange) {
+  co_await answer_embed(services, exchange, false);
 }
 
-net::awaitable<void> post_ollama_embeddings(Server& server, Exchange& exchange) {
-  co_await answer_embed(server, exchange, true);
+net::awaitable<void> post_ollama_embeddings(Services& services, Exchange& exchange) {
+  co_await answer_embed(services, exchange, true);
 }
 
-net::awaitable<void> refuse_ollama(Server&, Exchange& exchange) {
+net::awaitable<void> refuse_ollama(Services&, Exchange& exchange) {
   const Error error{
       ErrorCode::kUnsupported,
       fmt::format("{}: this server's models are chosen when it starts (penstock serve -m; penstock "

@@ -2,7 +2,9 @@
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
-#include "server/server.h"
+#include "server/routing/route.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -85,10 +87,10 @@ json document() {
 
 }  // namespace
 
-net::awaitable<void> get_openapi(Server& server, Exchange& exchange) {
+net::awaitable<void> get_openapi(Services& services, Exchange& exchange) {
   static const json common = document();
   json value = common;
-  if (const std::string& root = server.config().root_path; !root.empty()) {
+  if (const std::string& root = services.config.root_path; !root.empty()) {
     value["servers"] = json::array({{{"url", root}}});
   }
   co_await exchange.reply(json_reply(value));

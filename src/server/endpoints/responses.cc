@@ -1,14 +1,19 @@
 // POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the background.
 #include "base/json_text.h"
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/background_stream.h"
-#include "server/api/constrain.h"
-#include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/response_call.h"
+#include "server/handlers/answer.h"
+#include "server/handlers/background_stream.h"
+#include "server/handlers/constrain.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/accounts.h"
+#include "server/services/background_runs.h"
+#include "server/services/config.h"
+#include "server/services/data_folder.h"
+#include "server/services/request_log.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -18,8 +23,8 @@ using Kind = ReplySegment::Kind;
 class ResponseShape final : public ReplyShape {
  public:
   // run: of one in the background, else null.
-  ResponseShape(Server& server, const ResponseCall& call, const BackgroundRun* run)
-      : server_(server),
+  ResponseShape(Services& services, const ResponseCall& call, const BackgroundRun* run)
+      : services_(services),
         call_(call),
         run_(run),
         names_(call.generation.model->tokenizer(), false),
@@ -68,7 +73,7 @@ class ResponseShape final : public ReplyShape {
     return {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
   }
 
-  Server& server_;
+  Services& services_;
   const ResponseCall& call_;
   const BackgroundRun* const run_;
   TokenNames names_;
@@ -253,8 +258,8 @@ net::awaitable<void> ResponseShape::store() {
   stored.input = call_.items, stored.reply = dump(last_);
   if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
   Result<bool> kept;
-  co_await run_on(server_.chores(), [&] {
-    StoredResponses& responses = *(*server_.stores())->responses;
+  co_await run_on(services_.chores, [&] {
+    StoredResponses& responses = *(*services_.data.stores())->responses;
     if (run_ == nullptr)
       kept = responses.add(std::move(stored));
     else if (const Status ended = responses.end(stored); !ended)
@@ -264,7 +269,7 @@ net::awaitable<void> ResponseShape::store() {
   });
   if (kept && *kept) co_return;
   last_["store"] = false;
-  server_.log().error(
+  services_.log.error(
       fmt::format("{} is not kept: {}", call_.id,
                   kept ? "it is larger than what an API key may keep" : kept.error().message));
 }
@@ -282,33 +287,33 @@ std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchan
   return "the server was stopped while it generated this response";
 }
 
-BackgroundRuns::Work background_work(Server& server, const SharedCall& call) {
-  return [&server, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
+BackgroundRuns::Work background_work(Services& services, const SharedCall& call) {
+  return [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
     const auto start = std::chrono::steady_clock::now();
-    ResponseShape shape(server, **call, &run);
-    co_await answer(server, exchange, (*call)->generation, true, shape);
-    server.note_use(exchange, start);
+    ResponseShape shape(services, **call, &run);
+    co_await answer(services, exchange, (*call)->generation, true, shape);
+    services.accounts.note_use(exchange, start);
     const bool again = exchange.status() == 429 && !exchange.gone() && !exchange.over_budget;
     if (shape.kept() || again) co_return;
     exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
   };
 }
 
-HttpReply queued_reply(Server& server, const ResponseCall& call) {
-  return json_reply(ResponseShape(server, call, nullptr).head("queued"));
+HttpReply queued_reply(Services& services, const ResponseCall& call) {
+  return json_reply(ResponseShape(services, call, nullptr).head("queued"));
 }
 
-net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, const SharedCall& call) {
-  if (server.background().full())
+net::awaitable<void> answer_in_background(Services& services, Exchange& exchange, const SharedCall& call) {
+  if (services.background.full())
     co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
-  HttpReply queued = queued_reply(server, **call);
+  HttpReply queued = queued_reply(services, **call);
   Result<bool> kept;
-  co_await run_on(server.chores(), [&] {
+  co_await run_on(services.chores, [&] {
     StoredResponse stored;
     stored.id = (*call)->id, stored.owner = (*call)->owner;
     stored.input = (*call)->items, stored.reply = queued.body;
     stored.ended = false;
-    kept = (*server.stores())->responses->add(std::move(stored));
+    kept = (*services.data.stores())->responses->add(std::move(stored));
   });
   if (!kept) co_return co_await exchange.reply(error_reply(kept.error()));
   if (!*kept) {
@@ -317,26 +322,27 @@ net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, co
   }
   const bool keeps_events =
       std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
-  const auto run = server.background().start((*call)->id, keeps_events, exchange, (*call)->items.size(),
-                                             background_work(server, call));
-  if (server.is_revoked(exchange.request().payer, (*call)->owner)) server.background().cancel(run->id());
-  if (keeps_events) co_return co_await stream_run(server, exchange, run, 0);
+  const auto run = services.background.start((*call)->id, keeps_events, exchange, (*call)->items.size(),
+                                             background_work(services, call));
+  if (services.accounts.is_revoked(exchange.request().payer, (*call)->owner))
+    services.background.cancel(run->id());
+  if (keeps_events) co_return co_await stream_run(services, exchange, run, 0);
   co_await exchange.reply(std::move(queued));
 }
 
 }  // namespace
 
-net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
+net::awaitable<void> post_responses(Services& services, Exchange& exchange) {
   const auto call = std::make_shared<Result<ResponseCall>>();
-  const auto read = [&] { *call = read_response_call(server, exchange.request()); };
+  const auto read = [&] { *call = read_response_call(services, exchange.request()); };
   // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
   const size_t n_bytes = exchange.request().body.size();
-  const bool may_read = !server.config().data_dir.empty();
-  co_await server.run_apart(exchange, may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
+  const bool may_read = !services.config.data_dir.empty();
+  co_await services.run_apart(exchange, may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
   if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
-  if ((*call)->background) co_return co_await answer_in_background(server, exchange, call);
-  ResponseShape shape(server, **call, nullptr);
-  co_await answer(server, exchange, (*call)->generation, (*call)->stream, shape);
+  if ((*call)->background) co_return co_await answer_in_background(services, exchange, call);
+  ResponseShape shape(services, **call, nullptr);
+  co_await answer(services, exchange, (*call)->generation, (*call)->stream, shape);
 }
 
 }  // namespace penstock

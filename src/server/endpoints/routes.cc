@@ -1,6 +1,6 @@
 // THE list of endpoints. A new one is a file of this folder, which may define its schemas too, its names here and its row.
 #include "server/api/schemas.h"
-#include "server/server.h"
+#include "server/routing/route.h"
 
 namespace penstock {
 

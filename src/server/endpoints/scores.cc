@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "server/api/errors.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
 
 namespace penstock {
 namespace {
@@ -65,8 +65,8 @@ Status read_score_texts(const std::vector<std::string>& first, const std::vector
   return add_texts(all, body, model, asked.call);
 }
 
-Result<ScoreAsked> read_score(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
-  ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
+Result<ScoreAsked> read_score(Services& services, const HttpRequest& request, const nlohmann::json& schema) {
+  ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"text_1", "text_2"}, {"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}};
@@ -80,8 +80,8 @@ Result<ScoreAsked> read_score(Server& server, const HttpRequest& request, const 
                     "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
 }
 
-Result<ScoreAsked> read_rerank(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
-  ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
+Result<ScoreAsked> read_rerank(Services& services, const HttpRequest& request, const nlohmann::json& schema) {
+  ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   asked.documents = texts_in(body.fields["documents"]);
   RETURN_IF_ERROR(read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
@@ -198,16 +198,16 @@ const nlohmann::json& rerank_reply() {
   return value;
 }
 
-net::awaitable<void> post_score(Server& server, Exchange& exchange) {
+net::awaitable<void> post_score(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await server.run_apart(exchange,
-                            [&] { asked = read_score(server, exchange.request(), score_request()); });
+  co_await services.run_apart(exchange,
+                              [&] { asked = read_score(services, exchange.request(), score_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
   json reply = pooling_reply("score-", asked->name, n_tokens(asked->call));
-  const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  const auto rows = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "text_2"));
   HttpReply whole;
-  co_await server.run_apart(exchange, [&] {
+  co_await services.run_apart(exchange, [&] {
     reply["data"] = json::array();
     for (const double score : scores_of(*asked, *rows))
       reply["data"].push_back({{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
@@ -216,19 +216,19 @@ net::awaitable<void> post_score(Server& server, Exchange& exchange) {
   co_await exchange.reply(std::move(whole));
 }
 
-net::awaitable<void> post_rerank(Server& server, Exchange& exchange) {
+net::awaitable<void> post_rerank(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await server.run_apart(exchange,
-                            [&] { asked = read_rerank(server, exchange.request(), rerank_request()); });
+  co_await services.run_apart(exchange,
+                              [&] { asked = read_rerank(services, exchange.request(), rerank_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
   json reply = pooling_reply("rerank-", asked->name, n_tokens(asked->call));
   reply.erase("object");
-  const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  const auto rows = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "documents"));
   if (exchange.request().path.starts_with("/v2"))
     reply["meta"] = {{"api_version", {{"version", "2"}}}, {"billed_units", {{"search_units", 1}}}};
   HttpReply whole;
-  co_await server.run_apart(exchange, [&] {  // it may repeat the documents
+  co_await services.run_apart(exchange, [&] {  // it may repeat the documents
     reply["results"] = ranked(*asked, scores_of(*asked, *rows));
     whole = json_reply(reply);
   });

@@ -4,14 +4,16 @@
 #include <charconv>
 
 #include "base/json_text.h"
-#include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/background_stream.h"
-#include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
+#include "server/handlers/answer.h"
+#include "server/handlers/background_stream.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/background_runs.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -114,9 +116,9 @@ struct Found {
   std::shared_ptr<BackgroundRun> run;
 };
 
-Result<Found> find_response(Server& server, const StoreCall& call) {
+Result<Found> find_response(Services& services, const StoreCall& call) {
   Found found;
-  found.run = server.background().find(call.id);
+  found.run = services.background.find(call.id);
   ASSIGN_OR_RETURN(found.stored, call.stores->responses->find(call.owner, call.id));
   if (found.stored.ended) found.run = nullptr;
   return found;
@@ -134,7 +136,7 @@ std::string events_from(const StoredResponse& stored, const json& reply, int64_t
   return std::string(events);
 }
 
-net::awaitable<void> stream_response(Server& server, Exchange& exchange, const Found& found,
+net::awaitable<void> stream_response(Services& services, Exchange& exchange, const Found& found,
                                      const json& reply, int64_t first) {
   const bool streamed = found.run != nullptr
                             ? found.run->keeps_events()
@@ -146,7 +148,7 @@ net::awaitable<void> stream_response(Server& server, Exchange& exchange, const F
   if (exchange.request().method == "HEAD")
     co_return co_await exchange.reply(stream_head("text/event-stream; charset=utf-8"));
   if (found.run != nullptr)
-    co_return co_await stream_run(server, exchange, found.run, static_cast<size_t>(first));
+    co_return co_await stream_run(services, exchange, found.run, static_cast<size_t>(first));
   const bool open = co_await exchange.begin_stream(stream_head("text/event-stream; charset=utf-8"));
   if (open && co_await exchange.write(events_from(found.stored, reply, first)))
     co_await exchange.end_stream();
@@ -189,15 +191,15 @@ const nlohmann::json& response_items_reply() {
   return value;
 }
 
-net::awaitable<void> get_response(Server& server, Exchange& exchange) {
+net::awaitable<void> get_response(Services& services, Exchange& exchange) {
   const auto query = read_response_query(exchange.request());
   if (!query) co_return co_await exchange.reply(error_reply(query.error()));
   Result<Found> found;
   Result<json> reply;
   HttpReply whole;
-  co_await run_on(server.chores(), [&] {
-    const auto call = read_store_call(server, exchange.request(), kResponsePath);
-    found = call ? find_response(server, *call) : Result<Found>(tl::unexpected(call.error()));
+  co_await run_on(services.chores, [&] {
+    const auto call = read_store_call(services, exchange.request(), kResponsePath);
+    found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
     if (found && reply && !query->logprobs) drop_logprobs(*reply);
     if (found && reply && !query->stream) whole = json_reply(*reply);
@@ -205,53 +207,53 @@ net::awaitable<void> get_response(Server& server, Exchange& exchange) {
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   if (query->stream)
-    co_return co_await stream_response(server, exchange, *found, *reply, query->starting_after + 1);
+    co_return co_await stream_response(services, exchange, *found, *reply, query->starting_after + 1);
   co_await exchange.reply(std::move(whole));
 }
 
-net::awaitable<void> delete_response(Server& server, Exchange& exchange) {
+net::awaitable<void> delete_response(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     RETURN_IF_ERROR(call.stores->responses->remove(call.owner, call.id));
-    server.background().cancel(call.id);
+    services.background.cancel(call.id);
     return json{{"id", call.id}, {"object", "response"}, {"deleted", true}};
   };
-  co_await answer_from_stores(server, exchange, kResponsePath, work);
+  co_await answer_from_stores(services, exchange, kResponsePath, work);
 }
 
-net::awaitable<void> post_response_cancel(Server& server, Exchange& exchange) {
+net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange) {
   constexpr const char* kPath = "/v1/responses/{id}/cancel";
   std::shared_ptr<BackgroundRun> run;
   Result<json> reply;
   const auto look = [&] {
-    const auto call = read_store_call(server, exchange.request(), kPath);
-    auto found = call ? find_response(server, *call) : Result<Found>(tl::unexpected(call.error()));
+    const auto call = read_store_call(services, exchange.request(), kPath);
+    auto found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     run = found ? found->run : nullptr;
     reply = found ? response_now(found->stored, run.get()) : Result<json>(tl::unexpected(found.error()));
   };
-  co_await run_on(server.chores(), look);
+  co_await run_on(services.chores, look);
   if (reply && !get_bool(*reply, "background")) {
     co_return co_await exchange.reply(
         error_reply(400, "only a response that was asked for with background can be cancelled"));
   }
   if (run != nullptr) {
-    server.background().cancel(run->id());
+    services.background.cancel(run->id());
     net::steady_timer timer(exchange.executor());
     for (int tries = 0; run != nullptr && tries < 500; ++tries) {  // until what is kept says so
       timer.expires_after(std::chrono::milliseconds(10));
       co_await timer.async_wait(net::use_awaitable);
-      co_await run_on(server.chores(), look);
+      co_await run_on(services.chores, look);
     }
   }
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   HttpReply whole;
-  co_await run_on(server.chores(), [&] {
+  co_await run_on(services.chores, [&] {
     drop_logprobs(*reply);
     whole = json_reply(*reply);
   });
   co_await exchange.reply(std::move(whole));
 }
 
-net::awaitable<void> get_response_items(Server& server, Exchange& exchange) {
+net::awaitable<void> get_response_items(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
     ASSIGN_OR_RETURN(const StoredResponse stored, call.stores->responses->find(call.owner, call.id));
@@ -262,7 +264,7 @@ net::awaitable<void> get_response_items(Server& server, Exchange& exchange) {
     if (page.is_null()) return errorf(ErrorCode::kNotFound, "after: {} has no item {}", call.id, query.after);
     return page;
   };
-  co_await answer_from_stores(server, exchange, "/v1/responses/{id}/input_items", work);
+  co_await answer_from_stores(services, exchange, "/v1/responses/{id}/input_items", work);
 }
 
 }  // namespace penstock

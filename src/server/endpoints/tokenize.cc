@@ -8,10 +8,10 @@
 #include "frontend/embedding_model.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
-#include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
 #include "text/unicode/unicode.h"
 
 namespace penstock {
@@ -77,8 +77,8 @@ struct Tokenized {
   bool with_pieces = false, with_texts = false;
 };
 
-Result<Tokenized> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request(), ModelUse::kEither));
+Result<Tokenized> tokenize(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, tokenize_request(), ModelUse::kEither));
   RETURN_IF_ERROR(check_content(asked.fields));
   Tokenized result{.model = asked.model,
                    .ids = {},
@@ -164,12 +164,13 @@ net::awaitable<void> send_tokens(Exchange& exchange, const Tokenized& tokenized)
   co_await exchange.end_stream();
 }
 
-Result<json> detokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, detokenize_request(), ModelUse::kEither));
+Result<json> detokenize(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked,
+                   read_body(services, request, detokenize_request(), ModelUse::kEither));
   ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(*asked.model));
   std::vector<TokenId> ids;
   size_t n_bytes = 0;
-  const size_t most = most_text(server);
+  const size_t most = most_text(services);
   for (const json& item : asked.fields["tokens"]) {
     if (item.get<int64_t>() >= tokenizer->vocab_size()) {
       return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
@@ -184,8 +185,8 @@ Result<json> detokenize(Server& server, const HttpRequest& request) {
   return json{{"prompt", text}, {"content", text}};
 }
 
-Result<json> apply_template(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, apply_template_request()));
+Result<json> apply_template(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, apply_template_request()));
   Conversation conversation = conversation_of_chat(asked.fields);
   conversation.any_length = true;
   std::string text;
@@ -193,14 +194,14 @@ Result<json> apply_template(Server& server, const HttpRequest& request) {
   return json{{"prompt", text}};
 }
 
-using Work = Result<json> (*)(Server& server, const HttpRequest& request);
+using Work = Result<json> (*)(Services& services, const HttpRequest& request);
 
-net::awaitable<void> answer_with(Server& server, Exchange& exchange, Work work) {
-  if (auto refused = check_text_body(server, exchange.request()))
+net::awaitable<void> answer_with(Services& services, Exchange& exchange, Work work) {
+  if (auto refused = check_text_body(services, exchange.request()))
     co_return co_await exchange.reply(std::move(*refused));
   HttpReply reply;
-  co_await server.run_apart(exchange, [&] {
-    const Result<json> result = work(server, exchange.request());
+  co_await services.run_apart(exchange, [&] {
+    const Result<json> result = work(services, exchange.request());
     reply = result ? json_reply(*result) : error_reply(result.error());
   });
   co_await exchange.reply(std::move(reply));
@@ -208,25 +209,25 @@ net::awaitable<void> answer_with(Server& server, Exchange& exchange, Work work) 
 
 }  // namespace
 
-net::awaitable<void> post_tokenize(Server& server, Exchange& exchange) {
-  if (auto refused = check_text_body(server, exchange.request()))
+net::awaitable<void> post_tokenize(Services& services, Exchange& exchange) {
+  if (auto refused = check_text_body(services, exchange.request()))
     co_return co_await exchange.reply(std::move(*refused));
   Result<Tokenized> tokenized;
-  co_await server.run_apart(exchange, [&] { tokenized = tokenize(server, exchange.request()); });
+  co_await services.run_apart(exchange, [&] { tokenized = tokenize(services, exchange.request()); });
   if (!tokenized) co_return co_await exchange.reply(error_reply(tokenized.error()));
   co_await send_tokens(exchange, *tokenized);
 }
 
-net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
-  co_await answer_with(server, exchange, detokenize);
+net::awaitable<void> post_detokenize(Services& services, Exchange& exchange) {
+  co_await answer_with(services, exchange, detokenize);
 }
 
-net::awaitable<void> post_apply_template(Server& server, Exchange& exchange) {
-  co_await answer_with(server, exchange, apply_template);
+net::awaitable<void> post_apply_template(Services& services, Exchange& exchange) {
+  co_await answer_with(services, exchange, apply_template);
 }
 
-net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
-  const auto lease = co_await model_of_query(server, exchange.request());
+net::awaitable<void> get_tokenizer_info(Services& services, Exchange& exchange) {
+  const auto lease = co_await model_of_query(services, exchange.request());
   if (!lease) co_return co_await exchange.reply(error_reply(lease.error()));
   const ServedModel& model = **lease;
   const auto found = tokenizer_of(model);

@@ -2,11 +2,14 @@
 #include <charconv>
 
 #include "server/api/api_request.h"
-#include "server/api/errors.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
 #include "server/http/apart_threads.h"
-#include "server/server.h"
+#include "server/routing/errors.h"
+#include "server/routing/route.h"
+#include "server/services/accounts.h"
+#include "server/services/data_folder.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -18,9 +21,9 @@ constexpr int64_t kLongestAuditPage = 1000;
 constexpr size_t kMostUseRows = 100000;  // of a reply
 
 // A key sees its own use, an administrator and a server without keys all of it.
-Result<UseQuery> read_use_query(Server& server, const HttpRequest& request) {
+Result<UseQuery> read_use_query(Services& services, const HttpRequest& request) {
   UseQuery query;
-  query.last_day = day_of(server.usage().now());
+  query.last_day = day_of(services.accounts.usage().now());
   query.first_day = first_day_of_month(query.last_day);
   for (const auto& [name, value] : request.query) {
     if (name == "start" || name == "end") {
@@ -55,9 +58,9 @@ json use_json(const UseRow& row) {
           {"cost", row.use.cost()}};
 }
 
-Result<json> use_reply(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const UseQuery query, read_use_query(server, request));
-  ASSIGN_OR_RETURN(const auto rows, server.usage().rows(query));
+Result<json> use_reply(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const UseQuery query, read_use_query(services, request));
+  ASSIGN_OR_RETURN(const auto rows, services.accounts.usage().rows(query));
   if (rows.size() > kMostUseRows)
     return errorf(ErrorCode::kInvalidArgument, "start: {} rows, more than {}: ask for fewer days",
                   rows.size(), kMostUseRows);
@@ -65,7 +68,7 @@ Result<json> use_reply(Server& server, const HttpRequest& request) {
   json reply = {{"object", "list"},
                 {"start", day_text(query.first_day)},
                 {"end", day_text(query.last_day)},
-                {"kept", server.keeps_use()},
+                {"kept", services.data.get() != nullptr},
                 {"data", json::array()},
                 {"total", nullptr},
                 {"budgets", json::array()}};
@@ -77,7 +80,7 @@ Result<json> use_reply(Server& server, const HttpRequest& request) {
   for (const char* name : {"day", "key", "model"}) sum.erase(name);
   reply["total"] = std::move(sum);
   if (query.all_keys) return reply;
-  for (const BudgetState& one : server.budgets_of(query.key)) {
+  for (const BudgetState& one : services.accounts.budgets_of(query.key)) {
     reply["budgets"].push_back(
         {{"name", one.name}, {"limit", one.limit}, {"used", one.used}, {"resets_at", one.resets_at}});
   }
@@ -129,16 +132,16 @@ const nlohmann::json& audit_reply() {
   return value;
 }
 
-net::awaitable<void> get_usage(Server& server, Exchange& exchange) {
+net::awaitable<void> get_usage(Services& services, Exchange& exchange) {
   HttpReply whole;
-  co_await run_on(server.chores(), [&] {
-    const Result<json> reply = use_reply(server, exchange.request());
+  co_await run_on(services.chores, [&] {
+    const Result<json> reply = use_reply(services, exchange.request());
     whole = reply ? json_reply(*reply) : error_reply(reply.error());
   });
   co_await exchange.reply(std::move(whole));
 }
 
-net::awaitable<void> get_audit(Server& server, Exchange& exchange) {
+net::awaitable<void> get_audit(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     int64_t limit = 100, before = INT64_MAX;
     RETURN_IF_ERROR(read_audit_query(exchange.request(), limit, before));
@@ -149,7 +152,7 @@ net::awaitable<void> get_audit(Server& server, Exchange& exchange) {
     reply["has_more"] = found.size() > n;
     return reply;
   };
-  co_await answer_from_stores(server, exchange, "/v1/audit", work);
+  co_await answer_from_stores(services, exchange, "/v1/audit", work);
 }
 
 }  // namespace penstock

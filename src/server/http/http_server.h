@@ -9,26 +9,9 @@
 
 #include "base/result.h"
 #include "server/http/exchange.h"
+#include "server/http/http_config.h"
 
 namespace penstock {
-
-using Milliseconds = std::chrono::milliseconds;
-
-// Every limit holds for one connection unless it says otherwise. Times are kept to half a second.
-struct HttpConfig {
-  std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free port, see HttpServer::port()
-  int io_threads = 1;
-  std::string tls_certificate, tls_key;  // PEM files; both or none
-  size_t max_header_bytes = 32 * 1024;
-  size_t max_body_bytes = 32 * 1024 * 1024;
-  size_t max_total_body_bytes = 256 * 1024 * 1024;  // of all connections together, as received
-  int max_connections = 16384;                      // of the server
-  Milliseconds header_timeout{15000};               // from the first byte of a request to its last header
-  Milliseconds body_timeout{60000};
-  Milliseconds idle_timeout{75000};   // between two requests of a connection
-  Milliseconds write_timeout{30000};  // a reader that takes nothing for so long is gone
-};
 
 // Answers one exchange. Must not throw.
 using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;

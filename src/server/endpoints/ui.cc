@@ -1,0 +1,70 @@
+// GET /, /dashboard and /ui/{id}: the web page, from files that are part of the program.
+//
+// They hold no secret and need no key: a browser cannot send one before the page has asked for it. What the
+// page then does goes through the API like everybody's requests.
+#include <algorithm>
+
+#include "server/endpoints/ui_files.h"
+#include "server/routing/errors.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+// Nothing but this server's own files and API: no inline script or style, no other origin, no frame around
+// the page.
+constexpr const char* kContentSecurityPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const EmbeddedFile* find_file(std::string_view name) {
+  const auto files = ui_files();
+  const auto found =
+      std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
+  return found == files.end() ? nullptr : &*found;
+}
+
+std::string content_type(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (name.ends_with(".svg")) return "image/svg+xml";
+  return "application/octet-stream";
+}
+
+HttpReply file_reply(const HttpRequest& request, std::string_view name) {
+  const EmbeddedFile* file = find_file(name);
+  if (file == nullptr) return error_reply(404, fmt::format("no such file: {}", name));
+  const std::string tag = fmt::format("\"{}\"", file->tag);
+  HttpReply reply;
+  reply.content_type = content_type(name);
+  reply.headers = {
+      {"ETag", tag},
+      {"Cache-Control", "no-cache"},  // kept, but asked about each time: an upgrade shows at once
+      {"Content-Security-Policy", kContentSecurityPolicy},
+      {"X-Content-Type-Options", "nosniff"},
+      {"X-Frame-Options", "DENY"},
+      {"Referrer-Policy", "no-referrer"},
+      {"Cross-Origin-Opener-Policy", "same-origin"},
+      {"Cross-Origin-Resource-Policy", "same-origin"},
+      {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
+  if (request.header("if-none-match").find(tag) != std::string_view::npos) {
+    reply.status = 304;
+  } else {
+    reply.body = std::string(file->bytes);
+  }
+  return reply;
+}
+
+}  // namespace
+
+net::awaitable<void> get_page(Services&, Exchange& exchange) {
+  co_await exchange.reply(file_reply(exchange.request(), "index.html"));
+}
+
+net::awaitable<void> get_page_file(Services&, Exchange& exchange) {
+  const std::string name = exchange.request().path.substr(std::string_view("/ui/").size());
+  co_await exchange.reply(file_reply(exchange.request(), name));
+}
+
+}  // namespace penstock

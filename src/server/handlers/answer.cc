@@ -1,0 +1,206 @@
+#include "server/handlers/answer.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "server/api/api_request.h"
+#include "server/handlers/constrain.h"
+#include "server/handlers/reuse.h"
+#include "server/http/spending.h"
+#include "server/routing/errors.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+// Requests share cached prompts within one tenant, unless the operator lets all of them.
+std::string cache_scope_of(const Services& services, const HttpRequest& request) {
+  const bool shared = request.tenant.empty() || services.config.prefix_cache_across_keys;
+  return shared ? std::string() : request.tenant + "\n";
+}
+
+// "x-request-timeout: SECONDS" shortens the server's own limit.
+Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
+  const std::string text(request.header("x-request-timeout"));
+  if (text.empty()) return {};
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
+    return errorf(ErrorCode::kInvalidArgument, "x-request-timeout: expected seconds greater than 0, got {}",
+                  text);
+  }
+  const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
+  timeout = timeout ? std::min(*timeout, asked) : asked;
+  return {};
+}
+
+constexpr size_t kPerToken = 4, kPerLogprob = 60;  // bytes of a reply's text
+
+// What is asked for must not become more than the server allows, whatever is generated.
+Status check_reply(const Services& services, const GenerationCall& call, bool stream) {
+  const SamplingParams& params = call.params;
+  const auto entries = [](const std::optional<int>& wanted, const ServedModel& model) {
+    return !wanted ? 0.0 : *wanted < 0 ? 1.0 + model.engine().info().vocab_size : 1.0 + *wanted;
+  };
+  const int context = call.model->max_model_len();
+  double bytes = 0;
+  for (const auto& prompt : call.prompts) {
+    const int room = std::max(context - static_cast<int>(prompt.size()), 0);
+    const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
+    bytes += static_cast<double>(prompt.size()) * kPerLogprob * entries(params.prompt_logprobs, *call.model);
+    if (!stream)
+      bytes += 1.0 * params.n * n_tokens * (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
+  }
+  const auto most = static_cast<double>(services.config.max_reply_bytes);
+  if (bytes <= most) return {};
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see --max-reply-bytes): ask for fewer "
+      "tokens, choices or alternatives",
+      params.prompt_logprobs ? "prompt_logprobs"
+      : params.logprobs      ? "logprobs"
+                             : "n",
+      bytes, most);
+}
+
+// What a whole reply has about.
+size_t reply_bytes(const Generation& generation) {
+  size_t bytes = 0;
+  for (const RequestOutput& output : generation.outputs()) {
+    bytes += output.prompt_token_ids.size() * kPerToken;
+    for (const auto& row : output.prompt_logprobs) bytes += row.size() * kPerLogprob;
+    for (const CompletionOutput& one : output.outputs) {
+      bytes += one.token_ids.size() * kPerToken;
+      for (const auto& row : one.logprobs) bytes += row.size() * kPerLogprob;
+    }
+  }
+  return bytes;
+}
+
+// Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's length may be shorter for it.
+std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, ReplyShape& shape) {
+  if (exchange.spending == nullptr || call.kept != nullptr) return std::nullopt;
+  SpendingClaim claim{.price = call.model->settings().price,
+                      .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
+                      .max_tokens = call.params.max_tokens,
+                      .may_be_shorter = call.fills_context};
+  int64_t room = 0;  // that a prompt leaves in the context
+  for (const auto& prompt : call.prompts) {
+    claim.prompt_tokens += static_cast<int64_t>(prompt.size());
+    room = std::max(room, call.model->max_model_len() - static_cast<int64_t>(prompt.size()));
+  }
+  claim.max_tokens = std::clamp<int64_t>(claim.max_tokens, 0, room);
+  const int64_t asked = claim.max_tokens;
+  if (const auto refused = exchange.spending->claim(claim)) {
+    exchange.over_budget = refused->for_good;
+    HttpReply reply = shape.error({ErrorCode::kResourceExhausted, refused->reply.message});
+    set_headers(reply, refused->reply.headers);
+    return reply;
+  }
+  if (claim.max_tokens == asked) return std::nullopt;
+  call.params.max_tokens = static_cast<int>(claim.max_tokens);
+  call.recorder.reset();  // it is not the reply that the call would have without a budget
+  return std::nullopt;
+}
+
+net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Generation& generation,
+                                   ReplyShape& shape) {
+  bool open = co_await exchange.begin_stream(stream_head(shape.content_type()));
+  std::string chunk = shape.begin(generation);
+  if (open && !chunk.empty()) open = co_await exchange.write(chunk);
+  const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
+    chunk.clear();
+    for (const ChoiceDelta& delta : deltas) chunk += shape.add(delta, generation);
+    exchange.put(chunk);
+    return exchange.all_sent();
+  };
+  while (open && co_await generation.pass(send, services.config.keep_alive_interval)) {
+    if (exchange.all_sent()) exchange.put(shape.keep_alive());
+    if (!exchange.all_sent()) co_await exchange.flush();
+    open = !exchange.gone();
+  }
+  if (exchange.spending != nullptr) exchange.spending->settle();
+  if (!open || generation.client_gone()) co_return;
+  const auto& failure = generation.error();
+  const Error* error = failure && failure->code != ErrorCode::kCancelled ? &*failure : nullptr;
+  co_await shape.keep(generation, error);
+  std::string tail = error != nullptr ? shape.error_event(*error) : shape.end(generation);
+  if (co_await exchange.write(tail)) co_await exchange.end_stream();
+}
+
+}  // namespace
+
+HttpReply stream_head(const char* content_type) {
+  HttpReply head;
+  head.content_type = content_type;
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
+  return head;
+}
+
+std::string ReplyShape::begin(const Generation&) { return {}; }
+
+net::awaitable<void> ReplyShape::keep(const Generation&, const Error*) { co_return; }
+
+HttpReply ReplyShape::error(const Error& error) { return error_reply(error); }
+
+std::string ReplyShape::error_event(const Error& error) {
+  return "data: " + error_reply(error).body + "\n\ndata: [DONE]\n\n";
+}
+
+std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation) {
+  const bool was_complete = reader.complete();
+  auto news = reader.add(delta.text, delta.token == kNoToken ? 0 : 1, delta.finish);
+  if (reader.complete() && !was_complete && delta.finish == FinishReason::kNone)
+    generation.stop(delta.choice);
+  return news;
+}
+
+net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call, bool stream,
+                            ReplyShape& shape) {
+  if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
+    co_return co_await exchange.reply(shape.error(read.error()));
+  }
+  if (const Status fits = check_reply(services, call, stream); !fits)
+    co_return co_await exchange.reply(shape.error(fits.error()));
+  Reuse reuse(services, exchange, call);
+  if (const Status looked_up = co_await reuse.look_up(); !looked_up) {
+    co_return co_await exchange.reply(shape.error(looked_up.error()));
+  }
+  if (const Status constrained = co_await constrain(services, exchange, call); !constrained) {
+    co_return co_await exchange.reply(shape.error(constrained.error()));
+  }
+  if (exchange.gone()) co_return;
+  if (auto refused = reserve(exchange, call, shape)) co_return co_await exchange.reply(*std::move(refused));
+  call.cache_scope = cache_scope_of(services, exchange.request());
+  auto started = Generation::start(exchange, call);
+  if (!started) {
+    HttpReply refused = shape.error(started.error());
+    if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
+    co_return co_await exchange.reply(std::move(refused));
+  }
+  Generation& generation = **started;
+  if (stream) {
+    co_await answer_stream(services, exchange, generation, shape);
+    if (!generation.client_gone() && !generation.error()) reuse.keep(generation);
+    co_return;
+  }
+  const Generation::Take gather = [&](const std::vector<ChoiceDelta>& deltas) {
+    for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
+    return true;
+  };
+  while (co_await generation.pass(gather, std::chrono::hours(1))) {
+  }
+  if (exchange.spending != nullptr) exchange.spending->settle();
+  if (generation.client_gone()) co_return;
+  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  co_await shape.keep(generation, nullptr);
+  reuse.keep(generation);
+  HttpReply whole;
+  co_await services.run_apart(exchange, reply_bytes(generation),
+                              [&] { whole = json_reply(shape.whole(generation)); });
+  co_await exchange.reply(std::move(whole));
+}
+
+}  // namespace penstock

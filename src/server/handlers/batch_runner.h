@@ -1,0 +1,58 @@
+// Computes what /v1/batches keeps: one batch after the other, its lines in the gaps that other requests leave.
+#pragma once
+#include <atomic>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/store/batches.h"
+#include "server/handlers/batch_lines.h"
+
+namespace penstock {
+
+struct Services;
+
+class BatchRunner {
+ public:
+  // Both outlive this.
+  BatchRunner(Services& services, StoredBatches& batches);
+  // Lines under way are given up: they will be computed again.
+  ~BatchRunner();
+
+  // Goes on with what is unfinished; from then on until stop(). Once.
+  void start();
+  // There is something new: a batch, or one that is to be cancelled. Any thread.
+  void wake();
+  // Does not wait for the end; the destructor does.
+  void stop();
+
+  struct Counts {
+    std::atomic<int64_t> lines_completed{0}, lines_failed{0};
+    std::atomic<int> lines_running{0};
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Run;
+  bool is_revoked(Run& run) const;
+  net::awaitable<void> run();
+  net::awaitable<void> run_batch(StoredBatch batch);
+  net::awaitable<void> run_lines(Run& run);
+  net::awaitable<void> run_line(Run& run, const BatchLine& line);
+  net::awaitable<void> wait(std::chrono::milliseconds most);
+  int room() const;
+
+  Services& services_;
+  StoredBatches& batches_;
+  net::thread_pool thread_{1};  // everything below is this thread's
+  net::steady_timer news_{thread_};
+  bool told_ = false;  // of what the store has, by wake()
+  LineComputer lines_;
+  Counts counts_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace penstock

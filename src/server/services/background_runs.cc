@@ -1,0 +1,198 @@
+#include "server/services/background_runs.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace penstock {
+namespace {
+
+constexpr auto kQueueIsFull = std::chrono::milliseconds(500);  // until it is tried again
+constexpr size_t kLargeRequest = 64 * 1024;                    // bytes: what a run does not keep
+
+}  // namespace
+
+bool BackgroundRun::take(size_t& next, std::string& text) const {
+  const std::scoped_lock lock(mutex_);
+  for (; next < events_.size(); ++next) text += events_[next];
+  return !ended_;
+}
+
+std::string BackgroundRun::events() const {
+  std::string text;
+  size_t next = 0;
+  take(next, text);
+  return text;
+}
+
+void BackgroundRun::watch(const std::shared_ptr<News>& news) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(watchers_, [](const auto& one) { return one.expired(); });
+  watchers_.push_back(news);
+}
+
+void BackgroundRun::tell() {
+  std::vector<std::weak_ptr<News>> watchers;
+  {
+    const std::scoped_lock lock(mutex_);
+    watchers = watchers_;
+  }
+  for (const auto& one : watchers) {
+    if (const auto news = one.lock()) (*news)();
+  }
+}
+
+// A chunk is whole events, each with the empty line that ends it, and comments, which nobody needs later.
+void BackgroundRun::add(std::string_view chunk) {
+  {
+    const std::scoped_lock lock(mutex_);
+    while (!chunk.empty()) {
+      constexpr std::string_view kEnd = "\n\n";
+      const size_t end = std::min(chunk.find(kEnd), chunk.size() - kEnd.size()) + kEnd.size();
+      if (chunk.front() != ':') events_.emplace_back(chunk.substr(0, end));
+      chunk.remove_prefix(end);
+    }
+  }
+  tell();
+}
+
+void BackgroundRun::end() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+  tell();
+}
+
+// The exchange of a run.
+class BackgroundRun::Away final : public UnattendedExchange {
+ public:
+  Away(net::any_io_executor executor, HttpRequest request, BackgroundRun& run,
+       std::atomic<size_t>& n_bytes_of_all)
+      : UnattendedExchange(std::move(executor), std::move(request)), run_(run), of_all_(n_bytes_of_all) {}
+
+  net::awaitable<bool> begin_stream(HttpReply head) override {
+    run_.begun_ = true;
+    co_return co_await UnattendedExchange::begin_stream(std::move(head));
+  }
+  void put(std::string_view chunk) override {
+    if (!run_.keeps_events_ || chunk.empty()) return;
+    run_.add(chunk);
+    n_bytes_ += chunk.size();
+    of_all_ += chunk.size();
+    if (n_bytes_ > BackgroundRuns::kMostBytes && !gone()) {
+      run_.overflowed_ = true;
+      leave();
+    }
+  }
+  ~Away() override { of_all_ -= n_bytes_; }
+
+ private:
+  BackgroundRun& run_;
+  std::atomic<size_t>& of_all_;
+  size_t n_bytes_ = 0;
+};
+
+BackgroundRuns::~BackgroundRuns() {
+  drain(std::chrono::steady_clock::now());
+  thread_.join();
+}
+
+std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
+                                                     const Exchange& asked, size_t n_held, Work work) {
+  auto task = std::make_unique<Task>();
+  task->run = std::make_shared<BackgroundRun>(id, asked.request().payer, keeps_events);
+  task->request = asked.request();
+  if (task->request.body.size() > kLargeRequest) task->request.body = {};
+  task->spending = asked.spending;
+  task->n_held = n_held;
+  task->work = std::move(work);
+  auto run = task->run;
+  n_bytes_ += n_held;
+  {
+    const std::scoped_lock lock(mutex_);
+    runs_[id] = run;
+  }
+  net::co_spawn(thread_, carry_out(std::move(task)), net::detached);
+  return run;
+}
+
+std::shared_ptr<BackgroundRun> BackgroundRuns::find(const std::string& id) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = runs_.find(id);
+  return found == runs_.end() ? nullptr : found->second;
+}
+
+int BackgroundRuns::n_running() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int>(runs_.size());
+}
+
+void BackgroundRuns::cancel(const std::string& id) {
+  const auto run = find(id);
+  if (run == nullptr) return;
+  run->cancelled_ = true;
+  net::post(thread_, [run] {
+    if (run->leave_) run->leave_();
+  });
+}
+
+void BackgroundRuns::cancel_those_of(const std::string& payer) {
+  std::vector<std::string> ids;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, run] : runs_) {
+      if (run->payer_ == payer) ids.push_back(id);
+    }
+  }
+  for (const std::string& id : ids) cancel(id);
+}
+
+void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
+  std::unique_lock lock(mutex_);
+  const auto none = [&] { return runs_.empty(); };
+  if (ended_.wait_until(lock, end, none)) return;
+  stopping_ = true;
+  for (const auto& [id, run] : runs_) {
+    net::post(thread_, [run = run] {
+      if (run->leave_) run->leave_();
+    });
+  }
+  ended_.wait(lock, none);
+}
+
+net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
+  BackgroundRun& run = *task.run;
+  BackgroundRun::Away exchange(thread_.get_executor(), task.request, run, n_bytes_);
+  if (task.spending != nullptr) exchange.spending = task.spending->renewed();
+  run.leave_ = [&exchange] { exchange.leave(); };
+  if (run.cancelled_ || stopping_) exchange.leave();
+  try {
+    co_await task.work(run, exchange);
+  } catch (const std::exception&) {
+    exchange.leave();  // no memory, say: the run is over
+  }
+  run.leave_ = nullptr;
+  co_return exchange.status() != 429 || exchange.gone() || exchange.over_budget;
+}
+
+net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {
+  const std::shared_ptr<BackgroundRun> run = task->run;
+  while (!co_await try_once(*task)) {
+    net::steady_timer again(thread_, kQueueIsFull);
+    run->leave_ = [&again] { again.cancel(); };
+    boost::system::error_code ignored;
+    co_await again.async_wait(net::redirect_error(net::use_awaitable, ignored));
+    run->leave_ = nullptr;
+  }
+  n_bytes_ -= task->n_held;
+  task.reset();  // with the model that it holds
+  run->end();
+  const std::scoped_lock lock(mutex_);
+  runs_.erase(run->id());
+  ended_.notify_all();
+}
+
+}  // namespace penstock

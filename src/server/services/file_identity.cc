@@ -1,0 +1,37 @@
+#include "server/services/file_identity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string identity_of_file(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) return {};
+  const auto changed = fs::last_write_time(path, error);
+  return fmt::format("{} {} {};", path.filename().string(), size,
+                     error ? 0 : changed.time_since_epoch().count());
+}
+
+}  // namespace
+
+std::string identity_of_files(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return identity_of_file(path);
+  std::vector<std::string> files;
+  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error))
+    files.push_back(identity_of_file(file->path()));
+  std::ranges::sort(files);
+  std::string all;
+  for (const std::string& one : files) all += one;
+  return all;
+}
+
+}  // namespace penstock

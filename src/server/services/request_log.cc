@@ -1,0 +1,138 @@
+#include "server/services/request_log.h"
+
+#include <pthread.h>
+#include <spdlog/async.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMostLines = 8192;  // waiting to be written
+
+std::string json_string(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+// In a text line: control characters of a request must not look like lines of the log.
+std::string one_line(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+// %* in a pattern: the message as a JSON string.
+class QuotedMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = json_string({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<QuotedMessage>(); }
+};
+
+std::unique_ptr<spdlog::formatter> json_formatter(const char* rest) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<QuotedMessage>('*');
+  formatter->set_pattern(fmt::format(R"({{"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",{}}})", rest));
+  return formatter;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RequestLog>> RequestLog::open(const LogConfig& config) {
+  if (config.format != "text" && config.format != "json") {
+    return errorf(ErrorCode::kInvalidArgument, "log format: expected text or json, got {}", config.format);
+  }
+  if (config.level != "off" && spdlog::level::from_str(config.level) == spdlog::level::off) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "log level: expected trace, debug, info, warn, error or off, got {}", config.level);
+  }
+  return std::unique_ptr<RequestLog>(new RequestLog(config));
+}
+
+RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.format == "json") {
+  pool_ = std::make_shared<spdlog::details::thread_pool>(
+      kMostLines, 1, [] { pthread_setname_np(pthread_self(), "penstock-log"); });
+  logger_ =
+      std::make_shared<spdlog::async_logger>("server", std::make_shared<spdlog::sinks::stderr_sink_mt>(),
+                                             pool_, spdlog::async_overflow_policy::overrun_oldest);
+  logger_->set_level(spdlog::level::from_str(config.level));
+  if (json_) {
+    logger_->set_formatter(json_formatter("%v"));
+    log().set_formatter(json_formatter(R"("event":"log","message":%*)"));
+  } else {
+    logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  }
+}
+
+RequestLog::~RequestLog() {
+  logger_->flush();
+  pool_.reset();  // writes what waits; the lines hold the logger, which must not end with the last of them
+  logger_.reset();
+}
+
+void RequestLog::request(const Exchange& exchange, double seconds, std::string_view key) {
+  if (!config_.requests || !logger_->should_log(spdlog::level::info)) return;
+  const HttpRequest& request = exchange.request();
+  const bool left = exchange.gone();
+  if (json_) {
+    std::string line = fmt::format(
+        R"("event":"request","id":{},"peer":{},"method":{},"path":{},"status":{},"client_left":{},"seconds":{:.6f})",
+        json_string(request.id), json_string(request.peer), json_string(request.method),
+        json_string(request.path), exchange.status(), left, seconds);
+    if (!key.empty()) line += fmt::format(R"(,"key":{})", json_string(key));
+    if (exchange.trace) {
+      const TraceContext& context = exchange.trace->context;
+      line += fmt::format(R"(,"trace_id":"{}","span_id":"{}","trace_sampled":{})", context.trace_id,
+                          context.span_id, context.sampled);
+    }
+    if (exchange.prompt_tokens() > 0) {
+      line += fmt::format(R"(,"prompt_tokens":{},"completion_tokens":{})", exchange.prompt_tokens(),
+                          exchange.completion_tokens());
+    }
+    if (config_.prompts && !request.body.empty()) {
+      line += fmt::format(R"(,"body":{})", json_string(request.body.substr(0, kMostLoggedBody)));
+    }
+    logger_->info(line);
+    return;
+  }
+  std::string line =
+      fmt::format("{} {} {} {} {}{} {:.3f} s", request.id, request.peer, one_line(request.method),
+                  one_line(request.path), exchange.status(), left ? " (client left)" : "", seconds);
+  if (!key.empty()) line += fmt::format(" key {}", key);
+  if (exchange.trace) line += fmt::format(" trace {}", exchange.trace->context.trace_id);
+  if (exchange.prompt_tokens() > 0) {
+    line += fmt::format(" tokens {}+{}", exchange.prompt_tokens(), exchange.completion_tokens());
+  }
+  if (config_.prompts && !request.body.empty()) {
+    line += fmt::format(" {}", one_line(request.body.substr(0, kMostLoggedBody)));
+  }
+  logger_->info(line);
+}
+
+void RequestLog::info(std::string_view message) {
+  logger_->info(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                      : one_line(message));
+}
+void RequestLog::warn(std::string_view message) {
+  logger_->warn(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                      : one_line(message));
+}
+void RequestLog::error(std::string_view message) {
+  logger_->error(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                       : one_line(message));
+}
+
+}  // namespace penstock

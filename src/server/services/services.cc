@@ -1,0 +1,17 @@
+#include "server/services/services.h"
+
+#include "server/http/apart_threads.h"
+
+namespace penstock {
+
+net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
+  constexpr size_t kAtOnce = 4096;  // bytes: a millisecond of tokenizing
+  if (n_bytes > kAtOnce || trusts_templates) co_return co_await apart.run(exchange, n_bytes, std::move(work));
+  work();
+}
+
+net::awaitable<void> Services::run_apart(Exchange& exchange, std::function<void()> work) {
+  return run_apart(exchange, exchange.request().body.size(), std::move(work));
+}
+
+}  // namespace penstock
