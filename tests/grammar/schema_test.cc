@@ -165,6 +165,13 @@ TEST(Schemas, RefusalsNameThePlace) {
   EXPECT_THAT(schema_refusal("{"), HasSubstr("line 1"));
 }
 
+// Formats of OpenAPI for strings are none of JSON Schema's: Kubernetes' schemas call PEM texts "byte".
+TEST(Schemas, FormatsOfOthersAreAnnotations) {
+  for (const char* name : {"byte", "binary", "password", "my-format"})
+    EXPECT_TRUE(allows(fmt::format(R"({{"type":"string","format":"{}"}})", name), R"("-----BEGIN\n")"))
+        << name;
+}
+
 TEST(Schemas, WhatIsNotEnforcedIsNoted) {
   const auto grammar = compile_spec(SpecKind::kJsonSchema,
                                     R"({"x-order":1,"type":"string","format":"my-format","_format":"x"})");

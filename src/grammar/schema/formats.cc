@@ -146,8 +146,6 @@ std::vector<Format> make_formats() {
        .pattern = regular_expression(),
        .narrowed = true,
        .note = "groups of regular expressions nest three deep at most"},
-      {.name = "byte",
-       .pattern = "(?:[0-9a-zA-Z+/]{4})*(?:[0-9a-zA-Z+/][AQgw]==|[0-9a-zA-Z+/]{2}[AEIMQUYcgkosw048]=)?"},
       {.name = "int32", .low = -kInt32 - 1, .high = kInt32},
       {.name = "int64", .low = -kInt64 - 1, .high = kInt64},
   };

@@ -80,7 +80,8 @@ std::string Accounts::owner_of(const HttpRequest& request) const {
   return needs_key() ? data_.get()->store->owner_of(presented_key(request)) : std::string();
 }
 
-std::optional<HttpReply> Accounts::check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key) {
+std::optional<HttpReply> Accounts::check_key(Exchange& exchange, Access access,
+                                             std::shared_ptr<ApiKey>& key) {
   if (!keys_->required()) return std::nullopt;
   const HttpRequest& request = exchange.request();
   key = keys_->find(presented_key(request));

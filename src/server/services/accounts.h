@@ -25,7 +25,8 @@ struct ServerConfig;
 class Accounts {
  public:
   // All outlive it.
-  Accounts(const ServerConfig& config, const DataFolder& data, const ServedModels& models, RequestLog& log, Traffic& traffic)
+  Accounts(const ServerConfig& config, const DataFolder& data, const ServedModels& models, RequestLog& log,
+           Traffic& traffic)
       : config_(config), data_(data), models_(models), log_(log), traffic_(traffic) {}
 
   // Opens what counts the use of keys, and reads the keys where the server listens. on_change is called on the thread that watches

@@ -10,7 +10,8 @@ net::awaitable<Status> ModelLoads::load(ServedModel& model, bool again) {
   co_return loaded;
 }
 
-net::awaitable<Status> ModelLoads::add_adapter(ServedModel& model, const AdapterSettings& adapter, bool replace) {
+net::awaitable<Status> ModelLoads::add_adapter(ServedModel& model, const AdapterSettings& adapter,
+                                               bool replace) {
   Status added;
   co_await run_on(thread_, [&] {
     added = models_.load(model);

@@ -18,7 +18,8 @@ class ModelLoads {
   boost::asio::awaitable<Status> reload(ServedModel& model);
   boost::asio::awaitable<void> unload(ServedModel& model);
   // ServedModel::add_adapter() for a model that is loaded first if need be.
-  boost::asio::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter, bool replace);
+  boost::asio::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter,
+                                             bool replace);
   // Ends the thread behind what it is at.
   void stop();
 

@@ -45,17 +45,18 @@ struct Services {
   Traffic& traffic;
   ApartThreads& apart;
   CompileQueue& compilations;
-  boost::asio::thread_pool& chores;  // for what reads and writes files and stores: short work that may wait for a disk
+  boost::asio::thread_pool&
+      chores;  // for what reads and writes files and stores: short work that may wait for a disk
   BackgroundRuns& background;
   UnderWay& under_way;
 
   // Set while the server opens, before any exchange.
   KeptReplies* replies = nullptr;
   Router* router = nullptr;
-  const OtlpExporter* exporter = nullptr;     // null: spans go nowhere
-  BatchRunner* batches = nullptr;             // null without data.get()
-  const HttpCounters* http = nullptr;         // null without a socket
-  bool trusts_templates = false;              // of requests: a body of any size may ask for much
+  const OtlpExporter* exporter = nullptr;  // null: spans go nowhere
+  BatchRunner* batches = nullptr;          // null without data.get()
+  const HttpCounters* http = nullptr;      // null without a socket
+  bool trusts_templates = false;           // of requests: a body of any size may ask for much
 
   // Does what reads or writes about `n_bytes` for a client: at once where that is little, else apart from the
   // connections. Throws WorkEnded (base/work.h) when the client leaves or the server stops; answer() catches it.
