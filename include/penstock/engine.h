@@ -42,7 +42,8 @@ struct Request {
   std::optional<ThinkingBudget> thinking;             // absent: reasoning may take all of max_tokens
   std::shared_ptr<const Adapter> adapter;             // of Engine::open_adapter(); null: the model as it is
   Priority priority = Priority::kNormal;
-  std::string cache_salt;         // requests share cached blocks only when their salts and adapters are equal
+  // Requests share cached blocks only when their salts, adapters and kinds (EngineInfo::short_rope_len) are equal.
+  std::string cache_salt;
   bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)
   std::optional<Clock::time_point> deadline;  // then the request ends with kAbort, kDeadlineExceeded
 };
@@ -102,8 +103,11 @@ struct EngineInfo {
   std::string backend;       // "cpu/avx512"
   int vocab_size = 0;
   int max_model_len = 0;  // prompt and completion together
-  int block_size = 0;     // tokens
-  int n_blocks = 0;       // of the KV cache, in the group that keeps all tokens
+  // Of models with two kinds of rotations (longrope): a request is computed with the long ones where its prompt and max_tokens come to
+  // more tokens than this. 0: there is one kind.
+  int short_rope_len = 0;
+  int block_size = 0;  // tokens
+  int n_blocks = 0;    // of the KV cache, in the group that keeps all tokens
   int64_t kv_bytes = 0;
   int64_t weight_bytes = 0;
   int64_t offloaded_bytes = 0;  // of these, experts that are mapped from a file (experts_offload)

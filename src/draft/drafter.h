@@ -39,6 +39,7 @@ struct DraftRequest {
   SeqId id{};
   std::span<const TokenId> tokens;  // prompt and output
   int n_prompt = 0;
+  int reach = 0;  // most tokens that the sequence may come to (Model::takes_long_rope)
   // The target's blocks, one entry per cache group. K and V of tokens [0, tokens.size() - 1) are there, and
   // there is room for the last token and max_nodes more: early exit writes into it what the target then
   // writes again.
@@ -73,6 +74,7 @@ struct SeenStates {
   SeqId id{};
   std::span<const TokenId> tokens;  // prompt and output, as far as they are known
   int first = 0;                    // position of the first of them
+  int reach = 0;                    // as DraftRequest's
   std::span<const std::span<const float>> rows;
 };
 

@@ -11,8 +11,7 @@ Result<std::unique_ptr<Drafter>> make_eagle3_drafter(DrafterConfig config, const
         "spec eagle3: spec_heads: expected a directory with config.json and safetensors files, got none");
   }
   ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
-  ASSIGN_OR_RETURN(auto layer, EagleLayer::load(std::move(source), *target.model, *target.ops,
-                                                config.engine.max_model_len));
+  ASSIGN_OR_RETURN(auto layer, EagleLayer::load(std::move(source), *target.model, *target.ops));
   return make_layer_drafter("eagle3", std::move(layer), target, config);
 }
 

@@ -48,7 +48,10 @@ class EarlyExitDrafter : public Drafter {
       state.guesses.clear();
       const int n_before = static_cast<int>(request.tokens.size()) - 1;
       if (n_before + 1 >= model_.config().max_seq_len) continue;
-      batch_.add({.tokens = request.tokens.last(1), .first = n_before, .kv = request.kv});
+      batch_.add({.tokens = request.tokens.last(1),
+                  .first = n_before,
+                  .kv = request.kv,
+                  .long_rope = model_.takes_long_rope(request.reach)});
       drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     while (!drafting_.empty()) {
@@ -68,7 +71,8 @@ class EarlyExitDrafter : public Drafter {
         if (!take(drafting, guesses[i])) continue;
         batch_.add({.tokens = std::span<const TokenId>(drafting.tokens).last(1),
                     .first = static_cast<int>(drafting.tokens.size()) - 1,
-                    .kv = drafting.request->kv});
+                    .kv = drafting.request->kv,
+                    .long_rope = model_.takes_long_rope(drafting.request->reach)});
         if (n_left != i) drafting_[n_left] = std::move(drafting);
         ++n_left;
       }
@@ -165,7 +169,7 @@ Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget&
   if (target.source != nullptr && !is_stage) exit.light_source = make_four_bit_source(*target.source);
   if (!exit.light_source) return exit;
   ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops, exit.n_layers,
-                                                        config.max_model_len, target.ops->shard()));
+                                                        target.ops->shard()));
   if (!is_cut_alike(exit.light->config(), model, target.ops->shard())) exit.light.reset();
   return exit;
 }

@@ -75,6 +75,7 @@ class LayerDrafter final : public Drafter {
 
   void observe(const SeenStates& seen) override {
     State& state = states_[seen.id];
+    state.long_rope = layer_->takes_long_rope(seen.reach);
     if (seen.first != state.end()) begin(state, seen.first);
     for (const std::span<const float> row : seen.rows)
       state.waiting.insert(state.waiting.end(), row.begin(), row.end());
@@ -121,6 +122,7 @@ class LayerDrafter final : public Drafter {
     int n_alone = 0;              // the last have come one by one, since a draft was wanted
     std::vector<float> waiting;   // [n_known - n_computed, dim_] the others
     std::vector<TokenId> tokens;  // [n_ready] the tokens after theirs, as far as they are known
+    bool long_rope = false;
     GroupBlocks kv;
     ChainGuesses guesses;
     int end() const { return first + n_known; }
@@ -178,7 +180,8 @@ class LayerDrafter final : public Drafter {
     batch_.add({.tokens = std::span(state.tokens).first(static_cast<size_t>(count)),
                 .first = state.n_computed,
                 .kv = {&state.kv, 1},
-                .rows = rows});
+                .rows = rows,
+                .long_rope = state.long_rope});
     inputs_.insert(inputs_.end(), state.waiting.begin(), state.waiting.begin() + n_values);
     state.waiting.erase(state.waiting.begin(), state.waiting.begin() + n_values);
     state.tokens.erase(state.tokens.begin(), state.tokens.begin() + n);
@@ -211,7 +214,8 @@ class LayerDrafter final : public Drafter {
       inputs_.insert(inputs_.end(), row.begin(), row.end());
       batch_.add({.tokens = std::span<const TokenId>(drafting.tokens).last(1),
                   .first = drafting.state->n_known + drafting.tree->size() - 1,
-                  .kv = {&drafting.state->kv, 1}});
+                  .kv = {&drafting.state->kv, 1},
+                  .long_rope = drafting.state->long_rope});
       if (n_left != i) drafting_[n_left] = std::move(drafting);
       ++n_left;
     }

@@ -253,8 +253,7 @@ Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const
   RoughOutput output;
   if (target.source != nullptr) output.source = make_four_bit_source(*target.source);
   if (output.source) {
-    ASSIGN_OR_RETURN(output.model,
-                     Model::load_first_layers(*output.source, *target.ops, 0, config.engine.max_model_len));
+    ASSIGN_OR_RETURN(output.model, Model::load_first_layers(*output.source, *target.ops, 0));
   }
   const Model& reads = output.model ? *output.model : *target.model;
   ASSIGN_OR_RETURN(auto heads, MedusaHeads::load(*source, reads, *target.ops));

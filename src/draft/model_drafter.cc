@@ -61,8 +61,11 @@ class ModelDrafter : public Drafter {
       long_gap = std::max(long_gap, count);
       const auto gap = requests[i].tokens.subspan(first, count);
       state.computed.insert(state.computed.end(), gap.begin(), gap.end());
-      batch_.add(
-          {.tokens = gap, .first = first, .kv = {&state.kv, 1}, .rows = ready ? Rows::kLast : Rows::kNone});
+      batch_.add({.tokens = gap,
+                  .first = first,
+                  .kv = {&state.kv, 1},
+                  .rows = ready ? Rows::kLast : Rows::kNone,
+                  .long_rope = model_->takes_long_rope(requests[i].reach)});
       if (ready) drafting_.push_back({&requests[i], &trees[i], &state});
     }
     while (batch_.n_tokens() > 0) {
@@ -84,7 +87,10 @@ class ModelDrafter : public Drafter {
         State& state = *drafting.state;
         const auto n_before = static_cast<int>(state.computed.size());
         state.computed.push_back(drafting.tree->tokens.back());
-        batch_.add({.tokens = {&state.computed.back(), 1}, .first = n_before, .kv = {&state.kv, 1}});
+        batch_.add({.tokens = {&state.computed.back(), 1},
+                    .first = n_before,
+                    .kv = {&state.kv, 1},
+                    .long_rope = model_->takes_long_rope(drafting.request->reach)});
       }
     }
     if (long_gap > kUsualGap) n_passes_ = 0;
@@ -176,9 +182,8 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const 
     ASSIGN_OR_RETURN(config.draft_source, open_weights(config.engine.draft_model));
   }
   const auto load = [&](const WeightSource& source) {
-    if (config.packed_cache.empty()) return Model::load(source, *target.ops, {}, config.engine.max_model_len);
-    return Model::load(source, *target.ops, {}, config.engine.max_model_len, PackedCache(config.packed_cache),
-                       "");
+    if (config.packed_cache.empty()) return Model::load(source, *target.ops, {});
+    return Model::load(source, *target.ops, {}, PackedCache(config.packed_cache), "");
   };
   ASSIGN_OR_RETURN(auto model, load(*config.draft_source));
   if (model->config().has_states()) {

@@ -32,6 +32,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
   seq_offsets_.reserve(max_seqs + 1);
   seq_lens_.reserve(max_seqs);
   adapters_.reserve(max_seqs);
+  long_ropes_.reserve(max_seqs);
   row_tops_.reserve(max_tokens);
   for (Group& group : groups_) {
     group.slots.reserve(max_tokens);
@@ -44,6 +45,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
 void BatchBuilder::clear() {
   tokens_.clear(), positions_.clear(), output_rows_.clear(), seq_lens_.clear(), tree_masks_.clear();
   adapters_.clear(), has_adapters_ = false;
+  long_ropes_.clear(), has_long_ropes_ = false;
   row_tops_.clear();
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
@@ -71,6 +73,8 @@ int BatchBuilder::add(const BatchPart& part) {
   seq_lens_.push_back(end);
   adapters_.push_back(part.adapter);
   has_adapters_ |= part.adapter >= 0;
+  long_ropes_.push_back(part.long_rope ? 1 : 0);
+  has_long_ropes_ |= part.long_rope;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupBlocks& kv = part.kv[part.kv.size() > 1 ? g : 0];
     if (static_cast<int>(g) == state_group_) {
@@ -136,6 +140,7 @@ const Batch& BatchBuilder::build() {
     batch_.row_tops = row_tops_;
   }
   if (has_adapters_) batch_.adapters = adapters_;
+  if (has_long_ropes_) batch_.long_ropes = long_ropes_;
   return batch_;
 }
 

@@ -26,7 +26,8 @@ struct BatchPart {
   // no chain.
   std::span<const TokenId> draft;
   std::span<const int16_t> draft_parents;
-  int adapter = -1;  // slot of the sequence's adapter, -1 = none
+  int adapter = -1;        // slot of the sequence's adapter, -1 = none
+  bool long_rope = false;  // as Batch::long_ropes
 };
 
 class BatchBuilder {
@@ -61,7 +62,8 @@ class BatchBuilder {
   std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
   std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees
   std::vector<int32_t> adapters_;     // [n_seqs]
-  bool has_adapters_ = false;
+  std::vector<int32_t> long_ropes_;   // [n_seqs]
+  bool has_adapters_ = false, has_long_ropes_ = false;
   std::vector<int32_t> row_tops_;  // [n output rows] as far as any is not 0
   std::vector<Group> groups_;
   std::vector<KvView> views_;

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostStreams = 8;
 
 // REQUIRES: no adapters, one rank.
-Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, int max_seq_len, EagleWeights& out) {
+Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, EagleWeights& out) {
   RETURN_IF_ERROR(tensors.open());
   const ModelConfig& config = tensors.config();
   const NameTable& names = tensors.names();
@@ -27,7 +27,7 @@ Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, int max_se
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   LayerWeights& layer = out.decoder.layers.emplace_back();
   AttentionWeights& attention = layer.attention;
-  RETURN_IF_ERROR(FrameLoader(tensors, {}).load_ropes(out.decoder, max_seq_len));
+  RETURN_IF_ERROR(FrameLoader(tensors, {}).load_ropes(out.decoder));
   RETURN_IF_ERROR(tensors.linear("fc", dim, n_taps * dim, out.projection));
   RETURN_IF_ERROR(tensors.norm(name(names[tensor::kAttnNorm]), dim, false, out.embedding_norm));
   RETURN_IF_ERROR(tensors.norm(name("hidden_norm"), dim, false, out.state_norm));
@@ -119,7 +119,7 @@ Status EagleLayer::read_vocabulary() {
 }
 
 Result<std::unique_ptr<EagleLayer>> EagleLayer::load(std::unique_ptr<WeightSource> source,
-                                                     const Model& target, Ops& ops, int max_seq_len) {
+                                                     const Model& target, Ops& ops) {
   const std::string where = source->path().string();
   if (source->naming() != Naming::kHuggingFace)
     return errorf(ErrorCode::kUnsupported, "{}: spec eagle3: expected a directory with config.json", where);
@@ -152,12 +152,13 @@ Result<std::unique_ptr<EagleLayer>> EagleLayer::load(std::unique_ptr<WeightSourc
   RETURN_IF_ERROR(layer->read_vocabulary());
   const Model::Progress none;
   TensorLoader tensors(*layer->source_, layer->config_, ops, none);
-  RETURN_IF_ERROR(
-      load_eagle(tensors, static_cast<int>(layer->taps_.size()), draft_vocab, max_seq_len, *layer->weights_));
+  RETURN_IF_ERROR(load_eagle(tensors, static_cast<int>(layer->taps_.size()), draft_vocab, *layer->weights_));
   layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
 }
+
+bool EagleLayer::takes_long_rope(int64_t reach) const { return weights_->decoder.takes_long_rope(reach); }
 
 StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
                                 Ops& ops) const {

@@ -24,12 +24,13 @@ class EagleLayer : public GuessLayer {
   // `target` outlives it. Errors: kCorruptFile (missing, unknown or misshapen tensors, numbers out of range), kUnsupported (made
   // for a target of another width or vocabulary, or the target's layers cannot be tapped).
   static Result<std::unique_ptr<EagleLayer>> load(std::unique_ptr<WeightSource> source, const Model& target,
-                                                  Ops& ops, int max_seq_len = 0);
+                                                  Ops& ops);
   ~EagleLayer() override;
 
   CacheSpec cache_spec(KvDType dtype, int block_size) const override {
     return config_.cache_spec(dtype, block_size);
   }
+  bool takes_long_rope(int64_t reach) const override;
   int64_t weight_bytes() const override { return weight_bytes_; }
   std::span<const int> taps() const override { return taps_; }
   std::span<const TokenId> vocabulary() const override { return vocabulary_; }

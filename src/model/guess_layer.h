@@ -13,7 +13,8 @@ class GuessLayer {
 
   // Of a cache of its own, with one layer.
   virtual CacheSpec cache_spec(KvDType dtype, int block_size) const = 0;
-  virtual int64_t weight_bytes() const = 0;  // without what it has in common with the target
+  virtual bool takes_long_rope(int64_t reach) const = 0;  // as Model's
+  virtual int64_t weight_bytes() const = 0;               // without what it has in common with the target
   // ForwardOptions::taps of the target, whose states it reads; empty: those after the final norm.
   virtual std::span<const int> taps() const { return {}; }
   // Its row i of logits is of the target's token vocabulary()[i]; empty: they have the target's vocabulary.

@@ -30,29 +30,26 @@ std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
-                                           int max_seq_len) {
+Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->reading_ = BackgroundRead(tensors_of(source));
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress));
   model->set_weights(std::move(weights), source.naming());
   return model;
 }
 
 Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops& ops,
-                                                 const Progress& progress, int max_seq_len,
-                                                 const ShardLoad& how) {
+                                                 const Progress& progress, const ShardLoad& how) {
   std::unique_ptr<Model> model(new Model);
   const ShardOptions shard{ops.shard(), how.cuts_vocabulary, how.stage};
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   if (how.packed.cache != nullptr || !how.packed.experts_folder.empty()) {
-    RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, how.packed, shard));
+    RETURN_IF_ERROR(model->load_packed(source, ops, progress, how.packed, shard));
   } else {
     if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source));
-    ASSIGN_OR_RETURN(auto weights,
-                     load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
+    ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, nullptr, shard));
     model->set_weights(std::move(weights), source.naming(), shard.shard);
   }
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
@@ -65,32 +62,31 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->config_.output_head = false;
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, 0, nullptr, shard));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, nullptr, shard));
   model->set_weights(std::move(weights), source.naming(), shard.shard);
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 
 Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                        int max_seq_len, Shard of_layers) {
+                                                        Shard of_layers) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   PENSTOCK_CHECK(n_layers >= 0 && n_layers <= model->config_.n_layers);
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
   const ShardOptions shard{of_layers};
-  ASSIGN_OR_RETURN(auto weights, load_some_layers(source, model->config_, ops, max_seq_len, shard));
+  ASSIGN_OR_RETURN(auto weights, load_some_layers(source, model->config_, ops, shard));
   model->set_weights(std::move(weights), source.naming(), shard.shard);
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 
 Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
-                                           int max_seq_len, const PackedCache& cache,
-                                           std::string_view recoding) {
+                                           const PackedCache& cache, std::string_view recoding) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, {&cache, recoding}, {}));
+  RETURN_IF_ERROR(model->load_packed(source, ops, progress, {&cache, recoding}, {}));
   return model;
 }
 
@@ -120,7 +116,7 @@ Status check_maps_experts(const WeightSource& source, const ModelConfig& config,
 
 }  // namespace
 
-Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& progress,
                           const PackedUse& use, const ShardOptions& shard) {
   const std::string form = packed_form(use.recoding, shard);
   PackedWeights packed;
@@ -128,7 +124,7 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
   if (packed.maps_experts) RETURN_IF_ERROR(check_maps_experts(source, config_, ops));
   if (use.cache != nullptr) packed.from = use.cache->find(source, form, ops);
   if (packed.from != nullptr) {
-    const Status mapped = load_mapped(source, ops, progress, max_seq_len, packed, shard);
+    const Status mapped = load_mapped(source, ops, progress, packed, shard);
     if (mapped) return {};
     log().warn("packed weights are made anew: {}", mapped.error().message);
     packed.from = nullptr;
@@ -139,14 +135,14 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
     ASSIGN_OR_RETURN(experts, ExpertFile::create(use.experts_folder));
     packed.experts = experts.get();
   }
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, &packed, shard));
   if (experts != nullptr) RETURN_IF_ERROR(experts->finish());
   if (use.cache != nullptr) use.cache->save(source, form, ops, packed.made);
   set_weights(std::move(weights), source.naming(), shard.shard);
   // Kept, they lie there too, and need not lie twice.
   if (experts != nullptr && use.cache != nullptr) {
     packed.from = use.cache->find(source, form, ops), packed.made.clear();
-    if (packed.from != nullptr) (void)load_mapped(source, ops, {}, max_seq_len, packed, shard);
+    if (packed.from != nullptr) (void)load_mapped(source, ops, {}, packed, shard);
   }
   if (packed.maps_experts)
     log().info("experts: {} MiB are mapped from a file in {}, {} MiB of weights are in memory",
@@ -155,9 +151,9 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
 }
 
 // From packed.from. Error: kCorruptFile, it does not fit; then nothing has changed.
-Status Model::load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+Status Model::load_mapped(const WeightSource& source, Ops& ops, const Progress& progress,
                           PackedWeights& packed, const ShardOptions& shard) {
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, &packed, shard));
   set_weights(std::move(weights), source.naming(), shard.shard);
   mapped_bytes_ = weight_bytes_;
   return {};
@@ -215,6 +211,10 @@ Status Model::put_adapter(int slot, const LoraAdapter& adapter, Ops& ops) {
 void Model::drop_adapter(int slot) { adapters_->drop(slot); }
 
 void Model::reserve_adapter_slots(int n_slots) { adapters_->reserve(n_slots); }
+
+int Model::short_rope_len() const { return weights_->short_rope_len; }
+
+bool Model::takes_long_rope(int64_t reach) const { return weights_->takes_long_rope(reach); }
 
 bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
 

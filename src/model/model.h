@@ -63,27 +63,24 @@ class Model {
   using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
   // Packs every weight for `ops`, which must outlive the model; `source` may go afterwards unless a backend
-  // keeps views (keep it as long as the model). max_seq_len: longest sequence that will be run, 0 = the
-  // model's own limit; it only chooses between longrope's short and long factors.
+  // keeps views (keep it as long as the model).
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
-                                             const Progress& progress = {}, int max_seq_len = 0);
+                                             const Progress& progress = {});
   // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same. Of a
   // stage only its layers (cut_stages()), and their part of the cache.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
-                                                   const Progress& progress = {}, int max_seq_len = 0,
-                                                   const ShardLoad& how = {});
+                                                   const Progress& progress = {}, const ShardLoad& how = {});
   // Without what makes logits of states, which the source need not have either: forward() gives states only. Of one of several ranks
   // its share, of a stage its layers, as load_shard().
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops, Stage stage = {});
   // The same with weights packed before, where the cache has them, and kept there otherwise. recoding: how `source`
   // encodes at load, "" = not.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,
-                                             int max_seq_len, const PackedCache& cache,
-                                             std::string_view recoding);
+                                             const PackedCache& cache, std::string_view recoding);
   // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
   // runs on the whole model's cache. shard: of several ranks that all compute it; one alone has all of it.
   static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                          int max_seq_len = 0, Shard shard = {});
+                                                          Shard shard = {});
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model
@@ -121,6 +118,10 @@ class Model {
 
   // Whether ForwardOptions::taps is known to the architecture.
   bool taps_layers() const;
+  // Longrope's two kinds of sequences: a sequence is of the long one (Batch::long_ropes) all its life where it can reach more tokens
+  // than this. 0: there is one kind.
+  int short_rope_len() const;
+  bool takes_long_rope(int64_t reach) const;
   // x [n_tokens, model_dim] = what the first layer reads of the step's tokens.
   void embed(Tensor x, Ops& ops) const;
   // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as
@@ -130,10 +131,10 @@ class Model {
  private:
   Model();
   void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Shard shard = {});
-  Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
-                     const PackedUse& use, const ShardOptions& shard);
-  Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
-                     PackedWeights& packed, const ShardOptions& shard);
+  Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, const PackedUse& use,
+                     const ShardOptions& shard);
+  Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, PackedWeights& packed,
+                     const ShardOptions& shard);
   ModelConfig config_;
   ModelConfig rank_config_;  // what is computed here: of a shard its part
   std::unique_ptr<ModelWeights> weights_;

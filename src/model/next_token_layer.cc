@@ -39,7 +39,7 @@ class NextTokenLoader {
  public:
   explicit NextTokenLoader(TensorLoader& tensors)
       : tensors_(tensors), source_(tensors.source()), config_(tensors.config()), names_(tensors.names()) {}
-  Status load(int layer, int max_seq_len, NextTokenWeights& out);
+  Status load(int layer, NextTokenWeights& out);
 
  private:
   Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Weight>> NextTokenLoader::own_table(const std::string& st
   return tensors_.weight(stem, config_.vocab_size, config_.model_dim, use);
 }
 
-Status NextTokenLoader::load(int layer, int max_seq_len, NextTokenWeights& out) {
+Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
   const auto is_there = [&](std::string_view apart) {
     return tensors_.has_matrix(std::string(apart) + "fc.weight");
   };
@@ -85,7 +85,7 @@ Status NextTokenLoader::load(int layer, int max_seq_len, NextTokenWeights& out) 
     if (fused) names_[tensor::kExpertDown] = names_[tensor::kFusedExpertDown];
     if (!fused) names_[tensor::kExpertGateUp] = "";
   }
-  RETURN_IF_ERROR(FrameLoader(tensors_, {}).load_ropes(out.decoder, max_seq_len));
+  RETURN_IF_ERROR(FrameLoader(tensors_, {}).load_ropes(out.decoder));
   RETURN_IF_ERROR(tensors_.linear(stems.projection, dim, 2 * dim, out.projection));
   RETURN_IF_ERROR(tensors_.norm(stems.embedding_norm, dim, false, out.embedding_norm));
   RETURN_IF_ERROR(tensors_.norm(stems.state_norm, dim, false, out.state_norm));
@@ -109,17 +109,19 @@ NextTokenLayer::NextTokenLayer(const Model& target, ModelConfig config)
 NextTokenLayer::~NextTokenLayer() = default;
 
 Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource& source, const Model& target,
-                                                             Ops& ops, int max_seq_len) {
+                                                             Ops& ops) {
   ASSIGN_OR_RETURN(ModelConfig config, next_token_config(target.config(), source.path().string()));
   std::unique_ptr<NextTokenLayer> layer(new NextTokenLayer(target, std::move(config)));
   const Model::Progress none;
   TensorLoader tensors(source, layer->config_, ops, none);
   RETURN_IF_ERROR(tensors.open());
-  RETURN_IF_ERROR(NextTokenLoader(tensors).load(target.config().n_layers, max_seq_len, *layer->weights_));
+  RETURN_IF_ERROR(NextTokenLoader(tensors).load(target.config().n_layers, *layer->weights_));
   layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
 }
+
+bool NextTokenLayer::takes_long_rope(int64_t reach) const { return weights_->decoder.takes_long_rope(reach); }
 
 StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, bool /*own*/,
                                     KvCache& cache, Ops& ops) const {

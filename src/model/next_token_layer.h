@@ -20,14 +20,15 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
 class NextTokenLayer : public GuessLayer {
  public:
   // `target` outlives it, and so does `source` where a backend keeps views; the first of several such layers is used.
-  // max_seq_len as Model::load's. Errors: kUnsupported (the file has none, or one that this does not compute), kCorruptFile.
+  // Errors: kUnsupported (the file has none, or one that this does not compute), kCorruptFile.
   static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source, const Model& target,
-                                                      Ops& ops, int max_seq_len = 0);
+                                                      Ops& ops);
   ~NextTokenLayer() override;
 
   CacheSpec cache_spec(KvDType dtype, int block_size) const override {
     return config_.cache_spec(dtype, block_size);
   }
+  bool takes_long_rope(int64_t reach) const override;
   int64_t weight_bytes() const override { return weight_bytes_; }
   // Its own states are read as the target's.
   StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,

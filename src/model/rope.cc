@@ -187,7 +187,7 @@ void scale_yarn(const RopeConfig& rope, std::vector<float>& frequencies) {
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
+std::vector<float> rope_frequencies(const RopeConfig& rope, bool is_long) {
   std::vector<float> frequencies(rope.rotary_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = static_cast<float>(
@@ -205,8 +205,7 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
     case RopeScaling::kLlama3: scale_llama3(rope, frequencies); break;
     case RopeScaling::kYarn: scale_yarn(rope, frequencies); break;
     case RopeScaling::kLongRope: {
-      const std::vector<float>& factors =
-          max_seq_len > rope.original_max_seq_len ? rope.long_factors : rope.short_factors;
+      const std::vector<float>& factors = is_long ? rope.long_factors : rope.short_factors;
       for (size_t i = 0; i < frequencies.size() && i < factors.size(); ++i) frequencies[i] /= factors[i];
       break;
     }

@@ -14,8 +14,8 @@ RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config);
 RopeConfig read_hf_rope(ConfigReader& reader, const nlohmann::json& parameters, const ModelConfig& config,
                         float default_theta);
 
-// Radians per position for each pair: [rotary_dim / 2]. max_seq_len chooses between longrope's factors.
-std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len);
+// Radians per position for each pair: [rotary_dim / 2]. is_long: by longrope's long factors.
+std::vector<float> rope_frequencies(const RopeConfig& rope, bool is_long = false);
 // What cos and sin are multiplied by.
 float rope_magnitude(const RopeConfig& rope);
 

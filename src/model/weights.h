@@ -45,14 +45,18 @@ struct ModelWeights {
   std::vector<std::unique_ptr<Weight>> streams_in, streams_out;  // [n_streams - 1], [model_dim, model_dim]
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
-  std::unique_ptr<Weight> lm_head;                        // [vocab_size, model_dim]; null = the embedding
-  std::unique_ptr<Vector> output_bias;                    // [vocab_size] or null
-  std::unique_ptr<Vector> alibi_slopes;                   // [n_heads] or null
-  std::vector<std::unique_ptr<Vector>> rope_frequencies;  // [n_ropes], [rotary_dim / 2] each
-  std::vector<RopeParams> ropes;                          // views of rope_frequencies
-  std::vector<LinearSite> sites;                          // of all linear layers
+  std::unique_ptr<Weight> lm_head;       // [vocab_size, model_dim]; null = the embedding
+  std::unique_ptr<Vector> output_bias;   // [vocab_size] or null
+  std::unique_ptr<Vector> alibi_slopes;  // [n_heads] or null
+  std::vector<std::unique_ptr<Vector>>
+      rope_frequencies;           // [rotary_dim / 2] each; of longrope's two kinds both
+  std::vector<RopeParams> ropes;  // [n_ropes] views of rope_frequencies
+  int short_rope_len = 0;  // longrope: the most tokens of a sequence of the short kind; 0: there is one kind
+  std::vector<LinearSite> sites;     // of all linear layers
   Shard::Range own_layers = {0, 0};  // of a stage of a pipeline: the others are empty; {0, 0}: all are there
 
+  // Whether a sequence that can reach so many tokens is of the long kind (Batch::long_ropes).
+  bool takes_long_rope(int64_t reach) const { return short_rope_len > 0 && reach > short_rope_len; }
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
   Shard::Range layers_of(const ModelConfig& config) const {
     return own_layers.count > 0 ? own_layers : Shard::Range{0, config.n_layers};

@@ -35,6 +35,8 @@ struct Batch {
   std::span<const int32_t> row_tops;
   std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
   std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
+  // [n_seqs] 1: its tokens are rotated by RopeParams::long_inv_freq, where there are such; empty: all 0
+  std::span<const int32_t> long_ropes;
   // Draws from the step's logits, or empty: they are a part of the step, as if Ops::sample() was called behind it. Only where the backend
   // samples; without masks, so that nothing of a row is as long as the vocabulary.
   std::span<const SampleRow> draws;

@@ -108,6 +108,8 @@ struct RopeParams {
   float scale = 1.0f;
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
   int first = 0;             // feature of a head with which the rotated ones begin
+  // [rotary_dim / 2] longrope: those of sequences that Batch::long_ropes marks; null: all have inv_freq
+  const Vector* long_inv_freq = nullptr;
 };
 
 struct AttentionParams {

@@ -47,7 +47,10 @@ class Scorer {
   Tensor logits(const std::vector<TokenId>& tokens) {
     const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kScoreBlock);
     BatchBuilder builder(cache_->spec());
-    builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
+    builder.add({.tokens = tokens,
+                 .kv = {&kv, 1},
+                 .rows = BatchPart::Rows::kAll,
+                 .long_rope = model_->takes_long_rope(static_cast<int64_t>(tokens.size()))});
     const Batch& batch = builder.build();
     return model_->forward(batch, *cache_, *ops_).logits;
   }

@@ -128,7 +128,7 @@ TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
           const int end = std::min(n - 1, first + step);
           const auto tokens = std::span<const TokenId>(example.prompt).first(static_cast<size_t>(end) + 1);
           std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
-          target.drafter->observe({SeqId(id), tokens, first, rows});
+          target.drafter->observe({.id = SeqId(id), .tokens = tokens, .first = first, .rows = rows});
           target.drafter->accepted({});
           SamplerState state(spec, 0, tokens, 100);
           const DraftRequest request{.id = SeqId(id),
@@ -161,8 +161,10 @@ TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
   const auto states = target.states(tokens);
   const auto observe = [&](int id, int first, int end) {
     const std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
-    target.drafter->observe({SeqId(static_cast<uint64_t>(id)),
-                             std::span(tokens).first(static_cast<size_t>(end) + 1), first, rows});
+    target.drafter->observe({.id = SeqId(static_cast<uint64_t>(id)),
+                             .tokens = std::span(tokens).first(static_cast<size_t>(end) + 1),
+                             .first = first,
+                             .rows = rows});
     target.drafter->accepted({});
   };
   const auto propose = [&](int id, int end) {
@@ -240,7 +242,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LayerDrafters,
                                          "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 

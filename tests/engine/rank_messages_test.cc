@@ -49,6 +49,8 @@ TEST(RankMessages, CarryABatch) {
   Batch batch;
   batch.tokens = tokens, batch.positions = positions, batch.seq_offsets = offsets, batch.seq_lens = lens;
   batch.kv = kv, batch.tree_masks = masks, batch.output_rows = rows;
+  const std::vector<int32_t> long_ropes = {0, 1};
+  batch.long_ropes = long_ropes;
 
   MessageWriter writer;
   writer.value(RankCommand::kStep);
@@ -68,6 +70,7 @@ TEST(RankMessages, CarryABatch) {
   EXPECT_THAT(read.batch.tree_masks, ElementsAre(1, 3, uint64_t{1} << 63));
   EXPECT_THAT(read.batch.output_rows, ElementsAre(1, 2));
   EXPECT_THAT(read.batch.adapters, IsEmpty());
+  EXPECT_THAT(read.batch.long_ropes, ElementsAre(0, 1));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   auto source = open_weights(config.model).value();
   auto ops = make_ops("cpu", ops_config).value();
   auto model = c.grid.size() > 1 ? load_share(*source, *ops, config, c.grid.stage_of(0), {}).value()
-                                 : Model::load(*source, *ops, {}, config.max_model_len).value();
+                                 : Model::load(*source, *ops).value();
   const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
   EXPECT_TRUE(meet_ranks(ranks.get(), c.grid, fingerprint, model->weight_bytes()));
   const CacheTypes types = cache_types(config).value();
@@ -101,6 +101,7 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   EngineParts parts;
   parts.info.vocab_size = model->config().vocab_size;
   parts.info.max_model_len = config.max_model_len;
+  parts.info.short_rope_len = model->short_rope_len();
   parts.info.block_size = config.block_size;
   parts.info.eos_token_ids = {0};
   auto own =
@@ -353,6 +354,7 @@ INSTANTIATE_TEST_SUITE_P(Drafters, RanksWithDrafters,
                          ::testing::Values(DrafterCase{"ngram", "llama2"},
                                            DrafterCase{.spec = "draft", .model = "llama2", .draft = "llama2"},
                                            DrafterCase{"early-exit", "llama2"},
+                                           DrafterCase{"early-exit", "phi3_longrope"},
                                            DrafterCase{"mtp", "deepseek_v3_mtp"},
                                            DrafterCase{"mtp", "qwen3_next_mtp"},
                                            DrafterCase{"eagle3", "eagle3/llama/target", "eagle3/llama/head"},
@@ -397,7 +399,9 @@ INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                                            RanksCase{"llama2", {2, 1}}, RanksCase{"lfm2", {2, 1}},
                                            RanksCase{"qwen3_next", {2, 1}}, RanksCase{"bamba", {1, 2}},
                                            RanksCase{"llama2", {2, 2}}, RanksCase{"lfm2", {1, 2}, "bfloat16"},
-                                           RanksCase{"qwen3_next", {2, 1}, "bfloat16"}),
+                                           RanksCase{"qwen3_next", {2, 1}, "bfloat16"},
+                                           RanksCase{"phi3_longrope", {1, 2}},
+                                           RanksCase{"phi3_longrope", {2, 1}}),
                          [](const auto& info) {
                            const RankGrid grid = info.param.grid;
                            const bool bf16 = std::string_view(info.param.states) == "bfloat16";

@@ -308,7 +308,7 @@ TEST(Config, Llama3sFactorsMayBeEqual) {
   const RopeConfig scaled = read_config(source).value().ropes[0];
   RopeConfig plain = scaled;
   plain.scaling = RopeScaling::kNone;
-  const auto got = rope_frequencies(scaled, 0), all = rope_frequencies(plain, 0);
+  const auto got = rope_frequencies(scaled), all = rope_frequencies(plain);
   int n_kept = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const bool keeps = scaled.original_max_seq_len * all[i] >= 2 * M_PI;
@@ -328,7 +328,7 @@ TEST(Config, NtkOfGte) {
                                {"rope_scaling", {{"type", "ntk"}, {"factor", 2.0}}},
                                {"position_embedding_type", "rope"}});
   const ModelConfig config = read_config(source).value();
-  const auto got = rope_frequencies(config.ropes[0], 0);
+  const auto got = rope_frequencies(config.ropes[0]);
   const double dim = config.head_dim;
   for (size_t i = 0; i < got.size(); ++i)
     EXPECT_NEAR(got[i] / (std::pow(3.2e5, -2.0 * static_cast<double>(i) / dim) / std::pow(2.0, 2.0 / dim)),

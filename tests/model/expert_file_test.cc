@@ -63,7 +63,7 @@ class ExpertFileTest : public ::testing::Test {
     const PackedCache cache(dir_ / "packed");
     ShardLoad how;
     how.packed = {cached ? &cache : nullptr, recoding, experts ? folder_ : fs::path()};
-    const auto model = Model::load_shard(source, *ops, {}, 0, how);
+    const auto model = Model::load_shard(source, *ops, {}, how);
     EXPECT_TRUE(model) << source.path() << ": " << model.error().message;
     if (!model) return {};
     return {Runner(**model, *ops).run(0, kExpertTokens), (*model)->offloaded_bytes(),
@@ -74,7 +74,7 @@ class ExpertFileTest : public ::testing::Test {
     ops_ = make_ops("cpu", {.n_threads = 1}).value();
     ShardLoad how;
     how.packed.experts_folder = folder;
-    return Model::load_shard(*source_, *ops_, {}, 0, how);
+    return Model::load_shard(*source_, *ops_, {}, how);
   }
 
   TempDir dir_;
@@ -162,7 +162,7 @@ TEST_F(ExpertFileTest, SameBitsForShares) {
         const auto source = open_weights(path).value();
         ShardLoad how;
         if (experts) how.packed.experts_folder = folder_;
-        const auto model = Model::load_shard(*source, ops, {}, 0, how);
+        const auto model = Model::load_shard(*source, ops, {}, how);
         ASSERT_TRUE(model) << model.error().message;
         EXPECT_EQ((*model)->offloaded_bytes() > 0, experts);
         logits[static_cast<size_t>(rank)] = Runner(**model, ops).run(0, kExpertTokens);
@@ -230,7 +230,7 @@ TEST_F(ExpertFileTest, ADeviceIsRefused) {
   const auto ops = make_ops("cuda_emulated", {}).value();
   ShardLoad how;
   how.packed.experts_folder = folder_;
-  const auto model = Model::load_shard(*source, *ops, {}, 0, how);
+  const auto model = Model::load_shard(*source, *ops, {}, how);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(model.error().message, HasSubstr("experts_offload: expected backend cpu, got cuda"));

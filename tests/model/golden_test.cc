@@ -46,7 +46,6 @@ Golden read_golden(const fs::path& path) {
 struct Case {
   fs::path path;  // the directory or the GGUF file
   fs::path golden;
-  int max_seq_len;  // for Model::load
   std::string name;
 };
 
@@ -61,13 +60,13 @@ std::vector<Case> cases() {
     const fs::path dir = entry.path();
     std::string name = dir.filename().string();
     std::ranges::replace(name, '.', '_');
-    const auto add = [&](const fs::path& golden, int max_seq_len, const std::string& suffix) {
-      result.push_back({dir, golden, max_seq_len, name + suffix + "_hf"});
+    const auto add = [&](const fs::path& golden, const std::string& suffix) {
+      result.push_back({dir, golden, name + suffix + "_hf"});
       if (fs::exists(dir / "model.gguf"))
-        result.push_back({dir / "model.gguf", golden, max_seq_len, name + suffix + "_gguf"});
+        result.push_back({dir / "model.gguf", golden, name + suffix + "_gguf"});
     };
-    add(dir / "golden.bin", 0, "");
-    if (fs::exists(dir / "golden_short.bin")) add(dir / "golden_short.bin", 16, "_short");
+    add(dir / "golden.bin", "");
+    if (fs::exists(dir / "golden_short.bin")) add(dir / "golden_short.bin", "_short");
   }
   std::ranges::sort(result, {}, &Case::name);
   return result;
@@ -81,13 +80,18 @@ class GoldenModels : public ::testing::TestWithParam<Case> {
     auto source = open_weights(GetParam().path);
     ASSERT_TRUE(source) << source.error().message;
     source_ = std::move(source).value();
-    auto model = Model::load(*source_, *ops_, {}, GetParam().max_seq_len);
+    auto model = Model::load(*source_, *ops_);
     ASSERT_TRUE(model) << model.error().message;
     model_ = std::move(model).value();
   }
 
   Rows prompt_logits() const {
     return {golden_.logits.begin(), golden_.logits.begin() + static_cast<long>(golden_.prompt.size())};
+  }
+
+  // transformers chooses between longrope's factors by the length that it computes.
+  Runner runner_of(const Model& model, Ops& ops, CacheTypes types = KvDType::kF32) const {
+    return Runner(model, ops, 64, 16, types, static_cast<int>(golden_.logits.size()));
   }
 
   Golden golden_;
@@ -99,12 +103,12 @@ class GoldenModels : public ::testing::TestWithParam<Case> {
 constexpr float kTolerance = 1e-3f;
 
 TEST_P(GoldenModels, PromptThenStepByStep) {
-  Runner runner(*model_, *ops_);
+  Runner runner = runner_of(*model_, *ops_);
   Rows logits = runner.run(0, golden_.prompt);
   for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
   // And the choices are the same.
-  Runner again(*model_, *ops_);
+  Runner again = runner_of(*model_, *ops_);
   EXPECT_EQ(again.greedy(0, golden_.prompt, static_cast<int>(golden_.decoded.size())), golden_.decoded);
 }
 
@@ -120,7 +124,7 @@ TEST_P(GoldenModels, WeightBytesAreThoseOfAllParameters) {
 
 TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
   for (const int chunk : {1, 3, 8, 17}) {
-    Runner runner(*model_, *ops_);
+    Runner runner = runner_of(*model_, *ops_);
     Rows logits;
     for (size_t i = 0; i < golden_.prompt.size(); i += chunk) {
       const size_t n = std::min<size_t>(chunk, golden_.prompt.size() - i);
@@ -134,8 +138,8 @@ TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
 // A backend that computes in fixed sizes has rows beside those that count.
 TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
   const auto ops = make_ops("cpu", {.n_threads = 1, .row_multiple = 8}).value();
-  const auto model = Model::load(*source_, *ops, {}, GetParam().max_seq_len).value();
-  Runner runner(*model, *ops);
+  const auto model = Model::load(*source_, *ops).value();
+  Runner runner = runner_of(*model, *ops);
   const std::span<const int> prompt = golden_.prompt;
   Rows logits = runner.run(0, prompt.first(3));
   for (auto& row : runner.run(0, prompt.subspan(3))) logits.push_back(row);
@@ -146,8 +150,8 @@ TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
 // What a step asks for depends on its key alone: played again it gives what computing it anew would give.
 TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
   DeviceOps ops(make_ops("cpu", {.n_threads = 1}).value());
-  const auto model = Model::load(*source_, ops, {}, GetParam().max_seq_len).value();
-  Runner runner(*model, ops);
+  const auto model = Model::load(*source_, ops).value();
+  Runner runner = runner_of(*model, ops);
   const size_t half = golden_.prompt.size() / 2;
   const std::span<const int> prompt = golden_.prompt;
   Rows logits = runner.run(0, prompt.first(half));
@@ -164,9 +168,9 @@ TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
 TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1, .row_multiple = 4});
   if (!made) GTEST_SKIP() << made.error().message;
-  const auto model = Model::load(*source_, **made, {}, GetParam().max_seq_len);
+  const auto model = Model::load(*source_, **made);
   ASSERT_TRUE(model) << model.error().message;
-  Runner runner(**model, **made);
+  Runner runner = runner_of(**model, **made);
   const std::span<const int> prompt = golden_.prompt;
   Rows logits = runner.run(0, prompt.first(5));
   for (auto& row : runner.run(0, prompt.subspan(5))) logits.push_back(row);
@@ -178,7 +182,7 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   // Caches of 16 bits, of heads that kernels of their own take: beside the CPU's, which rounds keys and values alike, and batch-invariant nothing else.
   if (model_->config().head_dim % 16 != 0 || model_->config().latent.kv_rank > 0) return;
   const auto halves = [&](const Model& of, Ops& ops) {
-    Runner with(of, ops, 64, 16, KvDType::kF16);
+    Runner with = runner_of(of, ops, KvDType::kF16);
     Rows rows = with.run(0, prompt.first(5));
     for (auto& row : with.run(0, prompt.subspan(5))) rows.push_back(row);
     for (const int token : std::span(golden_.decoded).first(2))
@@ -186,14 +190,14 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
     return rows;
   };
   const auto exact = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
-  const auto same = Model::load(*source_, *exact, {}, GetParam().max_seq_len);
+  const auto same = Model::load(*source_, *exact);
   ASSERT_TRUE(same) << same.error().message;
   const Rows got = halves(**model, **made), on_cpu = halves(**same, *exact);
   EXPECT_LE(relative_error(got, on_cpu), 2e-3);
 }
 
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
-  Runner runner(*model_, *ops_);
+  Runner runner = runner_of(*model_, *ops_);
   // Three sequences over the same tokens, out of step: prefill, decode and a chunk share batches.
   const std::span<const int> prompt = golden_.prompt;
   const auto part = [&](int seq, size_t from, size_t to) {
@@ -227,7 +231,7 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
   const std::pair<KvDType, double> kTypes[] = {
       {KvDType::kF32, 1e-4}, {KvDType::kF16, of_halves}, {KvDType::kBF16, 0.2}, {KvDType::kI8, 0.3}};
   for (const auto& [dtype, most] : kTypes) {
-    Runner runner(*model_, *ops_, 64, 16, dtype);
+    Runner runner = runner_of(*model_, *ops_, dtype);
     Rows logits = runner.run(0, golden_.prompt);
     for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
     EXPECT_LE(relative_error(logits, golden_.logits), most) << static_cast<int>(dtype);
@@ -240,7 +244,7 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
 TEST_P(GoldenModels, StatesInBf16AreNear) {
   if (!model_->config().has_states()) GTEST_SKIP() << "no states";
   const double most = model_->config().n_experts > 0 ? 0.2 : 0.05;
-  Runner runner(*model_, *ops_, 64, 16, {KvDType::kF32, StateDType::kBF16});
+  Runner runner = runner_of(*model_, *ops_, {KvDType::kF32, StateDType::kBF16});
   EXPECT_LE(max_difference(runner.run(0, golden_.prompt), prompt_logits()), kTolerance);
   Rows decoded, stepwise;
   for (const int token : golden_.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
@@ -251,7 +255,7 @@ TEST_P(GoldenModels, StatesInBf16AreNear) {
 }
 
 TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
-  Runner one(*model_, *ops_), all(*model_, *ops_);
+  Runner one = runner_of(*model_, *ops_), all = runner_of(*model_, *ops_);
   const Rows early = one.step({{0, golden_.prompt}}, {.n_layers = 1});
   const Rows explicit_all = all.step({{0, golden_.prompt}}, {.n_layers = model_->config().n_layers});
   EXPECT_GT(max_difference(early, prompt_logits()), 0.05f);

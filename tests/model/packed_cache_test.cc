@@ -34,7 +34,7 @@ class PackedCacheTest : public ::testing::Test {
     if (!recoding.empty()) source = make_quantizing_source(std::move(source), recoding, 2).value();
     const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
     const auto model =
-        with_cache ? Model::load(*source, *ops, {}, 0, cache(), recoding) : Model::load(*source, *ops);
+        with_cache ? Model::load(*source, *ops, {}, cache(), recoding) : Model::load(*source, *ops);
     EXPECT_TRUE(model) << path << ": " << model.error().message;
     if (!model) return {};
     if ((*model)->mapped_bytes() > 0) {
@@ -87,7 +87,7 @@ TEST_F(PackedCacheTest, SameBitsForShares) {
       auto source = open_weights(path).value();
       if (!recoding.empty()) source = make_quantizing_source(std::move(source), recoding, 1).value();
       const PackedCache own = cache();
-      const auto model = Model::load_shard(*source, ops, {}, 0, {true, {}, {&own, recoding}});
+      const auto model = Model::load_shard(*source, ops, {}, {true, {}, {&own, recoding}});
       ASSERT_TRUE(model) << model.error().message;
       EXPECT_EQ((*model)->mapped_bytes(), mapped ? (*model)->weight_bytes() : 0) << path;
       logits[static_cast<size_t>(rank)] = Runner(**model, ops).run(0, tokens);
@@ -156,10 +156,10 @@ TEST_F(PackedCacheTest, EncodesNothingTheSecondTime) {
   for (const char* name : {"llama3", "phi3", "mixtral", "gpt2"}) {
     const auto ops = make_ops("cpu", {.n_threads = 1}).value();
     const Counting source(open_weights(tests_dir() / "golden" / "models" / name).value());
-    ASSERT_TRUE(Model::load(source, *ops, {}, 0, cache(), ""));
+    ASSERT_TRUE(Model::load(source, *ops, {}, cache(), ""));
     EXPECT_GT(source.matrices, 0);
     source.matrices = 0;
-    ASSERT_TRUE(Model::load(source, *ops, {}, 0, cache(), ""));
+    ASSERT_TRUE(Model::load(source, *ops, {}, cache(), ""));
     EXPECT_EQ(source.matrices, 0) << name;
   }
 }

@@ -22,8 +22,8 @@ using Rows = std::vector<std::vector<float>>;  // one row of logits for each tok
 class Runner {
  public:
   Runner(const Model& model, Ops& ops, int n_blocks = 64, int block_size = 16,
-         CacheTypes types = KvDType::kF32)
-      : model_(model), ops_(ops), block_size_(block_size) {
+         CacheTypes types = KvDType::kF32, int reach = 1 << 30)
+      : model_(model), ops_(ops), block_size_(block_size), reach_(reach) {
     const CacheSpec spec = model.cache_spec(types, block_size);
     const std::vector<int> blocks(static_cast<size_t>(spec.n_groups()), n_blocks);
     cache_ = ops.make_cache(spec, blocks).value();
@@ -36,6 +36,9 @@ class Runner {
     std::vector<int> tokens;  // the next ones of this sequence
     int adapter = -1;         // slot
   };
+
+  // Most tokens that a sequence may come to, before its first step; by default the constructor's.
+  void set_reach(int seq, int n_tokens) { sequences_[seq].reach = n_tokens; }
 
   // One step; returns the logits of every token, part after part.
   Rows step(const std::vector<Part>& parts, const ForwardOptions& options = {}) {
@@ -51,7 +54,8 @@ class Runner {
                    .first = first,
                    .kv = {&seq.kv, 1},
                    .rows = BatchPart::Rows::kAll,
-                   .adapter = part.adapter});
+                   .adapter = part.adapter,
+                   .long_rope = model_.takes_long_rope(seq.reach > 0 ? seq.reach : reach_)});
     }
     const Batch& batch = builder.build();
     const StepOutputs result = model_.forward(batch, *cache_, ops_, options);
@@ -91,12 +95,12 @@ class Runner {
 
  private:
   struct Sequence {
-    int length = 0;
+    int length = 0, reach = 0;
     GroupBlocks kv;
   };
   const Model& model_;
   Ops& ops_;
-  int block_size_;
+  int block_size_, reach_;
   std::unique_ptr<KvCache> cache_;
   std::vector<BlockId> free_;
   std::map<int, Sequence> sequences_;

@@ -77,7 +77,7 @@ Read read_by(const fs::path& path, Ops& ops, Stage stage) {
   const int64_t before = n_read();
   const auto source = open_weights(path).value();
   const int64_t opened = n_read();
-  EXPECT_TRUE(Model::load_shard(*source, ops, {}, 0, {true, stage}).has_value());
+  EXPECT_TRUE(Model::load_shard(*source, ops, {}, {true, stage}).has_value());
   return {opened - before, n_read() - opened};
 }
 

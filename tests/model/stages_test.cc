@@ -45,7 +45,7 @@ class StagedModel {
       Ops& own = *ops[static_cast<size_t>(stage)];
       const Stage part{stage, n_stages};
       auto model = of_states ? Model::load_states(*sources_.back(), own, part)
-                             : Model::load_shard(*sources_.back(), own, {}, 0, {true, part});
+                             : Model::load_shard(*sources_.back(), own, {}, {true, part});
       if (!model) throw std::runtime_error(model.error().message);
       models_.push_back(std::move(*model));
       runners_.emplace_back(*models_.back(), *ops[static_cast<size_t>(stage)], 16);
@@ -194,7 +194,7 @@ TEST(StagesOfShards, GiveWhatTheWholeModelGives) {
   testing::with_groups(2, 2, [&](Communicator& ranks, Ops& own_ops) {
     const int stage = ranks.rank() / 2;
     const auto own_source = open_weights(path).value();
-    const auto model = Model::load_shard(*own_source, own_ops, {}, 0, {true, {stage, 2}}).value();
+    const auto model = Model::load_shard(*own_source, own_ops, {}, {true, {stage, 2}}).value();
     testing::StageRunner runner(*model, own_ops, ranks, stage);
     const Rows rows = rows_of_steps(runner);
     if (stage == 1) shared[static_cast<size_t>(ranks.shard().rank)] = rows;
@@ -211,7 +211,7 @@ TEST(Stages, HoldTheirLayersOnly) {
   const auto whole = Model::load(*source, *ops[0]).value();
   int64_t weights = 0, cache = 0, active = 0;
   for (int stage = 0; stage < 2; ++stage) {
-    const auto model = Model::load_shard(*source, *ops[0], {}, 0, {true, {stage, 2}}).value();
+    const auto model = Model::load_shard(*source, *ops[0], {}, {true, {stage, 2}}).value();
     weights += model->weight_bytes();
     active += model->active_weight_bytes();
     cache += model->cache_spec(KvDType::kF16, 16).block_bytes(0);

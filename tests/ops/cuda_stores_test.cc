@@ -23,6 +23,7 @@ struct Shape {
   bool chunked = false, both_ways = false, drops_blocks = false;
   float softcap = 0.0f;
   bool sinks = false, slopes = false;
+  bool two_kinds = false;  // the second sequence is rotated by other frequencies
 };
 
 struct Step {
@@ -57,6 +58,8 @@ class Run {
     for (int i = 0; 2 * i < shape.n_rotated; ++i)
       frequencies.push_back(std::pow(100.0f, -static_cast<float>(i) / 8));
     if (!frequencies.empty()) frequencies_ = ops_->pack_vector(frequencies).value();
+    for (float& frequency : frequencies) frequency *= 0.375f;
+    if (shape.two_kinds) long_frequencies_ = ops_->pack_vector(frequencies).value();
   }
 
   void step(const Step& step) {
@@ -80,7 +83,9 @@ class Run {
     }
     const std::vector<TokenId> tokens(positions.size());
     const KvView view = {slots, tables, table_offsets, first_positions};
-    const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, step.masks, {}};
+    Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, step.masks, {}};
+    const int32_t kinds[kSeqs] = {0, 1, 0};
+    if (shape_.two_kinds) batch.long_ropes = kinds;
     const int rows = ops_->begin_step(&batch).tokens, n = batch.n_tokens();
     const int q_cols = shape_.n_heads * shape_.head_dim, kv_cols = shape_.n_kv_heads * shape_.head_dim;
     const auto random = [&](int cols) {  // rows behind the batch stay as memory is
@@ -90,7 +95,8 @@ class Run {
     };
     const Tensor q = random(q_cols), k = random(kv_cols), v = random(kv_cols),
                  out = ops_->new_tensor(rows, q_cols);
-    const RopeParams rope{frequencies_.get(), 1.25f, shape_.interleaved, shape_.first};
+    const RopeParams rope{frequencies_.get(), 1.25f, shape_.interleaved, shape_.first,
+                          long_frequencies_.get()};
     const RopeParams* const rotates = frequencies_ ? &rope : nullptr;
     const AttentionParams params{0,
                                  shape_.n_heads,
@@ -128,7 +134,7 @@ class Run {
   bool fuses_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Vector> sinks_, slopes_, frequencies_;
+  std::unique_ptr<Vector> sinks_, slopes_, frequencies_, long_frequencies_;
   int lens_[kSeqs] = {};
   unsigned seed_ = 0;
   std::vector<float> results_;
@@ -162,6 +168,19 @@ TEST(CudaStores, WithinAttentionGivesTheBitsOfOneAfterTheOther) {
     expect_same({.n_heads = 4, .n_kv_heads = 1, .head_dim = 240, .n_rotated = 60, .first = 20}, kSteps,
                 apart);
   }
+}
+
+std::vector<float> within_attention(const Shape& shape, const std::vector<Step>& steps) {
+  Run run(shape, true, true);
+  for (const Step& step : steps) run.step(step);
+  return run.results();
+}
+
+// Those of the second kind are not rotated as the others.
+TEST(CudaStores, SequencesOfTwoKinds) {
+  for (const bool apart : {true, false}) expect_same({.two_kinds = true}, kSteps, apart);
+  EXPECT_NE(within_attention({}, {{{1, 1, 1}}, {{1, 1, 1}}}),
+            within_attention({.two_kinds = true}, {{{1, 1, 1}}, {{1, 1, 1}}}));
 }
 
 // Several blocks have the heads of one kv head, of which one stores.

@@ -185,6 +185,52 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
   }
 }
 
+// Sequences of two kinds beside each other, each by its own frequencies and as if it were alone.
+TEST_P(StepTest, RopeHasTwoKindsOfSequences) {
+  std::vector<float> long_freq = inv_freq_;
+  for (float& frequency : long_freq) frequency *= 0.375f;
+  const auto packed_long = ops_->pack_vector(long_freq).value();
+  RopeParams rope = {packed_freq_.get(), 1.5f, false};
+  const std::vector<float> values = random_floats(4 * kDim, 5), zeros(4 * 32);
+  // Rotated queries of the tokens [first, end) of sequences of 1, 2 and 1 tokens.
+  const auto rotated = [&](std::span<const int32_t> offsets, std::span<const int32_t> kinds, size_t first) {
+    const auto n = static_cast<size_t>(offsets.back()), n_seqs = offsets.size() - 1;
+    const int32_t positions[] = {3, 250, 251, 17}, slots[] = {0, 16, 17, 32};
+    const std::vector<int32_t> lens(n_seqs, 1), tables(n_seqs + 1, 0);
+    const KvView view = {std::span(slots).first(n), blocks_, tables, {}};
+    const Batch batch{.tokens = std::span(tokens_).first(n),
+                      .positions = std::span(positions).subspan(first, n),
+                      .seq_offsets = offsets,
+                      .seq_lens = lens,
+                      .kv = {&view, 1},
+                      .long_ropes = kinds};
+    ops_->begin_step(&batch);
+    const int rows = static_cast<int>(n);
+    const Tensor q = tensor_of(*ops_,
+                               {values.begin() + static_cast<ptrdiff_t>(first * kDim),
+                                values.begin() + static_cast<ptrdiff_t>((first + n) * kDim)},
+                               rows, kDim);
+    const Tensor k = tensor_of(*ops_, {zeros.begin(), zeros.begin() + 32 * rows}, rows, 32),
+                 v = tensor_of(*ops_, {zeros.begin(), zeros.begin() + 32 * rows}, rows, 32);
+    ops_->rope_and_store(q, k, v, &rope, *cache_, 0);
+    return read(*ops_, q.row_range(0, rows)).all;
+  };
+  const int32_t offsets[] = {0, 1, 3, 4}, kinds[] = {0, 1, 0}, one[] = {0, 1}, two[] = {0, 2},
+                is_long[] = {1};
+  const std::vector<float> unmarked = rotated(offsets, kinds, 0);
+  rope.long_inv_freq = packed_long.get();
+  const std::vector<float> mixed = rotated(offsets, kinds, 0);
+  std::vector<float> alone = rotated(one, {}, 0);
+  for (const float value : rotated(two, is_long, 1)) alone.push_back(value);
+  for (const float value : rotated(one, {}, 3)) alone.push_back(value);
+  EXPECT_EQ(mixed, alone);
+  EXPECT_NE(mixed, unmarked);
+  rope = {packed_long.get(), 1.5f, false};
+  const std::vector<float> all_long = rotated(offsets, {}, 0);
+  for (size_t i = 0; i < mixed.size(); ++i)
+    ASSERT_EQ(mixed[i], i / kDim == 1 || i / kDim == 2 ? all_long[i] : unmarked[i]) << i;
+}
+
 TEST_P(StepTest, GatherOutputs) {
   const int32_t rows[] = {0, 1, 4};
   const Batch batch{.output_rows = rows};

@@ -64,14 +64,15 @@ struct KeptBatch {
         row_tops(copy(from.row_tops)),
         token_types(copy(from.token_types)),
         adapters(copy(from.adapters)),
+        long_ropes(copy(from.long_ropes)),
         tree_masks(copy(from.tree_masks)) {
     for (const KvView& kv : from.kv) {
       const Group& group = groups.emplace_back(
           Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
-    batch = {tokens,      positions, seq_offsets, seq_lens, views, tree_masks,
-             output_rows, row_tops,  token_types, adapters, {},    {}};
+    batch = {tokens,   positions,   seq_offsets, seq_lens,   views, tree_masks, output_rows,
+             row_tops, token_types, adapters,    long_ropes, {},    {}};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -82,7 +83,8 @@ struct KeptBatch {
     std::vector<BlockId> tables;
   };
   std::vector<TokenId> tokens;
-  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, row_tops, token_types, adapters;
+  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, row_tops, token_types, adapters,
+      long_ropes;
   std::vector<uint64_t> tree_masks;
   std::deque<Group> groups;
   std::vector<KvView> views;

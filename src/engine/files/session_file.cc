@@ -88,17 +88,21 @@ bool read_blocks(OpenFile& file, uint64_t fingerprint, std::vector<BlockEntry>& 
 }  // namespace
 
 Result<int> save_session_file(const std::filesystem::path& path, uint64_t fingerprint,
-                              std::span<const TokenId> tokens, std::string_view salt, Scheduler& scheduler,
-                              const StepModel& model) {
+                              std::span<const TokenId> tokens, std::span<const std::string> salts,
+                              Scheduler& scheduler, const StepModel& model) {
   const int block_size = scheduler.block_size();
-  const BlockHash root = root_hash(salt);
-  const std::vector<BlockHash> hashes = hashes_of(root, tokens, block_size);
+  BlockHash root;
+  std::vector<BlockHash> hashes;
+  int n_saved = -1;
+  for (const std::string& salt : salts) {
+    const BlockHash other_root = root_hash(salt);
+    std::vector<BlockHash> others = hashes_of(other_root, tokens, block_size);
+    int n_known = 0;
+    for_each_block(scheduler, others, [&](int group, size_t) { n_known += group == 0 ? block_size : 0; });
+    if (n_known > n_saved) root = other_root, hashes = std::move(others), n_saved = n_known;
+  }
   Head head = {kSessionMagic, fingerprint, root.low, root.high, tokens.size()};
-  int n_saved = 0;
-  for_each_block(scheduler, hashes, [&](int group, size_t) {
-    ++head[kBlocks];
-    n_saved += group == 0 ? block_size : 0;
-  });
+  for_each_block(scheduler, hashes, [&](int, size_t) { ++head[kBlocks]; });
   head[kChecksum] = head_checksum(head, tokens);
   RETURN_IF_ERROR(write_whole_file(path, "session", [&](std::ostream& out) {
     put(out, head);

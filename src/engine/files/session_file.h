@@ -6,7 +6,7 @@
 #pragma once
 #include <filesystem>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -16,10 +16,11 @@
 
 namespace penstock {
 
-// Returns how many leading tokens were saved with their K and V. Errors: kIo, kResourceExhausted (the disk is full). REQUIRES: between steps.
+// Returns how many leading tokens were saved with their K and V: of the salt under which most are known. Errors: kIo, kResourceExhausted
+// (the disk is full). REQUIRES: between steps.
 Result<int> save_session_file(const std::filesystem::path& path, uint64_t fingerprint,
-                              std::span<const TokenId> tokens, std::string_view salt, Scheduler& scheduler,
-                              const StepModel& model);
+                              std::span<const TokenId> tokens, std::span<const std::string> salts,
+                              Scheduler& scheduler, const StepModel& model);
 
 // The whole file is verified before anything of it is used. Errors: kNotFound, kCorruptFile, kInvalidArgument
 // (another model or configuration). REQUIRES: between steps.

@@ -225,7 +225,8 @@ void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int
                  .first = first,
                  .kv = kv,
                  .rows = all_rows ? BatchPart::Rows::kAll : BatchPart::Rows::kLast,
-                 .adapter = adapter_slot_});
+                 .adapter = adapter_slot_,
+                 .long_rope = model_->model().takes_long_rope(static_cast<int64_t>(tokens.size()))});
 }
 
 // Where positions do not begin with 0, or some tokens have none.

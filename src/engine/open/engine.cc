@@ -7,6 +7,7 @@
 #include "engine/files/prefix_file.h"
 #include "engine/files/session_file.h"
 #include "engine/open/engine_impl.h"
+#include "engine/requests/prefix_salt.h"
 #include "engine/requests/request_check.h"
 
 namespace penstock {
@@ -88,7 +89,8 @@ Result<int> EngineImpl::save_session(std::span<const TokenId> tokens, const std:
                                      const std::string& cache_salt) {
   Result<int> saved = 0;
   RETURN_IF_ERROR(inbox_.between_steps([&] {
-    saved = save_session_file(path, parts_.fingerprint, tokens, cache_salt, *parts_.scheduler, *parts_.model);
+    saved = save_session_file(path, parts_.fingerprint, tokens, prefix_salts(cache_salt, parts_.info),
+                              *parts_.scheduler, *parts_.model);
   }));
   RETURN_IF_ERROR(status());
   return saved;

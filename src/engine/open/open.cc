@@ -17,6 +17,7 @@
 #include "engine/open/engine_impl.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
+#include "engine/requests/prefix_salt.h"
 #include "engine/steps/calibration.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
@@ -220,6 +221,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .backend = ops.name(),
           .vocab_size = shape.vocab_size,
           .max_model_len = config.max_model_len,
+          .short_rope_len = model.short_rope_len(),
           .block_size = config.block_size,
           .n_blocks = plan.n_blocks[0],
           .kv_bytes = plan.bytes,
@@ -282,8 +284,8 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, 
   RETURN_IF_ERROR(check_gives_text(source));
   ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
   if (config.experts_offload) return load_share(source, ops, config, {}, progress);
-  if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
-  return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
+  if (folder.empty()) return Model::load(source, ops, progress);
+  return Model::load(source, ops, progress, PackedCache(folder), config.quantize);
 }
 
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
@@ -338,6 +340,11 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
 
   EngineParts parts;
   parts.info = info_of(config, *ops, model, cache_plan, spec, *copy.source);
+  if (takes_long_rope(config.max_model_len, parts.info)) {
+    log().info(
+        "longrope: requests whose prompt and max_tokens come to more than {} tokens take the long factors",
+        parts.info.short_rope_len);
+  }
   auto loaded = std::make_unique<LoadedModel>(std::move(copy.source), std::move(ops), std::move(copy.model),
                                               std::move(cache));
   ASSIGN_OR_RETURN(parts.model,

@@ -55,6 +55,7 @@ void write_batch(const Batch& batch, MessageWriter& message) {
   message.values(batch.row_tops);
   message.values(batch.token_types);
   message.values(batch.adapters);
+  message.values(batch.long_ropes);
 }
 
 BatchMessage read_batch(MessageReader& message) {
@@ -77,6 +78,7 @@ BatchMessage read_batch(MessageReader& message) {
   batch.row_tops = message.values<int32_t>();
   batch.token_types = message.values<int32_t>();
   batch.adapters = message.values<int32_t>();
+  batch.long_ropes = message.values<int32_t>();
   return result;
 }
 

@@ -256,8 +256,7 @@ Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, 
   if (config.experts_offload) {
     ASSIGN_OR_RETURN(packed.experts_folder, expert_folder(config.packed_cache));
   }
-  return Model::load_shard(source, ops, progress, config.max_model_len,
-                           {cuts_vocabulary(config), stage, packed});
+  return Model::load_shard(source, ops, progress, {cuts_vocabulary(config), stage, packed});
 }
 
 Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config, const WeightSource& source,

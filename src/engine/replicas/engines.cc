@@ -122,7 +122,8 @@ Result<RequestId> Engines::submit(Request request, std::shared_ptr<EventSink> si
   RETURN_IF_ERROR(status());
   const bool cached = request.read_prefix_cache && !request.sampling.prompt_logprobs;
   const auto n_tokens = static_cast<int64_t>(request.prompt.size());
-  const PrefixRouter::Prefix prefix = router_.prefix_of(prefix_salt(request), request.prompt);
+  const int reach = reach_of(request.prompt.size(), request.sampling.max_tokens, info_);
+  const PrefixRouter::Prefix prefix = router_.prefix_of(prefix_salt(request, reach, info_), request.prompt);
   const auto places = router_.places(cached ? prefix : PrefixRouter::Prefix(), n_tokens, loads());
   const int n_sequences = request.sampling.use_beam_search ? request.sampling.beam_width : request.sampling.n;
   const std::shared_ptr<const Adapter> adapter = request.adapter;
@@ -172,9 +173,13 @@ void Engines::reset_prefix_cache() {
 Result<int> Engines::save_session(std::span<const TokenId> tokens, const std::string& path,
                                   const std::string& cache_salt) {
   const std::vector<PrefixRouter::Load> none(engines_.size());
-  const auto places =
-      router_.places(router_.prefix_of(cache_salt, tokens), static_cast<int64_t>(tokens.size()), none);
-  return engines_[static_cast<size_t>(places.front().engine)]->save_session(tokens, path, cache_salt);
+  std::vector<PrefixRouter::Place> places;
+  for (const std::string& salt : prefix_salts(cache_salt, info_)) {
+    const auto prefix = router_.prefix_of(salt, tokens);
+    places.push_back(router_.places(prefix, static_cast<int64_t>(tokens.size()), none).front());
+  }
+  const auto best = std::ranges::min_element(places, {}, &PrefixRouter::Place::tokens);
+  return engines_[static_cast<size_t>(best->engine)]->save_session(tokens, path, cache_salt);
 }
 
 Result<SessionTokens> Engines::load_session(const std::string& path) {

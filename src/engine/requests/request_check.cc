@@ -4,6 +4,7 @@
 
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/context_limit.h"
+#include "engine/requests/prefix_salt.h"
 #include "sampling/exclusions.h"
 #include "sampling/validate.h"
 
@@ -14,8 +15,7 @@ namespace {
 Status check_beams(const Request& request, const EngineInfo& info, const EngineConfig& config,
                    const Scheduler& scheduler) {
   const int width = request.sampling.beam_width;
-  const int max_len = static_cast<int>(std::min<int64_t>(
-      static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens, info.max_model_len));
+  const int max_len = reach_of(request.prompt.size(), request.sampling.max_tokens, info);
   if (config.kv_layout != "paged")
     return errorf(ErrorCode::kUnsupported, "use_beam_search: needs kv_layout paged, got {}",
                   config.kv_layout);

@@ -42,21 +42,14 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::
 
 }  // namespace
 
-// Sequences of different adapters have different K and V.
-std::string prefix_salt(const Request& request) {
-  if (request.adapter == nullptr) return request.cache_salt;
-  return fmt::format("{}\n{}{:016x}", request.cache_salt, std::string_view("\0adapter ", 9),
-                     request.adapter->fingerprint());
-}
-
 void make_sequences(RequestState& state, const SequenceStart& start) {
   const Request& request = state.request;
   state.spec = make_spec(state, start);
   const SamplingParams& params = state.spec->params;
   const int n_prompt = static_cast<int>(request.prompt.size());
-  const int max_len = static_cast<int>(
-      std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), start.info.max_model_len));
-  const BlockHash root = root_hash(prefix_salt(request));
+  const int max_len = reach_of(request.prompt.size(), std::max(params.max_tokens, 1), start.info);
+  const int reach = reach_of(request.prompt.size(), params.max_tokens, start.info);
+  const BlockHash root = root_hash(prefix_salt(request, reach, start.info));
   const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
@@ -70,6 +63,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->arrival = state.submitted;
     sequence->root = root;
     sequence->adapter = state.adapter_slot;
+    sequence->long_rope = takes_long_rope(reach, start.info);
     sequence->read_cache = request.read_prefix_cache && !(params.prompt_logprobs && index == 0);
     if (params.prompt_logprobs && index == 0) sequence->max_chunk = kPromptLogprobChunk;
     sequence->request = &state;

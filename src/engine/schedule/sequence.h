@@ -29,6 +29,7 @@ struct Sequence {
   bool ahead = false;  // its last token is drawn by a step under way: -1 - i stands for that step's draw i
   int n_draft = 0;     // guessed tokens that the next step may check; asked for anew every step
   int adapter = -1;    // slot of its LoRA adapter, -1 = none
+  bool long_rope = false;  // as Batch::long_ropes
   bool read_cache = true;  // may start from cached blocks
   Priority priority = Priority::kNormal;
   double arrival = 0;          // seconds, the clock of Scheduler::next
@@ -39,7 +40,7 @@ struct Sequence {
   std::vector<GroupBlocks> kv;         // [n_groups]
   std::vector<SwappedBlocks> swapped;  // [n_groups] when the scheduler swaps
   int n_swapped = 0;                   // leading tokens whose K and V are in the swap space
-  BlockHash root;                      // of its salt and adapter
+  BlockHash root;                      // of its salt, adapter and kind of rope
   std::vector<BlockHash> hashes;       // of its full blocks, as far as they are known
   int n_published = 0;                 // leading blocks offered to the prefix index
   int n_snapshot = 0;                  // leading tokens after which its state was kept last

@@ -100,8 +100,8 @@ void DraftStep::propose(Step& step) {
     Running& sequence = running(*item.sequence);
     if (item.n_draft == 0 || sequence.forced.n > 0) continue;
     step.drafts.trees[requests_.size()].clear();
-    requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.kv, item.n_draft,
-                         sequence.draft_priced ? &speculation_.prices() : nullptr,
+    requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.max_len, sequence.kv,
+                         item.n_draft, sequence.draft_priced ? &speculation_.prices() : nullptr,
                          may_draw_drafts(sequence.spec()), &sequence.sampler});
     sequence.drafted = true;
   }
@@ -247,7 +247,7 @@ void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   for (size_t before = 0; before < i; ++before) token += step.plan.items[before].count;
   states_.clear();
   for (int k = 0; k < n_kept; ++k) states_.push_back(around_.model.state(token + k));
-  drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, states_});
+  drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, sequence.max_len, states_});
 }
 
 void DraftStep::tell_outcomes(const Step& step) {

@@ -278,7 +278,7 @@ const Batch& StepLoop::build_batch(Step& step) {
                    .rows = step.all_rows[i] != 0 ? Rows::kAll
                            : item.last           ? Rows::kLast
                                                  : Rows::kNone};
-    part.adapter = item.sequence->adapter;
+    part.adapter = item.sequence->adapter, part.long_rope = item.sequence->long_rope;
     if (item.last && step.all_rows[i] == 0) part.top = n_logits_needed(item);
     if (item.n_draft > 0) part.draft = item.draft->tokens, part.draft_parents = item.draft->parents;
     step.first_rows.push_back(builder_.add(part));

@@ -21,22 +21,31 @@ Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float
 }
 
 // GGUF gives llama3's and longrope's factors as tensors.
-Status FrameLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
-  if (max_seq_len <= 0) max_seq_len = config_.max_seq_len;
-  for (const RopeConfig& rope : config_.ropes) {
-    std::vector<float> frequencies = rope_frequencies(rope, max_seq_len);
-    std::string name = "rope_freqs.weight";
-    if (tensors_.find(name) == nullptr)
-      name =
-          max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (tensors_.source().naming() == Naming::kGguf && rope.tensor_factors &&
-        tensors_.find(name) != nullptr) {
-      RETURN_IF_ERROR(divide_by_factors(name, frequencies));
-    }
+Result<std::vector<float>> FrameLoader::frequencies_of(const RopeConfig& rope, bool is_long) {
+  std::vector<float> frequencies = rope_frequencies(rope, is_long);
+  std::string name = "rope_freqs.weight";
+  if (tensors_.find(name) == nullptr)
+    name = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
+  if (tensors_.source().naming() == Naming::kGguf && rope.tensor_factors && tensors_.find(name) != nullptr)
+    RETURN_IF_ERROR(divide_by_factors(name, frequencies));
+  return frequencies;
+}
+
+Status FrameLoader::load_ropes(ModelWeights& weights) {
+  const auto pack = [&](std::span<const float> frequencies) -> Result<const Vector*> {
     ASSIGN_OR_RETURN(auto packed, tensors_.ops().pack_vector(frequencies));
-    weights.ropes.push_back(
-        {packed.get(), rope_magnitude(rope), config_.rope_interleaved, config_.latent.kv_rank});
-    weights.rope_frequencies.push_back(std::move(packed));
+    return weights.rope_frequencies.emplace_back(std::move(packed)).get();
+  };
+  for (const RopeConfig& rope : config_.ropes) {
+    ASSIGN_OR_RETURN(const std::vector<float> frequencies, frequencies_of(rope, false));
+    ASSIGN_OR_RETURN(const std::vector<float> of_long, frequencies_of(rope, true));
+    RopeParams& params = weights.ropes.emplace_back();
+    params.scale = rope_magnitude(rope);
+    params.interleaved = config_.rope_interleaved, params.first = config_.latent.kv_rank;
+    ASSIGN_OR_RETURN(params.inv_freq, pack(frequencies));
+    if (of_long == frequencies) continue;
+    ASSIGN_OR_RETURN(params.long_inv_freq, pack(of_long));
+    weights.short_rope_len = rope.original_max_seq_len;
   }
   return {};
 }
@@ -50,9 +59,9 @@ Status FrameLoader::load_per_layer(PerLayerFrame& out) {
   return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer_dim, out.norm);
 }
 
-Status FrameLoader::load(ModelWeights& weights, int max_seq_len) {
+Status FrameLoader::load(ModelWeights& weights) {
   const int dim = config_.model_dim, vocab = config_.vocab_size;
-  RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
+  RETURN_IF_ERROR(load_ropes(weights));
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
   // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.

@@ -13,8 +13,8 @@ class FrameLoader {
         stage_(shard.stage),
         cuts_vocabulary_(shard.cuts_vocabulary) {}
 
-  Status load(ModelWeights& weights, int max_seq_len);
-  Status load_ropes(ModelWeights& weights, int max_seq_len);
+  Status load(ModelWeights& weights);
+  Status load_ropes(ModelWeights& weights);
   // What the stages before and behind this one have, of which these layers are, is somebody else's.
   void pass_over_other_stages(Shard::Range own);
 
@@ -24,6 +24,7 @@ class FrameLoader {
   Result<std::unique_ptr<Weight>> wave_table();
   Status load_per_layer(PerLayerFrame& out);
   Status load_head(ModelWeights& weights);
+  Result<std::vector<float>> frequencies_of(const RopeConfig& rope, bool is_long);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
 
   TensorLoader& tensors_;

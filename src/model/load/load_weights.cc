@@ -59,12 +59,11 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
   return {};
 }
 
-Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard,
-                                               int max_seq_len) {
+Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard) {
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
   RETURN_IF_ERROR(tensors.open());
-  RETURN_IF_ERROR(frame.load(*weights, max_seq_len));
+  RETURN_IF_ERROR(frame.load(*weights));
   RETURN_IF_ERROR(load_layers(tensors, frame, shard.stage, *weights));
   weights->padding = tensors.padding();
   return weights;
@@ -73,11 +72,11 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
 }  // namespace
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress, int max_seq_len,
+                                                   Ops& ops, const Model::Progress& progress,
                                                    PackedWeights* packed, const ShardOptions& shard) {
   TensorLoader tensors(source, config, ops, progress, packed, shard);
   tensors.keep_sites();
-  ASSIGN_OR_RETURN(auto weights, load_all(tensors, shard, max_seq_len));
+  ASSIGN_OR_RETURN(auto weights, load_all(tensors, shard));
   RETURN_IF_ERROR(check_all_used(tensors));
   weights->sites = std::move(*tensors.sites());
   tensors.finish_progress();
@@ -85,19 +84,19 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
 }
 
 Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
-                                                       Ops& ops, int max_seq_len, const ShardOptions& shard) {
+                                                       Ops& ops, const ShardOptions& shard) {
   const Model::Progress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
-  return load_all(tensors, shard, max_seq_len);
+  return load_all(tensors, shard);
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, int max_seq_len, const ShardOptions& shard) {
+                                                 Ops& ops, const ShardOptions& shard) {
   const Model::Progress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(tensors.open());
-  RETURN_IF_ERROR(FrameLoader(tensors, shard).load(*weights, max_seq_len));
+  RETURN_IF_ERROR(FrameLoader(tensors, shard).load(*weights));
   weights->layers.resize(static_cast<size_t>(config.n_layers));
   return weights;
 }

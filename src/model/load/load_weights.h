@@ -27,19 +27,18 @@ struct PackedWeights {
 // another. With packed->from, its error kCorruptFile may also mean that file. shard: of the whole model's config what one of
 // several ranks has (ModelCuts).
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress, int max_seq_len,
+                                                   Ops& ops, const Model::Progress& progress,
                                                    PackedWeights* packed = nullptr,
                                                    const ShardOptions& shard = {});
 
 // As load_weights() with the layers of the configuration where the file has more: unused tensors are no error.
 Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
-                                                       Ops& ops, int max_seq_len, const ShardOptions& shard);
+                                                       Ops& ops, const ShardOptions& shard);
 
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, int max_seq_len = 0,
-                                                 const ShardOptions& shard = {});
+                                                 Ops& ops, const ShardOptions& shard = {});
 Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
                                 const ShardOptions& shard = {});
 

@@ -347,8 +347,8 @@ class SyntheticSource final : public WeightSource {
     if (wanted.name == "rope_freqs.weight") {
       RopeConfig plain = config.ropes[0];
       plain.scaling = RopeScaling::kNone;
-      const std::vector<float> scaled = rope_frequencies(config.ropes[0], 0);
-      rope_factors_ = rope_frequencies(plain, 0);
+      const std::vector<float> scaled = rope_frequencies(config.ropes[0]);
+      rope_factors_ = rope_frequencies(plain);
       for (size_t i = 0; i < scaled.size(); ++i) rope_factors_[i] /= scaled[i];
     }
     if (is_decay(wanted.name)) decays_.assign(static_cast<size_t>(info.n_elements()), -1.0f);

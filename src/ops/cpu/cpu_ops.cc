@@ -373,14 +373,23 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
   }
   auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
   auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
-  const float* inv_freq = values_of(*rope.inv_freq).data();
-  pool_.for_ranges(n_tokens, row_grain(16 * half), [&](int64_t begin, int64_t end, int) {
+  const auto turn = [&](const Vector& frequencies, int64_t begin, int64_t end) {
+    const float* inv_freq = values_of(frequencies).data();
     for (int64_t t = begin; t < end; ++t) {
       for (int i = 0; i < half; ++i) {
         const float angle = static_cast<float>(batch_.positions[t]) * inv_freq[i];
         cos[t * half + i] = std::cos(angle) * rope.scale;
         sin[t * half + i] = std::sin(angle) * rope.scale;
       }
+    }
+  };
+  const bool two_kinds = rope.long_inv_freq != nullptr && !batch_.long_ropes.empty();
+  pool_.for_ranges(n_tokens, row_grain(16 * half), [&](int64_t begin, int64_t end, int) {
+    if (!two_kinds) return turn(*rope.inv_freq, begin, end);
+    for (size_t s = 0; s < batch_.long_ropes.size(); ++s) {
+      const Vector& frequencies = batch_.long_ropes[s] != 0 ? *rope.long_inv_freq : *rope.inv_freq;
+      turn(frequencies, std::max<int64_t>(begin, batch_.seq_offsets[s]),
+           std::min<int64_t>(end, batch_.seq_offsets[s + 1]));
     }
   });
   const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;

@@ -92,6 +92,7 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const i
     all.output_rows = put<int32_t>(batch.output_rows, batch.output_rows.size(), 0);
     all.token_types = put<int32_t>(batch.token_types, n, 0);
     all.adapters = put<int32_t>(batch.adapters, n_seqs, -1);
+    all.long_ropes = put<int32_t>(batch.long_ropes, n_seqs, 0);
     all.tree_masks = put<uint64_t>(batch.tree_masks, n, 0);
     all.n_pieces = static_cast<int32_t>(piece_tokens_.size());
     all.piece_tokens = put<int32_t>(piece_tokens_, piece_tokens_.size(), 0);

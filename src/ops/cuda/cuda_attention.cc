@@ -7,7 +7,8 @@ namespace penstock::cuda {
 namespace {
 
 Rotation rotation_of(const RopeParams& rope) {
-  return {device_data(rope.inv_freq), rope.inv_freq->size(), rope.scale, rope.interleaved, rope.first};
+  return {device_data(rope.inv_freq),     rope.inv_freq->size(), rope.scale, rope.interleaved, rope.first,
+          device_data(rope.long_inv_freq)};
 }
 
 }  // namespace

@@ -171,7 +171,10 @@ void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
     const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
     const GroupBlocks kv = consecutive_blocks(next_block, static_cast<int>(tokens.size()), kRunnerBlock);
     next_block += static_cast<int>(kv.blocks.size());
-    builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
+    builder.add({.tokens = tokens,
+                 .kv = {&kv, 1},
+                 .rows = BatchPart::Rows::kNone,
+                 .long_rope = frame_->takes_long_rope(static_cast<int64_t>(tokens.size()))});
   }
   const Batch& batch = builder.build();
   const StepShape shape = ops_->begin_step(&batch);

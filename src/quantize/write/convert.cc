@@ -93,7 +93,7 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
   if (gguf.find("rope_freqs.weight") == nullptr) return parameters;
   ASSIGN_OR_RETURN(const std::vector<float> stored, rope_factors(gguf, "rope_freqs.weight"));
   if (set_proportional(stored, parameters)) return parameters;
-  const std::vector<float> plain = rope_frequencies(rope, 0);
+  const std::vector<float> plain = rope_frequencies(rope);
   for (const Llama3Scaling& known : kLlama3Scalings) {
     RopeConfig scaled = rope;
     scaled.scaling = RopeScaling::kLlama3;
@@ -101,7 +101,7 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
     scaled.low_freq_factor = known.low;
     scaled.high_freq_factor = known.high;
     scaled.original_max_seq_len = known.original;
-    const std::vector<float> wanted = rope_frequencies(scaled, 0);
+    const std::vector<float> wanted = rope_frequencies(scaled);
     bool same = stored.size() == wanted.size();
     for (size_t i = 0; same && i < stored.size(); ++i)
       same = std::fabs(plain[i] / stored[i] - wanted[i]) <= 1e-5f * wanted[i];
@@ -410,8 +410,8 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
   } else if (rope.scaling == RopeScaling::kLlama3) {
     RopeConfig plain = rope;
     plain.scaling = RopeScaling::kNone;
-    const std::vector<float> scaled = rope_frequencies(rope, 0);
-    std::vector<float> factors = rope_frequencies(plain, 0);
+    const std::vector<float> scaled = rope_frequencies(rope);
+    std::vector<float> factors = rope_frequencies(plain);
     for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
     add("rope_freqs.weight", factors);
   } else if (rope.scaling == RopeScaling::kProportional) {
@@ -421,7 +421,7 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
   } else if (rope.scaling == RopeScaling::kYarn && !rope.truncate) {
     RopeConfig truncated = rope;
     truncated.truncate = true;
-    if (rope_frequencies(truncated, 0) != rope_frequencies(rope, 0)) {
+    if (rope_frequencies(truncated) != rope_frequencies(rope)) {
       return errorf(ErrorCode::kUnsupported, "{}: yarn: GGUF has no truncate = false",
                     source.path().string());
     }

@@ -11,8 +11,9 @@ PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
   const int n_queries = q.cols / head_dim;
   float* const head =
       t.y < n_queries ? q.row(t.x) + t.y * head_dim : k.row(t.x) + (t.y - n_queries) * head_dim;
+  const Rotation own = rotation_of(rotation, *batch, t.x);
   for (int i = t.index; i < rotation.half; i += kThreads)
-    rotate_pair(rotation, head, head, batch->positions[t.x], i);
+    rotate_pair(own, head, head, batch->positions[t.x], i);
 }
 PENSTOCK_KERNEL(RotateHeads)
 
@@ -86,7 +87,8 @@ PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int head = is_value ? other - layer.n_kv_heads : other, first = warp * kHeads;
   if (rotation.inv_freq != nullptr && is_token && !is_value) {
     float* const heads = is_key ? k.row(t.x) + head * dim : q.row(t.x) + first * dim;
-    rotate_heads(t, rotation, heads, is_key ? 1 : n_queries - first, dim, batch->positions[t.x]);
+    rotate_heads(t, rotation_of(rotation, *batch, t.x), heads, is_key ? 1 : n_queries - first, dim,
+                 batch->positions[t.x]);
   }
   t.sync();
   if (other < 0 || head >= layer.n_kv_heads || (is_value && !layer.has_values())) return;

@@ -13,6 +13,7 @@ struct Rotation {
   float scale = 1.0f;
   bool interleaved = false;
   int first = 0;
+  const float* long_inv_freq = nullptr;  // [half] or null: of sequences that the batch marks
 };
 
 // Rotates a head of a token of q, or of k. Grid::x = rows, Grid::y = heads of q and k.

@@ -27,6 +27,7 @@ struct BatchOnDevice {
   const int32_t* output_rows;  // [n_outputs]
   const int32_t* token_types;  // [n_tokens]
   const int32_t* adapters;     // [n_seqs]
+  const int32_t* long_ropes;   // [n_seqs]
   const uint64_t* tree_masks;  // [n_tokens]; 0: causal
   // Pieces that a block each attends to, of steps that are worth it.
   int32_t n_pieces;

@@ -81,19 +81,21 @@ PENSTOCK_DEVICE void bring_own(const Thread& t, const K& of, const OwnRows<K, kD
                                float* queries, float* scratch) {
   const BatchOnDevice& batch = *of.batch;
   const int dim = of.layer.head_dim, lane = t.index % 16, n = end - first;
+  const Rotation rotation =
+      rotation_of(of.own.rotation, batch, token);  // all rows are of the token's sequence
   const int begin = batch.seq_offsets[batch.sequences[token]];
   std::byte* const key = stores ? of.layer.key(batch.kv[of.group].slots[token], kv_head) : nullptr;
   const auto place_of = [&](int row) { return begin + row == token ? key : nullptr; };
   for (int i = t.index / 16; i < n_heads + 2 * n; i += K::kThreads / 16) {
     if (i < n_heads) {
-      rotate_row(of.own.rotation, of.q.row(token) + (first_head + i) * dim, batch.positions[token], dim, lane,
+      rotate_row(rotation, of.q.row(token) + (first_head + i) * dim, batch.positions[token], dim, lane,
                  queries + i * kDim);
       continue;
     }
     const int row = first + (i - n_heads) / 2;
     if ((i - n_heads) % 2 == 0) {
-      rotate_row(of.own.rotation, of.own.k.row(begin + row) + kv_head * dim, batch.positions[begin + row],
-                 dim, lane, scratch + row * kDim);
+      rotate_row(rotation, of.own.k.row(begin + row) + kv_head * dim, batch.positions[begin + row], dim, lane,
+                 scratch + row * kDim);
     } else {
       std::byte* const to = place_of(row);
       round_row<kCode>(of.own.v.row(begin + row) + kv_head * dim, dim, lane, 16,

@@ -22,6 +22,14 @@ PENSTOCK_DEVICE CosSin cos_sin(float angle) {
   return quarter < 2 ? at : CosSin{-at.c, -at.s};
 }
 
+// As the token's sequence is rotated: inv_freq are its own.
+PENSTOCK_DEVICE Rotation rotation_of(const Rotation& rotation, const BatchOnDevice& batch, int token) {
+  Rotation own = rotation;
+  if (rotation.long_inv_freq != nullptr && batch.long_ropes[batch.sequences[token]] != 0)
+    own.inv_freq = rotation.long_inv_freq;
+  return own;
+}
+
 // What becomes of the pair i of all heads of a token.
 struct Turn {
   float c, s;
