@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "grammar/parts/budget.h"
@@ -47,6 +48,10 @@ class Expansion {
   FormulaId own(const Schema& schema, SchemaId id, ValueType type);
   FormulaId applicators(const Schema& schema, ValueType type);
   FormulaId one_of(const std::vector<SchemaId>& list, ValueType type);
+  FormulaId one_of_any(const std::vector<FormulaId>& each, ValueType type);
+  std::optional<FormulaId> one_of_told_apart(const std::vector<FormulaId>& each, const std::string& key,
+                                             const std::vector<bool>& required);
+  std::optional<std::vector<const JsonValue*>> exact_values(FormulaId formula, ValueType type);
   FormulaId values_of(const Schema& schema, ValueType type);
   FormulaId numbers(const Schema& schema);
   FormulaId strings(const Schema& schema);

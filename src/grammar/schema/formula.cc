@@ -7,7 +7,20 @@ namespace {
 
 constexpr size_t kPartsOfEdge = 8;  // as many take as much memory as an edge
 
+uint64_t hash_of(const JsonValue& value) {
+  const uint64_t hash = mix(static_cast<uint64_t>(value.kind), hash_bytes(value.string));
+  if (value.is_number()) return mix(hash, hash_bytes(value.number.text()));
+  uint64_t members = 0;
+  for (const JsonMember& member : value.members) {
+    const uint64_t one = mix(hash_bytes(member.key), hash_of(member.value));
+    members = value.is_object() ? members + one : mix(members, one);
+  }
+  return mix(hash, members);
+}
+
 }  // namespace
+
+size_t ValueHash::operator()(const JsonValue* value) const { return hash_of(*value); }
 
 FormulaPool::FormulaPool(Budget& budget) : budget_(budget) {
   nodes_.push_back({Kind::kFalse});
@@ -69,17 +82,24 @@ FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
 FormulaId FormulaPool::text(const TextConstraint& text) {
   if (text.expr == ExprPool::kNothing || text.length.empty()) return kFalse;
   if (text.expr == ExprPool::kEverything && text.length.trivial()) return kTrue;
-  if (!budget_.spend(texts_.size())) return kFalse;
-  const auto same = [&](const TextConstraint& t) {
+  if (!budget_.spend(1)) return kFalse;
+  const uint64_t hash = mix(mix(mix(static_cast<uint32_t>(text.expr), text.length.min), text.length.max),
+                            text.narrowed ? 1 : 0);
+  uint32_t index = text_index_.find(hash, [&](uint32_t i) {
+    const TextConstraint& t = texts_[i];
     return t.expr == text.expr && t.length == text.length && t.narrowed == text.narrowed;
-  };
-  auto it = std::find_if(texts_.begin(), texts_.end(), same);
-  if (it == texts_.end()) it = texts_.insert(it, text);
-  return atom({Atom::Kind::kText, static_cast<uint32_t>(it - texts_.begin())});
+  });
+  if (index == InternTable::kAbsent) {
+    index = static_cast<uint32_t>(texts_.size());
+    texts_.push_back(text);
+    text_index_.insert(hash, index);
+  }
+  return atom({Atom::Kind::kText, index});
 }
 
 FormulaId FormulaPool::values(std::vector<const JsonValue*> list) {
   if (list.empty() || !budget_.take_edges(1 + list.size() / kPartsOfEdge)) return kFalse;
+  value_sets_.emplace_back(list.begin(), list.end());
   values_.push_back(std::move(list));
   return atom({Atom::Kind::kValues, static_cast<uint32_t>(values_.size() - 1)});
 }

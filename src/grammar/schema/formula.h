@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -17,6 +18,17 @@
 namespace penstock::grammar {
 
 enum class FormulaId : uint32_t {};
+
+// Values by what they are: equal ones (1 and 1.0, members in any order) are one.
+struct ValueHash {
+  size_t operator()(const JsonValue* value) const;
+};
+struct SameValue {
+  bool operator()(const JsonValue* a, const JsonValue* b) const { return *a == *b; }
+};
+template <class T>
+using ValueMap = std::unordered_map<const JsonValue*, T, ValueHash, SameValue>;
+using ValueSet = std::unordered_set<const JsonValue*, ValueHash, SameValue>;
 
 // Keys of an object.
 struct KeySet {
@@ -95,6 +107,8 @@ class FormulaPool {
   const TextConstraint& text_at(uint32_t i) const { return texts_[i]; }
   const NumberConstraint& number_at(uint32_t i) const { return numbers_[i]; }
   const std::vector<const JsonValue*>& values_at(uint32_t i) const { return values_[i]; }
+  // Whether a value equal to it is one of those.
+  bool lists(uint32_t i, const JsonValue& value) const { return value_sets_[i].contains(&value); }
   size_t size() const { return nodes_.size(); }
 
  private:
@@ -116,7 +130,8 @@ class FormulaPool {
   std::vector<TextConstraint> texts_;
   std::vector<NumberConstraint> numbers_;
   std::vector<std::vector<const JsonValue*>> values_;
-  InternTable node_index_, atom_index_, key_index_, number_index_;
+  std::vector<ValueSet> value_sets_;  // of each of values_
+  InternTable node_index_, atom_index_, key_index_, number_index_, text_index_;
 };
 
 }  // namespace penstock::grammar

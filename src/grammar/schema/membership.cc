@@ -34,13 +34,9 @@ bool holds_in_array(Expansion& expansion, const Atom& atom, const JsonValue& val
     }
     default: break;
   }
-  if (!expansion.budget().spend(items.size() * items.size())) return false;
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (items[i].value == items[j].value) return false;
-    }
-  }
-  return true;
+  if (!expansion.budget().spend(1 + items.size())) return false;
+  ValueSet seen;
+  return std::ranges::all_of(items, [&](const JsonMember& item) { return seen.insert(&item.value).second; });
 }
 
 bool holds_in_object(Expansion& expansion, const Atom& atom, const JsonValue& value) {
@@ -65,9 +61,8 @@ bool holds(Expansion& expansion, const Atom& atom, const JsonValue& value) {
       return n >= text.length.min && n <= text.length.max && matches(expansion, text.expr, value.string);
     }
     case AtomKind::kValues: {
-      const auto& list = expansion.pool().values_at(atom.index);
-      if (!expansion.budget().spend(list.size())) return false;
-      return std::any_of(list.begin(), list.end(), [&](const JsonValue* v) { return *v == value; });
+      if (!expansion.budget().spend(1 + value.members.size())) return false;
+      return expansion.pool().lists(atom.index, value);
     }
     case AtomKind::kItemCount:
     case AtomKind::kMemberCount: return within(value.members.size());
