@@ -13,17 +13,11 @@ install(FILES models/penstock-stories-15m-q8_0.gguf models/penstock-stories-15m.
 install(DIRECTORY models/penstock-stories-15m-medusa DESTINATION ${models} COMPONENT program)
 install(DIRECTORY models/ DESTINATION ${models} COMPONENT models)
 
-# The link from the program to the file beside it holds its checksum, so both are made from the built program, and only then
-# is the installed one stripped.
+# The build has taken the debug information apart (src/CMakeLists.txt); the installed program has no symbols either.
 set(installed_program "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}")
-set(debug_file ${PROJECT_BINARY_DIR}/penstock.debug)
-set(make_debug_file "execute_process(COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections \"$<TARGET_FILE:penstock>\"
-  \"${debug_file}\" COMMAND_ERROR_IS_FATAL ANY)")
-install(CODE "${make_debug_file}
-execute_process(COMMAND ${CMAKE_OBJCOPY} --strip-all --remove-section=.gnu_debuglink \"--add-gnu-debuglink=${debug_file}\"
-  \"${installed_program}/penstock\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
-install(CODE "${make_debug_file}" COMPONENT debug)
-install(FILES ${debug_file} DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug)
+install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-all \"${installed_program}/penstock\" COMMAND_ERROR_IS_FATAL ANY)"
+  COMPONENT program)
+install(FILES ${PROJECT_BINARY_DIR}/penstock.debug DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug OPTIONAL)
 
 get_property(layers GLOBAL PROPERTY PENSTOCK_LAYERS)
 list(REMOVE_ITEM layers penstock_hub penstock_quantize penstock_gateway penstock_server)
