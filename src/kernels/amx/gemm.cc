@@ -12,6 +12,7 @@
 
 #include "kernels/amx/tables.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

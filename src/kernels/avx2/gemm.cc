@@ -3,6 +3,7 @@
 
 #include "kernels/avx2/tables.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

@@ -1,5 +1,5 @@
 // Simd of the AVX2 matrix products: a panel is two halves of 8 rows. Include inside an anonymous namespace,
-// after <immintrin.h>.
+// after <immintrin.h> and generic/simd_concepts.h.
 
 struct Avx2 {
   static constexpr int kLanes = 8;
@@ -188,3 +188,5 @@ struct Avx2 {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
 };
+
+static_assert(ColumnsFirst<Avx2> && CachesRows<Avx2> && FetchesNextStep<Avx2> && ReadsOneStream<Avx2>);

@@ -1,8 +1,10 @@
-// 16 float lanes in two registers. See scalar/simd.h for the contract.
+// 16 float lanes in two registers. What each function gives is that of scalar/simd.h.
 #pragma once
 #include <immintrin.h>
 
 #include <cstdint>
+
+#include "kernels/generic/simd_concepts.h"
 
 namespace penstock {
 namespace {
@@ -131,6 +133,8 @@ struct Simd {
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
   }
 };
+
+static_assert(VectorSimd<Simd>);
 
 }  // namespace
 }  // namespace penstock

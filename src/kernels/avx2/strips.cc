@@ -1,4 +1,5 @@
 #include "kernels/avx2/tables.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/strip_kernels.h"
 
 #include <immintrin.h>

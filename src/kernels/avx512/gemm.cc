@@ -5,6 +5,7 @@
 
 #include "kernels/avx512/tables.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

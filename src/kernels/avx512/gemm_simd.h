@@ -1,4 +1,5 @@
-// Simd of the AVX-512 matrix products. Include inside an anonymous namespace, after <immintrin.h> and <bit>.
+// Simd of the AVX-512 matrix products. Include inside an anonymous namespace, after <immintrin.h>, <bit> and
+// generic/simd_concepts.h.
 
 struct Avx512 {
   static constexpr int kLanes = 16;
@@ -220,3 +221,5 @@ struct Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
   }
 };
+
+static_assert(FetchesActivations<Avx512> && ReadsOneStream<Avx512> && ShufflesActivations<Avx512>);

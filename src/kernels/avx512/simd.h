@@ -1,8 +1,10 @@
-// 16 float lanes in one register. See scalar/simd.h for the contract.
+// 16 float lanes in one register. What each function gives is that of scalar/simd.h.
 #pragma once
 #include <immintrin.h>
 
 #include <cstdint>
+
+#include "kernels/generic/simd_concepts.h"
 
 namespace penstock {
 namespace {
@@ -115,6 +117,8 @@ struct Simd {
   static float reduce_add(F a) { return _mm512_reduce_add_ps(a); }
   static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };
+
+static_assert(WholeNumberSimd<Simd>);
 
 }  // namespace
 }  // namespace penstock

@@ -7,6 +7,7 @@
 
 #include "kernels/avx512bf16/tables.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

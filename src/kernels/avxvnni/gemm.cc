@@ -3,6 +3,7 @@
 
 #include "kernels/avxvnni/tables.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {
@@ -29,6 +30,9 @@ struct AvxVnni : Avx2 {
     sum = _mm256_dpbusd_avx_epi32(sum, w, x);
   }
 };
+
+static_assert(ColumnsFirst<AvxVnni> && CachesRows<AvxVnni> && FetchesNextStep<AvxVnni> &&
+              ReadsOneStream<AvxVnni>);
 
 #include "kernels/generic/float_gemm.inl"
 

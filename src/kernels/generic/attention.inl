@@ -119,10 +119,10 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
-// With S::Ints, int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, a low and a high byte:
+// Int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, a low and a high byte:
 // products of bytes need nothing unpacked, and are as exact.
 template <class S, KvFormat K>
-constexpr bool kWhole = K == KvFormat::kI8 && requires { typename S::Ints; };
+constexpr bool kWhole = K == KvFormat::kI8 && WholeNumberSimd<S>;
 constexpr float kMostHalf = 32767.0f;  // times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
 constexpr int kMostWholeDim = 512;
 // Vectors of a block of rows: each has sums of low and of high bytes.

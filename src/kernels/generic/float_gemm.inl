@@ -1,4 +1,4 @@
-// Products of float panels with float activations, written once over Simd (see int8_gemm.inl for S). Panels:
+// Products of float panels with float activations, written once over Simd S (GemmSimd). Panels:
 //   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2]; F8Groups: units of F8 and their scales.
 // One chain of fused multiply-adds per output, in the order of k.
 
@@ -15,7 +15,7 @@ template <class S>
   S::store(out.values + row * out.stride + first, sum, n_valid);
 }
 
-template <class S, class Q>
+template <GemmSimd S, class Q>
 struct FloatPanel {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes;
@@ -227,7 +227,7 @@ struct FloatPanel {
   static void gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr int kPrefetch = 1152;
-    if constexpr (requires { S::kReadsOneStream; }) {  // two panels: one alone would wait for its sums
+    if constexpr (ReadsOneStream<S>) {  // two panels: one alone would wait for its sums
       constexpr int kOneStream = 4736;
       if (w.one_stream && n_rows == 1) return sweep<1, 2, kOneStream>(w, x, 0, begin, end, out);
       if (w.one_stream && n_rows == 2) return sweep<2, 2, kOneStream>(w, x, 0, begin, end, out);
@@ -235,7 +235,7 @@ struct FloatPanel {
     if constexpr (S::kStreams > 1) {
       if (n_rows == 1) return sweep<1, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
       if (n_rows == 2) return sweep<2, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
-      if constexpr (requires { S::kColumnsFirst; }) return gemm_by_column(w, x, n_rows, begin, end, out);
+      if constexpr (ColumnsFirst<S>) return gemm_by_column(w, x, n_rows, begin, end, out);
       if (n_rows == 4) return sweep<4, S::kStreams / 2, kPrefetch>(w, x, 0, begin, end, out);
     }
     constexpr int kBlock = S::kMaxRows > 8 ? 8 : S::kMaxRows, kBlockPanels = kParts == 1 ? 2 : 1;

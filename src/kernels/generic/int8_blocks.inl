@@ -1,8 +1,4 @@
-// Products of many rows with integer-coded panels, written once over Simd. Included by int8_gemm.inl; used where S has
-//   kBlockRows, kBlockPanels (rows and panels multiplied together), store_bytes(uint8_t*, Bytes), start<Bias, MaxCode>(
-//   negative_sum), the sum that dot() starts from, and add_products<MaxCode, J, N>(sum, pairs, w, x), which adds product
-//   J of N of codes w and four activations in every dword of x; pairs holds what is not yet in the sum until the last. Where
-//   kStepsAhead, activations of a block are fetched into the first cache so many steps ahead.
+// Products of many rows with integer-coded panels, written once over Simd S (UnpacksBlocks). Included by int8_gemm.inl.
 //
 // A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches, and multiplied with
 // many rows; meanwhile what is unpacked next is fetched. Sums wait for the next slice beside it where all slices of a panel
@@ -21,7 +17,7 @@ struct Int8Blocks {
   // scales, activations and theirs.
   static constexpr int kSliceSteps = S::kLanes == 16 ? 24 : 64;
   static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
-  static constexpr bool kKeepsSums = !requires { S::kCachedRows; };
+  static constexpr bool kKeepsSums = !CachesRows<S>;
   // Rows together: what they and their sums take in a slice fits the second-level cache.
   static constexpr int kMostRows = 256;
   static constexpr bool kUnpacks = Q::kBits != 8 || Q::kIsCodebook;
@@ -193,7 +189,7 @@ struct Int8Blocks {
         for (int l = 0; l < n_lines && ahead[i] < ahead_end[i]; ++l, ahead[i] += 64)
           __builtin_prefetch(ahead[i], 0, 2);
       }
-      if constexpr (requires { S::kStepsAhead; }) {
+      if constexpr (FetchesActivations<S>) {
         const int ahead_rows = S::kStepsAhead * together;  // activations
         for (int m = 0; m < kRows; m += 2) __builtin_prefetch(values + 32 * (ahead_rows + m));
         __builtin_prefetch(groups + ahead_rows);
@@ -260,7 +256,7 @@ struct Int8Blocks {
     Int8Blocks product{w, x, out};
     Slice slice;
     const int all = w.padded_cols / 32;
-    if constexpr (requires { S::kCachedRows; }) {
+    if constexpr (CachesRows<S>) {
       // A slice of as many rows of activations as the second-level cache holds, with all panels.
       for (int step = 0; step < all; step += kSliceSteps) {
         for (int first = 0; first < n_rows; first += S::kCachedRows) {

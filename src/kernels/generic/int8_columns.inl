@@ -1,6 +1,5 @@
 // Products of two to four rows with integer-coded panels where 16 registers do not hold a step of codes beside the sums,
-// written once over Simd. Included by int8_gemm.inl; used where S has kColumnsFirst, start() and add_products() as
-// int8_blocks.inl describes them.
+// written once over Simd S (ColumnsFirst). Included by int8_gemm.inl.
 
 template <class S, class Q>
 struct Int8Columns {

@@ -1,17 +1,5 @@
-// Products of integer-coded panels with int8 activations, written once over Simd. Include inside an anonymous
-// namespace in a kernel file that defines a Simd S with
-//   kLanes (rows of a panel per vector), kMaxRows (activation rows per block), kStreams (panels read at once
-//   by few rows), Bytes, Ints, Floats; load, bit_and, shift_left<n>, shift_right<n> (of 16-bit lanes),
-//   or_and(a, b, mask) = a | (b & mask) where a has none of the mask's bits, lookup(codes, table of 16 bytes),
-//   which ignores the upper halves of codes where kLookupMasks; splat_byte; splat_word, word_left<n>,
-//   word_right<n>, word_right(a, n) of 32-bit lanes, gather(table, indices) of 32 bits; dot<Bias, MaxCode,
-//   N>(codes[N], x, negative_sum) = sum of (code - Bias) * x over 4 N columns; load_half, load_i8, load_u8, load_f8
-//   (kLanes numbers as Floats), load_nibbles(p, 0 or 4: from which bit of a byte), zero, splat, mul, add, fma;
-//   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
-//   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
-//   add_products() of int8_blocks.inl, for int8_columns.inl. Where kFetchesNextStep, one and two rows fetch codes of 8 bits a
-//   step ahead, not two units. Where kReadsOneStream, matrices that want it are read as one stream by few rows, with
-//   shuffled_dot() where kShuffles.
+// Products of integer-coded panels with int8 activations, written once over Simd S (GemmSimd). Include inside an anonymous
+// namespace.
 
 // How many bytes ahead of what is multiplied a product fetches, none where 0, and into which cache: 2 is the second, 3 the first.
 struct Fetch {
@@ -26,7 +14,7 @@ struct Int8Blocks;
 template <class S, class Q>
 struct Int8Columns;
 
-template <class S, class Q>
+template <GemmSimd S, class Q>
 struct Int8Panel {
   using L = PanelLayout<Q>;
   using Bytes = typename S::Bytes;
@@ -235,7 +223,7 @@ struct Int8Panel {
   template <int N, int M, Fetch F>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
     constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;  // measured: docs/kernels.md
-    if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream && requires { S::kShuffles; }) {
+    if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream && ShufflesActivations<S>) {
       return S::template shuffled_dot < L::kBias,
              Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
     } else {
@@ -294,7 +282,7 @@ struct Int8Panel {
     }
   }
 
-  static constexpr bool kColumnsFirst = requires { S::kColumnsFirst; };
+  static constexpr bool kColumnsFirst = ColumnsFirst<S>;
 
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
   template <int M, Fetch F>
@@ -384,7 +372,7 @@ struct Int8Panel {
   // How far ahead M rows fetch, of several streams and of one.
   template <int M>
   static constexpr int kPrefetch = [] {
-    if constexpr (Q::kBits == 8 && M <= 2 && requires { S::kFetchesNextStep; }) return L::kStepBytes;
+    if constexpr (Q::kBits == 8 && M <= 2 && FetchesNextStep<S>) return L::kStepBytes;
     return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
   }();
   template <int M>
@@ -395,7 +383,7 @@ struct Int8Panel {
   template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
-    if constexpr (requires { S::kReadsOneStream; }) {
+    if constexpr (ReadsOneStream<S>) {
       if (w.one_stream) {
         for (int p = begin; p < end; ++p) block<Whole, R, 1, kOneStream<R>>(w, x, 0, n_rows, p, 0, p, out);
         return;
@@ -478,7 +466,7 @@ struct Int8Panel {
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
-    if constexpr (!Whole && requires { S::kBlockRows; }) {
+    if constexpr (!Whole && UnpacksBlocks<S>) {
       if constexpr (S::kMaxRows >= 16) {
         if (n_rows > 8) return many_rows(w, x, n_rows, begin, end, out);
       } else {
@@ -491,7 +479,7 @@ struct Int8Panel {
       }
     }
     if (n_rows > 16) {
-      if constexpr (Whole || !requires { S::kBlockRows; }) {
+      if constexpr (Whole || !UnpacksBlocks<S>) {
         return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
       } else {
         return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
@@ -533,9 +521,8 @@ struct Int8Panel {
   return static_cast<int>(pairs * 0x0001000100010001u >> 48) - 16 * 128;
 }
 
-// Quantizes one row of activations; see GemmKernels::quantize_row. S: load_f32, abs_max, max_of,
-// quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
-template <class S>
+// Quantizes one row of activations; see GemmKernels::quantize_row.
+template <GemmSimd S>
 void quantize_activations(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
                           int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves) {
   using Floats = typename S::Floats;

@@ -1,6 +1,5 @@
-// Strip products on vectors. Before including: struct FloatVector and DoubleVector {F; kLanes; load; store;
-// set1; zero; fma; add; sub} and kTileRows, kTileVectors with kTileRows * kTileVectors sums that fit the
-// registers.
+// Strip products on vectors (StripVector). Before including: kTileRows, kTileVectors with kTileRows * kTileVectors sums that fit
+// the registers.
 
 namespace penstock {
 namespace {
@@ -28,6 +27,7 @@ void strip_tile(int64_t n, const T* a, const T* b, T* c) {
 }
 
 template <class V, class T, int kWidth, bool kSubtract>
+  requires StripVector<V, T>
 void strip_product(int64_t n, const T* a, const T* b, T* c) {
   for (int i = 0; i < kStripRows; i += kTileRows) {
     for (int j = 0; j < kWidth; j += kTileVectors * V::kLanes)

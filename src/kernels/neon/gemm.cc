@@ -2,14 +2,16 @@
 #include <arm_neon.h>
 
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/neon/tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {
 namespace {
 
-#include "kernels/generic/float_gemm.inl"
 #include "kernels/neon/gemm_simd.h"
+
+#include "kernels/generic/float_gemm.inl"
 
 #include "kernels/generic/int8_gemm.inl"
 

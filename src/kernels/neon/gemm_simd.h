@@ -1,5 +1,5 @@
 // Simd of the NEON matrix products: a panel is four quarters of 4 rows. Include inside an anonymous
-// namespace, after <arm_neon.h>.
+// namespace, after <arm_neon.h> and generic/simd_concepts.h.
 
 struct Neon {
   static constexpr int kLanes = 4;
@@ -152,3 +152,5 @@ struct Neon {
     __builtin_memcpy(p, &bytes, 4);
   }
 };
+
+static_assert(GemmSimd<Neon>);

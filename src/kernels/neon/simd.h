@@ -1,9 +1,11 @@
-// 16 float lanes in four registers. See scalar/simd.h for the contract.
+// 16 float lanes in four registers. What each function gives is that of scalar/simd.h.
 #pragma once
 #include <arm_neon.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/generic/simd_concepts.h"
 
 namespace penstock {
 namespace {
@@ -138,6 +140,8 @@ struct Simd {
     return vmaxvq_f32(vmaxq_f32(m.v[0], m.v[1]));
   }
 };
+
+static_assert(VectorSimd<Simd>);
 
 }  // namespace
 }  // namespace penstock

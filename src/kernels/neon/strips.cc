@@ -1,3 +1,4 @@
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/neon/tables.h"
 #include "kernels/strip_kernels.h"
 

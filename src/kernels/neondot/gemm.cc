@@ -2,6 +2,7 @@
 #include <arm_neon.h>
 
 #include "kernels/gemm_kernels.h"
+#include "kernels/generic/simd_concepts.h"
 #include "kernels/neondot/tables.h"
 #include "kernels/panel_layout.h"
 
@@ -26,6 +27,8 @@ struct NeonDot : Neon {
     return sum;
   }
 };
+
+static_assert(GemmSimd<NeonDot>);
 
 #include "kernels/generic/float_gemm.inl"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/half.h"
+#include "kernels/generic/simd_concepts.h"
 
 namespace penstock {
 namespace {
@@ -110,6 +111,8 @@ struct Simd {
     return m;
   }
 };
+
+static_assert(VectorSimd<Simd>);
 
 }  // namespace
 }  // namespace penstock
