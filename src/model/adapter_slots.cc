@@ -59,7 +59,7 @@ Result<std::unique_ptr<Weight>> pack_floats(std::span<const float> values, int r
 Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& adapter) const {
   const std::string where = adapter.source->path().string();
   const Naming other = adapter.source->naming();
-  if (config_.int8_activations)
+  if (config_.rounding.activations)
     return errorf(ErrorCode::kUnsupported,
                   "{}: adapters beside a model that rounds activations ({}) are not supported", where,
                   config_.arch);
@@ -95,7 +95,7 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
       const auto found = by_role.find(*role);
       if (found != by_role.end()) match.sites = found->second;
       const bool rotated = role->role == LayerRole::kQ || role->role == LayerRole::kK;
-      if (rotated && config_.rope_by_format) match.swapped_head = config_.head_dim_of(role->layer);
+      if (rotated && config_.positions.rope_by_format) match.swapped_head = config_.head_dim_of(role->layer);
     }
     if (match.sites.empty())
       return errorf(ErrorCode::kInvalidArgument,

@@ -137,7 +137,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   if (reader.gguf() && !reader.has(eps)) eps = {"attention.layer_norm_epsilon", ""};
-  config.norm_eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
+  config.norm.eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 
 // A key that changes what is computed wherever it is not neutral: then somebody must have asked for it.
@@ -219,13 +219,13 @@ void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
 void finish(ConfigReader& reader, ModelConfig& config) {
   check_kv_heads(reader, config);
   for (int i = 0; i < config.n_layers; ++i) check_heads(reader, config, i);
-  if (config.attention_scale == 0.0f)
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  if (config.attention.scale == 0.0f)
+    config.attention.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   const auto is_mixture = [](const LayerConfig& layer) { return layer.moe; };
-  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts_beside_dense) config.ffn_dim = 0;
+  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts.beside_dense) config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
-    if (layer.activation.kind != config.activation.kind || layer.activation.kind != Activation::kXielu)
-      layer.activation = config.activation;
+    if (layer.activation.kind != config.ffn.activation.kind || layer.activation.kind != Activation::kXielu)
+      layer.activation = config.ffn.activation;
   }
 }
 
@@ -257,18 +257,18 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   RETURN_IF_ERROR(reader.status());  // sizes are used from here on
 
   const bool knows = source != nullptr;
-  config.tied_embeddings =
+  config.embedding.tied =
       reader.gguf() ? knows && listed(*source, "output.weight") == nullptr
                     : reader.flag({"", "tie_word_embeddings"}, knows && output_stem(*source).empty());
-  config.activation = read_activation(reader, Activation::kSilu);
+  config.ffn.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
   read_layer_sizes(reader, config);
   config.ropes = {read_rope(reader, config)};
-  config.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
+  config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
   // As transformers has it: what is there twice and not alike is two things, whatever the configuration says.
-  const bool tied = !reader.gguf() && config.tied_embeddings && config.output_head;
-  if (tied && source != nullptr && head_differs(*source, config)) config.tied_embeddings = false;
+  const bool tied = !reader.gguf() && config.embedding.tied && config.output.has_head;
+  if (tied && source != nullptr && head_differs(*source, config)) config.embedding.tied = false;
   check_all_understood(reader, architecture);
   finish(reader, config);
   RETURN_IF_ERROR(reader.status());
@@ -466,7 +466,7 @@ int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
 }
 
 int ModelConfig::stage_dim(int first_layer) const {
-  return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer_dim;
+  return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer.dim;
 }
 
 CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
@@ -478,7 +478,7 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
-                           latent.kv_rank, layer.chunked, !causal});
+                           latent.kv_rank, layer.chunked, !attention.causal});
     if (has_states()) spec.state_values.push_back(state_values(*this, layer));
   }
   return spec;

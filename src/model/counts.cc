@@ -64,7 +64,7 @@ class ParameterCounter final : public TensorVisitor {
   const ModelConfig& config() const override { return config_; }
   const ModelCuts& cuts() const override { return cuts_; }
   int layer() const override { return layer_; }
-  void norm(const NormSpec& spec, NormWeights&) override { count += config_.bare_norms ? 0 : spec.size; }
+  void norm(const NormSpec& spec, NormWeights&) override { count += config_.norm.bare ? 0 : spec.size; }
   void head_norm(const HeadNormSpec& spec, NormWeights&) override {
     count += int64_t{spec.n_heads} * config_.head_dim;
   }
@@ -94,12 +94,12 @@ class ParameterCounter final : public TensorVisitor {
 };
 
 int64_t frame_parameters(const ModelConfig& c, bool active) {
-  const int64_t dim = c.model_dim, beside = c.per_layer_dim, streams = c.altup.n_streams;
-  int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
-  if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
+  const int64_t dim = c.model_dim, beside = c.per_layer.dim, streams = c.altup.n_streams;
+  int64_t total = dim + (c.embedding.tied ? 1 : 2) * dim * c.vocab_size;
+  if (active && !c.embedding.tied) total -= dim * c.vocab_size;  // looking a row up reads one row
   if (beside > 0) total += beside * c.n_layers * (dim + (active ? 0 : c.per_layer_rows())) + beside;
   if (streams > 0) total += 2 * (streams - 1) * dim * dim;
-  if (c.learned_positions && !c.computed_positions && !active) total += dim * c.max_seq_len;
+  if (c.positions.learned && !c.positions.computed && !active) total += dim * c.max_seq_len;
   return total;
 }
 

@@ -70,7 +70,7 @@ ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary
 
 bool ModelCuts::can_cut_recurrence() const {
   const DeltaConfig& delta = whole_.delta;
-  if (shard_.n_ranks == 1 || shard_.n_ranks > delta.n_value_heads || whole_.int8_activations) return false;
+  if (shard_.n_ranks == 1 || shard_.n_ranks > delta.n_value_heads || whole_.rounding.activations) return false;
   if (delta.key_heads_in_turn && delta.n_value_heads > delta.n_key_heads) return false;
   const bool scans = std::ranges::find(whole_.layers, Recurrence::kStateSpace, &LayerConfig::recurrence) !=
                      whole_.layers.end();
@@ -79,16 +79,16 @@ bool ModelCuts::can_cut_recurrence() const {
 
 bool ModelCuts::can_cut_heads() const {
   if (shard_.n_ranks == 1 || shard_.n_ranks > whole_.n_heads) return false;
-  if (whole_.qk_norm == QkNorm::kRow || whole_.sub_norms || whole_.int8_activations) return false;
+  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms || whole_.rounding.activations) return false;
   const std::vector<int> layers = attention_layers(whole_);
   return whole_.latent.kv_rank > 0 ||
          (!layers.empty() && cuts_all_layers_alike(whole_, layers, shard_.n_ranks));
 }
 
 bool ModelCuts::can_cut_experts() const {
-  const bool shared_too = whole_.shared_ffn_dim == 0 || whole_.shared_ffn_dim >= shard_.n_ranks;
-  return shard_.n_ranks > 1 && whole_.n_experts > 0 && whole_.expert_ffn_dim >= shard_.n_ranks &&
-         whole_.expert_latent_dim == 0 && !whole_.int8_activations && shared_too;
+  const bool shared_too = whole_.experts.shared_dim == 0 || whole_.experts.shared_dim >= shard_.n_ranks;
+  return shard_.n_ranks > 1 && whole_.experts.count > 0 && whole_.experts.ffn_dim >= shard_.n_ranks &&
+         whole_.experts.latent_dim == 0 && !whole_.rounding.activations && shared_too;
 }
 
 Shard::Range ModelCuts::cut_features(int n) const {
@@ -104,30 +104,30 @@ Shard::Range ModelCuts::kv_heads(int layer) const {
 
 Shard::Range ModelCuts::ffn(int layer) const {
   const int n = whole_.ffn_dim_of(layer);
-  const bool reads_all = whole_.sub_norms || whole_.int8_activations ||
+  const bool reads_all = whole_.norm.sub_norms || whole_.rounding.activations ||
                          whole_.layers[static_cast<size_t>(layer)].gate_cutoff != kNoCutoff;
   return reads_all ? Shard::Range{0, n} : cut_features(n);
 }
 
 Shard::Range ModelCuts::expert_ffn() const {
-  const int n = whole_.expert_ffn_dim;
+  const int n = whole_.experts.ffn_dim;
   return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
 }
 
 Shard::Range ModelCuts::shared_ffn() const {
-  const int n = whole_.shared_ffn_dim;
+  const int n = whole_.experts.shared_dim;
   return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
 }
 
 Shard::Range ModelCuts::features(int n) const {
-  return whole_.int8_activations ? Shard::Range{0, n} : cut_features(n);
+  return whole_.rounding.activations ? Shard::Range{0, n} : cut_features(n);
 }
 
 ModelConfig ModelCuts::rank_config() const {
   ModelConfig config = whole_;
   if (shard_.n_ranks == 1) return config;
-  config.expert_ffn_dim = expert_ffn().count;
-  config.shared_ffn_dim = shared_ffn().count;
+  config.experts.ffn_dim = expert_ffn().count;
+  config.experts.shared_dim = shared_ffn().count;
   config.delta.n_key_heads = key_heads_.count, config.delta.n_value_heads = value_heads_.count;
   if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
   std::map<const Mixer*, std::shared_ptr<const Mixer>> mixers;

@@ -33,7 +33,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     mixers_[n_mixers++] = {layer.mixer.get(), layer.mixer->scratch(sublayer_)};
   }
   if (config.widest_ffn() > 0) dense_.emplace(sublayer_);
-  if (config.n_experts > 0) experts_.emplace(sublayer_);
+  if (config.experts.count > 0) experts_.emplace(sublayer_);
 }
 
 const MixerScratch& DecoderParts::scratch_of(const Mixer& mixer) const {
@@ -75,10 +75,10 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
 
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
   if (weights.shares_vocabulary) {
-    ops.embed_share(*weights.embedding, weights.first_token, config.embedding_scale, x);
+    ops.embed_share(*weights.embedding, weights.first_token, config.embedding.scale, x);
     ops.all_reduce(x);
   } else {
-    ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+    ops.embed_tokens(*weights.embedding, config.embedding.scale, x);
   }
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
   if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
@@ -137,7 +137,7 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
 
   // Where a sub-layer adds to what it reads, that is the stream from there on.
   const auto read = [&](const NormedInput& h) {
-    if (!config.adds_to_norm || !h.norm) return h;
+    if (!config.residual.adds_to_norm || !h.norm) return h;
     const Tensor values = ops.materialize(h);
     ops.copy(values, x);
     return NormedInput{values, {}, values};
@@ -182,7 +182,7 @@ StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, 
   if (shape.outputs == 0) return result;
   ops.gather_outputs(x, result.hidden);
   if (weights.final_norm) ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
-  if (!options.logits || !config.output_head) return result;
+  if (!options.logits || !config.output.has_head) return result;
   result.logits = ops.new_tensor(shape.outputs, config.vocab_size, TensorRole::kLogits);
   project_output(config, weights, result.hidden, result.logits, ops);
   return result;
@@ -193,8 +193,8 @@ void project_output(const ModelConfig& config, const ModelWeights& weights, Tens
   const Tensor own = logits.columns(weights.first_token, weights.output().rows());
   const LinearTarget target{&weights.output(), weights.output_bias.get(), own};
   ops.linear(states, {&target, 1});
-  if (config.logit_scale != 1.0f || config.final_softcap > 0)
-    ops.scale(own, config.logit_scale, config.final_softcap);
+  if (config.output.scale != 1.0f || config.output.softcap > 0)
+    ops.scale(own, config.output.scale, config.output.softcap);
   if (weights.shares_vocabulary) ops.gather_logits(logits);
 }
 

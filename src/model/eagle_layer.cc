@@ -177,7 +177,7 @@ StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> state
     ops.linear(streams, {&projected, 1});
   }
   if (w.decoder.embedding) {
-    ops.embed_tokens(*w.decoder.embedding, config_.embedding_scale, embedded);
+    ops.embed_tokens(*w.decoder.embedding, config_.embedding.scale, embedded);
   } else {
     target_.embed(embedded, ops);
   }

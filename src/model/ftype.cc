@@ -267,7 +267,7 @@ MixedModel MixedModel::of(const ModelConfig& config, bool weighed) {
   const auto n_without = std::ranges::count_if(
       config.layers, [](const LayerConfig& layer) { return layer.kv_layer >= 0 || layer.keys_as_values; });
   const int n_values = n_without > 0 ? config.n_layers - static_cast<int>(n_without) : 0;
-  return {config.n_layers, config.tied_embeddings, shared, config.n_experts, weighed, n_values};
+  return {config.n_layers, config.embedding.tied, shared, config.experts.count, weighed, n_values};
 }
 
 QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols) {

@@ -29,8 +29,8 @@ void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const bool moe = c.layers[static_cast<size_t>(v.layer())].moe;
   v.activation(w.activation);
-  if (!moe || c.experts_beside_dense) visit(v, w.dense);
-  if (moe && c.experts_beside_dense) visit(v, w.beside);
+  if (!moe || c.experts.beside_dense) visit(v, w.dense);
+  if (moe && c.experts.beside_dense) visit(v, w.beside);
   if (moe) visit(v, w.experts);
 }
 
@@ -38,18 +38,18 @@ void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
 void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), dim = c.model_dim;
-  const bool post = c.norms == NormPlacement::kPost || c.norms == NormPlacement::kBoth;
-  const bool pre = c.norms != NormPlacement::kPost;
-  if (pre && (i > 0 || c.first_norm)) v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
+  const bool post = c.residual.norms == NormPlacement::kPost || c.residual.norms == NormPlacement::kBoth;
+  const bool pre = c.residual.norms != NormPlacement::kPost;
+  if (pre && (i > 0 || c.residual.first_norm)) v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
-  if (pre && (!c.parallel || c.parallel_norms) && !c.one_mixer)
+  if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer)
     v.norm({&tensor::kFfnNorm, dim, Part::kFeedForwardNorm}, w.ffn_norm);
   if (c.has_feed_forward(i)) visit_feed_forward(v, w);
   if (post) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
-  if (c.per_layer_dim > 0) visit(v, w.per_layer);
+  if (c.per_layer.dim > 0) visit(v, w.per_layer);
   if (c.altup.n_streams > 0) visit(v, w.altup);
-  if (c.output_scales) v.number(&tensor::kOutputScale, w.output_scale);
+  if (c.residual.layer_scales) v.number(&tensor::kOutputScale, w.output_scale);
 }
 
 }  // namespace penstock

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   const ShardOptions shard{ops.shard(), true, stage};
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  model->config_.output_head = false;
+  model->config_.output.has_head = false;
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, nullptr, shard));
   model->set_weights(std::move(weights), source.naming(), shard.shard);
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
@@ -101,7 +101,7 @@ std::string packed_form(std::string_view recoding, const ShardOptions& how) {
 }
 
 Status check_maps_experts(const WeightSource& source, const ModelConfig& config, const Ops& ops) {
-  if (config.n_experts == 0) {
+  if (config.experts.count == 0) {
     return errorf(ErrorCode::kInvalidArgument,
                   "experts_offload: {}: expected a mixture of experts, got architecture {} without any",
                   source.path().string(), config.arch);

@@ -44,7 +44,7 @@ NameTable hf_names(const ModelConfig& config) {
   n.layer = "layers.{}.";
   // With one norm per sub-layer, "post_attention" is the one before the feed-forward.
   n[tensor::kFfnNorm] =
-      config.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
+      config.residual.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
   return n;
 }
 
@@ -74,8 +74,8 @@ std::string with_letter(std::string_view pattern, char letter) {
 std::vector<int> rows_by_group(const ModelConfig& config) {
   const int group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
   std::vector<int> rows;
-  if (config.qkv_shards > 0) {
-    const int all = config.n_heads * dim, each = all / config.qkv_shards;
+  if (config.attention.qkv_shards > 0) {
+    const int all = config.n_heads * dim, each = all / config.attention.qkv_shards;
     for (const int place : {0, 2, 1}) {
       for (int r = 0; r < all; ++r) rows.push_back((r / each * 3 + place) * each + r % each);
     }
@@ -226,8 +226,8 @@ Status check_unused(const WeightSource& source, const ModelConfig& config, std::
     if (used.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (is_of_another_modality(tensor.name, prefix)) continue;
     if (is_of_later_layer(config, layer, tensor.name)) continue;
-    if (config.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
-    if (!config.output_head && is_of_a_head(tensor.name)) continue;
+    if (config.embedding.tied && tensor.name.ends_with("lm_head.weight")) continue;
+    if (!config.output.has_head && is_of_a_head(tensor.name)) continue;
     return errorf(ErrorCode::kUnsupported,
                   "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
                   source.path().string(), tensor.name, shown_shape(tensor.shape), config.arch);

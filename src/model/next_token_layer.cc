@@ -26,7 +26,7 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
   ModelConfig config = target;
   config.layers = {*last};
   config.layers[0].group = 0;
-  config.layers[0].moe = target.n_experts > 0;
+  config.layers[0].moe = target.experts.count > 0;
   config.n_layers = 1;
   config.n_next_token_layers = 0;
   return config;
@@ -97,7 +97,7 @@ Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
   const std::string embedding = tensors_.name(names_.embedding);
   ASSIGN_OR_RETURN(out.decoder.embedding, own_table(stems.embedding, embedding, WeightUse::kTable));
   ASSIGN_OR_RETURN(out.decoder.lm_head,
-                   own_table(stems.head, config_.tied_embeddings ? embedding : std::string(names_.lm_head),
+                   own_table(stems.head, config_.embedding.tied ? embedding : std::string(names_.lm_head),
                              WeightUse::kOutput));
   return load_layer(tensors_, 0, stems.layer, out.decoder.layers.emplace_back());
 }
@@ -132,7 +132,7 @@ StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> s
   const Tensor both = ops.new_tensor(shape.tokens, 2 * dim);
   const Tensor x = ops.new_tensor(shape.tokens, dim, TensorRole::kStream);
   if (w.decoder.embedding) {
-    ops.embed_tokens(*w.decoder.embedding, config_.embedding_scale, embedded);
+    ops.embed_tokens(*w.decoder.embedding, config_.embedding.scale, embedded);
   } else {
     target_.embed(embedded, ops);
   }

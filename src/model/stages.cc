@@ -70,20 +70,20 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
     if (layer < 0 && is_matrix(tensor.name, names.lm_head)) bytes.output = size;
     if (layer < 0 && is_matrix(tensor.name, names.embedding)) embedding = size;
   }
-  if (config.tied_embeddings) bytes.output = embedding;
+  if (config.embedding.tied) bytes.output = embedding;
   const int64_t table = int64_t{config.model_dim} * config.vocab_size;
-  const int64_t n_others = config.n_parameters() - (config.tied_embeddings ? 1 : 2) * table;
+  const int64_t n_others = config.n_parameters() - (config.embedding.tied ? 1 : 2) * table;
   const auto of_layers =
       static_cast<double>(std::accumulate(bytes.layers.begin(), bytes.layers.end(), int64_t{0}));
   if (n_others > 0)
     bytes.output = std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
                                                                static_cast<double>(table)));
-  if (!config.output_head) bytes.output = 0;
+  if (!config.output.has_head) bytes.output = 0;
   return bytes;
 }
 
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
-  if (config.n_experts == 0) return 0;
+  if (config.experts.count == 0) return 0;
   const NameTable names = tensor_names(config, source.naming());
   // Older GGUF files have one tensor for each expert.
   const bool gguf = source.naming() == Naming::kGguf;

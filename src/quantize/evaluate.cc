@@ -181,7 +181,7 @@ Result<FoldedScales> folded_scales(const Opened& a, const Opened& b, int layer) 
     ASSIGN_OR_RETURN(std::vector<float> norm_b, b.read(layer, part));
     if (norm_a.size() != norm_b.size() || norm_a.empty()) continue;
     for (size_t j = 0; j < norm_a.size(); ++j) {
-      norm_b[j] = (norm_b[j] + b.runner->config().norm_offset) / (norm_a[j] + a.runner->config().norm_offset);
+      norm_b[j] = (norm_b[j] + b.runner->config().norm.offset) / (norm_a[j] + a.runner->config().norm.offset);
     }
     for (float& f : norm_b) {
       if (!std::isfinite(f) || f == 0) f = 1.0f;

@@ -114,7 +114,7 @@ Status Run::open() {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
   }
-  if (naming_ != source_->naming() && naming_ == Naming::kHuggingFace && config_.int8_activations &&
+  if (naming_ != source_->naming() && naming_ == Naming::kHuggingFace && config_.rounding.activations &&
       recipe_.layout != Layout::kBitNet) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: only packed directories of BitNet say that activations are rounded: expected --type "
@@ -298,7 +298,7 @@ Status Run::layer_part(int layer) {
   values.changed.resize(tensors.size());
   for (const MappedTensor& tensor : tensors) {
     ASSIGN_OR_RETURN(std::vector<float> read, reader_.read(tensor));
-    if (config_.ternary_weights && tensor.is_linear) make_ternary(read);
+    if (config_.rounding.ternary_weights && tensor.is_linear) make_ternary(read);
     values.values.push_back(std::move(read));
   }
   if (method_ != nullptr) RETURN_IF_ERROR(method_->process(values, done));
@@ -425,7 +425,7 @@ Status Run::check_written() const {
   ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
   ASSIGN_OR_RETURN(const ModelConfig there, read_config(*written));
   ModelConfig here = source_->naming() == naming_ ? config_ : config_in(config_, naming_);
-  if (here.ternary_weights) here.ternary_weights = false;
+  if (here.rounding.ternary_weights) here.rounding.ternary_weights = false;
   const std::string difference = config_difference(here, there);
   if (difference.empty() || source_->naming() == naming_) return {};
   std::error_code ignored;

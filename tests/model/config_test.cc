@@ -110,7 +110,7 @@ TEST_P(Hostile, ConfigValues) {
 // A GGUF file's count of types is that of its tensor, and what makes predictions is not an encoder's.
 bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
-  if (!config.output_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
+  if (!config.output.has_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
   if (is_of_another_modality(name, "")) return true;
   return is_ignorable_tensor(name) || name.starts_with(fmt::format("blk.{}.", n_layers)) ||
          name.starts_with(fmt::format("model.layers.{}.", n_layers));
@@ -252,10 +252,10 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
 
 TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   Changed older(kModels / "ministral3");
-  const float beta = read_config(older)->query_scale.beta;
+  const float beta = read_config(older)->attention.query_scale.beta;
   older.json_config()["rope_scaling"] = older.json_config()["rope_parameters"];
   older.json_config().erase("rope_parameters");
-  EXPECT_EQ(read_config(older)->query_scale.beta, beta);
+  EXPECT_EQ(read_config(older)->attention.query_scale.beta, beta);
   EXPECT_GT(beta, 0.0f);
 
   Changed share(kModels / "mistral4");
@@ -293,11 +293,11 @@ TEST(Config, LettersBesideAListOfLayersAreNotRead) {
 TEST(Config, HunyuanSaysThatItHasNorms) {
   Changed source(kModels / "hunyuan");
   source.json_config().update({{"use_qk_norm", true}, {"num_experts", 1}, {"use_cla", false}});
-  EXPECT_EQ(read_config(source)->qk_norm, QkNorm::kHead);
+  EXPECT_EQ(read_config(source)->attention.qk_norm, QkNorm::kHead);
   source.json_config()["use_cla"] = true;
   EXPECT_THAT(error_of(source), HasSubstr("use_cla: expected false"));
   source.json_config().update({{"use_qk_norm", false}, {"use_cla", false}});
-  EXPECT_EQ(read_config(source)->qk_norm, QkNorm::kNone);
+  EXPECT_EQ(read_config(source)->attention.qk_norm, QkNorm::kNone);
 }
 
 // Between a high and a low factor that are equal there is no ramp.
@@ -345,13 +345,13 @@ TEST(Config, TheOutputBelongsToTheWholeModel) {
   text["tie_word_embeddings"] = false;
   source.json_config() = {{"model_type", "some_vl"}, {"text_config", text}, {"tie_word_embeddings", true}};
   for (TensorInfo& tensor : source.tensor_list()) tensor.name = "language_model." + tensor.name;
-  EXPECT_FALSE(read_config(source)->tied_embeddings);
+  EXPECT_FALSE(read_config(source)->embedding.tied);
   std::erase_if(source.tensor_list(),
                 [](const TensorInfo& tensor) { return tensor.name.ends_with("lm_head.weight"); });
-  EXPECT_TRUE(read_config(source)->tied_embeddings);
+  EXPECT_TRUE(read_config(source)->embedding.tied);
   source.json_config().erase("tie_word_embeddings");
   source.json_config()["text_config"].erase("tie_word_embeddings");
-  EXPECT_TRUE(read_config(source)->tied_embeddings);
+  EXPECT_TRUE(read_config(source)->embedding.tied);
 }
 
 // transformers 4 wrote of a text model inside another what differs from its class.
@@ -387,7 +387,7 @@ TEST(Config, EpsilonsOfOtherNormsAreNotTaken) {
     for (const char* name : {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"})
       source.json_config().erase(name);
     source.json_config()[key] = 0.25;
-    return read_config(source).value().norm_eps;
+    return read_config(source).value().norm.eps;
   };
   EXPECT_EQ(eps("granitemoeshared", "layer_norm_eps"), 1e-6f);
   EXPECT_EQ(eps("granitemoeshared", "rms_norm_eps"), 0.25f);
@@ -458,12 +458,12 @@ TEST(Config, EveryLayerOfAfmoeMaySeeAll) {
 
 TEST(Config, ScalesOfMiniCpm3ThatAreNullAreNone) {
   Changed source(kModels / "minicpm3_scales");
-  EXPECT_NE(read_config(source)->residual_scale, 1.0f);
-  EXPECT_NE(read_config(source)->logit_scale, 1.0f);
+  EXPECT_NE(read_config(source)->residual.scale, 1.0f);
+  EXPECT_NE(read_config(source)->output.scale, 1.0f);
   source.json_config()["scale_depth"] = nullptr;
   source.json_config()["dim_model_base"] = nullptr;
-  EXPECT_FLOAT_EQ(read_config(source)->residual_scale, 1.0f);
-  EXPECT_FLOAT_EQ(read_config(source)->logit_scale, 1.0f);
+  EXPECT_FLOAT_EQ(read_config(source)->residual.scale, 1.0f);
+  EXPECT_FLOAT_EQ(read_config(source)->output.scale, 1.0f);
 }
 
 TEST(Config, PositionsThatAreComputedAreBounded) {
@@ -477,7 +477,7 @@ TEST(Config, GemmasActivationIsWhatTheFileSays) {
   const auto activation = [](const char* model, const char* key, const char* name) {
     Changed source(kModels / model);
     source.json_config()[key] = name;
-    return read_config(source)->activation.kind;
+    return read_config(source)->ffn.activation.kind;
   };
   EXPECT_EQ(activation("gemma", "hidden_act", "gelu"), Activation::kGeluTanh);  // so its first files name it
   EXPECT_EQ(activation("gemma", "hidden_act", "relu"), Activation::kRelu);
@@ -491,18 +491,18 @@ TEST(Config, GemmasActivationIsWhatTheFileSays) {
 TEST(Config, ScoresOfGpt2MayBeUnscaled) {
   Changed source(kModels / "gpt2");
   source.json_config()["scale_attn_weights"] = false;
-  EXPECT_EQ(read_config(source)->attention_scale, 1.0f);
+  EXPECT_EQ(read_config(source)->attention.scale, 1.0f);
   source.json_config()["scale_attn_weights"] = true;
-  EXPECT_NEAR(read_config(source)->attention_scale, 1 / std::sqrt(8.0), 1e-6);
+  EXPECT_NEAR(read_config(source)->attention.scale, 1 / std::sqrt(8.0), 1e-6);
 }
 
 TEST(Config, TablesThatAreAlikeAreOne) {
   Changed source(kModels / "llama_two_tables");
-  EXPECT_FALSE(read_config(source)->tied_embeddings);
+  EXPECT_FALSE(read_config(source)->embedding.tied);
   auto& tensors = source.tensor_list();
   const auto table = std::ranges::find(tensors, "model.embed_tokens.weight", &TensorInfo::name);
   std::ranges::find(tensors, "lm_head.weight", &TensorInfo::name)->bytes = table->bytes;
-  EXPECT_TRUE(read_config(source)->tied_embeddings);
+  EXPECT_TRUE(read_config(source)->embedding.tied);
   EXPECT_EQ(error_of(source), "");
 }
 
@@ -759,7 +759,7 @@ TEST(Shapes, WindowsAndRopes) {
   const ModelConfig gemma2 = config_from_shape("gemma-2-2b").value();
   EXPECT_EQ(gemma2.layers[0].window, 4096);
   EXPECT_EQ(gemma2.layers[1].window, 0);
-  EXPECT_EQ(gemma2.final_softcap, 30.0f);
+  EXPECT_EQ(gemma2.output.softcap, 30.0f);
   EXPECT_EQ(config_from_shape("mistral-7b")->layers[31].window, 4096);
 }
 

@@ -41,10 +41,10 @@ ModelConfig small_config(const char* architecture) {
   config.n_layers = 1;
   if (!config.layers.empty()) config.layers.resize(1);
   config.model_dim = config.ffn_dim = 256;
-  if (config.n_experts > 0) config.expert_ffn_dim = 256;
+  if (config.experts.count > 0) config.experts.ffn_dim = 256;
   config.n_heads = 4, config.n_kv_heads = 2;
   config.head_dim = config.ropes[0].rotary_dim = 64;
-  config.attention_scale = 0.125f;
+  config.attention.scale = 0.125f;
   config.vocab_size = 64;
   config.name = "small";
   return config;

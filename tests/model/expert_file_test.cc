@@ -131,7 +131,7 @@ TEST_F(ExpertFileTest, SameBitsForEncodingsAtLoad) {
 TEST_F(ExpertFileTest, SameBitsForEveryEncoding) {
   ModelConfig config = config_from_shape("qwen3-30b-a3b").value();
   config.n_layers = 2, config.layers.resize(2), config.vocab_size = 512, config.max_seq_len = 128;
-  config.model_dim = config.expert_ffn_dim = 256, config.n_experts = 8, config.routing.n_active = 2;
+  config.model_dim = config.experts.ffn_dim = 256, config.experts.count = 8, config.experts.routing.n_active = 2;
   config.n_heads = 4, config.n_kv_heads = 2, config.head_dim = 64;
   for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
   std::vector<std::string> names;
@@ -245,9 +245,9 @@ TEST_F(ExpertFileTest, BytesOfExpertsInAFile) {
     const ModelConfig config = read_config(*source).value();
     const auto n_layers =
         std::ranges::count_if(config.layers, [](const LayerConfig& layer) { return layer.moe; });
-    const int64_t width = int64_t{config.gated_ffn ? 3 : 2} * config.expert_ffn_dim,
-                  n = int64_t{n_layers} * config.n_experts, weights = n * width * config.expert_dim(),
-                  biases = n * ((config.gated_ffn ? 2 : 1) * config.expert_ffn_dim + config.expert_dim());
+    const int64_t width = int64_t{config.ffn.gated ? 3 : 2} * config.experts.ffn_dim,
+                  n = int64_t{n_layers} * config.experts.count, weights = n * width * config.expert_dim(),
+                  biases = n * ((config.ffn.gated ? 2 : 1) * config.experts.ffn_dim + config.expert_dim());
     const int64_t bytes = expert_bytes(*source, config);
     std::vector<int64_t> possible = {weights * 17 / 32 + biases * 2, weights * 17 / 32 + biases * 4};
     for (const int64_t size : {2, 4})

@@ -117,9 +117,9 @@ TEST_P(GoldenModels, WeightBytesAreThoseOfAllParameters) {
   const ModelConfig& config = model_->config();
   const int64_t norms_at_most =
       (8 * config.n_layers + 4) * int64_t{std::max(config.model_dim, config.q_dim())};
-  const int per_byte = config.int8_activations ? 4 : 1;  // ternary weights in 2 bits, else F32
+  const int per_byte = config.rounding.activations ? 4 : 1;  // ternary weights in 2 bits, else F32
   const int64_t least = (config.n_parameters() - norms_at_most) / per_byte;
-  EXPECT_GE(model_->weight_bytes(), config.int8_activations ? least : 4 * least);
+  EXPECT_GE(model_->weight_bytes(), config.rounding.activations ? least : 4 * least);
 }
 
 TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
@@ -243,7 +243,7 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
 // values in BF16 may cost.
 TEST_P(GoldenModels, StatesInBf16AreNear) {
   if (!model_->config().has_states()) GTEST_SKIP() << "no states";
-  const double most = model_->config().n_experts > 0 ? 0.2 : 0.05;
+  const double most = model_->config().experts.count > 0 ? 0.2 : 0.05;
   Runner runner = runner_of(*model_, *ops_, {KvDType::kF32, StateDType::kBF16});
   EXPECT_LE(max_difference(runner.run(0, golden_.prompt), prompt_logits()), kTolerance);
   Rows decoded, stepwise;

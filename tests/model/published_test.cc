@@ -75,7 +75,7 @@ TEST_P(Published, OpensWithTheTensorsOfItsCheckpoint) {
   const MadeUp source(file_["reduced"], file_["tensors"]);
   const auto model = Model::load(source, *ops);
   ASSERT_TRUE(model) << model.error().message;
-  if (!(*model)->config().causal) return;
+  if (!(*model)->config().attention.causal) return;
   testing::Runner runner(**model, *ops, 4);
   const std::vector<int> tokens = {1, 2, 3};
   for (const auto& row : runner.run(0, tokens))

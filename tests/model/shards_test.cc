@@ -85,7 +85,7 @@ TEST_P(GoldenShards, GiveWhatTheWholeModelGives) {
 bool amplifies_rounding(const ModelConfig& config) {
   const bool cuts_off = std::ranges::any_of(
       config.layers, [](const LayerConfig& layer) { return layer.gate_cutoff != kNoCutoff; });
-  return config.n_experts > 0 || config.has_states() || cuts_off;
+  return config.experts.count > 0 || config.has_states() || cuts_off;
 }
 
 // Sums whose shares are rounded to BF16 on their way: every rank has the same, and so far from the exact ones.
@@ -211,7 +211,7 @@ ModelConfig mixture(int n_experts) {
   config.layers.resize(2);
   config.vocab_size = 300, config.model_dim = 256, config.ffn_dim = n_experts > 0 ? 0 : 768;
   config.n_heads = 12, config.n_kv_heads = 4, config.head_dim = 64;
-  config.n_experts = n_experts, config.expert_ffn_dim = n_experts > 0 ? 512 : 0;
+  config.experts.count = n_experts, config.experts.ffn_dim = n_experts > 0 ? 512 : 0;
   config.max_seq_len = 128;
   for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
   return config;

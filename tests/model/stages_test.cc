@@ -219,7 +219,7 @@ TEST(Stages, HoldTheirLayersOnly) {
     EXPECT_EQ(model->cache_spec(KvDType::kF16, 16).n_groups(),
               whole->cache_spec(KvDType::kF16, 16).n_groups());
   }
-  const bool tied = whole->config().tied_embeddings;
+  const bool tied = whole->config().embedding.tied;
   EXPECT_EQ(active, whole->active_weight_bytes());
   if (!tied) {
     EXPECT_EQ(weights, whole->weight_bytes());

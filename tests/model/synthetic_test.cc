@@ -32,15 +32,15 @@ ModelConfig small(const char* shape) {
   config.vocab_size = 512;
   config.model_dim = 256;
   config.ffn_dim = config.ffn_dim > 0 ? 512 : 0;
-  config.expert_ffn_dim = config.n_experts > 0 ? 256 : 0;
-  config.n_experts = std::min(config.n_experts, 8);
-  config.routing.n_active = std::min(config.routing.n_active, 2);
+  config.experts.ffn_dim = config.experts.count > 0 ? 256 : 0;
+  config.experts.count = std::min(config.experts.count, 8);
+  config.experts.routing.n_active = std::min(config.experts.routing.n_active, 2);
   config.n_heads = 4;
   config.n_kv_heads = std::min(config.n_kv_heads, 2);
   config.head_dim = 64;
   config.max_seq_len = 128;
-  config.attention_scale = 0.125f;
-  if (config.learned_positions) config.n_kv_heads = 4;
+  config.attention.scale = 0.125f;
+  if (config.positions.learned) config.n_kv_heads = 4;
   for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
   for (LayerConfig& layer : config.layers) layer.window = std::min(layer.window, 16);
   return config;
@@ -63,10 +63,10 @@ TEST_P(Synthetic, ReadsBackAndRuns) {
   const ModelConfig read = read_config(*source).value();
   EXPECT_EQ(read.n_parameters(), config.n_parameters());
   EXPECT_EQ(read.layers.back().window, config.layers.back().window);
-  EXPECT_EQ(read.norms, config.norms);
-  EXPECT_EQ(read.activation.kind, config.activation.kind);
-  EXPECT_EQ(read.tied_embeddings, config.tied_embeddings);
-  EXPECT_FLOAT_EQ(read.attention_scale, config.attention_scale);
+  EXPECT_EQ(read.residual.norms, config.residual.norms);
+  EXPECT_EQ(read.ffn.activation.kind, config.ffn.activation.kind);
+  EXPECT_EQ(read.embedding.tied, config.embedding.tied);
+  EXPECT_FLOAT_EQ(read.attention.scale, config.attention.scale);
   int64_t bytes = 0;
   for (const TensorInfo& tensor : source->tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
   EXPECT_EQ(synthetic_weight_bytes(config, "q4_k_m").value(), bytes);
@@ -114,15 +114,15 @@ TEST(SyntheticSource, GptOssHasTheBiasesOfPublishedFiles) {
 TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
   for (const char* shape : {"llama-3.2-1b", "gpt2"}) {
     ModelConfig gated = small(shape), plain = small(shape);
-    gated.gated_ffn = true, plain.gated_ffn = false;
+    gated.ffn.gated = true, plain.ffn.gated = false;
     EXPECT_EQ(gated.n_parameters() - plain.n_parameters(), 2 * 256 * 512) << shape;
     const auto ops = make_ops("cpu", {.n_threads = 1}).value();
     for (const ModelConfig& config : {gated, plain}) {
       const auto source = make_synthetic_source(config, "f32").value();
-      EXPECT_EQ(source->find("blk.0.ffn_gate.weight") != nullptr, config.gated_ffn) << shape;
+      EXPECT_EQ(source->find("blk.0.ffn_gate.weight") != nullptr, config.ffn.gated) << shape;
       const auto layer = load_layer(*source, config, *ops, 0);
       ASSERT_TRUE(layer) << shape << ": " << layer.error().message;
-      EXPECT_EQ(layer->dense.gate.weight != nullptr, config.gated_ffn) << shape;
+      EXPECT_EQ(layer->dense.gate.weight != nullptr, config.ffn.gated) << shape;
       EXPECT_NE(layer->dense.up.weight, nullptr) << shape;
     }
   }

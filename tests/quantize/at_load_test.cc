@@ -58,7 +58,7 @@ Rows by_file(const fs::path& in, const fs::path& out, const std::string& type, i
 fs::path wide_directory(const TempDir& dir, const std::string& name) {
   ModelConfig config = read_config(*open_weights(golden(name)).value()).value();
   config.model_dim = config.ffn_dim = 128;
-  if (config.n_experts > 0) config.expert_ffn_dim = 128;
+  if (config.experts.count > 0) config.experts.ffn_dim = 128;
   config.n_heads = 4;
   config.n_kv_heads = 2;
   config.head_dim = config.ropes[0].rotary_dim = 32;

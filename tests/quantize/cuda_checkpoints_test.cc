@@ -39,7 +39,7 @@ fs::path plain_directory(const TempDir& dir) {
   config.model_dim = 64, config.ffn_dim = 128;
   config.n_heads = 4, config.n_kv_heads = 2;
   config.head_dim = config.ropes[0].rotary_dim = 16;
-  config.attention_scale = 0.25f;
+  config.attention.scale = 0.25f;
   config.vocab_size = 64;
   config.name = "plain";
   EXPECT_TRUE(write_gguf(*make_synthetic_source(config, "f32").value(), dir / "plain.gguf"));

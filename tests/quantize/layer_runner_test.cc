@@ -38,7 +38,7 @@ TEST_P(Passes, CopyWhatIsKnown) {
     for (int i = 0; i < 20 + s % 3; ++i) sequences.back().push_back((s * 5 + i * 7) % 50);
   }
   const auto runner = LayerRunner::open(*source, {2, true}, sequences).value();
-  const bool moe = runner->config().n_experts > 0;
+  const bool moe = runner->config().experts.count > 0;
   ASSERT_TRUE(runner->load(0));
   const std::vector<float> before = runner->stream();
   const Heard all = run(*runner, false, {});

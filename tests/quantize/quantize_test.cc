@@ -422,7 +422,7 @@ fs::path wide_model(const TempDir& dir) {
   config.n_kv_heads = 2;
   config.head_dim = 16;
   config.ropes[0].rotary_dim = 16;
-  config.attention_scale = 0.25f;
+  config.attention.scale = 0.25f;
   config.vocab_size = 64;
   config.name = "wide";
   const auto made = make_synthetic_source(config, "f32").value();

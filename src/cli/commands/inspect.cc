@@ -62,8 +62,8 @@ nlohmann::json config_json(const ModelConfig& config) {
           {"ffn_dim", config.ffn_dim},
           {"vocab_size", config.vocab_size},
           {"max_seq_len", config.max_seq_len},
-          {"n_experts", config.n_experts},
-          {"n_active_experts", config.n_experts > 0 ? config.routing.n_active : 0},
+          {"n_experts", config.experts.count},
+          {"n_active_experts", config.experts.count > 0 ? config.experts.routing.n_active : 0},
           {"parameters", config.n_parameters()},
           {"kv_bytes_per_token_f16", token_bytes}};
 }

@@ -85,7 +85,7 @@ struct Plan {
 
 int64_t expert_parameters(const ModelConfig& c) {
   const auto n_layers = std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
-  return int64_t{n_layers} * (c.gated_ffn ? 3 : 2) * c.n_experts * c.expert_dim() * c.expert_ffn_dim;
+  return int64_t{n_layers} * (c.ffn.gated ? 3 : 2) * c.experts.count * c.expert_dim() * c.experts.ffn_dim;
 }
 
 Result<Plan> make_plan(const PlanCommand& command) {
@@ -108,7 +108,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
     plan.name = model_label(command.model, path);
   }
   if (!command.experts_offload) plan.offloaded_bytes = 0;
-  if (command.experts_offload && plan.config.n_experts == 0) {
+  if (command.experts_offload && plan.config.experts.count == 0) {
     return errorf(ErrorCode::kInvalidArgument,
                   "--experts-offload: {}: expected a mixture of experts, got architecture {} without any",
                   plan.name, plan.config.arch);

@@ -24,7 +24,7 @@ int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers
     const LayerConfig& layer = whole.layers[static_cast<size_t>(i)];
     if (layer.attention && cuts.heads().count < whole.n_heads) ++n;
     const bool cut =
-        layer.moe ? cuts.expert_ffn().count < whole.expert_ffn_dim : cuts.ffn(i).count < whole.ffn_dim_of(i);
+        layer.moe ? cuts.expert_ffn().count < whole.experts.ffn_dim : cuts.ffn(i).count < whole.ffn_dim_of(i);
     if (cut) ++n;
   }
   return n;
@@ -43,10 +43,10 @@ ModelConfig part_of(ModelConfig config, Shard::Range layers) {
 // Parameters that a step of so many rows reads: of a mixture the experts that any of them takes, chosen evenly.
 double active_parameters(ModelConfig config, int rows) {
   const auto of_one = static_cast<double>(config.n_active_parameters());
-  if (config.n_experts == 0 || config.routing.n_active >= config.n_experts) return of_one;
-  const double experts = config.n_experts, taken = config.routing.n_active,
+  if (config.experts.count == 0 || config.experts.routing.n_active >= config.experts.count) return of_one;
+  const double experts = config.experts.count, taken = config.experts.routing.n_active,
                met = experts * (1 - std::pow(1 - taken / experts, rows));
-  ++config.routing.n_active;
+  ++config.experts.routing.n_active;
   return of_one + (met - taken) * (static_cast<double>(config.n_active_parameters()) - of_one);
 }
 
@@ -86,7 +86,7 @@ Result<std::vector<Shard::Range>> RankPlanner::stages(int n) const {
   const int64_t table = int64_t{config.model_dim} * config.vocab_size;
   for (int i = 0; i < config.n_layers; ++i)
     bytes.layers.push_back(part_of(config, {i, 1}).n_parameters() -
-                           (config.tied_embeddings ? table : 2 * table));
+                           (config.embedding.tied ? table : 2 * table));
   bytes.output = table;
   return cut_stages(config, bytes, n);
 }
@@ -99,7 +99,7 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   // Of the embedding and the output matrix, which every part counts as its own.
   const double table = static_cast<double>(config.model_dim) * config.vocab_size;
   const bool embedding = stage.first(), output = stage.last();
-  const double not_here = config.tied_embeddings ? (embedding || output ? 0 : table)
+  const double not_here = config.embedding.tied ? (embedding || output ? 0 : table)
                                                  : (embedding ? 0 : table) + (output ? 0 : table);
   const double not_read = output ? 0 : table;
   Share share;

@@ -233,13 +233,13 @@ void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int
 Batch Embedder::with_positions(const Batch& batch) {
   const ModelConfig& config = shape();
   Batch changed = batch;
-  if (config.first_position == 0) return changed;
+  if (config.positions.first == 0) return changed;
   positions_.assign(batch.positions.begin(), batch.positions.end());
   for (int s = 0; s < batch.n_seqs(); ++s) {
-    int next = config.first_position;
+    int next = config.positions.first;
     for (int t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t) {
-      const bool none = batch.tokens[static_cast<size_t>(t)] == config.no_position;
-      positions_[static_cast<size_t>(t)] = none ? config.first_position - 1 : next++;
+      const bool none = batch.tokens[static_cast<size_t>(t)] == config.positions.uncounted;
+      positions_[static_cast<size_t>(t)] = none ? config.positions.first - 1 : next++;
     }
   }
   changed.positions = positions_;

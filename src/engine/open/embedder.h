@@ -46,8 +46,8 @@ class Embedder {
   int dim() const { return shape().model_dim; }
   int vocab_size() const { return shape().vocab_size; }
   int max_tokens() const { return shape().max_seq_len; }  // of a sequence
-  int n_token_types() const { return shape().n_token_types; }
-  bool causal() const { return shape().causal; }
+  int n_token_types() const { return shape().embedding.n_token_types; }
+  bool causal() const { return shape().attention.causal; }
 
   // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
   Status status() const;

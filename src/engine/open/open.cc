@@ -90,7 +90,7 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
 
 Result<bool> gives_text(const WeightSource& source) {
   ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
-  return shape.output_head;
+  return shape.output.has_head;
 }
 
 namespace {
@@ -109,7 +109,7 @@ bool has_short_window(const CacheSpec& spec) {
 
 Status check_gives_text(const WeightSource& source) {
   ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
-  if (shape.output_head) return {};
+  if (shape.output.has_head) return {};
   return errorf(ErrorCode::kUnsupported,
                 "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
                 source.path().string(), shape.arch);
@@ -126,7 +126,7 @@ Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
 // A rotation exists for every position, a learned vector only for those that were learned.
 Status check_length(int max_model_len, const ModelConfig& shape) {
   if (max_model_len <= shape.max_seq_len) return {};
-  if (shape.learned_positions) {
+  if (shape.positions.learned) {
     return errorf(ErrorCode::kInvalidArgument,
                   "max_model_len: the model has {} learned positions and no others, got {}",
                   shape.max_seq_len, max_model_len);
@@ -234,7 +234,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .attention_dims = attention_dims(shape),
           .kv_bytes_per_token = token_bytes(spec),
           .state_bytes = spec.state_bytes(),
-          .n_experts = shape.n_experts,
+          .n_experts = shape.experts.count,
           .eos_token_ids = end_ids(source, shape.vocab_size)};
 }
 

@@ -10,9 +10,9 @@ namespace penstock {
 namespace {
 
 void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kBoth;
-  config.qk_norm = QkNorm::kHead;
-  config.value_gates = true;
+  config.residual.norms = NormPlacement::kBoth;
+  config.attention.qk_norm = QkNorm::kHead;
+  config.attention.value_gates = true;
   const int every = reader.integer({"", "global_attn_every_n_layers"}, 1, 1024, 4);
   read_windows(reader, config, every);
   if (every == 1 && !reader.has({"attention.sliding_window_pattern", "layer_types"}))
@@ -28,11 +28,11 @@ void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
   read_dense_layers(reader, config);
   read_sigmoid_routing(reader, config);
   // llama.cpp's reading of files that do not say it.
-  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   read_shared_experts(reader, config);
   const float root = std::sqrt(static_cast<float>(config.model_dim));
   const bool scaled = reader.gguf() || reader.flag({"", "mup_enabled"}, false);
-  config.embedding_scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+  config.embedding.scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
 }
 
 void afmoe_names(NameTable& names, const ModelConfig&) {
@@ -44,9 +44,9 @@ void afmoe_names(NameTable& names, const ModelConfig&) {
 void describe_afmoe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "n_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
-  writer.set({"", "mup_enabled"}, config.embedding_scale != 1.0f);
-  if (config.embedding_scale == 1.0f) writer.set({"embedding_scale", ""}, 1.0f);
+  writer.set({"expert_shared_count", "n_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"", "mup_enabled"}, config.embedding.scale != 1.0f);
+  if (config.embedding.scale == 1.0f) writer.set({"embedding_scale", ""}, 1.0f);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

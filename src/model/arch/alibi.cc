@@ -10,19 +10,19 @@ namespace {
 void configure_mpt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   drop_ropes(config);
-  config.gated_ffn = false;
-  config.norm_bias = false;
-  config.activation = Activation::kGelu;
+  config.ffn.gated = false;
+  config.norm.biases = false;
+  config.ffn.activation = Activation::kGelu;
   config.n_kv_heads = config.n_heads;
-  config.alibi_max_bias = reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
-  if (config.alibi_max_bias == 0.0f)
+  config.attention.alibi_max_bias = reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
+  if (config.attention.alibi_max_bias == 0.0f)
     reader.fail(ErrorCode::kUnsupported, "attention.max_alibi_bias: MPT is read with ALiBi only");
   read_clip_qkv(reader, config);
   const nlohmann::json* attention = reader.find({"", "attn_config"});
   if (attention == nullptr) return;
   ConfigReader inner(*attention, Naming::kHuggingFace, "", reader.where() + ": attn_config");
-  config.alibi_max_bias = inner.number({"", "alibi_bias_max"}, 1e-3f, 1e3f, 8.0f);
-  config.attention_scale = inner.number({"", "softmax_scale"}, -1e6f, 1e6f, 0.0f);
+  config.attention.alibi_max_bias = inner.number({"", "alibi_bias_max"}, 1e-3f, 1e3f, 8.0f);
+  config.attention.scale = inner.number({"", "softmax_scale"}, -1e6f, 1e6f, 0.0f);
   if (!inner.flag({"", "alibi"}, true))
     inner.fail(ErrorCode::kUnsupported, "alibi: expected true, got false");
   for (const std::string_view key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id"}) {
@@ -37,10 +37,10 @@ void configure_mpt(ConfigReader& reader, ModelConfig& config) {
 
 void describe_mpt(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  writer.set({"attention.max_alibi_bias", ""}, config.alibi_max_bias);
-  nlohmann::json attention = {{"alibi", true}, {"alibi_bias_max", config.alibi_max_bias}};
-  if (config.clip_qkv > 0) attention["clip_qkv"] = config.clip_qkv;
-  if (config.clip_qkv > 0) writer.set({"attention.clamp_kqv", ""}, config.clip_qkv);
+  writer.set({"attention.max_alibi_bias", ""}, config.attention.alibi_max_bias);
+  nlohmann::json attention = {{"alibi", true}, {"alibi_bias_max", config.attention.alibi_max_bias}};
+  if (config.attention.clip > 0) attention["clip_qkv"] = config.attention.clip;
+  if (config.attention.clip > 0) writer.set({"attention.clamp_kqv", ""}, config.attention.clip);
   writer.set({"", "attn_config"}, attention);
 }
 
@@ -55,12 +55,12 @@ void mpt_names(NameTable& names, const ModelConfig&) {
 void configure_bloom(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   drop_ropes(config);
-  config.gated_ffn = false;
-  config.embedding_norm = true;
-  config.activation = Activation::kGeluTanh;
+  config.ffn.gated = false;
+  config.embedding.norm = true;
+  config.ffn.activation = Activation::kGeluTanh;
   config.n_kv_heads = config.n_heads;
-  config.alibi_max_bias = 8.0f;
-  config.adds_to_norm = reader.flag({"", "apply_residual_connection_post_layernorm"}, false);
+  config.attention.alibi_max_bias = 8.0f;
+  config.residual.adds_to_norm = reader.flag({"", "apply_residual_connection_post_layernorm"}, false);
 }
 
 void describe_bloom(ConfigWriter& writer, const ModelConfig& config) {

@@ -10,10 +10,10 @@ namespace {
 constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
 
 void configure_apertus(ConfigReader& reader, ModelConfig& config) {
-  config.gated_ffn = false;
-  config.qk_norm = QkNorm::kHead;
+  config.ffn.gated = false;
+  config.attention.qk_norm = QkNorm::kHead;
   if (!reader.gguf()) return;
-  config.activation = Activation::kXielu;
+  config.ffn.activation = Activation::kXielu;
   for (size_t p = 0; p < 4; ++p) {
     std::vector<float> values = reader.numbers({kKeys[p], ""}, config.layers.size());
     if (values.empty() && reader.has({kKeys[p], ""}))

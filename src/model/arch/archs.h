@@ -54,7 +54,7 @@ struct Architecture {
   bool wide_ffn = false;  // feed-forwards are four times as wide as the model where config.json does not say
   // config.json's partial_rotary_factor is heeded; transformers' other types turn whole heads, or fail.
   bool partial_rope = false;
-  bool hf_qkv_by_group = false;    // ModelConfig::qkv_by_group of Hugging Face directories
+  bool hf_qkv_by_group = false;    // AttentionConfig::qkv_by_group of Hugging Face directories
   bool hf_norms_less_one = false;  // Hugging Face's norm weights are less one, GGUF's as they are applied
   bool gguf_pairs =
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves

@@ -14,11 +14,11 @@ namespace {
 constexpr int kMostTokens = 1 << 24;
 
 void configure_encoder(ConfigReader& reader, ModelConfig& config) {
-  config.causal = false;
-  config.output_head = false;
-  config.tied_embeddings = true;
+  config.attention.causal = false;
+  config.output.has_head = false;
+  config.embedding.tied = true;
   read_layer_norm(reader, config);
-  config.embedding_norm = true;
+  config.embedding.norm = true;
   if (reader.flag({"", "is_decoder"}, false))
     reader.fail(ErrorCode::kUnsupported, "is_decoder: only encoders are known of this architecture");
   if (reader.flag({"attention.causal", ""}, false))
@@ -34,15 +34,15 @@ void drop_rotation(ModelConfig& config) {
 void read_token_types(ConfigReader& reader, ModelConfig& config) {
   const Key key{":tokenizer.ggml.token_type_count", "type_vocab_size"};
   const int there = reader.gguf() ? reader.rows_of("token_types.weight") : 2;
-  config.n_token_types = reader.integer(key, 0, kMostTokens, there);
+  config.embedding.n_token_types = reader.integer(key, 0, kMostTokens, there);
 }
 
 void configure_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
-  config.norms = NormPlacement::kAfter;
-  config.gated_ffn = false;
-  config.learned_positions = true;
-  if (reader.gguf()) config.activation = Activation::kGelu;
+  config.residual.norms = NormPlacement::kAfter;
+  config.ffn.gated = false;
+  config.positions.learned = true;
+  if (reader.gguf()) config.ffn.activation = Activation::kGelu;
   drop_rotation(config);
   read_token_types(reader, config);
   const std::string kind = reader.text({"", "position_embedding_type"}, "absolute");
@@ -71,9 +71,9 @@ void configure_roberta(ConfigReader& reader, ModelConfig& config) {
         fmt::format("max_position_embeddings: expected more than pad_token_id + 1 = {}, got {}", padding + 1,
                     config.max_seq_len));
   }
-  config.first_position = padding + 1;
-  config.no_position = padding;
-  config.max_seq_len -= config.first_position;
+  config.positions.first = padding + 1;
+  config.positions.uncounted = padding;
+  config.max_seq_len -= config.positions.first;
 }
 
 void bert_names(NameTable& names, const ModelConfig&) {
@@ -107,8 +107,8 @@ void bert_gguf_names(NameTable& names, const ModelConfig&) {
 
 void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
-  config.norms = NormPlacement::kAfter;
-  config.activation = Activation::kSilu;
+  config.residual.norms = NormPlacement::kAfter;
+  config.ffn.activation = Activation::kSilu;
   const std::string activation = reader.text({"", "hidden_act"}, "silu");
   if (activation != "silu" && activation != "swiglu") {
     reader.fail(ErrorCode::kUnsupported,
@@ -129,8 +129,8 @@ void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
 
 void configure_jina_v3(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
-  config.norms = NormPlacement::kAfter;
-  config.gated_ffn = false;
+  config.residual.norms = NormPlacement::kAfter;
+  config.ffn.gated = false;
   read_token_types(reader, config);
 }
 
@@ -144,7 +144,7 @@ void jina_v3_names(NameTable& names, const ModelConfig& config) {
 
 void configure_gte(ConfigReader& reader, ModelConfig& config) {
   configure_jina_v3(reader, config);
-  config.gated_ffn = true;
+  config.ffn.gated = true;
   const auto expect = [&](std::string_view key, const std::string& wanted) {
     if (const std::string got = reader.text({"", key}, wanted); got != wanted)
       reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, got));
@@ -167,8 +167,8 @@ void gte_names(NameTable& names, const ModelConfig& config) {
 }
 
 void configure_eurobert(ConfigReader&, ModelConfig& config) {
-  config.causal = config.output_head = false;
-  config.tied_embeddings = true;
+  config.attention.causal = config.output.has_head = false;
+  config.embedding.tied = true;
 }
 
 void nomic_bert_names(NameTable& names, const ModelConfig&) {
@@ -202,11 +202,11 @@ void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
 
 void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
-  config.norm_bias = reader.flag({"", "norm_bias"}, false);
-  config.first_norm = false;
-  config.activation = Activation::kGelu;
+  config.norm.biases = reader.flag({"", "norm_bias"}, false);
+  config.residual.first_norm = false;
+  config.ffn.activation = Activation::kGelu;
   const std::string activation = reader.text({"hidden_activation", "hidden_activation"}, "gelu");
-  if (activation == "silu") config.activation = Activation::kSilu;
+  if (activation == "silu") config.ffn.activation = Activation::kSilu;
   if (activation != "silu" && activation != "gelu")
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("activation: expected gelu or silu, got '{}'", activation));

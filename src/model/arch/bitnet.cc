@@ -8,23 +8,23 @@ namespace penstock {
 namespace {
 
 void configure_bitnet_silu(ConfigReader&, ModelConfig& config) {
-  config.sub_norms = true;
-  config.int8_activations = true;
+  config.norm.sub_norms = true;
+  config.rounding.activations = true;
 }
 
 // Without a quantization_config the Hugging Face model is an ordinary one: no rounding anywhere.
 void configure_bitnet(ConfigReader& reader, ModelConfig& config) {
-  config.sub_norms = true;
-  config.int8_activations = reader.gguf();
-  if (reader.gguf()) config.activation = Activation::kRelu2;
+  config.norm.sub_norms = true;
+  config.rounding.activations = reader.gguf();
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
   const nlohmann::json* quantization = reader.find({"", "quantization_config"});
   if (quantization == nullptr) return;
   ConfigReader inner(*quantization, Naming::kHuggingFace, "", reader.where() + ": quantization_config");
   if (inner.text({"", "quant_method"}, "") != "bitnet")
     inner.fail(ErrorCode::kUnsupported, "expected quant_method bitnet");
-  config.int8_activations = true;
-  config.ternary_weights = inner.text({"", "quantization_mode"}, "offline") == "online";
-  config.divide_weight_scale = inner.text({"", "linear_class"}, "bitlinear") == "bitlinear";
+  config.rounding.activations = true;
+  config.rounding.ternary_weights = inner.text({"", "quantization_mode"}, "offline") == "online";
+  config.rounding.divide_scale = inner.text({"", "linear_class"}, "bitlinear") == "bitlinear";
   reader.merge(inner);
 }
 

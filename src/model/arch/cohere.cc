@@ -9,27 +9,27 @@ namespace {
 
 void configure_cohere(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  config.norm_bias = false;
-  config.parallel = true;
-  config.rope_interleaved = true;
-  config.logit_scale =
+  config.norm.biases = false;
+  config.residual.parallel = true;
+  config.positions.rope_interleaved = true;
+  config.output.scale =
       reader.number({"logit_scale", "logit_scale"}, -1e6f, 1e6f, reader.gguf() ? 1.0f : 0.0625f);
   const bool norms =
       reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "use_qk_norm"}, false);
-  if (norms) config.qk_norm = QkNorm::kHeads;
+  if (norms) config.attention.qk_norm = QkNorm::kHeads;
 }
 
 void describe_cohere(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  writer.set({"logit_scale", "logit_scale"}, config.logit_scale);
+  writer.set({"logit_scale", "logit_scale"}, config.output.scale);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
-  if (config.arch == "command-r") writer.set({"", "use_qk_norm"}, config.qk_norm != QkNorm::kNone);
+  if (config.arch == "command-r") writer.set({"", "use_qk_norm"}, config.attention.qk_norm != QkNorm::kNone);
 }
 
 // Only layers with a window are rotated.
 void configure_cohere2(ConfigReader& reader, ModelConfig& config) {
   configure_cohere(reader, config);
-  config.qk_norm = QkNorm::kNone;
+  config.attention.qk_norm = QkNorm::kNone;
   read_windows(reader, config, reader.integer({"", "sliding_window_pattern"}, 1, 1024, 4), 4096);
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
 }

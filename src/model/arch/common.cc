@@ -43,25 +43,25 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
 }
 
 void read_layer_norm(ConfigReader& reader, ModelConfig& config) {
-  config.layer_norm = true;
+  config.norm.layer_norm = true;
   const std::string_view hf =
       reader.has({"", "layer_norm_epsilon"}) ? "layer_norm_epsilon" : "layer_norm_eps";
-  config.norm_eps = reader.number({"attention.layer_norm_epsilon", hf}, 0.0f, 1.0f, 1e-5f);
+  config.norm.eps = reader.number({"attention.layer_norm_epsilon", hf}, 0.0f, 1.0f, 1e-5f);
 }
 
 void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"attention.layer_norm_epsilon", "layer_norm_eps"}, config.norm_eps);
-  writer.set({"", "layer_norm_epsilon"}, config.norm_eps);
+  writer.set({"attention.layer_norm_epsilon", "layer_norm_eps"}, config.norm.eps);
+  writer.set({"", "layer_norm_epsilon"}, config.norm.eps);
   writer.erase({"attention.layer_norm_rms_epsilon", "rms_norm_eps"});
 }
 
 void read_clip_qkv(ConfigReader& reader, ModelConfig& config) {
   const Key key{"attention.clamp_kqv", "clip_qkv"};
-  if (reader.has(key)) config.clip_qkv = reader.number(key, reader.gguf() ? 0.0f : 1e-6f, 1e6f);
+  if (reader.has(key)) config.attention.clip = reader.number(key, reader.gguf() ? 0.0f : 1e-6f, 1e6f);
 }
 
 void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config) {
-  if (config.clip_qkv > 0) writer.set({"attention.clamp_kqv", "clip_qkv"}, config.clip_qkv);
+  if (config.attention.clip > 0) writer.set({"attention.clamp_kqv", "clip_qkv"}, config.attention.clip);
 }
 
 }  // namespace penstock

@@ -37,7 +37,7 @@ void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> v
                        "rope scaling: longrope and proportional are not known beside latents");
   }
   rope.rotary_dim = l.rope_dim;
-  config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
+  config.positions.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
   // The share of a head's keys (Mistral 4), or of the rotated part (the others, whose heads are that large for transformers).
   const int keys = reader.integer({"", "head_dim"}, 1, 2 * kMaxHead, l.rope_dim);
   const float share = reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f);
@@ -48,7 +48,7 @@ void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> v
   if (reader.gguf()) rope.mscale = rope.mscale_all_dim = 10.0f * rope.mscale_all_dim;
   const bool grows = rope.scaling != RopeScaling::kNone && rope.mscale_all_dim > 0 && rope.factor > 1;
   const float magnitude = grows ? 1.0f + 0.1f * rope.mscale_all_dim * std::log(rope.factor) : 1.0f;
-  config.attention_scale = magnitude * magnitude / std::sqrt(static_cast<float>(l.plain_dim + l.rope_dim));
+  config.attention.scale = magnitude * magnitude / std::sqrt(static_cast<float>(l.plain_dim + l.rope_dim));
 }
 
 void read_dense_layers(ConfigReader& reader, ModelConfig& config) {
@@ -60,7 +60,7 @@ void read_dense_layers(ConfigReader& reader, ModelConfig& config) {
 
 void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
   const int n_shared = reader.integer({"expert_shared_count", "n_shared_experts"}, 0, 1024, 0);
-  config.shared_ffn_dim = std::min(n_shared * config.expert_ffn_dim, 1 << 20);
+  config.experts.shared_dim = std::min(n_shared * config.experts.ffn_dim, 1 << 20);
 }
 
 namespace {
@@ -77,7 +77,7 @@ void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
   // Implementations of the second version do not agree on what it would do.
   if (reader.flag({"", "norm_topk_prob"}, false))
     return reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected false");
-  ExpertRouting& routing = config.routing;
+  ExpertRouting& routing = config.experts.routing;
   const std::string method = reader.text({"", "topk_method"}, "group_limited_greedy");
   if (method != "greedy" && method != "group_limited_greedy") {
     return reader.fail(ErrorCode::kUnsupported,
@@ -119,9 +119,9 @@ bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {
 void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
   describe_latent(writer, config);
   describe_sigmoid_routing(writer, config);
-  if (config.routing.score == RouterScore::kSoftmax) writer.set({"expert_gating_func", ""}, 1);
+  if (config.experts.routing.score == RouterScore::kSoftmax) writer.set({"expert_gating_func", ""}, 1);
   writer.set({"leading_dense_block_count", ""}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"expert_shared_count", ""}, config.experts.shared_dim / config.experts.ffn_dim);
 }
 
 void configure_youtu(ConfigReader& reader, ModelConfig& config) { read_latent(reader, config); }
@@ -136,13 +136,13 @@ void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
 // Embeddings, what is added and logits are multiplied; llama.cpp knows only the published model's factors.
 void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config, std::clamp(config.model_dim / config.n_heads, 1, kMaxHead));
-  config.rope_interleaved = false;
+  config.positions.rope_interleaved = false;
   const float layers = static_cast<float>(config.n_layers), dim = static_cast<float>(config.model_dim);
-  config.embedding_scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
-  config.residual_scale =
+  config.embedding.scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
+  config.residual.scale =
       reader.gguf() ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
                     : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
-  config.logit_scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
+  config.output.scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
                                      : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
 }
 
@@ -158,11 +158,11 @@ void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.value_length", "v_head_dim"}, l.value_dim);
   writer.set({"", "head_dim"}, l.rope_dim);
   writer.erase({"", "partial_rotary_factor"});
-  writer.set({"embedding_scale", "scale_emb"}, config.embedding_scale);
-  writer.set({"residual_scale", ""}, config.residual_scale);
-  writer.set({"logit_scale", ""}, 1.0f / config.logit_scale);
-  writer.set({"", "scale_depth"}, config.residual_scale * std::sqrt(static_cast<float>(config.n_layers)));
-  writer.set({"", "dim_model_base"}, std::lround(config.logit_scale * static_cast<float>(config.model_dim)));
+  writer.set({"embedding_scale", "scale_emb"}, config.embedding.scale);
+  writer.set({"residual_scale", ""}, config.residual.scale);
+  writer.set({"logit_scale", ""}, 1.0f / config.output.scale);
+  writer.set({"", "scale_depth"}, config.residual.scale * std::sqrt(static_cast<float>(config.n_layers)));
+  writer.set({"", "dim_model_base"}, std::lround(config.output.scale * static_cast<float>(config.model_dim)));
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
 }
 
@@ -189,7 +189,7 @@ void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   read_dense_layers(reader, config);
   read_sigmoid_routing(reader, config);
-  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   read_shared_experts(reader, config);
 }
 
@@ -198,7 +198,7 @@ void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config);
   read_experts(reader, config);
   read_dense_layers(reader, config);
-  ExpertRouting& routing = config.routing;
+  ExpertRouting& routing = config.experts.routing;
   routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
   routing.sum_eps = 1e-20f;
   routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);

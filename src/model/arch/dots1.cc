@@ -16,7 +16,7 @@ void configure_solar_open(ConfigReader& reader, ModelConfig& config) {
 
 // A norm on every head of q and k, and windows in the layers behind max_window_layers.
 void configure_dots1(ConfigReader& reader, ModelConfig& config) {
-  config.qk_norm = QkNorm::kHead;
+  config.attention.qk_norm = QkNorm::kHead;
   configure_solar_open(reader, config);
   if (reader.gguf()) return;
   read_windows(reader, config, 0);
@@ -28,9 +28,9 @@ void configure_dots1(ConfigReader& reader, ModelConfig& config) {
 void describe_dots1(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "n_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"expert_shared_count", "n_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
   writer.erase({"", "num_experts"});
-  writer.set({"", "n_routed_experts"}, config.n_experts);
+  writer.set({"", "n_routed_experts"}, config.experts.count);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

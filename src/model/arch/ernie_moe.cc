@@ -20,13 +20,13 @@ void read_expert_layers(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_ernie4_5_moe(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = true;
+  config.positions.rope_interleaved = true;
   read_experts(reader, config);
   read_expert_layers(reader, config);
-  config.routing.sum_min = reader.number({"", "moe_norm_min"}, 0.0f, 1.0f, 1e-12f);
-  config.expert_selection_bias = true;
+  config.experts.routing.sum_min = reader.number({"", "moe_norm_min"}, 0.0f, 1.0f, 1e-12f);
+  config.experts.selection_bias = true;
   const int n_shared = reader.integer({"expert_shared_count", "moe_num_shared_experts"}, 0, 1024, 0);
-  config.shared_ffn_dim = std::min(n_shared * config.expert_ffn_dim, 1 << 20);
+  config.experts.shared_dim = std::min(n_shared * config.experts.ffn_dim, 1 << 20);
 }
 
 void ernie4_5_moe_names(NameTable& names, const ModelConfig&) {
@@ -46,10 +46,10 @@ void describe_ernie4_5_moe(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "moe_layer_end_index"}, last);
   writer.set({"interleave_moe_layer_step", "moe_layer_interval"}, interval);
   writer.set({"expert_shared_count", "moe_num_shared_experts"},
-             config.shared_ffn_dim / config.expert_ffn_dim);
-  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
-  writer.set({"", "moe_num_experts"}, config.n_experts);
-  writer.set({"", "moe_k"}, config.routing.n_active);
+             config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
+  writer.set({"", "moe_num_experts"}, config.experts.count);
+  writer.set({"", "moe_k"}, config.experts.routing.n_active);
   for (const std::string_view key : {"num_experts", "num_experts_per_tok", "norm_topk_prob"})
     writer.erase({"", key});
 }

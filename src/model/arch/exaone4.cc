@@ -14,8 +14,8 @@ void read_letters(const std::string& letters, int window, ModelConfig& config) {
 }
 
 void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kPost;
-  config.qk_norm = QkNorm::kHead;
+  config.residual.norms = NormPlacement::kPost;
+  config.attention.qk_norm = QkNorm::kHead;
   const Key window{"attention.sliding_window", "sliding_window"};
   // GGUF files of the 32B model, the one with windows, may leave them out.
   const bool is_32b = reader.gguf() && config.n_layers == 64;
@@ -37,7 +37,7 @@ void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
 
 void configure_exaone_moe(ConfigReader& reader, ModelConfig& config) {
   configure_exaone4(reader, config);
-  config.norms = NormPlacement::kPre;
+  config.residual.norms = NormPlacement::kPre;
   read_experts(reader, config);
   const Key dense{"leading_dense_block_count", reader.has({"", "first_last_k_dense_replace"})
                                                    ? "first_last_k_dense_replace"
@@ -58,8 +58,8 @@ void describe_exaone_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   describe_mlp_layer_types(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "num_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
-  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
+  writer.set({"expert_shared_count", "num_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
 }
 
 void describe_exaone4(ConfigWriter& writer, const ModelConfig& config) {

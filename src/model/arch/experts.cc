@@ -9,14 +9,14 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
   Key count{"expert_count", "num_experts"};
   for (const std::string_view other : {"num_local_experts", "n_routed_experts", "moe_num_experts"})
     if (!reader.has(count) && reader.has({"", other})) count.hf = other;
-  config.n_experts = reader.integer(count, 1, 4096);
+  config.experts.count = reader.integer(count, 1, 4096);
   Key active{"expert_used_count", "num_experts_per_tok"};
   for (const std::string_view other : {"top_k_experts", "moe_k"})
     if (!reader.has(active) && reader.has({"", other})) active.hf = other;
-  config.routing.n_active = reader.integer(active, 1, config.n_experts);
-  config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
+  config.experts.routing.n_active = reader.integer(active, 1, config.experts.count);
+  config.experts.ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
                                          std::max(config.ffn_dim, 1));
-  config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
+  config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   for (LayerConfig& layer : config.layers) layer.moe = true;
 }
 
@@ -49,7 +49,7 @@ int leading_dense_layers(const ModelConfig& config) {
 }
 
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
-  ExpertRouting& routing = config.routing;
+  ExpertRouting& routing = config.experts.routing;
   routing.score = RouterScore::kSigmoid;
   if (reader.integer({"expert_gating_func", ""}, 0, 16, 2) != 2)
     reader.fail(ErrorCode::kUnsupported, "expert_gating_func: expected 2 (sigmoid)");
@@ -62,23 +62,23 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
   routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups,
                                            said ? std::nullopt : std::optional(1));
   routing.group_top = 2;
-  config.expert_selection_bias = true;
+  config.experts.selection_bias = true;
   check_expert_groups(reader, config);
 }
 
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config) {
-  const ExpertRouting& routing = config.routing;
-  const int per_group = config.n_experts / routing.n_groups;
-  if (config.n_experts % routing.n_groups != 0 || per_group * routing.n_active_groups < routing.n_active) {
+  const ExpertRouting& routing = config.experts.routing;
+  const int per_group = config.experts.count / routing.n_groups;
+  if (config.experts.count % routing.n_groups != 0 || per_group * routing.n_active_groups < routing.n_active) {
     reader.fail(
         ErrorCode::kCorruptFile,
         fmt::format("{} of {} groups of experts: expected equal groups of {} experts with {} to choose from",
-                    routing.n_active_groups, routing.n_groups, config.n_experts, routing.n_active));
+                    routing.n_active_groups, routing.n_groups, config.experts.count, routing.n_active));
   }
 }
 
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config) {
-  const ExpertRouting& routing = config.routing;
+  const ExpertRouting& routing = config.experts.routing;
   writer.set({"expert_gating_func", ""}, 2);
   writer.set({"expert_weights_norm", "norm_topk_prob"}, routing.normalize);
   writer.set({"expert_weights_scale", "routed_scaling_factor"}, routing.scale);

@@ -28,8 +28,8 @@ void read_list(ConfigReader& reader, std::string_view key, std::initializer_list
 
 void read_multipliers(ConfigReader& reader, ModelConfig& config) {
   Multipliers& by = config.multipliers;
-  config.embedding_scale = multiplier(reader, "embedding_multiplier");
-  config.logit_scale = multiplier(reader, "lm_head_multiplier");
+  config.embedding.scale = multiplier(reader, "embedding_multiplier");
+  config.output.scale = multiplier(reader, "lm_head_multiplier");
   by.attention_in = multiplier(reader, "attention_in_multiplier");
   by.attention_out = multiplier(reader, "attention_out_multiplier");
   by.key = multiplier(reader, "key_multiplier");
@@ -40,7 +40,7 @@ void read_multipliers(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
-  if (config.activation.kind != Activation::kSilu)
+  if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   for (const std::string_view key : {"layer_types", "layers_block_type"}) {
     const nlohmann::json* kinds = reader.find({"", key});

@@ -10,11 +10,11 @@ namespace penstock {
 namespace {
 
 void configure_gemma(ConfigReader& reader, ModelConfig& config) {
-  config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
+  config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
   // The first one's files call the approximation by the name of what it approximates.
-  const bool misnamed = config.arch == "gemma" && config.activation.kind == Activation::kGelu;
-  if (reader.gguf() || misnamed) config.activation = Activation::kGeluTanh;
-  config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
+  const bool misnamed = config.arch == "gemma" && config.ffn.activation.kind == Activation::kGelu;
+  if (reader.gguf() || misnamed) config.ffn.activation = Activation::kGeluTanh;
+  config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
 }
 
 // q.k is divided by the root of query_pre_attn_scalar. GGUF does not have it: it is the head size in all
@@ -25,15 +25,15 @@ void read_attention_scale(ConfigReader& reader, ModelConfig& config, int layers_
                          : reader.gguf() ? static_cast<float>(config.head_dim)
                                          : 256.0f;
   const float scalar = reader.number({"", "query_pre_attn_scalar"}, 1e-3f, 1e6f, fallback);
-  config.attention_scale = reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
+  config.attention.scale = reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
 }
 
 void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
-  config.norms = NormPlacement::kBoth;
-  config.attention_softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f,
+  config.residual.norms = NormPlacement::kBoth;
+  config.attention.softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f,
                                            reader.gguf() ? 50.0f : 0.0f);
-  config.final_softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
+  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
                                        reader.gguf() ? 30.0f : 0.0f);
   read_attention_scale(reader, config, 46);
   read_windows(reader, config, 2, 4096);
@@ -42,7 +42,7 @@ void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
 // Gemma 2 without norms behind sub-layers.
 void configure_vaultgemma(ConfigReader& reader, ModelConfig& config) {
   configure_gemma2(reader, config);
-  config.norms = NormPlacement::kPre;
+  config.residual.norms = NormPlacement::kPre;
 }
 
 void vaultgemma_names(NameTable& names, const ModelConfig&) {
@@ -72,9 +72,9 @@ namespace {
 
 void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
-  config.norms = NormPlacement::kBoth;
-  config.qk_norm = QkNorm::kHead;
-  config.final_softcap =
+  config.residual.norms = NormPlacement::kBoth;
+  config.attention.qk_norm = QkNorm::kHead;
+  config.output.softcap =
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
   read_attention_scale(reader, config, 62);
   const int pattern = reader.integer({"", "sliding_window_pattern"}, 1, 1024, 6);
@@ -82,8 +82,8 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   read_local_rope(reader, config);
   if (!reader.flag({"", "use_bidirectional_attention"}, config.arch == "gemma-embedding")) return;
   // EmbeddingGemma. Half of the window is before a token, half behind it.
-  config.causal = false;
-  config.output_head = false;
+  config.attention.causal = false;
+  config.output.has_head = false;
   for (LayerConfig& layer : config.layers) layer.window = layer.window > 0 ? layer.window / 2 + 1 : 0;
 }
 

@@ -72,17 +72,17 @@ void read_streams(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kBoth;
-  config.qk_norm = QkNorm::kHead;
-  config.value_norm = true;
-  config.attention_scale = 1.0f;
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
-  config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
-  config.final_softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
+  config.residual.norms = NormPlacement::kBoth;
+  config.attention.qk_norm = QkNorm::kHead;
+  config.attention.value_norm = true;
+  config.attention.scale = 1.0f;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
+  config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
+  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
                                        reader.gguf() ? 30.0f : 0.0f);
-  config.per_layer_dim =
+  config.per_layer.dim =
       reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 1, 1 << 16, 256);
-  config.per_layer_vocab =
+  config.per_layer.vocab =
       reader.gguf() ? reader.rows_of("per_layer_token_embd.weight")
                     : reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24, config.vocab_size);
   read_windows(reader, config, 5, 512);
@@ -112,14 +112,14 @@ void describe_gemma3n(ConfigWriter& writer, const ModelConfig& config) {
   if (window > 0) writer.set({"attention.sliding_window", "sliding_window"}, window);
   writer.set(kSparsity, sparsity);
   writer.set({"attention.shared_kv_layers", "num_kv_shared_layers"}, n_shared);
-  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer_dim);
+  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer.dim);
   writer.set({"", "vocab_size_per_layer_input"}, config.per_layer_rows());
   writer.set({"altup.num_inputs", "altup_num_inputs"}, config.altup.n_streams);
   writer.set({"altup.active_idx", "altup_active_idx"}, config.altup.active);
   writer.set({"", "altup_correct_scale"}, config.altup.correct_scale);
   writer.set({"", "laurel_rank"}, config.altup.laurel_rank);
   writer.set({"rope.freq_base_swa", "rope_local_base_freq"}, config.ropes[1].theta);
-  writer.set({"final_logit_softcapping", "final_logit_softcapping"}, config.final_softcap);
+  writer.set({"final_logit_softcapping", "final_logit_softcapping"}, config.output.softcap);
   writer.erase({"attention.scale", "query_pre_attn_scalar"});
 }
 

@@ -146,7 +146,7 @@ void read_mixture(ConfigReader& reader, ModelConfig& config) {
   if (!reader.gguf()) reader.find({"", "num_experts"});  // without the block nobody uses them
   if (!has) return;
   read_experts(reader, config);
-  config.experts_beside_dense = true;
+  config.experts.beside_dense = true;
 }
 
 }  // namespace
@@ -181,27 +181,27 @@ void share_last_layers(ConfigReader& reader, ModelConfig& config) {
 namespace {
 
 void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kBoth;
-  config.qk_norm = QkNorm::kHead;
-  config.value_norm = true;
-  config.attention_scale = 1.0f;
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
-  config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
-  config.final_softcap =
+  config.residual.norms = NormPlacement::kBoth;
+  config.attention.qk_norm = QkNorm::kHead;
+  config.attention.value_norm = true;
+  config.attention.scale = 1.0f;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
+  config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
+  config.output.softcap =
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
-  config.per_layer_dim =
+  config.per_layer.dim =
       reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 0, 1 << 16, 0);
   if (reader.text({"", "use_bidirectional_attention"}, "") == "all")
     reader.fail(ErrorCode::kUnsupported, "use_bidirectional_attention: 'all' is not known in a decoder");
   read_layer_types(reader, config);
   read_heads(reader, config);
-  config.output_scales = !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);
+  config.residual.layer_scales = !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);
   share_last_layers(reader, config);
   if (reader.gguf() && !in_some_layer(reader, config, "attn_v.weight", false)) use_keys_as_values(config);
   read_ropes(reader, config);
   read_mixture(reader, config);
   const bool vocabulary_fits =
-      config.per_layer_dim == 0 || reader.gguf() ||
+      config.per_layer.dim == 0 || reader.gguf() ||
       reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24, config.vocab_size) == config.vocab_size;
   if (!vocabulary_fits)
     reader.fail(ErrorCode::kUnsupported, "vocab_size_per_layer_input: expected vocab_size");
@@ -244,7 +244,7 @@ void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
     window = std::max(window, layer.window);
     types.push_back(layer.window > 0 ? "sliding_attention" : "full_attention");
   }
-  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer_dim);
+  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer.dim);
   if (writer.gguf()) return describe_for_gguf(writer, config, wide);
   writer.set({"", "vocab_size_per_layer_input"}, config.vocab_size);
   writer.set({"", "global_head_dim"}, wide);
@@ -253,8 +253,8 @@ void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "num_kv_shared_layers"}, n_shared);
   writer.set({"", "use_double_wide_mlp"}, double_wide);
   writer.set({"", "layer_types"}, types);
-  writer.set({"", "enable_moe_block"}, config.n_experts > 0);
-  if (config.n_experts > 0) writer.set({"", "top_k_experts"}, config.routing.n_active);
+  writer.set({"", "enable_moe_block"}, config.experts.count > 0);
+  if (config.experts.count > 0) writer.set({"", "top_k_experts"}, config.experts.routing.n_active);
   if (window > 0) writer.set({"", "sliding_window"}, window);
   const RopeConfig& local = config.ropes[1];
   json kinds = {{"sliding_attention",
@@ -297,14 +297,14 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
   };
 
   std::optional<PerLayerInputs> beside;
-  if (config.per_layer_dim > 0 && !options.stage_input.empty()) {
+  if (config.per_layer.dim > 0 && !options.stage_input.empty()) {
     const Tensor given = stage_input(config, weights, shape, ops, options);
     ops.copy(given.columns(0, config.model_dim), x);
     beside.emplace(config, weights, given.columns(config.model_dim, given.cols - config.model_dim),
                    first_layer, ops);
   } else {
     begin_stream(config, weights, x, ops, options);
-    if (config.per_layer_dim > 0) beside.emplace(config, weights, x, ops);
+    if (config.per_layer.dim > 0) beside.emplace(config, weights, x, ops);
   }
   for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];

@@ -13,11 +13,11 @@ namespace {
 
 void read_common(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  config.learned_positions = true;
-  config.gated_ffn = false;
+  config.positions.learned = true;
+  config.ffn.gated = false;
   drop_ropes(config);
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
-  if (!reader.flag({"", "scale_attn_weights"}, true)) config.attention_scale = 1.0f;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
+  if (!reader.flag({"", "scale_attn_weights"}, true)) config.attention.scale = 1.0f;
 }
 
 void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
@@ -59,11 +59,11 @@ void starcoder_names(NameTable& names, const ModelConfig& config) {
 void configure_opt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   drop_ropes(config);
-  config.learned_positions = true;
-  config.gated_ffn = false;
+  config.positions.learned = true;
+  config.ffn.gated = false;
   config.n_kv_heads = config.n_heads;
-  if (reader.gguf()) config.activation = Activation::kRelu;
-  config.skipped_positions = 2;
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu;
+  config.positions.skipped = 2;
   const auto expect = [&](std::string_view key, bool usual) {
     if (reader.flag({"", key}, usual) != usual)
       reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got {}", key, usual, !usual));
@@ -97,17 +97,17 @@ void opt_names(NameTable& names, const ModelConfig&) {
 
 void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  if (!reader.gguf()) config.norm_eps = 1e-5f;  // whatever layer_norm_eps says
+  if (!reader.gguf()) config.norm.eps = 1e-5f;  // whatever layer_norm_eps says
   drop_ropes(config);
-  config.learned_positions = true;
-  config.gated_ffn = false;
+  config.positions.learned = true;
+  config.ffn.gated = false;
   config.n_kv_heads = config.n_heads;
-  if (reader.gguf()) config.activation = Activation::kGelu;
-  config.skipped_positions = 2;
+  if (reader.gguf()) config.ffn.activation = Activation::kGelu;
+  config.positions.skipped = 2;
   const float root = std::sqrt(static_cast<float>(config.model_dim));
   const bool scaled =
       reader.gguf() ? reader.has({"embedding_scale", ""}) : reader.flag({"", "scale_embedding"}, true);
-  config.embedding_scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+  config.embedding.scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
 }
 
 constexpr int kMostComputed = 1 << 16;
@@ -117,7 +117,7 @@ constexpr int64_t kMostValues = int64_t{1} << 28;
 // The same with positions that are computed, of which the padding's would be zeros.
 void configure_xglm(ConfigReader& reader, ModelConfig& config) {
   configure_biogpt(reader, config);
-  config.computed_positions = true;
+  config.positions.computed = true;
   if (config.max_seq_len > kMostComputed)
     reader.fail(ErrorCode::kUnsupported, fmt::format("max_position_embeddings: expected at most {}, got {}",
                                                      kMostComputed, config.max_seq_len));
@@ -126,7 +126,7 @@ void configure_xglm(ConfigReader& reader, ModelConfig& config) {
                 fmt::format("max_position_embeddings x d_model: expected at most {} values, got {} x {}",
                             kMostValues, config.max_seq_len, config.model_dim));
   const int padding = reader.integer({"", "pad_token_id"}, -1, 1 << 24, 1);
-  if (padding >= config.skipped_positions)
+  if (padding >= config.positions.skipped)
     reader.fail(ErrorCode::kUnsupported, fmt::format("pad_token_id: expected 0 or 1, got {}", padding));
 }
 
@@ -140,8 +140,8 @@ void xglm_names(NameTable& names, const ModelConfig&) {
 void describe_biogpt(ConfigWriter& writer, const ModelConfig& config) {
   describe_opt(writer, config);
   writer.set({"", "intermediate_size"}, config.ffn_dim);
-  writer.set({"", "scale_embedding"}, config.embedding_scale != 1.0f);
-  if (config.embedding_scale != 1.0f) writer.set({"embedding_scale", ""}, config.embedding_scale);
+  writer.set({"", "scale_embedding"}, config.embedding.scale != 1.0f);
+  if (config.embedding.scale != 1.0f) writer.set({"embedding_scale", ""}, config.embedding.scale);
 }
 
 void biogpt_names(NameTable& names, const ModelConfig& config) {
@@ -180,7 +180,7 @@ void read_attention_types(ConfigReader& reader, ModelConfig& config, int window)
 void configure_gpt_neo(ConfigReader& reader, ModelConfig& config) {
   read_common(reader, config);
   config.n_kv_heads = config.n_heads;
-  config.attention_scale = 1.0f;
+  config.attention.scale = 1.0f;
   if (reader.gguf()) return read_windows(reader, config, 0);
   read_attention_types(reader, config, reader.integer({"", "window_size"}, 1, 1 << 30, 256));
 }

@@ -11,18 +11,18 @@ namespace {
 constexpr float kPublishedAlpha = 1.702f, kPublishedLimit = 7.0f;
 
 void configure_gpt_oss(ConfigReader& reader, ModelConfig& config) {
-  config.attention_sinks = true;
-  config.activation = Activation::kClampedSilu;
-  config.activation.parameters[0] = reader.number({"", "swiglu_alpha"}, -1e3f, 1e3f, kPublishedAlpha);
-  config.activation.parameters[1] = reader.number({"", "swiglu_limit"}, 1e-3f, 1e6f, kPublishedLimit);
+  config.attention.sinks = true;
+  config.ffn.activation = Activation::kClampedSilu;
+  config.ffn.activation.parameters[0] = reader.number({"", "swiglu_alpha"}, -1e3f, 1e3f, kPublishedAlpha);
+  config.ffn.activation.parameters[1] = reader.number({"", "swiglu_limit"}, 1e-3f, 1e6f, kPublishedLimit);
   if (reader.gguf()) config.ropes[0].truncate = false;
   read_windows(reader, config, 2, 128);
   read_experts(reader, config);
 }
 
 void describe_gpt_oss(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"", "swiglu_alpha"}, config.activation.parameters[0]);
-  writer.set({"", "swiglu_limit"}, config.activation.parameters[1]);
+  writer.set({"", "swiglu_alpha"}, config.ffn.activation.parameters[0]);
+  writer.set({"", "swiglu_limit"}, config.ffn.activation.parameters[1]);
   writer.set_inside({"", "rope_parameters"}, "truncate", false);
 }
 

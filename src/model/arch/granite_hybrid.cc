@@ -77,7 +77,7 @@ void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
       const json& kind = kinds[i];
       layer.attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
       // In GGUF a layer with a feed-forward is nothing else.
-      feeds = config.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
+      feeds = config.residual.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
       layer.moe = feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
                                           : kind == "moe");
       if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
@@ -109,7 +109,7 @@ void read_state_space(ConfigReader& reader, ModelConfig& config) {
   const json* given = reader.find({"", "mamba_d_head"});
   ssm.value_dim =
       given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
-  if (!reader.gguf() && config.one_mixer) wide = int64_t{ssm.value_dim} * ssm.n_value_heads;
+  if (!reader.gguf() && config.residual.one_mixer) wide = int64_t{ssm.value_dim} * ssm.n_value_heads;
   const bool fits =
       int64_t{ssm.value_dim} * ssm.n_value_heads == wide && ssm.n_value_heads % ssm.n_key_heads == 0;
   if (!fits) {
@@ -141,7 +141,7 @@ namespace {
 
 void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
-  if (config.activation.kind != Activation::kSilu)
+  if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   read_hybrid_layers(reader, config);
   if (config.has_states()) read_state_space(reader, config);
@@ -155,7 +155,7 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
                                     1 << 20, reader.gguf() ? 0 : 1024);
   if (n_experts > 0) {
     read_experts(reader, config);
-    config.shared_ffn_dim = shared;
+    config.experts.shared_dim = shared;
   } else if (shared > 0) {
     config.ffn_dim = shared;
   }
@@ -163,13 +163,13 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
 
 void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
   granite_moe_names(names, config);
-  if (config.n_experts > 0) return;
+  if (config.experts.count > 0) return;
   names[tensor::kGateUp] = "shared_mlp.input_linear", names[tensor::kDown] = "shared_mlp.output_linear";
 }
 
 // Always rotated, and without Granite's factors.
 void configure_bamba(ConfigReader& reader, ModelConfig& config) {
-  if (config.activation.kind != Activation::kSilu)
+  if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   read_hybrid_layers(reader, config);
   if (config.has_states()) read_state_space(reader, config);
@@ -191,8 +191,8 @@ void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
   const bool rotated =
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope >= 0; });
   writer.set({"rope.scaling.finetuned", ""}, rotated);
-  if (config.n_experts == 0) writer.set({"feed_forward_length", ""}, config.ffn_dim);
-  if (config.shared_ffn_dim > 0) writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
+  if (config.experts.count == 0) writer.set({"feed_forward_length", ""}, config.ffn_dim);
+  if (config.experts.shared_dim > 0) writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
 }
 
 }  // namespace

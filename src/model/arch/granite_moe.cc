@@ -10,7 +10,7 @@ namespace {
 void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   read_experts(reader, config);
-  config.shared_ffn_dim =
+  config.experts.shared_dim =
       reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
 }
 
@@ -28,8 +28,8 @@ namespace {
 
 void describe_granite_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
-  if (config.shared_ffn_dim > 0)
-    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
+  if (config.experts.shared_dim > 0)
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.experts.shared_dim);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
 
 void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
-  config.attention_sinks = true;
+  config.attention.sinks = true;
   read_windows(reader, config, 0, 128);
   if (!reader.has({"attention.sliding_window_pattern", "layer_types"})) {
     for (size_t i = 0; i < config.layers.size(); i += 4) config.layers[i].window = 0;
@@ -49,12 +49,12 @@ void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
   read_layer_ropes(reader, config);
   if (!reader.has({"expert_count", "num_local_experts"})) return;
   read_experts(reader, config);
-  config.shared_ffn_dim =
+  config.experts.shared_dim =
       reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
 }
 
 void granite_swa_names(NameTable& names, const ModelConfig& config) {
-  if (config.n_experts == 0) return;
+  if (config.experts.count == 0) return;
   names[tensor::kRouter] = "block_sparse_moe.router";
   names[tensor::kExpertGateUp] = "block_sparse_moe.experts.gate_up_proj";
   names[tensor::kExpertDown] = "block_sparse_moe.experts.down_proj";
@@ -64,7 +64,7 @@ void granite_swa_names(NameTable& names, const ModelConfig& config) {
 
 void granite_swa_gguf_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
-  if (config.shared_ffn_dim > 0) names[tensor::kSharedGateUp] = "ffn_up_shexp";
+  if (config.experts.shared_dim > 0) names[tensor::kSharedGateUp] = "ffn_up_shexp";
 }
 
 void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
@@ -77,8 +77,8 @@ void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
   }
   writer.set({"", "layer_rope_theta"}, thetas);
   writer.set({"attention.rope_pattern", ""}, rotated);
-  if (config.shared_ffn_dim > 0)
-    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
+  if (config.experts.shared_dim > 0)
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.experts.shared_dim);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ void check_hunyuan(ConfigReader& reader) {
 
 void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
   check_hunyuan(reader);
-  config.qk_norm = reader.flag({"", "use_qk_norm"}, true) ? QkNorm::kHead : QkNorm::kNone;
-  config.rope_before_norm = true;
+  config.attention.qk_norm = reader.flag({"", "use_qk_norm"}, true) ? QkNorm::kHead : QkNorm::kNone;
+  config.attention.rope_before_norm = true;
   const nlohmann::json* rope = reader.find({"", "rope_parameters"});
   if (rope == nullptr) rope = reader.find({"", "rope_scaling"});
   if (rope == nullptr) return;
@@ -45,7 +45,7 @@ void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
 }
 
 void describe_hunyuan(ConfigWriter& writer, const ModelConfig& config) {
-  if (config.qk_norm == QkNorm::kNone) writer.set({"", "use_qk_norm"}, false);
+  if (config.attention.qk_norm == QkNorm::kNone) writer.set({"", "use_qk_norm"}, false);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
@@ -55,14 +55,14 @@ void hunyuan_names(NameTable& names, const ModelConfig&) {
 
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
   configure_hunyuan(reader, config);
-  config.n_experts = number_for_all(reader, {"expert_count", "num_experts"}, 4096, 1);
-  config.routing.n_active = number_for_all(reader, {"expert_used_count", "moe_topk"}, config.n_experts, 1);
-  config.routing.normalize = true;
-  config.expert_ffn_dim = number_for_all(reader, {"expert_feed_forward_length", "moe_intermediate_size"},
+  config.experts.count = number_for_all(reader, {"expert_count", "num_experts"}, 4096, 1);
+  config.experts.routing.n_active = number_for_all(reader, {"expert_used_count", "moe_topk"}, config.experts.count, 1);
+  config.experts.routing.normalize = true;
+  config.experts.ffn_dim = number_for_all(reader, {"expert_feed_forward_length", "moe_intermediate_size"},
                                          1 << 20, config.ffn_dim);
   const int n_shared = number_for_all(reader, {"expert_shared_count", "num_shared_expert"}, 1024, 1);
-  config.shared_ffn_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
-  if (config.n_experts < 1 || config.routing.n_active < 1 || config.expert_ffn_dim < 1)
+  config.experts.shared_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
+  if (config.experts.count < 1 || config.experts.routing.n_active < 1 || config.experts.ffn_dim < 1)
     reader.fail(ErrorCode::kCorruptFile, "num_experts, moe_topk, moe_intermediate_size: expected at least 1");
   const int n_dense = reader.integer({"", "moe_layer_num_skipped"}, 0, 1 << 20, 0);
   for (int i = n_dense; i < config.n_layers; ++i) config.layers[static_cast<size_t>(i)].moe = true;
@@ -78,15 +78,15 @@ void hunyuan_moe_names(NameTable& names, const ModelConfig& config) {
 
 void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_hunyuan(writer, config);
-  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
-  writer.set({"expert_shared_count", "num_shared_expert"}, config.shared_ffn_dim / config.expert_ffn_dim);
-  writer.set({"", "moe_topk"}, config.routing.n_active);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
+  writer.set({"expert_shared_count", "num_shared_expert"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"", "moe_topk"}, config.experts.routing.n_active);
   writer.set({"", "moe_layer_num_skipped"}, leading_dense_layers(config));
   for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"}) writer.erase({"", key});
 }
 
 void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
-  config.qk_norm = QkNorm::kHead;
+  config.attention.qk_norm = QkNorm::kHead;
   read_experts(reader, config);
   config.layers[0].moe = false;
   read_mlp_layer_types(reader, config);
@@ -95,7 +95,7 @@ void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
         reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i));
   read_sigmoid_routing(reader, config);
   if (!reader.gguf()) return read_shared_experts(reader, config);
-  config.shared_ffn_dim = reader.integer({"expert_shared_feed_forward_length", ""}, 0, 1 << 20, 0);
+  config.experts.shared_dim = reader.integer({"expert_shared_feed_forward_length", ""}, 0, 1 << 20, 0);
 }
 
 void hy_v3_names(NameTable& names, const ModelConfig& config) {
@@ -109,9 +109,9 @@ void hy_v3_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kSel
 void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   describe_mlp_layer_types(writer, config);
-  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
-  writer.set({"", "num_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
-  writer.set({"", "router_scaling_factor"}, config.routing.scale);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
+  writer.set({"", "num_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"", "router_scaling_factor"}, config.experts.routing.scale);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
   for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
     writer.erase({"", key});

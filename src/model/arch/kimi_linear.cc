@@ -115,10 +115,10 @@ void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
   if (!reader.flag({"", "mla_use_nope"}, true))
     reader.fail(ErrorCode::kUnsupported, "mla_use_nope: expected true");
   configure_glm4_moe_lite(reader, config);
-  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
+  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   if (config.ropes[0].scaling != RopeScaling::kNone)
     reader.fail(ErrorCode::kUnsupported, "rope scaling: expected none, nothing is rotated");
-  config.attention_scale =
+  config.attention.scale =
       1.0f / std::sqrt(static_cast<float>(config.latent.plain_dim + config.latent.rope_dim));
   read_kda(reader, config);
 }
@@ -162,7 +162,7 @@ void describe_kimi_linear(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.head_count_kv", ""}, kv_heads);
   writer.set({"rope.dimension_count", ""}, config.latent.rope_dim);
   writer.set({"leading_dense_block_count", ""}, n_dense);
-  writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"expert_shared_count", ""}, config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
   writer.set({"kda.head_dim", ""}, config.delta.key_dim);
 }

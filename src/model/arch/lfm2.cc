@@ -65,7 +65,7 @@ void adjust_ffn(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_common(ConfigReader& reader, ModelConfig& config, int taps = 3, int window = 0) {
-  config.qk_norm = QkNorm::kHead;
+  config.attention.qk_norm = QkNorm::kHead;
   read_mixers(reader, config, reader.integer(kTaps, 1, kMaxTaps, taps), window);
 }
 
@@ -90,13 +90,13 @@ void configure_lfm2_moe(ConfigReader& reader, ModelConfig& config) {
   configure_common(reader, config);
   read_experts(reader, config);
   read_sigmoid_routing(reader, config);
-  config.routing.group_top = 1;
-  config.routing.sum_eps = 1e-6f;
+  config.experts.routing.group_top = 1;
+  config.experts.routing.sum_eps = 1e-6f;
   const int n_dense =
       reader.integer({"leading_dense_block_count", "num_dense_layers"}, 0, 1 << 20, reader.gguf() ? 0 : 2);
   for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
   const bool gguf_bias = reader.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", n_dense));
-  config.expert_selection_bias = reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
+  config.experts.selection_bias = reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
 }
 
 void configure_lfm3(ConfigReader& reader, ModelConfig& config) {
@@ -105,8 +105,8 @@ void configure_lfm3(ConfigReader& reader, ModelConfig& config) {
   if (!reader.gguf() && !reader.has({"", "layer_types"}))
     return reader.fail(ErrorCode::kCorruptFile, "layer_types is missing");
   read_local_rope(reader, config);
-  if (reader.flag({"", "use_sandwich_norm"}, true)) config.norms = NormPlacement::kBoth;
-  config.head_gates = reader.flag({"", "use_attention_gate"}, true);
+  if (reader.flag({"", "use_sandwich_norm"}, true)) config.residual.norms = NormPlacement::kBoth;
+  config.attention.head_gates = reader.flag({"", "use_attention_gate"}, true);
 }
 
 void lfm2_names(NameTable& names, const ModelConfig&) {
@@ -141,8 +141,8 @@ void describe_lfm2(ConfigWriter& writer, const ModelConfig& config) {
 
 void describe_lfm3(ConfigWriter& writer, const ModelConfig& config) {
   describe_common(writer, config);
-  writer.set({"", "use_sandwich_norm"}, config.norms == NormPlacement::kBoth);
-  writer.set({"", "use_attention_gate"}, config.head_gates);
+  writer.set({"", "use_sandwich_norm"}, config.residual.norms == NormPlacement::kBoth);
+  writer.set({"", "use_attention_gate"}, config.attention.head_gates);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
@@ -153,7 +153,7 @@ void describe_lfm2_moe(ConfigWriter& writer, const ModelConfig& config) {
   for (const std::string_view key : {"expert_group_count", "expert_group_used_count"})
     writer.erase({key, ""});
   writer.set({"leading_dense_block_count", "num_dense_layers"}, leading_dense_layers(config));
-  writer.set({"", "use_expert_bias"}, config.expert_selection_bias);
+  writer.set({"", "use_expert_bias"}, config.experts.selection_bias);
 }
 
 constexpr std::string_view kLfm2Defaults =

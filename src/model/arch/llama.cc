@@ -9,8 +9,8 @@ namespace penstock {
 namespace {
 
 void set_rope_pairs(ConfigReader& reader, ModelConfig& config) {
-  config.rope_by_format = true;
-  config.rope_interleaved = reader.gguf();
+  config.positions.rope_by_format = true;
+  config.positions.rope_interleaved = reader.gguf();
 }
 
 void configure_llama(ConfigReader& reader, ModelConfig& config) {
@@ -42,39 +42,39 @@ void mixtral_names(NameTable& names, const ModelConfig&) {
 
 void configure_granite(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
-  config.embedding_scale = reader.number({"embedding_scale", "embedding_multiplier"}, -1e6f, 1e6f, 1.0f);
-  config.residual_scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
-  config.attention_scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
-  config.logit_scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
+  config.embedding.scale = reader.number({"embedding_scale", "embedding_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.residual.scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.attention.scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.output.scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
   reader.find({"ssm.state_size", ""});  // files of Granite 4 without a scan in any layer have it
 }
 
 void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"embedding_scale", "embedding_multiplier"}, config.embedding_scale);
-  writer.set({"residual_scale", "residual_multiplier"}, config.residual_scale);
-  writer.set({"attention.scale", "attention_multiplier"}, config.attention_scale);
-  writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.logit_scale);
+  writer.set({"embedding_scale", "embedding_multiplier"}, config.embedding.scale);
+  writer.set({"residual_scale", "residual_multiplier"}, config.residual.scale);
+  writer.set({"attention.scale", "attention_multiplier"}, config.attention.scale);
+  writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.output.scale);
 }
 
 // As llama.cpp has them: never joined, as dense hybrids are published.
 void granite_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kGateUp] = ""; }
 
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
-  config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
+  config.attention.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
   const nlohmann::json* rope = reader.find({"", "rope_parameters"});
   if (rope == nullptr) rope = reader.find({"", "rope_scaling"});
   if (rope != nullptr) {
     ConfigReader inner(*rope, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
-    config.query_scale.beta = inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
+    config.attention.query_scale.beta = inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
     reader.merge(inner);
   }
-  config.query_scale.period = static_cast<float>(config.ropes[0].original_max_seq_len);
-  for (LayerConfig& layer : config.layers) layer.query_scale = config.query_scale.beta != 0.0f;
+  config.attention.query_scale.period = static_cast<float>(config.ropes[0].original_max_seq_len);
+  for (LayerConfig& layer : config.layers) layer.query_scale = config.attention.query_scale.beta != 0.0f;
 }
 
 void describe_query_scale(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"attention.temperature_scale", ""}, config.query_scale.beta);
-  writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.query_scale.beta);
+  writer.set({"attention.temperature_scale", ""}, config.attention.query_scale.beta);
+  writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.attention.query_scale.beta);
 }
 
 namespace {
@@ -119,8 +119,8 @@ void describe_smollm3(ConfigWriter& writer, const ModelConfig& config) {
 
 void configure_arcee(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
-  config.gated_ffn = false;
-  if (reader.gguf()) config.activation = Activation::kRelu2;
+  config.ffn.gated = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
 }
 
 void configure_seed_oss(ConfigReader&, ModelConfig&) {}
@@ -139,9 +139,9 @@ void seed_oss_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "post_attention_norm";
 }
 
-void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
+void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.positions.rope_interleaved = true; }
 
-void configure_helium(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
+void configure_helium(ConfigReader&, ModelConfig& config) { config.positions.rope_interleaved = true; }
 
 // The same by layer.
 void configure_ministral(ConfigReader& reader, ModelConfig& config) { read_windows(reader, config, 0); }
@@ -156,18 +156,18 @@ void configure_cwm(ConfigReader& reader, ModelConfig& config) {
 // Granite whose logits are multiplied, not divided, and with norms behind each sub-layer where the file does not say otherwise.
 void configure_hyperclovax(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
-  config.logit_scale = reader.number({"logit_scale", "logits_scaling"}, -1e6f, 1e6f, 1.0f);
-  if (!reader.has({"attention.scale", "attention_multiplier"})) config.attention_scale = 0.0f;
+  config.output.scale = reader.number({"logit_scale", "logits_scaling"}, -1e6f, 1e6f, 1.0f);
+  if (!reader.has({"attention.scale", "attention_multiplier"})) config.attention.scale = 0.0f;
   const bool norms = reader.gguf() ? reader.has_tensor("blk.0.post_attention_norm.weight")
                                    : reader.flag({"", "use_post_norm"}, true);
-  if (norms) config.norms = NormPlacement::kBoth;
+  if (norms) config.residual.norms = NormPlacement::kBoth;
 }
 
 void describe_hyperclovax(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
   describe_biases(writer, config);
-  writer.set({"logit_scale", "logits_scaling"}, config.logit_scale);
-  writer.set({"", "use_post_norm"}, config.norms == NormPlacement::kBoth);
+  writer.set({"logit_scale", "logits_scaling"}, config.output.scale);
+  writer.set({"", "use_post_norm"}, config.residual.norms == NormPlacement::kBoth);
 }
 
 void hyperclovax_names(NameTable& names, const ModelConfig&) {

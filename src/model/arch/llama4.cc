@@ -71,20 +71,20 @@ bool grows(ConfigReader& reader) {
 }
 
 void read_growth(ConfigReader& reader, ModelConfig& config) {
-  config.query_scale.beta = reader.number({"", "attn_scale"}, 0.0f, 1e3f, kPublishedGrowth);
-  config.query_scale.period = reader.number({"", "floor_scale"}, 1e-3f, 1e9f, kPublishedFloor);
-  config.query_scale.offset = 1;
+  config.attention.query_scale.beta = reader.number({"", "attn_scale"}, 0.0f, 1e3f, kPublishedGrowth);
+  config.attention.query_scale.period = reader.number({"", "floor_scale"}, 1e-3f, 1e9f, kPublishedFloor);
+  config.attention.query_scale.offset = 1;
   const bool tuned = grows(reader);
   for (LayerConfig& layer : config.layers) layer.query_scale = tuned && layer.rope < 0;
 }
 
 void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
-  ExpertRouting& routing = config.routing;
+  ExpertRouting& routing = config.experts.routing;
   routing.score = RouterScore::kSigmoid;
   routing.normalize = false;
   routing.weigh_input = true;
-  config.shared_ffn_dim = config.expert_ffn_dim;
+  config.experts.shared_dim = config.experts.ffn_dim;
   config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size_mlp"}, 1, 1 << 20, 16384);
   const bool listed = reader.has({"", "moe_layers"});
   const std::vector<int> mixtures = reader.integers({"", "moe_layers"}, 0, 1 << 20);
@@ -96,7 +96,7 @@ void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_llama4(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = true;
+  config.positions.rope_interleaved = true;
   // GGUF says that nothing has chunks, and then all is rotated, by a window of 0.
   const Key window{"attention.sliding_window", ""};
   const bool full = reader.has(window) && reader.integer(window, 0, kMaxContextLength, 0) == 0;
@@ -108,9 +108,9 @@ void configure_llama4(ConfigReader& reader, ModelConfig& config) {
   read_growth(reader, config);
   read_llama4_experts(reader, config);
   const bool norms =
-      reader.gguf() ? config.n_experts != kExpertsWithoutNorm : reader.flag({"", "use_qk_norm"}, true);
-  if (norms) config.qk_norm = QkNorm::kPlain;
-  config.rope_before_norm = true;
+      reader.gguf() ? config.experts.count != kExpertsWithoutNorm : reader.flag({"", "use_qk_norm"}, true);
+  if (norms) config.attention.qk_norm = QkNorm::kPlain;
+  config.attention.rope_before_norm = true;
 }
 
 void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
@@ -126,10 +126,10 @@ void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
     chunk = std::max(chunk, layer.window);
     tuned |= layer.query_scale;
   }
-  const int dense = config.ffn_dim > 0 ? config.ffn_dim : config.expert_ffn_dim;
-  writer.set({"", "intermediate_size"}, config.expert_ffn_dim);
+  const int dense = config.ffn_dim > 0 ? config.ffn_dim : config.experts.ffn_dim;
+  writer.set({"", "intermediate_size"}, config.experts.ffn_dim);
   writer.set({"feed_forward_length", "intermediate_size_mlp"}, dense);
-  writer.set({"expert_feed_forward_length", ""}, config.expert_ffn_dim);
+  writer.set({"expert_feed_forward_length", ""}, config.experts.ffn_dim);
   // The first mixture says how far the others are apart; another list is found when what was written is compared.
   writer.set({kStep.gguf, ""}, mixtures.empty() ? config.n_layers + 1 : mixtures.front() + 1);
   writer.set({"", "moe_layers"}, mixtures);
@@ -138,14 +138,14 @@ void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
   if (chunk > 0) writer.set({"", "attention_chunk_size"}, chunk);
   if (chunk == 0) writer.set({"attention.sliding_window", ""}, 0);
   writer.set({"", "attn_temperature_tuning"}, tuned);
-  writer.set({"", "attn_scale"}, config.query_scale.beta);
-  writer.set({"", "floor_scale"}, config.query_scale.period);
-  writer.set({"", "use_qk_norm"}, config.qk_norm != QkNorm::kNone);
+  writer.set({"", "attn_scale"}, config.attention.query_scale.beta);
+  writer.set({"", "floor_scale"}, config.attention.query_scale.period);
+  writer.set({"", "use_qk_norm"}, config.attention.qk_norm != QkNorm::kNone);
   writer.erase({"", "num_experts"});
   writer.erase({"", "moe_intermediate_size"});
   writer.erase({"", "norm_topk_prob"});
   writer.erase({"", "sliding_window"});
-  writer.set({"", "num_local_experts"}, config.n_experts);
+  writer.set({"", "num_local_experts"}, config.experts.count);
 }
 
 void llama4_names(NameTable& names, const ModelConfig&) {

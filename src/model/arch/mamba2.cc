@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
-  config.one_mixer = true;
+  config.residual.one_mixer = true;
   config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
     layer = {};
@@ -39,17 +39,17 @@ void read_nemotron_experts(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   config.layers = std::move(layers);  // which of them have experts is known
   read_sigmoid_routing(reader, config);
-  config.shared_ffn_dim = reader.integer(
+  config.experts.shared_dim = reader.integer(
       {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"}, 1, 1 << 20);
-  config.expert_latent_dim = reader.integer({"moe_latent_size", "moe_latent_size"}, 1, 1 << 20, 0);
+  config.experts.latent_dim = reader.integer({"moe_latent_size", "moe_latent_size"}, 1, 1 << 20, 0);
 }
 
 void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
-  config.one_mixer = true;
-  config.gated_ffn = false;
+  config.residual.one_mixer = true;
+  config.ffn.gated = false;
   // transformers ties nothing here, whatever config.json says.
-  if (!reader.gguf()) config.tied_embeddings = false;
-  if (reader.gguf()) config.activation = Activation::kRelu2;
+  if (!reader.gguf()) config.embedding.tied = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
   const std::string activation = reader.text({"", "mamba_hidden_act"}, "silu");
   if (activation != "silu")
     reader.fail(ErrorCode::kUnsupported,
@@ -85,23 +85,23 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
   for (int i = 0; i < config.n_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const bool feeds = config.has_feed_forward(i);
-    widths.push_back(static_cast<uint64_t>(layer.moe ? config.expert_ffn_dim : feeds ? config.ffn_dim : 0));
+    widths.push_back(static_cast<uint64_t>(layer.moe ? config.experts.ffn_dim : feeds ? config.ffn_dim : 0));
     kinds.push_back(layer.moe ? "moe" : feeds ? "mlp" : layer.attention ? "attention" : "mamba");
   }
   writer.set({"feed_forward_length", ""}, widths);
   writer.set({"", "layer_types"}, kinds);
   writer.set({"", "mlp_hidden_act"}, "relu2");
-  writer.set({"attention.layer_norm_epsilon", ""}, config.norm_eps);  // llama.cpp's key for it
+  writer.set({"attention.layer_norm_epsilon", ""}, config.norm.eps);  // llama.cpp's key for it
   writer.erase({"attention.layer_norm_rms_epsilon", ""});
-  if (config.n_experts == 0) return;
+  if (config.experts.count == 0) return;
   describe_sigmoid_routing(writer, config);
   writer.erase({"", "num_experts"});
-  writer.set({"", "n_routed_experts"}, config.n_experts);
+  writer.set({"", "n_routed_experts"}, config.experts.count);
   writer.set({"expert_shared_count", "n_shared_experts"}, 1);
   writer.set({"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
-             config.shared_ffn_dim);
-  if (config.expert_latent_dim > 0)
-    writer.set({"moe_latent_size", "moe_latent_size"}, config.expert_latent_dim);
+             config.experts.shared_dim);
+  if (config.experts.latent_dim > 0)
+    writer.set({"moe_latent_size", "moe_latent_size"}, config.experts.latent_dim);
 }
 
 void mamba2_names(NameTable& names, const ModelConfig&) {

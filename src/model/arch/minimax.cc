@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
-  config.qk_norm = QkNorm::kRow;
+  config.attention.qk_norm = QkNorm::kRow;
   const auto expect = [&](std::string_view key, std::string_view wanted) {
     const std::string found = reader.text({"", key}, std::string(wanted));
     if (found != wanted)
@@ -36,7 +36,7 @@ void minimax_m2_names(NameTable& names, const ModelConfig& config) {
 void describe_minimax_m2(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.erase({"", "num_experts"});
-  writer.set({"", "num_local_experts"}, config.n_experts);
+  writer.set({"", "num_local_experts"}, config.experts.count);
   writer.set({"", "scoring_func"}, "sigmoid");
   writer.set({"", "rotary_dim"}, config.ropes[0].rotary_dim);
 }

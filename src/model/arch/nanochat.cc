@@ -9,13 +9,13 @@ namespace penstock {
 namespace {
 
 void configure_nanochat(ConfigReader& reader, ModelConfig& config) {
-  config.bare_norms = config.embedding_norm = true;
-  config.qk_norm = QkNorm::kPlain;
-  config.rope_before_norm = true;
+  config.norm.bare = config.embedding.norm = true;
+  config.attention.qk_norm = QkNorm::kPlain;
+  config.attention.rope_before_norm = true;
   config.ropes[0].backwards = true;
-  config.gated_ffn = false;
-  if (reader.gguf()) config.activation = Activation::kRelu2;
-  config.final_softcap =
+  config.ffn.gated = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
+  config.output.softcap =
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
 }
 
@@ -24,7 +24,7 @@ void nanochat_names(NameTable& names, const ModelConfig&) {
 }
 
 void describe_nanochat(ConfigWriter& writer, const ModelConfig& config) {
-  if (config.final_softcap == 0.0f) writer.set({"", "final_logit_softcapping"}, nullptr);
+  if (config.output.softcap == 0.0f) writer.set({"", "final_logit_softcapping"}, nullptr);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

@@ -11,15 +11,15 @@ namespace {
 void configure_gpt_neox(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.n_kv_heads = config.n_heads;
-  config.gated_ffn = false;
-  if (reader.gguf()) config.activation = Activation::kGelu;
-  config.parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, true);
-  config.parallel_norms = config.parallel;
+  config.ffn.gated = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kGelu;
+  config.residual.parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, true);
+  config.residual.parallel_norms = config.residual.parallel;
 }
 
 void describe_gpt_neox(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.parallel);
+  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.residual.parallel);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
 }
 
@@ -32,68 +32,68 @@ void gpt_neox_names(NameTable& names, const ModelConfig&) {
 
 void configure_falcon(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  config.gated_ffn = false;
+  config.ffn.gated = false;
   if (reader.gguf()) {
-    config.activation = Activation::kGelu;
-    config.parallel = true;
-    config.parallel_norms = reader.has_tensor("blk.0.attn_norm_2.weight");
+    config.ffn.activation = Activation::kGelu;
+    config.residual.parallel = true;
+    config.residual.parallel_norms = reader.has_tensor("blk.0.attn_norm_2.weight");
     return;
   }
   if (reader.flag({"", "alibi"}, false)) {  // Falcon-RW; transformers rounds slopes and biases to BF16
     drop_ropes(config);
-    config.alibi_max_bias = 8.0f;
-    config.alibi_scaled = true;
+    config.attention.alibi_max_bias = 8.0f;
+    config.attention.alibi_scaled = true;
   }
   const bool newer = reader.flag({"", "new_decoder_architecture"}, false);
   const bool one_head = reader.flag({"", "multi_query"}, true);
   const int stored = reader.integer({"", "num_kv_heads"}, 1, config.n_heads, config.n_heads);
   config.n_kv_heads = newer ? stored : one_head ? 1 : config.n_heads;
-  config.parallel = reader.flag({"", "parallel_attn"}, true);
+  config.residual.parallel = reader.flag({"", "parallel_attn"}, true);
   const int n_norms = reader.integer({"", "num_ln_in_parallel_attn"}, 1, 2, newer ? 2 : 1);
-  config.parallel_norms = config.parallel && n_norms == 2;
-  if (newer != config.parallel_norms && (n_norms == 2 || !config.parallel))
+  config.residual.parallel_norms = config.residual.parallel && n_norms == 2;
+  if (newer != config.residual.parallel_norms && (n_norms == 2 || !config.residual.parallel))
     reader.fail(ErrorCode::kUnsupported,
                 "num_ln_in_parallel_attn: expected 2 only with new_decoder_architecture");
 }
 
 void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  if (writer.gguf() && !config.parallel) writer.set({"use_parallel_residual", ""}, false);
-  const bool newer = config.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
+  if (writer.gguf() && !config.residual.parallel) writer.set({"use_parallel_residual", ""}, false);
+  const bool newer = config.residual.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
   writer.set({"", "new_decoder_architecture"}, newer);
   writer.set({"", "bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
   writer.set({"", "multi_query"}, config.n_kv_heads == 1);
   writer.set({"", "num_kv_heads"}, config.n_kv_heads);
-  writer.set({"", "parallel_attn"}, config.parallel);
-  writer.set({"", "num_ln_in_parallel_attn"}, config.parallel_norms ? 2 : 1);
+  writer.set({"", "parallel_attn"}, config.residual.parallel);
+  writer.set({"", "num_ln_in_parallel_attn"}, config.residual.parallel_norms ? 2 : 1);
 }
 
 void falcon_names(NameTable& names, const ModelConfig& config) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "word_embeddings", names.final_norm = "ln_f", names.layer = "h.{}.";
-  if (config.parallel_norms) names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
+  if (config.residual.parallel_norms) names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
   names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
   names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 void falcon_gguf_names(NameTable& names, const ModelConfig& config) {
-  if (config.parallel_norms) names[tensor::kAttnNorm] = "attn_norm_2", names[tensor::kFfnNorm] = "attn_norm";
+  if (config.residual.parallel_norms) names[tensor::kAttnNorm] = "attn_norm_2", names[tensor::kFfnNorm] = "attn_norm";
 }
 
 void configure_stablelm(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
                                    : reader.flag({"", "qk_layernorm"}, false);
-  if (norms) config.qk_norm = QkNorm::kHeads;
+  if (norms) config.attention.qk_norm = QkNorm::kHeads;
   // GGUF files say so too, but older ones only by having no second norm.
   const bool parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, false);
-  config.parallel = reader.gguf() ? !reader.has_tensor("blk.0.ffn_norm.weight") : parallel;
+  config.residual.parallel = reader.gguf() ? !reader.has_tensor("blk.0.ffn_norm.weight") : parallel;
 }
 
 void describe_stablelm(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.parallel);
-  writer.set({"", "qk_layernorm"}, config.qk_norm != QkNorm::kNone);
+  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.residual.parallel);
+  writer.set({"", "qk_layernorm"}, config.attention.qk_norm != QkNorm::kNone);
   writer.set({"", "use_qkv_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
@@ -104,8 +104,8 @@ void stablelm_names(NameTable& names, const ModelConfig&) {
 
 void configure_starcoder2(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  config.gated_ffn = false;
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  config.ffn.gated = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
   read_windows(reader, config, 0);
 }
 
@@ -120,15 +120,15 @@ void starcoder2_names(NameTable& names, const ModelConfig&) {
 
 void configure_phi2(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  config.gated_ffn = false;
-  config.parallel = true;
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
-  if (reader.flag({"", "qk_layernorm"}, false)) config.qk_norm = QkNorm::kHead;
+  config.ffn.gated = false;
+  config.residual.parallel = true;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
+  if (reader.flag({"", "qk_layernorm"}, false)) config.attention.qk_norm = QkNorm::kHead;
 }
 
 void describe_phi2(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
-  writer.set({"", "qk_layernorm"}, config.qk_norm != QkNorm::kNone);
+  writer.set({"", "qk_layernorm"}, config.attention.qk_norm != QkNorm::kNone);
 }
 
 void phi2_names(NameTable& names, const ModelConfig&) {
@@ -140,10 +140,10 @@ void phi2_names(NameTable& names, const ModelConfig&) {
 void configure_gptj(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.n_kv_heads = config.n_heads;
-  config.gated_ffn = false;
-  config.parallel = true;
-  config.rope_interleaved = true;
-  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  config.ffn.gated = false;
+  config.residual.parallel = true;
+  config.positions.rope_interleaved = true;
+  if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
   if (!reader.gguf())
     config.ropes[0].rotary_dim = reader.integer({"", "rotary_dim"}, 2, config.head_dim, config.head_dim);
 }
@@ -165,11 +165,11 @@ void gptj_names(NameTable& names, const ModelConfig&) {
 // GPT-J with a fused projection, which lies as four processors trained it.
 void configure_codegen(ConfigReader& reader, ModelConfig& config) {
   configure_gptj(reader, config);
-  config.qkv_shards = 4;
-  if (config.n_heads * config.head_dim % config.qkv_shards != 0) {
+  config.attention.qkv_shards = 4;
+  if (config.n_heads * config.head_dim % config.attention.qkv_shards != 0) {
     reader.fail(ErrorCode::kCorruptFile, fmt::format("n_embd: expected a multiple of {}, got {}",
-                                                     config.qkv_shards, config.n_heads * config.head_dim));
-    config.qkv_shards = 0;
+                                                     config.attention.qkv_shards, config.n_heads * config.head_dim));
+    config.attention.qkv_shards = 0;
   }
 }
 
@@ -181,11 +181,11 @@ void codegen_names(NameTable& names, const ModelConfig& config) {
 void configure_persimmon(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.n_kv_heads = config.n_heads;
-  config.gated_ffn = false;
-  if (reader.gguf()) config.activation = Activation::kRelu2;
+  config.ffn.gated = false;
+  if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
   const bool norms =
       reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "qk_layernorm"}, true);
-  if (norms) config.qk_norm = QkNorm::kHead;
+  if (norms) config.attention.qk_norm = QkNorm::kHead;
 }
 
 void describe_persimmon(ConfigWriter& writer, const ModelConfig& config) { describe_phi2(writer, config); }

@@ -28,11 +28,11 @@ RopeConfig unscaled(const RopeConfig& rope) {
 }
 
 void configure_olmo(ConfigReader& reader, ModelConfig& config) {
-  config.rope_by_format = true;
-  config.rope_interleaved = reader.gguf();
-  config.layer_norm = config.bare_norms = true;
-  config.norm_bias = false;
-  config.norm_eps =
+  config.positions.rope_by_format = true;
+  config.positions.rope_interleaved = reader.gguf();
+  config.norm.layer_norm = config.norm.bare = true;
+  config.norm.biases = false;
+  config.norm.eps =
       reader.gguf() ? reader.number({"attention.layer_norm_epsilon", ""}, 0.0f, 1.0f, 1e-5f) : 1e-5f;
   read_clip_qkv(reader, config);
 }
@@ -44,8 +44,8 @@ void describe_olmo(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kPost;
-  config.qk_norm = QkNorm::kRow;
+  config.residual.norms = NormPlacement::kPost;
+  config.attention.qk_norm = QkNorm::kRow;
   if (!reader.gguf() || reader.integer({"attention.sliding_window", ""}, 0, 1 << 30, 0) == 0) return;
   read_windows(reader, config, 4);
   RopeConfig sliding = unscaled(config.ropes[0]);
@@ -54,29 +54,29 @@ void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_olmoe(ConfigReader& reader, ModelConfig& config) {
-  config.qk_norm = QkNorm::kRow;
+  config.attention.qk_norm = QkNorm::kRow;
   read_experts(reader, config);
-  config.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
+  config.experts.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
   read_clip_qkv(reader, config);
 }
 
 void describe_olmoe(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"expert_weights_norm", "norm_topk_prob"}, config.routing.normalize);
+  writer.set({"expert_weights_norm", "norm_topk_prob"}, config.experts.routing.normalize);
   describe_clip_qkv(writer, config);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
 // OLMoE with OLMo 2's norms.
 void configure_flex_olmo(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kPost;
-  config.qk_norm = QkNorm::kRow;
+  config.residual.norms = NormPlacement::kPost;
+  config.attention.qk_norm = QkNorm::kRow;
   read_experts(reader, config);
-  config.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
+  config.experts.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
 }
 
 void configure_olmo3(ConfigReader& reader, ModelConfig& config) {
-  config.norms = NormPlacement::kPost;
-  config.qk_norm = QkNorm::kRow;
+  config.residual.norms = NormPlacement::kPost;
+  config.attention.qk_norm = QkNorm::kRow;
   read_windows(reader, config, 4, 4096);
   RopeConfig sliding = unscaled(config.ropes[0]);
   const nlohmann::json* parameters = reader.find({"", "rope_parameters"});

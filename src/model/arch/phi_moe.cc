@@ -23,26 +23,26 @@ void read_magnitude(ConfigReader& reader, RopeConfig& rope) {
 }
 
 void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
-  config.layer_norm = true;
+  config.norm.layer_norm = true;
   read_windows(reader, config, 0);
   read_magnitude(reader, config.ropes[0]);
   read_experts(reader, config);
-  if (config.routing.n_active != 2) {
+  if (config.experts.routing.n_active != 2) {
     reader.fail(ErrorCode::kUnsupported,
-                fmt::format("experts of a token: expected 2, got {}", config.routing.n_active));
+                fmt::format("experts of a token: expected 2, got {}", config.experts.routing.n_active));
   }
-  config.routing.score = RouterScore::kSparseMixer;
-  config.routing.normalize = false;
-  config.routing.jitter = reader.number({"", "router_jitter_noise"}, 0.0f, 1e3f, kPublishedJitter);
+  config.experts.routing.score = RouterScore::kSparseMixer;
+  config.experts.routing.normalize = false;
+  config.experts.routing.jitter = reader.number({"", "router_jitter_noise"}, 0.0f, 1e3f, kPublishedJitter);
 }
 
 void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {
   describe_biases(writer, config);
-  writer.set({"attention.layer_norm_rms_epsilon", ""}, config.norm_eps);  // llama.cpp's key for it
+  writer.set({"attention.layer_norm_rms_epsilon", ""}, config.norm.eps);  // llama.cpp's key for it
   writer.erase({"attention.layer_norm_epsilon", ""});
   writer.set({"", "lm_head_bias"}, writer.has_tensor("output.bias"));
-  writer.set({"", "router_jitter_noise"}, config.routing.jitter);
-  writer.set({"", "num_local_experts"}, config.n_experts);
+  writer.set({"", "router_jitter_noise"}, config.experts.routing.jitter);
+  writer.set({"", "num_local_experts"}, config.experts.count);
   for (const std::string_view key : {"num_experts", "norm_topk_prob", "moe_intermediate_size"})
     writer.erase({"", key});
   const RopeConfig& rope = config.ropes[0];

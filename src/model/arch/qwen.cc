@@ -23,7 +23,7 @@ void configure_qwen2(ConfigReader& reader, ModelConfig& config) {
 
 void configure_qwen3(ConfigReader& reader, ModelConfig& config) {
   configure_qwen2(reader, config);
-  config.qk_norm = QkNorm::kHead;
+  config.attention.qk_norm = QkNorm::kHead;
 }
 
 }  // namespace
@@ -42,14 +42,14 @@ namespace {
 void configure_experts(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   if (reader.gguf()) return;
-  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
+  config.experts.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
   read_sparse_layers(reader, config);
 }
 
 // Every layer has the window.
 void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   read_unlisted_windows(reader, config);
-  config.qk_norm = QkNorm::kHead;
+  config.attention.qk_norm = QkNorm::kHead;
   configure_experts(reader, config);
 }
 
@@ -58,7 +58,7 @@ void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
   configure_qwen3_moe(reader, config);
   if (!reader.flag({"expert_weights_norm", "norm_topk_prob"}, true))
     reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected true");
-  config.routing.normalize = true;
+  config.experts.routing.normalize = true;
 }
 
 // As published: inputs before outputs.
@@ -95,16 +95,16 @@ void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
     }
   }
   configure_experts(reader, config);
-  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
-  config.shared_ffn_dim =
+  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  config.experts.shared_dim =
       reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
                      reader.gguf() ? std::optional<int>(config.ffn_dim) : std::nullopt);
-  config.shared_expert_gate = true;
+  config.experts.shared_gate = true;
 }
 
 void describe_qwen2_moe(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.shared_ffn_dim);
-  if (config.routing.normalize) writer.set({"expert_weights_norm", ""}, true);
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.experts.shared_dim);
+  if (config.experts.routing.normalize) writer.set({"expert_weights_norm", ""}, true);
 }
 
 void qwen2_moe_names(NameTable& names, const ModelConfig&) {

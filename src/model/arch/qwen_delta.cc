@@ -79,18 +79,18 @@ void read_delta_layers(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_delta_common(ConfigReader& reader, ModelConfig& config) {
-  config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
-  config.qk_norm = QkNorm::kHead;
-  config.attention_gate = true;
+  config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
+  config.attention.qk_norm = QkNorm::kHead;
+  config.attention.gated = true;
   read_delta(reader, config);
   read_delta_layers(reader, config);
 }
 
 void read_shared_expert(ConfigReader& reader, ModelConfig& config) {
-  config.shared_ffn_dim =
+  config.experts.shared_dim =
       reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
                      reader.gguf() ? std::optional<int>(std::max(config.ffn_dim, 1)) : std::nullopt);
-  config.shared_expert_gate = true;
+  config.experts.shared_gate = true;
 }
 
 // GGUF has no key for layers without experts.
@@ -106,7 +106,7 @@ void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   read_shared_expert(reader, config);
   if (reader.gguf()) return find_dense_layers(reader, config);
-  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, true);
+  config.experts.routing.normalize = reader.flag({"", "norm_topk_prob"}, true);
   read_sparse_layers(reader, config);
 }
 
@@ -169,7 +169,7 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     recurrent.push_back(!layer.attention);
     kinds.push_back(layer.attention ? "full_attention" : "linear_attention");
-    if (config.n_experts > 0 && !layer.moe) dense.push_back(i);
+    if (config.experts.count > 0 && !layer.moe) dense.push_back(i);
     ++i;
   }
   writer.set({"attention.recurrent_layers", "layer_types"}, writer.gguf() ? recurrent : kinds);
@@ -182,9 +182,9 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"ssm.inner_size", ""}, delta.values());
   writer.set({"", "linear_value_head_dim"}, delta.value_dim);
   if (config.arch != "qwen3next") describe_image_sections(writer, config, {11, 11, 10});
-  if (config.n_experts == 0) return;
-  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.shared_ffn_dim);
-  if (!config.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
+  if (config.experts.count == 0) return;
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.experts.shared_dim);
+  if (!config.experts.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
   if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
 }
 

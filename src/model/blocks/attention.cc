@@ -12,7 +12,7 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
   const auto& c = v.config();
   const int i = v.layer();
   const bool stores = c.layers[static_cast<size_t>(i)].kv_layer < 0;
-  switch (c.qk_norm) {
+  switch (c.attention.qk_norm) {
     case QkNorm::kNone:
     case QkNorm::kPlain: return;
     case QkNorm::kHead:
@@ -34,7 +34,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
   const auto& c = v.config();
   const int i = v.layer(), dim = c.model_dim, head = c.head_dim_of(i), q = c.q_dim_of(i), kv = c.kv_dim_of(i);
   const auto& kind = c.layers[static_cast<size_t>(i)];
-  const int per_head = c.attention_gate ? 2 : 1;
+  const int per_head = c.attention.gated ? 2 : 1;
   const Cut own = rows_of(times(v.cuts().heads(), per_head * head)),
             own_kv = rows_of(times(v.cuts().kv_heads(i), head));
   const LinearSpec queries{&tensor::kQ, WeightRole::kQ, per_head * q, dim, own, Site::kAttention, Part::kQ},
@@ -43,26 +43,26 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
   if (kind.kv_layer >= 0) {
     for (const TensorName* name : {&tensor::kK, &tensor::kV, &tensor::kKNorm}) v.unused(name);
     v.linear(queries, w.q);
-  } else if (c.attention_gate || kind.keys_as_values) {
+  } else if (c.attention.gated || kind.keys_as_values) {
     v.linear(queries, w.q);
     v.linear(keys, w.k);
     if (!kind.keys_as_values) v.linear(values, w.v);
   } else {
     JoinedSpec all{&tensor::kQkv, WeightRole::kQkv};
-    if (c.qkv_by_group) all.order = rows_by_group(c);
+    if (c.attention.qkv_by_group) all.order = rows_by_group(c);
     all.part = Part::kQkv;
     v.joined(all, {{queries, &w.q}, {keys, &w.k}, {values, &w.v}});
   }
   visit_qk_norms(v, w);
   if (const int n = c.n_gates_of(i); n > 0) {
-    const WeightRole role = c.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
+    const WeightRole role = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
     const Cut gates = rows_of(times(v.cuts().heads(), n / c.n_heads));
     v.linear({&tensor::kGates, role, n, dim, gates, Site::kAttention}, w.gates);
   }
-  if (c.attention_sinks)
+  if (c.attention.sinks)
     v.vector({.name = &tensor::kSinks, .size = c.n_heads, .part = v.cuts().heads(), .is_bias = true},
              w.sinks);
-  if (c.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
+  if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
   v.linear({&tensor::kO, WeightRole::kO, dim, q, columns_of(times(v.cuts().heads(), head)),
             Site::kAttentionOut, Part::kO},
            w.o);
@@ -74,9 +74,9 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   k_ = s_.ops.new_tensor(s_.n, config.kv_dim());
   v_ = s_.ops.new_tensor(s_.n, config.kv_dim());
   attended_ = s_.ops.new_tensor(s_.n, config.q_dim());
-  if (config.attention_gate) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
-  if (config.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.n_heads);
-  if (config.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.q_dim());
+  if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
+  if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.n_heads);
+  if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.q_dim());
 }
 
 void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
@@ -87,27 +87,27 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const Tensor attended = attended_.narrowed(s_.config.q_dim_of(i));
   const AttentionParams params{kind.kv_layer >= 0 ? kind.kv_layer : i,
                                s_.config.n_heads,
-                               s_.config.attention_scale * kind.score_factor * s_.config.multipliers.key,
-                               s_.config.attention_softcap,
+                               s_.config.attention.scale * kind.score_factor * s_.config.multipliers.key,
+                               s_.config.attention.softcap,
                                layer.attention.sinks.get(),
                                s_.weights.alibi_slopes.get()};
   if (kind.query_scale) {
     store(i, heads, rope);
-    s_.ops.scale_by_position(heads.q, s_.config.query_scale);
+    s_.ops.scale_by_position(heads.q, s_.config.attention.query_scale);
     s_.ops.attend(heads.q, s_.cache, params, attended);
   } else {
     s_.ops.store_and_attend(heads.q, heads.k, heads.v, rope, s_.cache, params, attended);
   }
-  if (s_.config.attention_gate) {
+  if (s_.config.attention.gated) {
     const Tensor by_head = attended.reshaped(s_.config.head_dim);
     s_.ops.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
-  if (s_.config.head_gates) s_.ops.gate_rows(attended.reshaped(s_.config.head_dim), gates_.reshaped(1));
-  if (s_.config.value_gates)
+  if (s_.config.attention.head_gates) s_.ops.gate_rows(attended.reshaped(s_.config.head_dim), gates_.reshaped(1));
+  if (s_.config.attention.value_gates)
     s_.ops.activate_mul(gates_.narrowed(attended.cols), attended, Activation::kSigmoid, attended);
   if (layer.attention.sub_norm)
     s_.ops.norm(attended, norm_params(s_.config, layer.attention.sub_norm), attended);
-  if (s_.config.int8_activations) s_.ops.round_int8(attended);
+  if (s_.config.rounding.activations) s_.ops.round_int8(attended);
   s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
                  s_.config.multipliers.attention_out);
 }
@@ -129,7 +129,7 @@ AttentionBlock::Heads AttentionBlock::project_heads(int i, const NormedInput& h)
   }
   const int kv_dim = s_.config.kv_dim_of(i);
   const Heads heads{q, k_.narrowed(kv_dim), v_.narrowed(kv_dim)};
-  const bool gated = s_.config.attention_gate;
+  const bool gated = s_.config.attention.gated;
   LinearTarget targets[4] = {layer.attention.q.into(gated ? gated_q_ : heads.q),
                              layer.attention.k.into(heads.k)};
   size_t n_targets = 2;
@@ -154,7 +154,7 @@ const RopeParams* AttentionBlock::prepare_heads(int i, const Heads& heads) {
   const int index = s_.config.layers[static_cast<size_t>(i)].rope;
   const RopeParams* rope = index < 0 ? nullptr : &s_.weights.ropes[static_cast<size_t>(index)];
   const bool rotate_first =
-      rope != nullptr && s_.config.rope_before_norm && s_.config.qk_norm != QkNorm::kNone;
+      rope != nullptr && s_.config.attention.rope_before_norm && s_.config.attention.qk_norm != QkNorm::kNone;
   if (rotate_first) s_.ops.rotate(heads.q, heads.k, *rope, s_.config.head_dim_of(i));
   norm_heads(i, heads);
   return rotate_first ? nullptr : rope;
@@ -167,16 +167,16 @@ void AttentionBlock::norm_heads(int i, const Heads& heads) {
     const Tensor rows = row ? x : x.reshaped(head_dim);
     if (x.cols > 0) s_.ops.norm(rows, params, rows);
   };
-  if (s_.config.value_norm) norm(heads.v, {nullptr, nullptr, s_.config.norm_eps}, false);
+  if (s_.config.attention.value_norm) norm(heads.v, {nullptr, nullptr, s_.config.norm.eps}, false);
   const bool plain_there = s_.config.layers[static_cast<size_t>(i)].rope >= 0;
-  if (s_.config.qk_norm != QkNorm::kNone && (s_.config.qk_norm != QkNorm::kPlain || plain_there)) {
-    const bool row = s_.config.qk_norm == QkNorm::kRow;
+  if (s_.config.attention.qk_norm != QkNorm::kNone && (s_.config.attention.qk_norm != QkNorm::kPlain || plain_there)) {
+    const bool row = s_.config.attention.qk_norm == QkNorm::kRow;
     norm(heads.q, norm_params(s_.config, layer.attention.q_norm), row);
     norm(heads.k, norm_params(s_.config, layer.attention.k_norm), row);
   }
-  if (s_.config.clip_qkv == 0.0f) return;
+  if (s_.config.attention.clip == 0.0f) return;
   ActivationFunction clamp(Activation::kClamp);
-  clamp.parameters[0] = s_.config.clip_qkv;
+  clamp.parameters[0] = s_.config.attention.clip;
   for (const Tensor& x : {heads.q, heads.k, heads.v}) s_.ops.activate(x, clamp);
 }
 

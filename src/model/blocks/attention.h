@@ -29,6 +29,43 @@ enum class QkNorm : uint8_t {
   kPlain,  // every head's head_dim values, without weights, where they are rotated (Llama 4)
 };
 
+struct AttentionConfig {
+  QkNorm qk_norm = QkNorm::kNone;
+  // Rotation of queries and keys before their norms, not behind.
+  bool rope_before_norm = false;
+  // Values of every head, divided by their root mean square.
+  bool value_norm = false;
+  // Bound of what is rotated or cached: queries, keys and values are clamped to +- this; 0 = no bound.
+  float clip = 0.0f;
+
+  // Layout of a fused projection in this file: by KV head its queries, key and value; false: all queries, keys, values.
+  bool qkv_by_group = false;
+  // Shards of a fused projection, of each the queries, the values and the keys; 0: it has none.
+  int qkv_shards = 0;
+
+  // Sigmoid of a projection beside the query's, which multiplies what was attended to.
+  bool gated = false;
+  // The same, but a number for each head, by a projection of its own.
+  bool head_gates = false;
+  // The same, but a number for each value of each head, by a projection of its own.
+  bool value_gates = false;
+
+  // Factor of scores q k: always set after reading, usually head_dim^-1/2.
+  float scale = 0.0f;
+  // Growth of queries with their position, in layers that say so (LayerConfig::query_scale).
+  PositionScale query_scale;
+  // Soft bound of scores, softcap * tanh(score / softcap); 0 = no bound.
+  float softcap = 0.0f;
+  // Score for each head that takes part in the softmax and has no value (gpt-oss).
+  bool sinks = false;
+  // ALiBi: slopes of heads go down to 2^-this; 0 = no slopes.
+  float alibi_max_bias = 0.0f;
+  // ALiBi's biases multiplied by `scale`, like scores (Falcon).
+  bool alibi_scaled = false;
+  // Tokens see those before them only; false: all of their sequence, which must be one step.
+  bool causal = true;
+};
+
 struct AttentionWeights {
   LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
   NormWeights q_norm, k_norm, sub_norm;

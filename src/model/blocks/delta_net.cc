@@ -177,7 +177,7 @@ void DeltaNetBlock::forward(int i, const NormedInput& h, Tensor x, const NormedI
   project(net, h);
   s_.ops.causal_conv(scratch_.in, {net.conv.get(), nullptr, s_.config.conv_taps, i}, s_.cache,
                      scratch_.convolved);
-  s_.ops.activate(scratch_.convolved, s_.config.activation);
+  s_.ops.activate(scratch_.convolved, s_.config.ffn.activation);
   const DeltaParams params{net.rate.get(),
                            net.bias.get(),
                            delta.n_key_heads,
@@ -190,7 +190,7 @@ void DeltaNetBlock::forward(int i, const NormedInput& h, Tensor x, const NormedI
                            delta.state_offset(s_.config.conv_taps)};
   s_.ops.gated_delta(scratch_.convolved, scratch_.a, scratch_.b, params, s_.cache, scratch_.out);
   const Tensor heads = scratch_.out.reshaped(delta.value_dim);
-  s_.ops.norm(heads, {net.norm.get(), nullptr, s_.config.norm_eps}, heads);
+  s_.ops.norm(heads, {net.norm.get(), nullptr, s_.config.norm.eps}, heads);
   s_.ops.activate_mul(scratch_.z, scratch_.out, delta.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
                       scratch_.out);
   s_.add_product(scratch_.out, net.out, x, s_.weights.layers[i].attn_post_norm, next);

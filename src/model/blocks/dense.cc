@@ -12,14 +12,14 @@ void visit(TensorVisitor& v, DenseWeights& w) {
   const WeightRole wide = WeightRole::kGateUp;
   const LinearSpec gate{&tensor::kGate, wide, width, dim, rows_of(own), Site::kFeedForward, Part::kGate},
       up{&tensor::kUp, wide, width, dim, rows_of(own), Site::kFeedForward, Part::kUp};
-  if (c.gated_ffn) {
+  if (c.ffn.gated) {
     JoinedSpec both{&tensor::kGateUp, wide};
     both.part = Part::kGateUp, both.alone_first = true, both.reversed = &NameTable::up_before_gate;
     v.joined(both, {{gate, &w.gate}, {up, &w.up}});
   } else {
     v.linear(up, w.up);
   }
-  if (c.sub_norms) v.norm({&tensor::kFfnSubNorm, width}, w.sub_norm);
+  if (c.norm.sub_norms) v.norm({&tensor::kFfnSubNorm, width}, w.sub_norm);
   v.linear({&tensor::kDown, WeightRole::kDown, dim, width, columns_of(own), Site::kDown, Part::kDown},
            w.down);
 }
@@ -51,7 +51,7 @@ Tensor DenseBlock::hidden(int i, const NormedInput& h) {
   gated_product(s_, s_.rounded(h), layer.dense.gate, layer.dense.up, layer.activation, out,
                 up_.narrowed(width), s_.config.layers[static_cast<size_t>(i)].gate_cutoff);
   if (layer.dense.sub_norm) s_.ops.norm(out, norm_params(s_.config, layer.dense.sub_norm), out);
-  if (s_.config.int8_activations) s_.ops.round_int8(out);
+  if (s_.config.rounding.activations) s_.ops.round_int8(out);
   return out;
 }
 

@@ -13,6 +13,13 @@ inline constexpr TensorName kDown{"ffn_down", "mlp.down_proj"};
 inline constexpr TensorName kFfnSubNorm{"ffn_sub_norm", "mlp.ffn_sub_norm"};
 }  // namespace tensor
 
+// Of dense feed-forwards and of each expert.
+struct FeedForwardConfig {
+  // down(act(gate x) * up x); false: down(act(up x)).
+  bool gated = true;
+  ActivationFunction activation;
+};
+
 struct DenseWeights {
   LinearWeights gate, up, down;  // gate may be empty
   NormWeights sub_norm;          // [ffn_dim]

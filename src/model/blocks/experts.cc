@@ -9,18 +9,18 @@ namespace {
 
 void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
-  const int dim = c.model_dim, width = c.shared_ffn_dim;
+  const int dim = c.model_dim, width = c.experts.shared_dim;
   const Shard::Range own = v.cuts().shared_ffn();
   const WeightRole wide = WeightRole::kGateUp;
   const LinearSpec gate{&tensor::kSharedGate, wide, width, dim, rows_of(own), Site::kFeedForward},
       up{&tensor::kSharedUp, wide, width, dim, rows_of(own), Site::kFeedForward};
-  if (c.gated_ffn) {
+  if (c.ffn.gated) {
     v.joined({&tensor::kSharedGateUp, wide}, {{gate, &w.shared_gate}, {up, &w.shared_up}});
   } else {
     v.linear(up, w.shared_up);
   }
   v.linear({&tensor::kSharedDown, WeightRole::kDown, dim, width, columns_of(own)}, w.shared_down);
-  if (!c.shared_expert_gate) return;
+  if (!c.experts.shared_gate) return;
   v.linear({&tensor::kSharedRouter, WeightRole::kRouter, 1, dim, {}, Site::kFeedForward, Part::kRouter},
            w.shared_router);
 }
@@ -30,21 +30,21 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
 void visit(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, read = c.expert_dim();
-  v.linear({&tensor::kRouter, WeightRole::kRouter, c.n_experts, dim, {}, Site::kFeedForward, Part::kRouter},
+  v.linear({&tensor::kRouter, WeightRole::kRouter, c.experts.count, dim, {}, Site::kFeedForward, Part::kRouter},
            w.router);
-  if (c.expert_latent_dim > 0) {
+  if (c.experts.latent_dim > 0) {
     v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
     v.linear({&tensor::kExpertsOut, WeightRole::kLatent, dim, read}, w.out);
   }
-  v.experts({c.n_experts, c.expert_ffn_dim, read, c.gated_ffn, c.routing.n_active}, w.gate, w.up, w.down);
-  if (c.expert_selection_bias)
+  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active}, w.gate, w.up, w.down);
+  if (c.experts.selection_bias)
     v.vector({.name = &tensor::kSelectionBias,
-              .size = c.n_experts,
-              .part = {0, c.n_experts},
+              .size = c.experts.count,
+              .part = {0, c.experts.count},
               .shape = VectorSpec::Shape::kRow,  // ERNIE has it so
               .is_bias = true},
              w.selection_bias);
-  if (c.shared_ffn_dim > 0) visit_shared_experts(v, w);
+  if (c.experts.shared_dim > 0) visit_shared_experts(v, w);
 }
 
 void visit(TensorVisitor& v, BesideWeights& w) {
@@ -58,25 +58,25 @@ void visit(TensorVisitor& v, BesideWeights& w) {
             .part = {0, dim},
             .divisor = std::sqrt(static_cast<float>(dim))},
            w.router_norm.weight);
-  v.vector({.name = &tensor::kExpertScale, .size = c.n_experts, .part = {0, c.n_experts}}, w.expert_scale);
+  v.vector({.name = &tensor::kExpertScale, .size = c.experts.count, .part = {0, c.experts.count}}, w.expert_scale);
 }
 
 ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
   const ModelConfig& config = s_.config;
   const int n = s_.n;
-  router_ = s_.ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
-  if (config.expert_latent_dim > 0) {
-    latent_in_ = s_.ops.new_tensor(n, config.expert_latent_dim);
-    latent_out_ = s_.ops.new_tensor(n, config.expert_latent_dim);
+  router_ = s_.ops.new_tensor(n, config.experts.count, TensorRole::kLogits);
+  if (config.experts.latent_dim > 0) {
+    latent_in_ = s_.ops.new_tensor(n, config.experts.latent_dim);
+    latent_out_ = s_.ops.new_tensor(n, config.experts.latent_dim);
   }
-  if (config.shared_ffn_dim > 0) {
-    shared_gate_ = s_.ops.new_tensor(n, config.shared_ffn_dim);
-    shared_up_ = s_.ops.new_tensor(n, config.shared_ffn_dim);
+  if (config.experts.shared_dim > 0) {
+    shared_gate_ = s_.ops.new_tensor(n, config.experts.shared_dim);
+    shared_up_ = s_.ops.new_tensor(n, config.experts.shared_dim);
   }
-  if (config.shared_ffn_dim > 0 || config.experts_beside_dense)
+  if (config.experts.shared_dim > 0 || config.experts.beside_dense)
     shared_out_ = s_.ops.new_tensor(n, config.model_dim);
-  if (config.experts_beside_dense) router_in_ = s_.ops.new_tensor(n, config.model_dim);
-  if (config.shared_expert_gate) shared_weight_ = s_.ops.new_tensor(n, 1, TensorRole::kLogits);
+  if (config.experts.beside_dense) router_in_ = s_.ops.new_tensor(n, config.model_dim);
+  if (config.experts.shared_gate) shared_weight_ = s_.ops.new_tensor(n, 1, TensorRole::kLogits);
 }
 
 void ExpertsBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
@@ -103,7 +103,7 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   s_.ops.norm(s_.out, norm_params(s_.config, beside.expert_post_norm), s_.out);
   s_.ops.add(s_.out, shared_out_, 1.0f);
   s_.ops.norm(s_.out, norm_params(s_.config, layer.ffn_post_norm), s_.out);
-  s_.ops.add_whole(x, s_.out, s_.config.residual_scale, nullptr);
+  s_.ops.add_whole(x, s_.out, s_.config.residual.scale, nullptr);
 }
 
 // s_.out = the chosen experts' mixture.
@@ -117,7 +117,7 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   params.down = layer.experts.down.weights, params.down_bias = layer.experts.down.biases;
   params.gate_adapters = layer.experts.gate.adapters, params.up_adapters = layer.experts.up.adapters;
   params.down_adapters = layer.experts.down.adapters;
-  params.routing = s_.config.routing;
+  params.routing = s_.config.experts.routing;
   params.selection_bias = layer.experts.selection_bias.get();
   params.expert_scale = layer.beside.expert_scale.get();
   params.activation = layer.activation;

@@ -36,6 +36,24 @@ inline constexpr TensorName kExpertScale{"ffn_down_exps.scale", ""};
 
 struct LayerWeights;
 
+struct ExpertsConfig {
+  // Experts of a layer that is a mixture; 0 = no layer is.
+  int count = 0;
+  // Features of an expert.
+  int ffn_dim = 0;
+  ExpertRouting routing;
+  // Vector in the file that is added to scores when experts are chosen.
+  bool selection_bias = false;
+  // Size of the projection that experts read instead of the stream, and that another one widens behind them; 0 = none.
+  int latent_dim = 0;
+  // Features of the experts that every token takes, all together; 0 = none.
+  int shared_dim = 0;
+  // Sigmoid of a projection that multiplies what those give.
+  bool shared_gate = false;
+  // Mixtures beside the layers' dense feed-forward, each with norms of its own (Gemma 4).
+  bool beside_dense = false;
+};
+
 struct MixtureWeights {
   LinearWeights router;                               // [n_experts, model_dim]
   std::unique_ptr<Vector> selection_bias;             // [n_experts] or null
@@ -45,7 +63,7 @@ struct MixtureWeights {
   LinearWeights shared_router;                        // [1, model_dim] or empty
 };
 
-// Of experts beside a dense feed-forward (ModelConfig::experts_beside_dense).
+// Of experts beside a dense feed-forward (ExpertsConfig::beside_dense).
 struct BesideWeights {
   NormWeights router_norm, expert_norm;           // of the stream, [model_dim]
   NormWeights dense_post_norm, expert_post_norm;  // [model_dim]

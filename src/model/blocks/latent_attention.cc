@@ -90,8 +90,8 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   s_.ops.linear_by_head(plain.columns(0, l.plain_dim), w.absorb, query.columns(0, l.kv_rank));
   const int rope = s_.config.layers[i].rope;
   s_.ops.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &s_.weights.ropes[rope], s_.cache, i);
-  if (s_.config.layers[i].query_scale) s_.ops.scale_by_position(q_, s_.config.query_scale);
-  s_.ops.attend(q_, s_.cache, {i, s_.config.n_heads, s_.config.attention_scale, 0.0f, nullptr, nullptr},
+  if (s_.config.layers[i].query_scale) s_.ops.scale_by_position(q_, s_.config.attention.query_scale);
+  s_.ops.attend(q_, s_.cache, {i, s_.config.n_heads, s_.config.attention.scale, 0.0f, nullptr, nullptr},
                 attended_);
   s_.ops.linear_by_head(attended_.reshaped(l.kv_rank), w.values, values_.reshaped(l.value_dim));
   s_.add_product(values_, w.o, x, layer.attn_post_norm, next);

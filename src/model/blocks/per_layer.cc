@@ -9,7 +9,7 @@ namespace penstock {
 
 void visit(TensorVisitor& v, PerLayerWeights& w) {
   const auto& c = v.config();
-  const int dim = c.model_dim, own = c.per_layer_dim;
+  const int dim = c.model_dim, own = c.per_layer.dim;
   v.linear({&tensor::kPerLayerGate, WeightRole::kOther, own, dim}, w.gate);
   v.linear({&tensor::kPerLayerProjection, WeightRole::kOther, dim, own}, w.projection);
   v.norm({&tensor::kPerLayerPostNorm, dim}, w.post_norm);
@@ -17,7 +17,7 @@ void visit(TensorVisitor& v, PerLayerWeights& w) {
 
 PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops)
     : config_(config), weights_(weights), ops_(ops) {
-  const int own = config.per_layer_dim, all = config.n_layers * own;
+  const int own = config.per_layer.dim, all = config.n_layers * own;
   all_ = ops.new_tensor(x.rows, all);
   gated_ = ops.new_tensor(x.rows, own);
   out_ = ops.new_tensor(x.rows, config.model_dim);
@@ -34,12 +34,12 @@ PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& we
 PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs,
                                int first_layer, Ops& ops)
     : config_(config), weights_(weights), ops_(ops), first_layer_(first_layer), all_(inputs) {
-  gated_ = ops.new_tensor(inputs.rows, config.per_layer_dim);
+  gated_ = ops.new_tensor(inputs.rows, config.per_layer.dim);
   out_ = ops.new_tensor(inputs.rows, config.model_dim);
 }
 
 Tensor PerLayerInputs::from(int layer) const {
-  const int at = (layer - first_layer_) * config_.per_layer_dim;
+  const int at = (layer - first_layer_) * config_.per_layer.dim;
   return all_.columns(at, all_.cols - at);
 }
 
@@ -47,8 +47,8 @@ Tensor PerLayerInputs::update(int layer, Tensor x) {
   const PerLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)].per_layer;
   const LinearTarget gate = weights.gate.into(gated_), projection = weights.projection.into(out_);
   ops_.linear(x, {&gate, 1});
-  ops_.activate(gated_, config_.activation);
-  ops_.multiply(gated_, from(layer).columns(0, config_.per_layer_dim));
+  ops_.activate(gated_, config_.ffn.activation);
+  ops_.multiply(gated_, from(layer).columns(0, config_.per_layer.dim));
   ops_.linear(gated_, {&projection, 1});
   ops_.norm(out_, norm_params(config_, weights.post_norm), out_);
   return out_;

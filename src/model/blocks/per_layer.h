@@ -16,6 +16,13 @@ inline constexpr TensorName kPerLayerFrame{"per_layer_model_proj", "per_layer_mo
 inline constexpr TensorName kPerLayerFrameNorm{"per_layer_proj_norm", "per_layer_projection_norm"};
 }  // namespace tensor
 
+struct PerLayerConfig {
+  // Features that every layer gets of a token beside the stream, from a table of their own; 0 = none.
+  int dim = 0;
+  // Rows of that table, 0 = vocab_size; tokens beyond have the first.
+  int vocab = 0;
+};
+
 // x += post(projection(act(gate x) * input)), where the input is the layer's part of the token's (PerLayerFrame).
 struct PerLayerWeights {
   LinearWeights gate;        // [per_layer_dim, model_dim]

@@ -98,7 +98,7 @@ void StateSpaceBlock::forward(int i, const NormedInput& h, Tensor x, const Norme
   s_.ops.state_space(scratch_.convolved, scratch_.a, scratch_.b, params, s_.cache, scratch_.out);
   const auto norm = [&] {
     const Tensor groups = scratch_.out.reshaped(ssm.values() / ssm.n_key_heads);
-    if (s_.config.scan_norm) s_.ops.norm(groups, {net.norm.get(), nullptr, s_.config.norm_eps}, groups);
+    if (s_.config.scan_norm) s_.ops.norm(groups, {net.norm.get(), nullptr, s_.config.norm.eps}, groups);
   };
   if (s_.config.norm_before_gate) norm();
   s_.ops.activate_mul(scratch_.z, scratch_.out, Activation::kSilu, scratch_.out);

@@ -7,7 +7,7 @@
 namespace penstock {
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
-  return {norm.weight.get(), norm.bias.get(), config.norm_eps, config.layer_norm};
+  return {norm.weight.get(), norm.bias.get(), config.norm.eps, config.norm.layer_norm};
 }
 
 Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape shape, KvCache& kv,
@@ -17,14 +17,14 @@ Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape 
   if (weights.padding == 0) return;
   const int values = config.n_heads * config.latent.value_dim;
   int widest =
-      std::max({config.q_dim(), values, config.widest_ffn(), config.shared_ffn_dim, config.delta.values()});
+      std::max({config.q_dim(), values, config.widest_ffn(), config.experts.shared_dim, config.delta.values()});
   for (const LayerConfig& layer : config.layers)
     if (layer.mixer != nullptr) widest = std::max(widest, layer.mixer->widest_input(config));
   padded_ = ops.new_tensor(n, widest + weights.padding);
 }
 
 NormedInput Sublayer::rounded(const NormedInput& h) {
-  if (!config.int8_activations) return h;
+  if (!config.rounding.activations) return h;
   const Tensor values = ops.materialize(h);
   ops.round_int8(values);
   return {values, {}, values};
@@ -37,7 +37,7 @@ void Sublayer::multiply(Tensor x, float factor) {
 void Sublayer::add_product(Tensor in, const LinearWeights& product, Tensor x, const NormWeights& post,
                            const NormedInput* next, float multiplier) {
   const LinearTarget target = product.into(out);
-  if (!post) return ops.linear_add(padded(in, product), target, x, config.residual_scale * multiplier, next);
+  if (!post) return ops.linear_add(padded(in, product), target, x, config.residual.scale * multiplier, next);
   ops.linear(padded(in, product), {&target, 1});
   add(out, product.partial, x, post, next);
 }
@@ -52,11 +52,11 @@ Tensor Sublayer::padded(Tensor x, const LinearWeights& product) {
 }
 
 void Sublayer::add(Tensor delta, bool partial, Tensor x, const NormWeights& post, const NormedInput* next) {
-  if (!post && partial) return ops.add_shares(x, delta, config.residual_scale, next);
-  if (!post) return ops.add_whole(x, delta, config.residual_scale, next);
+  if (!post && partial) return ops.add_shares(x, delta, config.residual.scale, next);
+  if (!post) return ops.add_whole(x, delta, config.residual.scale, next);
   if (partial) ops.all_reduce(delta);
   ops.norm(delta, norm_params(config, post), delta);
-  ops.add_whole(x, delta, config.residual_scale, next);
+  ops.add_whole(x, delta, config.residual.scale, next);
 }
 
 }  // namespace penstock

@@ -9,6 +9,58 @@ namespace penstock {
 struct ModelConfig;
 struct ModelWeights;
 
+// What norms of the residual stream compute.
+struct NormConfig {
+  // Addend of the variance under the root: 0..1.
+  float eps = 1e-5f;
+  // Layer norms, which subtract the mean; false: values are divided by their root mean square.
+  bool layer_norm = false;
+  // Biases of layer norms.
+  bool biases = true;
+  // Norms without weights (OLMo).
+  bool bare = false;
+  // Addend of stored weights: 1 in files that hold them less one (Gemma).
+  float offset = 0.0f;
+  // Norms of what output and down projections read, too (BitNet).
+  bool sub_norms = false;
+};
+
+enum class NormPlacement : uint8_t {
+  kPre,    // x += f(norm(x))
+  kPost,   // x += norm(f(x))
+  kBoth,   // x += norm(f(norm(x)))
+  kAfter,  // x = norm(x + f(x))
+};
+
+// How sub-layers f read the residual stream x and add to it.
+struct ResidualConfig {
+  NormPlacement norms = NormPlacement::kPre;
+  // Norm before the first layer; false: that layer reads the stream as it is.
+  bool first_norm = true;
+  // Attention and feed-forward read the same stream: x += attention(norm(x)) + feed-forward(norm(x)).
+  bool parallel = false;
+  // Norm of its own for the feed-forward of such a layer.
+  bool parallel_norms = false;
+  // Sums with the norm that was read in the stream's place: x = n + f(n), where n = norm(x).
+  bool adds_to_norm = false;
+  // Layers of one sub-layer: attention, a mixer or a feed-forward, with one norm before it.
+  bool one_mixer = false;
+  // Factor of everything that is added.
+  float scale = 1.0f;
+  // Number in the file, for each layer, that the stream is multiplied by behind it.
+  bool layer_scales = false;
+};
+
+// How linear layers round (BitNet).
+struct RoundingConfig {
+  // Inputs of linear layers, rounded to 8 bits per token.
+  bool activations = false;
+  // Weights rounded to {-1, 0, 1} * mean(|w|) at load (master weights).
+  bool ternary_weights = false;
+  // Packed weights {-1, 0, 1} over the file's weight_scale; false: times weight_scale.
+  bool divide_scale = false;
+};
+
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
 // The step's backend and cache, and how a sub-layer adds to the stream.

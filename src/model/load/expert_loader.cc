@@ -98,9 +98,9 @@ Result<std::unique_ptr<Weight>> ExpertLoader::placed(std::unique_ptr<Weight> wei
 Status ExpertLoader::biases(const std::string& name, int rows, Range part,
                             std::vector<std::unique_ptr<Vector>>& out) {
   if (name.find("{}") != std::string::npos || tensors_.find(name) == nullptr) return {};
-  const int64_t shape[] = {config_.n_experts, rows};
+  const int64_t shape[] = {config_.experts.count, rows};
   ASSIGN_OR_RETURN(const std::vector<float> values, tensors_.vector(name, shape));
-  for (int e = 0; e < config_.n_experts; ++e) {
+  for (int e = 0; e < config_.experts.count; ++e) {
     const auto own = std::span(values).subspan(static_cast<size_t>(e) * rows + part.first,
                                                static_cast<size_t>(part.count));
     ASSIGN_OR_RETURN(out.emplace_back(), tensors_.ops().pack_vector(own));
@@ -202,7 +202,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
   const int total_rows = lie.total;
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
   if (!tensors_.restores() && tensors_.find(name + "_blocks") != nullptr) {
-    const int64_t shape[] = {config_.n_experts, total_rows, cols / 32, 16};
+    const int64_t shape[] = {config_.experts.count, total_rows, cols / 32, 16};
     ASSIGN_OR_RETURN(blocks, tensors_.require(name + "_blocks", shape));
     ASSIGN_OR_RETURN(scales, tensors_.require(name + "_scales", std::span(shape).first(3)));
     for (const TensorInfo* tensor : {blocks, scales}) {
@@ -213,7 +213,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
     }
   } else if (!tensors_.restores()) {
     const bool turned = names_.experts_transposed;
-    const int64_t shape[] = {config_.n_experts, turned ? cols : total_rows, turned ? total_rows : cols};
+    const int64_t shape[] = {config_.experts.count, turned ? cols : total_rows, turned ? total_rows : cols};
     ASSIGN_OR_RETURN(plain, tensors_.require(name, shape));
     RETURN_IF_ERROR(tensors_.check_type(*plain));
   }
@@ -227,7 +227,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
                        std::min(end_input, cols) - first_input};
   if (!tensors_.restores()) part.lead = columns.first - first_input;
   std::vector<std::byte> storage;
-  for (int e = 0; e < config_.n_experts; ++e) {
+  for (int e = 0; e < config_.experts.count; ++e) {
     if (tensors_.restores()) {
       ASSIGN_OR_RETURN(out.emplace_back(), restore_part(stored, e * rows, cols, part));
       continue;
@@ -259,7 +259,7 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
   const std::string gate_up = at + std::string(names_[tensor::kExpertGateUp]),
                     down = at + std::string(names_[tensor::kExpertDown]) +
                            (tensors_.source().naming() == Naming::kGguf ? ".weight" : "");
-  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
+  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
   Part wide{.rows = tensors_.cuts().expert_ffn(), .columns = {0, dim}, .experts = true},
       narrow{.rows = {0, dim}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
@@ -273,14 +273,14 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
 
 Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string& down,
                                   ExpertWeights& gate_out, ExpertWeights& up_out, ExpertWeights& down_out) {
-  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
+  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
   const Range own = tensors_.cuts().expert_ffn();
-  const int64_t narrow[] = {config_.n_experts, dim};
+  const int64_t narrow[] = {config_.experts.count, dim};
   ASSIGN_OR_RETURN(const std::vector<float> downs, tensors_.vector(down + "_bias", narrow));
-  const int64_t shape[] = {config_.n_experts, 2 * ffn};
+  const int64_t shape[] = {config_.experts.count, 2 * ffn};
   ASSIGN_OR_RETURN(const std::vector<float> both, tensors_.vector(gate_up + "_bias", shape));
-  for (int e = 0; e < config_.n_experts; ++e) {
+  for (int e = 0; e < config_.experts.count; ++e) {
     std::vector<float> gates, ups;
     for (int r = own.first; r < own.first + own.count; ++r) {
       gates.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(r * step)]);

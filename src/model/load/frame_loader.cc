@@ -41,7 +41,7 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
     ASSIGN_OR_RETURN(const std::vector<float> of_long, frequencies_of(rope, true));
     RopeParams& params = weights.ropes.emplace_back();
     params.scale = rope_magnitude(rope);
-    params.interleaved = config_.rope_interleaved, params.first = config_.latent.kv_rank;
+    params.interleaved = config_.positions.rope_interleaved, params.first = config_.latent.kv_rank;
     ASSIGN_OR_RETURN(params.inv_freq, pack(frequencies));
     if (of_long == frequencies) continue;
     ASSIGN_OR_RETURN(params.long_inv_freq, pack(of_long));
@@ -51,12 +51,12 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
 }
 
 Status FrameLoader::load_per_layer(PerLayerFrame& out) {
-  const int all = config_.n_layers * config_.per_layer_dim;
+  const int all = config_.n_layers * config_.per_layer.dim;
   ASSIGN_OR_RETURN(out.table, tensors_.weight(tensors_.name(names_[tensor::kPerLayerTable]),
                                               config_.per_layer_rows(), all, WeightUse::kTable));
   RETURN_IF_ERROR(
       tensors_.linear(tensors_.name(names_[tensor::kPerLayerFrame]), all, config_.model_dim, out.projection));
-  return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer_dim, out.norm);
+  return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer.dim, out.norm);
 }
 
 Status FrameLoader::load(ModelWeights& weights) {
@@ -65,15 +65,15 @@ Status FrameLoader::load(ModelWeights& weights) {
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
   // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
-  const bool on_last = stage_.last() && config_.output_head && (config_.tied_embeddings || !cuts_vocabulary_);
+  const bool on_last = stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
     ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab, dim, own,
                                                              WeightUse::kTable));
   }
   RETURN_IF_ERROR(load_streams(weights));
-  if (config_.alibi_max_bias > 0) {
-    std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
-    for (float& slope : slopes) slope *= config_.alibi_scaled ? config_.attention_scale : 1.0f;
+  if (config_.attention.alibi_max_bias > 0) {
+    std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.attention.alibi_max_bias);
+    for (float& slope : slopes) slope *= config_.attention.alibi_scaled ? config_.attention.scale : 1.0f;
     ASSIGN_OR_RETURN(weights.alibi_slopes,
                      tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads())));
   }
@@ -91,20 +91,20 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
     RETURN_IF_ERROR(ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsOut]), others,
                                                         dim, dim, weights.streams_out));
   if (!stage_.first()) return {};
-  if (config_.computed_positions) {
+  if (config_.positions.computed) {
     ASSIGN_OR_RETURN(weights.positions, wave_table());
-  } else if (config_.learned_positions) {
-    const int skipped = config_.skipped_positions, rows = config_.first_position + config_.max_seq_len;
+  } else if (config_.positions.learned) {
+    const int skipped = config_.positions.skipped, rows = config_.positions.first + config_.max_seq_len;
     ASSIGN_OR_RETURN(weights.positions, tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows,
                                                              dim, {skipped, rows}, WeightUse::kTable));
   }
-  if (config_.n_token_types > 0) {
+  if (config_.embedding.n_token_types > 0) {
     ASSIGN_OR_RETURN(weights.token_types, tensors_.weight(tensors_.name(names_.token_types),
-                                                          config_.n_token_types, dim, WeightUse::kTable));
+                                                          config_.embedding.n_token_types, dim, WeightUse::kTable));
   }
-  if (config_.embedding_norm)
+  if (config_.embedding.norm)
     RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));
-  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
+  if (config_.per_layer.dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
   if (others < 0) return {};
   return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim, dim,
                                              weights.streams_in);
@@ -121,7 +121,7 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
     float* const row = values.data() + static_cast<size_t>(p) * static_cast<size_t>(dim);
     for (int i = 0; i < half; ++i) {
       const float angle =
-          static_cast<float>(p + config_.skipped_positions) * std::exp(static_cast<float>(i) * -step);
+          static_cast<float>(p + config_.positions.skipped) * std::exp(static_cast<float>(i) * -step);
       row[i] = std::sin(angle), row[half + i] = std::cos(angle);
     }
   }
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
 }
 
 Status FrameLoader::load_head(ModelWeights& weights) {
-  if (!config_.output_head) return {};
+  if (!config_.output.has_head) return {};
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const std::string head(names_.lm_head);
   ASSIGN_OR_RETURN(const std::vector<float> bias, tensors_.optional_vector(head + ".bias", vocab));
@@ -138,7 +138,7 @@ Status FrameLoader::load_head(ModelWeights& weights) {
     ASSIGN_OR_RETURN(weights.output_bias,
                      tensors_.ops().pack_vector(part_of(bias, tensors_.cuts().vocabulary())));
   }
-  if (config_.tied_embeddings) return {};
+  if (config_.embedding.tied) return {};
   ASSIGN_OR_RETURN(weights.lm_head,
                    tensors_.weight_rows(head, vocab, dim, tensors_.cuts().vocabulary(), WeightUse::kOutput));
   return {};

@@ -47,7 +47,7 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
 }
 
 Status TensorLoader::open() {
-  if (config_.int8_activations) return {};
+  if (config_.rounding.activations) return {};
   ASSIGN_OR_RETURN(opened_, open_prequantized(source_));
   prequantized_ = opened_ != nullptr ? opened_.get() : source_.grouped_layers();
   return {};
@@ -101,15 +101,15 @@ Result<std::vector<float>> TensorLoader::optional_vector(const std::string& name
 }
 
 Status TensorLoader::norm(const std::string& name, int64_t size, NormWeights& out) {
-  return norm(name, size, config_.layer_norm && config_.norm_bias, out);
+  return norm(name, size, config_.norm.layer_norm && config_.norm.biases, out);
 }
 
 Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out) {
   std::vector<float> weight(static_cast<size_t>(size), 1.0f);
-  if (!config_.bare_norms) {
+  if (!config_.norm.bare) {
     ASSIGN_OR_RETURN(weight, vector(name + ".weight", size));
   }
-  for (float& value : weight) value += config_.norm_offset;
+  for (float& value : weight) value += config_.norm.offset;
   ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
   if (!has_bias) return {};
   ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name + ".bias", size));
@@ -172,7 +172,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
     ASSIGN_OR_RETURN(const bool found, find_prequantized(stem, rows, cols, result));
     if (found) return result;
   }
-  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.int8_activations) {
+  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.rounding.activations) {
     RETURN_IF_ERROR(unpack_ternary(stem, rows, cols, result));
     return result;
   }
@@ -183,7 +183,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   ASSIGN_OR_RETURN(result.tensor, require(name, std::span(shape).subspan(line ? 1 : 0)));
   RETURN_IF_ERROR(check_type(*result.tensor));
   result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
-  if (transpose || (projection && config_.ternary_weights)) read_ahead({result.tensor->bytes});
+  if (transpose || (projection && config_.rounding.ternary_weights)) read_ahead({result.tensor->bytes});
   if (transpose) {
     std::vector<float> line(static_cast<size_t>(rows));
     result.storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
@@ -195,7 +195,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
     }
     result.view = {QuantType::kF32, rows, cols, result.storage};
   }
-  if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(source_.path().string(), result));
+  if (projection && config_.rounding.ternary_weights) RETURN_IF_ERROR(make_ternary(source_.path().string(), result));
   return result;
 }
 
@@ -221,7 +221,7 @@ Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols,
   const int64_t shape[] = {(rows + 3) / 4, cols};
   ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
   ASSIGN_OR_RETURN(const std::vector<float> stored, vector(stem + ".weight_scale", 1));
-  const float scale = config_.divide_weight_scale ? 1.0f / stored[0] : stored[0];
+  const float scale = config_.rounding.divide_scale ? 1.0f / stored[0] : stored[0];
   read_ahead({out.tensor->bytes});
   if (!(std::abs(scale) <= 1e30f)) {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",

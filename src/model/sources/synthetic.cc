@@ -53,8 +53,8 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 }  // namespace
 
 std::string gguf_arch(const ModelConfig& c) {
-  if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
-  if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
+  if (c.arch == "granitehybrid" && !c.has_states()) return c.experts.count > 0 ? "granitemoe" : "granite";
+  if (c.arch == "bitnet-b1.58" && c.ffn.activation.kind == Activation::kSilu) return "bitnet";
   const Architecture* architecture = find_architecture(c.arch);
   return architecture == nullptr || architecture->gguf_name.empty() ? c.arch
                                                                     : std::string(architecture->gguf_name);
@@ -73,12 +73,12 @@ json gguf_metadata(const ModelConfig& c) {
   set("block_count", c.n_layers);
   set("embedding_length", c.model_dim);
   set("context_length", c.max_seq_len);
-  set("feed_forward_length", c.ffn_dim > 0 ? c.ffn_dim : c.expert_ffn_dim);
+  set("feed_forward_length", c.ffn_dim > 0 ? c.ffn_dim : c.experts.ffn_dim);
   set("attention.head_count", c.n_heads);
   set("attention.head_count_kv", c.n_kv_heads);
   set("attention.key_length", c.head_dim);
   set("attention.value_length", c.head_dim);
-  set(c.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm_eps);
+  set(c.norm.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm.eps);
   set("vocab_size", c.vocab_size);
   if (!c.ropes.empty()) {
     set("rope.dimension_count", c.ropes[0].rotary_dim);
@@ -96,15 +96,15 @@ json gguf_metadata(const ModelConfig& c) {
     set("attention.sliding_window", window);
     set("attention.sliding_window_pattern", sliding);
   }
-  if (c.n_experts > 0) {
-    set("expert_count", c.n_experts);
-    set("expert_used_count", c.routing.n_active);
-    set("expert_feed_forward_length", c.expert_ffn_dim);
-    if (!c.routing.normalize) set("expert_weights_norm", false);
+  if (c.experts.count > 0) {
+    set("expert_count", c.experts.count);
+    set("expert_used_count", c.experts.routing.n_active);
+    set("expert_feed_forward_length", c.experts.ffn_dim);
+    if (!c.experts.routing.normalize) set("expert_weights_norm", false);
   }
-  if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
-  if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
-  if (arch.starts_with("gemma") && arch != "gemma") set("attention.scale", c.attention_scale);
+  if (c.attention.softcap > 0) set("attn_logit_softcapping", c.attention.softcap);
+  if (c.output.softcap > 0) set("final_logit_softcapping", c.output.softcap);
+  if (arch.starts_with("gemma") && arch != "gemma") set("attention.scale", c.attention.scale);
   ConfigWriter writer(m, Naming::kGguf, arch, nullptr);
   const Architecture* architecture = find_architecture(c.arch);
   if (architecture != nullptr && architecture->describe != nullptr) architecture->describe(writer, c);
@@ -165,9 +165,9 @@ class WantedTensors final : public TensorVisitor {
     wanted_.push_back({at_ + std::string(name) + std::string(suffix), QuantType::kF32, std::move(shape)});
   }
   void norm(std::string_view name, int64_t size) {
-    if (config_.bare_norms) return;
+    if (config_.norm.bare) return;
     floats(name, ".weight", {size});
-    if (config_.layer_norm) floats(name, ".bias", {size});
+    if (config_.norm.layer_norm) floats(name, ".bias", {size});
   }
   // Those of published files: llama.cpp loads no gpt-oss without.
   bool has_bias(const TensorName* name) const;
@@ -233,7 +233,7 @@ void WantedTensors::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeigh
 std::vector<Wanted> WantedTensors::list() {
   const int64_t dim = config_.model_dim;
   matrix(names_.embedding, WeightRole::kEmbedding, {config_.vocab_size, dim});
-  if (config_.learned_positions && !config_.computed_positions)
+  if (config_.positions.learned && !config_.positions.computed)
     floats(names_.positions, ".weight", {config_.max_seq_len, dim});
   if (!config_.ropes.empty() && config_.ropes[0].scaling == RopeScaling::kLlama3)
     floats("rope_freqs", ".weight", {config_.ropes[0].rotary_dim / 2});
@@ -244,7 +244,7 @@ std::vector<Wanted> WantedTensors::list() {
   }
   layer_ = 0, at_ = "";
   norm(names_.final_norm, dim);
-  if (!config_.tied_embeddings) matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
+  if (!config_.embedding.tied) matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
   return std::move(wanted_);
 }
 

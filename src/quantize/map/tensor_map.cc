@@ -54,7 +54,7 @@ bool Mapper::has_delta_in_one() const {
 }
 
 void Mapper::per_layer_frame() {
-  const int dim = config_.model_dim, own = config_.per_layer_dim, all = config_.n_layers * own;
+  const int dim = config_.model_dim, own = config_.per_layer.dim, all = config_.n_layers * own;
   layers_.matrix({layers_.in()[tensor::kPerLayerTable], layers_.out()[tensor::kPerLayerTable],
                   WeightRole::kEmbedding, config_.per_layer_rows(), all});
   layers_.matrix({layers_.in()[tensor::kPerLayerFrame], layers_.out()[tensor::kPerLayerFrame],
@@ -99,8 +99,8 @@ void Mapper::multiply(TensorMap& map) const {
     for (float& each : tensor.factors) each *= factor;
   };
   for (MappedTensor& tensor : map.outside) {
-    if (tensor.role == WeightRole::kEmbedding) set(tensor, 1.0f, config_.embedding_scale);
-    if (tensor.role == WeightRole::kOutput) set(tensor, 1.0f, config_.logit_scale);
+    if (tensor.role == WeightRole::kEmbedding) set(tensor, 1.0f, config_.embedding.scale);
+    if (tensor.role == WeightRole::kOutput) set(tensor, 1.0f, config_.output.scale);
   }
   for (std::vector<MappedTensor>& list : map.layers) {
     for (MappedTensor& tensor : list) {
@@ -125,7 +125,7 @@ void Mapper::multiply(TensorMap& map) const {
 // Errors: kUnsupported for what is read and not rewritten.
 Status Mapper::check_writable() const {
   const NameTable &in = layers_.in(), &out = layers_.out();
-  if (!config_.output_head) {
+  if (!config_.output.has_head) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
                   source_.path().string(), config_.arch);
@@ -172,21 +172,21 @@ void Mapper::map_frame(TensorMap& map) {
   map.model = MixedModel::of(written);
   const int dim = config_.model_dim;
   layers_.matrix({in.embedding, out.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
-  if (config_.learned_positions && !config_.computed_positions)
+  if (config_.positions.learned && !config_.positions.computed)
     layers_.matrix({in.positions, out.positions, WeightRole::kRouter,
-                    config_.skipped_positions + config_.max_seq_len, dim});
-  if (config_.embedding_norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
+                    config_.positions.skipped + config_.max_seq_len, dim});
+  if (config_.embedding.norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
   layers_.norm(in.final_norm, out.final_norm, dim);
-  if (config_.per_layer_dim > 0) per_layer_frame();
+  if (config_.per_layer.dim > 0) per_layer_frame();
   if (config_.altup.n_streams > 0) {
     streams(in[tensor::kStreamsIn], out[tensor::kStreamsIn]);
     streams(in[tensor::kStreamsOut], out[tensor::kStreamsOut]);
   }
   output_bias(map);
   if (!map.model.tied) {
-    MappedTensor& head = layers_.matrix({config_.tied_embeddings ? in.embedding : in.lm_head, out.lm_head,
+    MappedTensor& head = layers_.matrix({config_.embedding.tied ? in.embedding : in.lm_head, out.lm_head,
                                          WeightRole::kOutput, config_.vocab_size, dim});
-    if (!config_.tied_embeddings) head.in = std::string(in.lm_head) + ".weight";
+    if (!config_.embedding.tied) head.in = std::string(in.lm_head) + ".weight";
     head.out = std::string(out.lm_head) + ".weight";
   }
 }
@@ -238,7 +238,7 @@ void Mapper::map_next_token(TensorMap& map) {
                          : in;
   const std::string embedding = layers_.in_name(layers_.in().embedding, -1),
                     final_norm = layers_.in_name(layers_.in().final_norm, -1);
-  const std::string head = config_.tied_embeddings ? embedding : std::string(layers_.in().lm_head);
+  const std::string head = config_.embedding.tied ? embedding : std::string(layers_.in().lm_head);
 
   Mapper one(source_, *layer_config, out_naming_);
   one.layers_.begin_names_with(in.layer, out.layer);
@@ -275,9 +275,9 @@ ModelConfig config_in(const ModelConfig& config, Naming naming) {
   const Architecture* row = find_architecture(config.arch);
   ModelConfig there = config;
   if (naming != Naming::kGguf || row == nullptr || !row->gguf_multiplied) return there;
-  if (config.embedding_scale != config.logit_scale) there.tied_embeddings = false;
+  if (config.embedding.scale != config.output.scale) there.embedding.tied = false;
   there.multipliers = {};
-  there.embedding_scale = there.logit_scale = 1.0f;
+  there.embedding.scale = there.output.scale = 1.0f;
   return there;
 }
 
@@ -290,14 +290,14 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
   if (config.arch == "olmo2" && windows) return "olmo3";
   if (config.arch != "llama") return config.arch;
-  if (config.n_experts > 0) return "mixtral";
+  if (config.experts.count > 0) return "mixtral";
   return windows ? "mistral" : "llama";
 }
 
 // What config.json says and no key of GGUF does ("alibi: true"), or "".
 static std::string_view unsaid_in_gguf(const ModelConfig& config) {
-  if (config.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
-  if (config.alibi_scaled) return "alibi: true";
+  if (config.residual.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
+  if (config.attention.alibi_scaled) return "alibi: true";
   const auto same = [](const LayerConfig& layer) { return layer.score_factor == 1.0f; };
   return std::ranges::all_of(config.layers, same) ? "" : "scale_attn_by_inverse_layer_idx: true";
 }

@@ -109,12 +109,12 @@ MappedTensor& TensorMapper::vector(const std::string& in, const std::string& out
 }
 
 void TensorMapper::norm(std::string_view in, std::string_view out, int size, Part part) {
-  if (config_.bare_norms) return;
+  if (config_.norm.bare) return;
   MappedTensor& weight = vector(std::string(in) + ".weight", std::string(out) + ".weight", size);
   weight.part = part;
   if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)
     weight.add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
-  if (!config_.layer_norm || !config_.norm_bias) return;
+  if (!config_.norm.layer_norm || !config_.norm.biases) return;
   MappedTensor& bias = vector(std::string(in) + ".bias", std::string(out) + ".bias", size);
   bias.part = part;
   bias.is_bias = true;
@@ -244,7 +244,7 @@ std::vector<int> TensorMapper::value_heads(const ValueHeads& heads) const {
 // Of attention over latents; files with one matrix for keys and values have the rows as they are.
 std::vector<int> TensorMapper::paired(const RotatedTails& tails) const {
   const bool together = in_[tensor::kLatentKeys].empty() && out_[tensor::kLatentKeys].empty();
-  if (!crossing_ || config_.rope_interleaved || together) return {};
+  if (!crossing_ || config_.positions.rope_interleaved || together) return {};
   return pair_tails(tails.n_heads, tails.plain, tails.rotated);
 }
 

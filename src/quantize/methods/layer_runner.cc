@@ -27,8 +27,8 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
                   "{}: calibration does not know attention over latents: use --method rtn",
                   source.path().string());
   }
-  if (runner->config_.layers_differ() || runner->config_.per_layer_dim > 0 ||
-      runner->config_.experts_beside_dense || runner->config_.one_mixer) {
+  if (runner->config_.layers_differ() || runner->config_.per_layer.dim > 0 ||
+      runner->config_.experts.beside_dense || runner->config_.residual.one_mixer) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: calibration does not know architecture {} with layers that differ or read from others: use "
@@ -125,7 +125,7 @@ Status LayerRunner::replace(const MappedTensor& tensor, const std::vector<float>
     std::vector<float> used = values;
     if (norm != nullptr) {
       to = tensor.is_bias ? &norm->bias : &norm->weight;
-      for (float& value : used) value += tensor.is_bias ? 0.0f : config_.norm_offset;
+      for (float& value : used) value += tensor.is_bias ? 0.0f : config_.norm.offset;
     }
     if (tensor.part == Part::kV) to = &w.attention.v.bias;
     if (tensor.part == Part::kUp) to = &w.dense.up.bias;

@@ -47,9 +47,9 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     if (!site.readers.empty() && !site.producers.empty()) sites.push_back(std::move(site));
   };
   // A norm that the feed-forward reads too cannot take attention's scales.
-  if (!config.parallel || config.parallel_norms) add(Site::kAttention, Part::kAttentionNorm, -1);
+  if (!config.residual.parallel || config.residual.parallel_norms) add(Site::kAttention, Part::kAttentionNorm, -1);
   add(Site::kFeedForward, Part::kFeedForwardNorm, -1);
-  if (config.sub_norms) return sites;
+  if (config.norm.sub_norms) return sites;
   const size_t n_before = sites.size();
   // Attention mixes tokens, not channels: a scale of v's outputs passes through. Fused qkv is left alone.
   add(Site::kAttentionOut, Part::kV, -1);
@@ -57,8 +57,8 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     sites.back().repeat = config.n_heads / config.n_kv_heads;
     sites.back().head_dim = config.head_dim;
   }
-  if (!config.gated_ffn) return sites;  // the activation lies between up and down
-  const int n_experts = config.layers[static_cast<size_t>(layer.layer)].moe ? config.n_experts : 0;
+  if (!config.ffn.gated) return sites;  // the activation lies between up and down
+  const int n_experts = config.layers[static_cast<size_t>(layer.layer)].moe ? config.experts.count : 0;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {
       add(Site::kDown, Part::kGateUp, -1);
@@ -107,7 +107,7 @@ void fold_scale(const ModelConfig& config, const ScalingSite& site, const std::v
     const MappedTensor& t = (*layer.tensors)[index];
     std::vector<float>& w = layer.values[index];
     const bool is_norm = t.part == Part::kAttentionNorm || t.part == Part::kFeedForwardNorm;
-    const float offset = is_norm && !t.is_bias ? config.norm_offset : 0.0f;
+    const float offset = is_norm && !t.is_bias ? config.norm.offset : 0.0f;
     const size_t width = t.is_matrix ? static_cast<size_t>(t.cols) : 1;
     for (size_t i = 0; i < n; ++i) {
       float* row = w.data() + (i + static_cast<size_t>(site.producer_offset)) * width;

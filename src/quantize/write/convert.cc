@@ -123,10 +123,10 @@ json gpt2_config(const ModelConfig& config) {
           {"n_layer", config.n_layers},
           {"n_head", config.n_heads},
           {"n_positions", config.max_seq_len},
-          {"layer_norm_epsilon", config.norm_eps},
-          {"activation_function", config.activation.kind == Activation::kGeluTanh
+          {"layer_norm_epsilon", config.norm.eps},
+          {"activation_function", config.ffn.activation.kind == Activation::kGeluTanh
                                       ? "gelu_new"
-                                      : activation_name(config.activation.kind)},
+                                      : activation_name(config.ffn.activation.kind)},
           {"scale_attn_weights", true}};
 }
 
@@ -136,13 +136,13 @@ void set_token(const WeightSource& gguf, const char* from, const char* to, json&
 }
 
 void set_experts(const ModelConfig& config, const std::string& arch, json& out) {
-  out[arch == "mixtral" ? "num_local_experts" : "num_experts"] = config.n_experts;
-  out["num_experts_per_tok"] = config.routing.n_active;
+  out[arch == "mixtral" ? "num_local_experts" : "num_experts"] = config.experts.count;
+  out["num_experts_per_tok"] = config.experts.routing.n_active;
   if (arch == "mixtral") {
-    out["intermediate_size"] = config.expert_ffn_dim;
+    out["intermediate_size"] = config.experts.ffn_dim;
   } else {
-    out["moe_intermediate_size"] = config.expert_ffn_dim;
-    out["norm_topk_prob"] = config.routing.normalize;
+    out["moe_intermediate_size"] = config.experts.ffn_dim;
+    out["norm_topk_prob"] = config.experts.routing.normalize;
   }
 }
 
@@ -184,32 +184,32 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
                   "{}: architecture {} cannot be written as a Hugging Face checkpoint", gguf.path().string(),
                   config.arch);
   }
-  if (config.arch == "glm4" && !config.rope_interleaved) {
+  if (config.arch == "glm4" && !config.positions.rope_interleaved) {
     return errorf(ErrorCode::kUnsupported, "{}: rope.dimension_sections: GLM-4V is written as GGUF only",
                   gguf.path().string());
   }
   json out = {{"architectures", {row->hf_types[1]}},
               {"model_type", row->hf_types[0]},
               {"vocab_size", config.vocab_size},
-              {"tie_word_embeddings", config.tied_embeddings},
+              {"tie_word_embeddings", config.embedding.tied},
               {"torch_dtype", "float16"}};
   set_token(gguf, "tokenizer.ggml.bos_token_id", "bos_token_id", out);
   set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
-  if (config.learned_positions) {
+  if (config.positions.learned) {
     out.update(gpt2_config(config));
     describe_as(*row, gguf, config, out);
     return out;
   }
   ASSIGN_OR_RETURN(const json rope, rope_parameters(gguf, config));
   out.update({{"hidden_size", config.model_dim},
-              {"intermediate_size", config.ffn_dim > 0 ? config.ffn_dim : config.expert_ffn_dim},
+              {"intermediate_size", config.ffn_dim > 0 ? config.ffn_dim : config.experts.ffn_dim},
               {"num_hidden_layers", config.n_layers},
               {"num_attention_heads", config.n_heads},
               {"num_key_value_heads", config.n_kv_heads},
               {"head_dim", config.head_dim},
               {"max_position_embeddings", config.max_seq_len},
-              {"rms_norm_eps", config.norm_eps},
-              {"hidden_act", activation_name(config.activation.kind)},
+              {"rms_norm_eps", config.norm.eps},
+              {"hidden_act", activation_name(config.ffn.activation.kind)},
               {"rope_theta", config.ropes[0].theta},
               {"rope_parameters", rope}});
   if (rope["rope_type"] != "default") out["rope_scaling"] = rope;
@@ -217,16 +217,16 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
     out["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
   if (config.ropes[0].rotary_dim != config.head_dim)
     out["partial_rotary_factor"] = static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
-  if (config.n_experts > 0) set_experts(config, arch, out);
+  if (config.experts.count > 0) set_experts(config, arch, out);
   set_windows(config, out);
   if (arch.starts_with("gemma")) {
-    out["query_pre_attn_scalar"] = 1.0f / (config.attention_scale * config.attention_scale);
+    out["query_pre_attn_scalar"] = 1.0f / (config.attention.scale * config.attention.scale);
     out["hidden_activation"] = out["hidden_act"];
     if (config.ropes.size() > 1) out["rope_local_base_freq"] = config.ropes[1].theta;
     if (config.ropes.size() > 1 && rope["rope_type"] != "proportional") out.erase("rope_parameters");
   }
-  if (config.attention_softcap > 0) out["attn_logit_softcapping"] = config.attention_softcap;
-  if (config.final_softcap > 0) out["final_logit_softcapping"] = config.final_softcap;
+  if (config.attention.softcap > 0) out["attn_logit_softcapping"] = config.attention.softcap;
+  if (config.output.softcap > 0) out["final_logit_softcapping"] = config.output.softcap;
   describe_as(*row, gguf, config, out);
   return out;
 }
@@ -276,21 +276,21 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
                     a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
                     a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
-                    a.per_layer_dim == b.per_layer_dim && a.per_layer_rows() == b.per_layer_rows()},
+                    a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows()},
       {"streams", a.altup.n_streams == b.altup.n_streams && a.altup.active == b.altup.active &&
                       a.altup.laurel_rank == b.altup.laurel_rank},
       {"context length", a.max_seq_len == b.max_seq_len},
-      {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
-                      a.expert_latent_dim == b.expert_latent_dim &&
-                      (a.n_experts == 0 || a.routing == b.routing) && a.shared_ffn_dim == b.shared_ffn_dim &&
-                      a.shared_expert_gate == b.shared_expert_gate &&
-                      a.expert_selection_bias == b.expert_selection_bias &&
-                      a.experts_beside_dense == b.experts_beside_dense},
-      {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
-                    a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
-                    a.bare_norms == b.bare_norms && a.embedding_norm == b.embedding_norm &&
-                    a.rope_before_norm == b.rope_before_norm && a.value_norm == b.value_norm &&
-                    a.output_scales == b.output_scales},
+      {"experts", a.experts.count == b.experts.count && a.experts.ffn_dim == b.experts.ffn_dim &&
+                      a.experts.latent_dim == b.experts.latent_dim &&
+                      (a.experts.count == 0 || a.experts.routing == b.experts.routing) && a.experts.shared_dim == b.experts.shared_dim &&
+                      a.experts.shared_gate == b.experts.shared_gate &&
+                      a.experts.selection_bias == b.experts.selection_bias &&
+                      a.experts.beside_dense == b.experts.beside_dense},
+      {"norms", close(a.norm.eps, b.norm.eps) && a.norm.layer_norm == b.norm.layer_norm && a.residual.norms == b.residual.norms &&
+                    a.attention.qk_norm == b.attention.qk_norm && a.norm.sub_norms == b.norm.sub_norms && a.norm.biases == b.norm.biases &&
+                    a.norm.bare == b.norm.bare && a.embedding.norm == b.embedding.norm &&
+                    a.attention.rope_before_norm == b.attention.rope_before_norm && a.attention.value_norm == b.attention.value_norm &&
+                    a.residual.layer_scales == b.residual.layer_scales},
       {"convolutions", a.conv_taps == b.conv_taps},
       {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
                              a.delta.n_value_heads == b.delta.n_value_heads &&
@@ -298,27 +298,27 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"norms of scans", a.scan_norm == b.scan_norm && a.norm_before_gate == b.norm_before_gate},
       {"multipliers", a.multipliers == b.multipliers},
       {"limits of time steps", a.min_time_step == b.min_time_step && a.max_time_step == b.max_time_step},
-      {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
-      {"sums with norms", a.adds_to_norm == b.adds_to_norm},
-      {"biases of scores", close(a.alibi_max_bias, b.alibi_max_bias) && a.alibi_scaled == b.alibi_scaled &&
-                               a.attention_sinks == b.attention_sinks},
-      {"gates of heads", a.head_gates == b.head_gates && a.value_gates == b.value_gates},
-      {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
-                              (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
-      {"activation", a.activation.kind == b.activation.kind && a.gated_ffn == b.gated_ffn &&
-                         a.int8_activations == b.int8_activations &&
-                         (a.activation.kind != Activation::kClampedSilu ||
-                          (close(a.activation.parameters[0], b.activation.parameters[0]) &&
-                           close(a.activation.parameters[1], b.activation.parameters[1])))},
-      {"positions", a.learned_positions == b.learned_positions &&
-                        a.computed_positions == b.computed_positions && a.ropes.size() == b.ropes.size()},
-      {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
-      {"embedding scale", close(a.embedding_scale, b.embedding_scale)},
-      {"residual scale", close(a.residual_scale, b.residual_scale)},
-      {"attention scale", close(a.attention_scale, b.attention_scale)},
-      {"logit scale", close(a.logit_scale, b.logit_scale)},
+      {"parallel layers", a.residual.parallel == b.residual.parallel && a.residual.parallel_norms == b.residual.parallel_norms},
+      {"sums with norms", a.residual.adds_to_norm == b.residual.adds_to_norm},
+      {"biases of scores", close(a.attention.alibi_max_bias, b.attention.alibi_max_bias) && a.attention.alibi_scaled == b.attention.alibi_scaled &&
+                               a.attention.sinks == b.attention.sinks},
+      {"gates of heads", a.attention.head_gates == b.attention.head_gates && a.attention.value_gates == b.attention.value_gates},
+      {"growing queries", close(a.attention.query_scale.beta, b.attention.query_scale.beta) &&
+                              (a.attention.query_scale.beta == 0 || close(a.attention.query_scale.period, b.attention.query_scale.period))},
+      {"activation", a.ffn.activation.kind == b.ffn.activation.kind && a.ffn.gated == b.ffn.gated &&
+                         a.rounding.activations == b.rounding.activations &&
+                         (a.ffn.activation.kind != Activation::kClampedSilu ||
+                          (close(a.ffn.activation.parameters[0], b.ffn.activation.parameters[0]) &&
+                           close(a.ffn.activation.parameters[1], b.ffn.activation.parameters[1])))},
+      {"positions", a.positions.learned == b.positions.learned &&
+                        a.positions.computed == b.positions.computed && a.ropes.size() == b.ropes.size()},
+      {"tied embeddings", a.embedding.tied == b.embedding.tied},
+      {"embedding scale", close(a.embedding.scale, b.embedding.scale)},
+      {"residual scale", close(a.residual.scale, b.residual.scale)},
+      {"attention scale", close(a.attention.scale, b.attention.scale)},
+      {"logit scale", close(a.output.scale, b.output.scale)},
       {"soft caps",
-       close(a.attention_softcap, b.attention_softcap) && close(a.final_softcap, b.final_softcap)},
+       close(a.attention.softcap, b.attention.softcap) && close(a.output.softcap, b.output.softcap)},
   };
   for (const auto& check : checks) {
     if (!check.same) return check.name;
