@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -435,24 +436,18 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
   return errorf(ErrorCode::kNotFound, "shape '{}': expected one of {}", name, known);
 }
 
-namespace {
-
-int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
-  if (layer.mixer != nullptr) return layer.mixer->state_values(config);
-  switch (layer.recurrence) {
-    case Recurrence::kNone: return 0;
-    case Recurrence::kStateSpace:
-    case Recurrence::kDeltaNet:
-      return config.delta.state_offset(config.conv_taps) +
-             DeltaParams::state_values(config.delta.n_value_heads, config.delta.key_dim,
-                                       config.delta.value_dim);
-  }
-  return 0;
-}
-
-}  // namespace
-
 bool ModelConfig::has_states() const { return std::ranges::any_of(layers, &LayerConfig::carries_state); }
+
+void ModelConfig::replace_mixers(
+    const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
+  std::map<const Mixer*, std::shared_ptr<const Mixer>> others;
+  for (LayerConfig& layer : layers) {
+    if (layer.mixer == nullptr) continue;
+    const auto [found, is_new] = others.try_emplace(layer.mixer.get());
+    if (is_new) found->second = other(*layer.mixer);
+    if (found->second != nullptr) layer.mixer = found->second;
+  }
+}
 
 bool ModelConfig::layers_differ() const {
   return std::ranges::any_of(layers, [](const LayerConfig& layer) {
@@ -479,7 +474,8 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
                            latent.kv_rank, layer.chunked, !attention.causal});
-    if (has_states()) spec.state_values.push_back(state_values(*this, layer));
+    if (has_states())
+      spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
   }
   return spec;
 }

@@ -1,6 +1,7 @@
 // What a decoder looks like, whatever file it came from.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -13,7 +14,6 @@
 #include "formats/weight_source.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/attention.h"
-#include "model/blocks/delta_net.h"
 #include "model/blocks/embedding.h"
 #include "model/blocks/experts.h"
 #include "model/blocks/latent_attention.h"
@@ -43,43 +43,40 @@ struct RopeConfig {
   bool tensor_factors = true;  // factors that a GGUF file has as a tensor are for this one
 };
 
-// What a layer has that carries a state from token to token; other kinds are mixers (blocks/mixer.h).
-enum class Recurrence : uint8_t {
-  kNone,
-  kDeltaNet,    // gated delta network (Qwen3-Next, Kimi Linear)
-  kStateSpace,  // scan with a state space (Mamba 2)
-};
-
 inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 struct LayerConfig {
   bool attention = true;
-  Recurrence recurrence = Recurrence::kNone;
-  std::shared_ptr<const Mixer>
-      mixer;             // in attention's place; null: none of those. Layers that have the same one share it
-  int window = 0;        // tokens visible to a query including itself; 0 = all
-  bool chunked = false;  // the window does not slide: KvLayerSpec::chunked
-  int group = 0;         // cache group: layers of one group keep their tokens equally long
-  int rope = 0;          // index into ModelConfig::ropes, or -1 for none
+  // Mixer in attention's place, or beside it; null: none. Layers that have the same one share it.
+  std::shared_ptr<const Mixer> mixer;
+  // Tokens visible to a query, itself included; 0 = all.
+  int window = 0;
+  // Window that does not slide (KvLayerSpec::chunked).
+  bool chunked = false;
+  // Cache group: layers of one group keep their tokens equally long.
+  int group = 0;
+  // Index into ModelConfig::ropes; -1 = no rotation.
+  int rope = 0;
+  // Mixture of experts in the place of the dense feed-forward, or beside it.
   bool moe = false;
-  bool query_scale = false;  // AttentionConfig::query_scale applies
-  int head_dim = 0, n_kv_heads = 0,
-      ffn_dim = 0;                // where they are not the model's; ask the model's head_dim_of(), ...
-  int kv_layer = -1;              // >= 0: attends to the keys and values of that earlier layer, and has none
-  bool keys_as_values = false;    // values are the projected keys before norm and rotation
-  ActivationFunction activation;  // the model's, or with parameters of its own
-  float score_factor = 1.0f;      // multiplies AttentionConfig::scale
-  float gate_cutoff = kNoCutoff;  // gates are what they exceed mean + this * deviation by (Ops::keep_above)
-  bool carries_state() const { return recurrence != Recurrence::kNone || mixer != nullptr; }
-};
+  // Growth of queries with their position (AttentionConfig::query_scale).
+  bool query_scale = false;
+  // Sizes of this layer where they are not the model's, otherwise 0: ask the model's head_dim_of(), n_kv_heads_of(), ffn_dim_of().
+  int head_dim = 0;
+  int n_kv_heads = 0;
+  int ffn_dim = 0;
+  // Earlier layer to whose keys and values it attends, having none; -1 = its own.
+  int kv_layer = -1;
+  // Values that are the projected keys, before norm and rotation.
+  bool keys_as_values = false;
+  // The model's activation, or with parameters of its own.
+  ActivationFunction activation;
+  // Factor of AttentionConfig::scale.
+  float score_factor = 1.0f;
+  // Gates are what they exceed mean + this * deviation by (Ops::keep_above); kNoCutoff: as they are.
+  float gate_cutoff = kNoCutoff;
 
-// What Falcon-H1's activations are multiplied by. GGUF files have it in the weights (Architecture::gguf_multiplied).
-struct Multipliers {
-  float attention_in = 1.0f, attention_out = 1.0f, key = 1.0f;
-  float scan_in = 1.0f, scan_out = 1.0f;
-  float z = 1.0f, x = 1.0f, b = 1.0f, c = 1.0f, step = 1.0f;  // of what a scan's projection gives
-  float gate = 1.0f, down = 1.0f;                             // of dense feed-forwards
-  bool operator==(const Multipliers&) const = default;
+  bool carries_state() const { return mixer != nullptr; }
 };
 
 // Sizes, layers, and what the blocks of layers are told, each in its block's words.
@@ -124,14 +121,6 @@ struct ModelConfig {
   OutputConfig output;
   RoundingConfig rounding;
 
-  DeltaConfig delta;
-  float min_time_step = 0.0f, max_time_step = std::numeric_limits<float>::infinity();  // of Mamba 2's scans
-  bool scan_norm = true;          // there is a norm behind Mamba 2's scans,
-  bool norm_before_gate = false;  // and what comes out is multiplied by the gate behind it, not before
-  Multipliers multipliers;
-  int conv_taps =
-      0;  // of the convolutions of delta networks and scans: tokens that each sees, itself included
-
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
   int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
@@ -156,6 +145,8 @@ struct ModelConfig {
     return !residual.one_mixer || (!kind.attention && !kind.carries_state());
   }
   bool has_states() const;
+  // Another mixer in the place of each, null = the same; layers that share one share what comes.
+  void replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other);
   // Values of a token that a stage of a pipeline hands to the one that begins with this layer: the streams, and what later layers get
   // beside them.
   int stage_dim(int first_layer) const;

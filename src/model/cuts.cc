@@ -1,7 +1,6 @@
 #include "model/cuts.h"
 
 #include <algorithm>
-#include <map>
 
 namespace penstock {
 namespace {
@@ -9,9 +8,7 @@ namespace {
 // Features that blocks of all encodings are made of, and of most of them.
 constexpr int kUnits[] = {256, 32, 1};
 
-struct HeadCut {
-  Shard::Range heads, kv_heads;
-};
+using HeadCut = ModelCuts::HeadCut;
 
 // REQUIRES: no more ranks than heads.
 HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
@@ -60,21 +57,11 @@ ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary
   } else if (cuts_heads_) {
     heads_ = cut_heads(whole.n_heads, whole.n_kv_heads_of(attention_layers(whole)[0]), shard).heads;
   }
-  cuts_recurrence_ = can_cut_recurrence();
-  key_heads_ = {0, whole.delta.n_key_heads}, value_heads_ = {0, whole.delta.n_value_heads};
-  if (cuts_recurrence_) {
-    const HeadCut cut = cut_heads(whole.delta.n_value_heads, whole.delta.n_key_heads, shard);
-    key_heads_ = cut.kv_heads, value_heads_ = cut.heads;
-  }
 }
 
-bool ModelCuts::can_cut_recurrence() const {
-  const DeltaConfig& delta = whole_.delta;
-  if (shard_.n_ranks == 1 || shard_.n_ranks > delta.n_value_heads || whole_.rounding.activations) return false;
-  if (delta.key_heads_in_turn && delta.n_value_heads > delta.n_key_heads) return false;
-  const bool scans = std::ranges::find(whole_.layers, Recurrence::kStateSpace, &LayerConfig::recurrence) !=
-                     whole_.layers.end();
-  return !scans || !whole_.scan_norm || shard_.n_ranks <= delta.n_key_heads;
+ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
+  const bool whole = shard_.n_ranks == 1 || shard_.n_ranks > n_heads || whole_.rounding.activations;
+  return whole ? HeadCut{{0, n_heads}, {0, n_groups}} : cut_heads(n_heads, n_groups, shard_);
 }
 
 bool ModelCuts::can_cut_heads() const {
@@ -98,7 +85,7 @@ Shard::Range ModelCuts::cut_features(int n) const {
 
 Shard::Range ModelCuts::kv_heads(int layer) const {
   const int n = whole_.n_kv_heads_of(layer);
-  return cuts_heads_ && whole_.latent.kv_rank == 0 ? cut_heads(whole_.n_heads, n, shard_).kv_heads
+  return cuts_heads_ && whole_.latent.kv_rank == 0 ? cut_heads(whole_.n_heads, n, shard_).groups
                                                    : Shard::Range{0, n};
 }
 
@@ -128,16 +115,10 @@ ModelConfig ModelCuts::rank_config() const {
   if (shard_.n_ranks == 1) return config;
   config.experts.ffn_dim = expert_ffn().count;
   config.experts.shared_dim = shared_ffn().count;
-  config.delta.n_key_heads = key_heads_.count, config.delta.n_value_heads = value_heads_.count;
   if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
-  std::map<const Mixer*, std::shared_ptr<const Mixer>> mixers;
+  config.replace_mixers([&](const Mixer& mixer) { return mixer.of_rank(*this); });
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    if (layer.mixer != nullptr) {
-      std::shared_ptr<const Mixer>& own = mixers[layer.mixer.get()];
-      if (own == nullptr) own = layer.mixer->of_rank(*this);
-      layer.mixer = own;
-    }
     if (cuts_heads_ && layer.attention) layer.n_kv_heads = kv_heads(i).count;
     if (const Shard::Range features = ffn(i); features.count > 0) layer.ffn_dim = features.count;
   }

@@ -36,11 +36,12 @@ class ModelCuts {
   Shard::Range ffn(int layer) const;
   Shard::Range expert_ffn() const;
   Shard::Range shared_ffn() const;  // cut where experts are
-  // Of delta networks, and of scans groups and heads: cut as KV heads and heads of attention. Whole where a norm would read heads of several
-  // ranks, and where neighbouring value heads have different key heads.
-  bool cuts_recurrence() const { return cuts_recurrence_; }
-  Shard::Range key_heads() const { return key_heads_; }
-  Shard::Range value_heads() const { return value_heads_; }
+  // Of a mixer's heads, whose neighbours are groups: cut as heads of attention and their KV heads. Whole: where activations are rounded by
+  // rows, and where there are fewer heads than ranks.
+  struct HeadCut {
+    Shard::Range heads, groups;
+  };
+  HeadCut cut_groups(int n_heads, int n_groups) const;
   // Of n features of a block that are computed each by itself: whole where activations are rounded by rows.
   Shard::Range features(int n) const;
   Shard::Range vocabulary() const {
@@ -50,13 +51,12 @@ class ModelCuts {
  private:
   bool can_cut_heads() const;
   bool can_cut_experts() const;
-  bool can_cut_recurrence() const;
   Shard::Range cut_features(int n) const;
 
   const ModelConfig& whole_;
   Shard shard_;
-  bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false, cuts_recurrence_ = false;
-  Shard::Range heads_, key_heads_, value_heads_;
+  bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false;
+  Shard::Range heads_;
 };
 
 }  // namespace penstock

@@ -10,19 +10,12 @@ namespace penstock {
 DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops)
     : sublayer_(config, weights, shape, cache, ops) {
-  const auto has = [&](Recurrence kind) {
-    return std::ranges::find(config.layers, kind, &LayerConfig::recurrence) != config.layers.end();
-  };
   const bool attends = std::ranges::any_of(config.layers, &LayerConfig::attention);
   if (attends && config.latent.kv_rank > 0) latent_.emplace(sublayer_);
   if (attends && config.latent.kv_rank == 0) attention_.emplace(sublayer_);
-  if (has(Recurrence::kDeltaNet) || has(Recurrence::kStateSpace)) delta_scratch_.emplace(sublayer_);
-  if (has(Recurrence::kDeltaNet)) delta_net_.emplace(sublayer_, *delta_scratch_);
-  if (has(Recurrence::kStateSpace)) state_space_.emplace(sublayer_, *delta_scratch_);
-  const bool beside = std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
-    return layer.attention && layer.recurrence == Recurrence::kStateSpace;
-  });
-  if (beside) scan_in_ = ops.new_tensor(shape.tokens, config.model_dim);
+  const bool beside = std::ranges::any_of(
+      config.layers, [](const LayerConfig& layer) { return layer.attention && layer.mixer != nullptr; });
+  if (beside) mixer_in_ = ops.new_tensor(shape.tokens, config.model_dim);
   size_t n_mixers = 0;
   for (const LayerConfig& layer : config.layers) {
     const auto known = std::span(mixers_).first(n_mixers);
@@ -40,28 +33,27 @@ const MixerScratch& DecoderParts::scratch_of(const Mixer& mixer) const {
   return std::ranges::find(mixers_, &mixer, &MixerOfStep::mixer)->scratch;
 }
 
-void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
-  const LayerConfig& kind = sublayer_.config.layers[static_cast<size_t>(i)];
-  if (kind.mixer != nullptr) return kind.mixer->forward(sublayer_, scratch_of(*kind.mixer), i, h, x, next);
-  switch (kind.recurrence) {
-    case Recurrence::kDeltaNet: return delta_net_->forward(i, h, x, next);
-    case Recurrence::kStateSpace:
-      return kind.attention ? attention_beside_scan(i, h, x, next) : state_space_->forward(i, h, x, next);
-    case Recurrence::kNone: break;
-  }
+void DecoderParts::attend(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   if (latent_) return latent_->forward(i, h, x, next);
   attention_->forward(i, h, x, next);
 }
 
-// x += attention(h) + scan(h), each of its own multiple of h.
-void DecoderParts::attention_beside_scan(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
-  const Multipliers& by = sublayer_.config.multipliers;
+void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const LayerConfig& kind = sublayer_.config.layers[static_cast<size_t>(i)];
+  if (kind.mixer == nullptr) return attend(i, h, x, next);
+  if (kind.attention) return attend_beside_mixer(i, h, x, next);
+  kind.mixer->forward(sublayer_, scratch_of(*kind.mixer), i, h, x, next);
+}
+
+// x += attention(h) + mixer(h), each of its own multiple of h.
+void DecoderParts::attend_beside_mixer(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const Mixer& mixer = *sublayer_.config.layers[static_cast<size_t>(i)].mixer;
   const Tensor attention_in = sublayer_.ops.materialize(h);
-  sublayer_.ops.copy(attention_in, scan_in_);
-  sublayer_.multiply(attention_in, by.attention_in);
-  sublayer_.multiply(scan_in_, by.scan_in);
-  attention_->forward(i, {attention_in, {}, attention_in}, x, nullptr);
-  state_space_->forward(i, {scan_in_, {}, scan_in_}, x, next);
+  sublayer_.ops.copy(attention_in, mixer_in_);
+  sublayer_.multiply(attention_in, sublayer_.config.attention.in_factor);
+  sublayer_.multiply(mixer_in_, mixer.input_factor());
+  attend(i, {attention_in, {}, attention_in}, x, nullptr);
+  mixer.forward(sublayer_, scratch_of(mixer), i, {mixer_in_, {}, mixer_in_}, x, next);
 }
 
 void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "model/arch/archs.h"
-#include "model/blocks/state_space.h"
 
 namespace penstock {
 
@@ -22,7 +21,8 @@ class DecoderParts {
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
 
  private:
-  void attention_beside_scan(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void attend(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void attend_beside_mixer(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
   static constexpr size_t kMostMixers = 4;  // different ones in a model
   struct MixerOfStep {
@@ -35,12 +35,9 @@ class DecoderParts {
   std::array<MixerOfStep, kMostMixers> mixers_;
   std::optional<AttentionBlock> attention_;
   std::optional<LatentAttentionBlock> latent_;
-  std::optional<DeltaScratch> delta_scratch_;
-  std::optional<DeltaNetBlock> delta_net_;
-  std::optional<StateSpaceBlock> state_space_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
-  Tensor scan_in_;  // [n, model_dim]: of scans beside attention
+  Tensor mixer_in_;  // [n, model_dim]: of mixers beside attention
 };
 
 // x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.

@@ -12,15 +12,9 @@ void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
   if (kind.attention && c.latent.kv_rank > 0) visit(v, w.latent);
   if (kind.attention && c.latent.kv_rank == 0) visit(v, w.attention);
-  if (kind.mixer != nullptr) {
-    if (w.mixer == nullptr) w.mixer = kind.mixer->empty_weights();
-    return kind.mixer->visit(v, *w.mixer);
-  }
-  switch (kind.recurrence) {
-    case Recurrence::kNone: return;
-    case Recurrence::kDeltaNet: return visit_delta_net(v, w.delta);
-    case Recurrence::kStateSpace: return visit_state_space(v, w.delta);
-  }
+  if (kind.mixer == nullptr) return;
+  if (w.mixer == nullptr) w.mixer = kind.mixer->empty_weights();
+  kind.mixer->visit(v, *w.mixer);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // What a layer is made of, in the words of tensors/specs.h: its norms, and the blocks that it has.
 #pragma once
-#include "model/blocks/state_space.h"
 #include "model/weights.h"
 
 namespace penstock {

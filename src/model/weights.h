@@ -22,7 +22,6 @@ struct LayerWeights {
   AttentionWeights attention;
   LatentWeights latent;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
-  DeltaNetWeights delta;
   DenseWeights dense;
   ActivationFunction activation;
   MixtureWeights experts;

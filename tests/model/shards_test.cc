@@ -7,6 +7,8 @@
 
 #include "formats/lora.h"
 #include "formats/weight_source.h"
+#include "model/blocks/delta_net.h"
+#include "model/blocks/state_space.h"
 #include "model/cuts.h"
 #include "model/ftype.h"
 #include "model/ranks.h"
@@ -321,27 +323,39 @@ TEST(ModelCuts, HeadsAreCutWithTheirKvHeads) {
   EXPECT_EQ(cut(3, 13), (std::vector<int>{0, 12, 0, 4}));
 }
 
-// Heads of recurrent layers, key heads or groups with their value heads.
-TEST(ModelCuts, RecurrentHeadsAreCutWithTheirKeyHeads) {
+// Heads of mixers in groups, which are cut with them.
+TEST(ModelCuts, HeadsOfMixersAreCutWithTheirGroups) {
   ModelConfig config = mixture(0);
-  config.delta.n_key_heads = 4, config.delta.n_value_heads = 12,
-  config.delta.key_dim = config.delta.value_dim = 16;
   const auto cut = [&](int rank, int n_ranks) {
-    const ModelCuts cuts(config, {rank, n_ranks});
-    return std::vector<int>{cuts.value_heads().first, cuts.value_heads().count, cuts.key_heads().first,
-                            cuts.key_heads().count};
+    const ModelCuts::HeadCut own = ModelCuts(config, {rank, n_ranks}).cut_groups(12, 4);
+    return std::vector<int>{own.heads.first, own.heads.count, own.groups.first, own.groups.count};
   };
-  config.layers[0].recurrence = Recurrence::kDeltaNet;
+  EXPECT_EQ(cut(0, 1), (std::vector<int>{0, 12, 0, 4}));
   EXPECT_EQ(cut(1, 2), (std::vector<int>{6, 6, 2, 2}));
-  EXPECT_EQ(cut(1, 6), (std::vector<int>{2, 1, 0, 1}));
-  config.delta.key_heads_in_turn = true;
-  EXPECT_EQ(cut(1, 2), (std::vector<int>{0, 12, 0, 4}));
-  config.delta.key_heads_in_turn = false;
-  config.layers[0].recurrence = Recurrence::kStateSpace;
   EXPECT_EQ(cut(3, 4), (std::vector<int>{9, 3, 3, 1}));
-  EXPECT_EQ(cut(1, 6), (std::vector<int>{0, 12, 0, 4})) << "its norm reads all heads of a group";
-  config.scan_norm = false;
   EXPECT_EQ(cut(1, 6), (std::vector<int>{2, 1, 0, 1}));
+  EXPECT_EQ(cut(3, 13), (std::vector<int>{0, 12, 0, 4})) << "fewer heads than ranks";
+  config.rounding.activations = true;
+  EXPECT_EQ(cut(1, 2), (std::vector<int>{0, 12, 0, 4}));
+}
+
+TEST(ModelCuts, MixersAreWholeWhereARankWouldReadHeadsOfOthers) {
+  ModelConfig config = mixture(0);
+  config.layers[0].attention = false;
+  const auto own = [&](std::shared_ptr<const Mixer> mixer, int n_ranks) {
+    config.layers[0].mixer = std::move(mixer);
+    return ModelCuts(config, {1, n_ranks}).rank_config();
+  };
+  DeltaConfig delta{.n_key_heads = 4, .n_value_heads = 12, .key_dim = 16, .value_dim = 16, .taps = 4};
+  EXPECT_EQ(delta_config(own(delta_net(delta), 2))->n_value_heads, 6);
+  EXPECT_EQ(delta_config(own(delta_net(delta), 6))->n_key_heads, 1);
+  delta.key_heads_in_turn = true;
+  EXPECT_EQ(delta_config(own(delta_net(delta), 2))->n_value_heads, 12);
+  ScanConfig scans{.n_groups = 4, .n_heads = 12, .state_dim = 16, .head_dim = 16, .taps = 4};
+  EXPECT_EQ(scan_config(own(scan(scans), 4))->n_heads, 3);
+  EXPECT_EQ(scan_config(own(scan(scans), 6))->n_heads, 12) << "its norm reads all heads of a group";
+  scans.norm = false;
+  EXPECT_EQ(scan_config(own(scan(scans), 6))->n_heads, 2);
 }
 
 // What is cut is not there in full: of every tiny model with recurrent layers the states, where there are heads for all.

@@ -59,7 +59,7 @@ struct Architecture {
   bool gguf_pairs =
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
   bool gguf_multiplied =
-      false;  // GGUF files have embedding_scale, logit_scale and multipliers in the weights
+      false;  // GGUF files have the scales of embeddings and logits, and factors of blocks, in the weights
 };
 
 std::span<const Architecture* const> architectures();
@@ -85,10 +85,6 @@ void describe_qwen_vl(ConfigWriter&, const ModelConfig&);
 void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
                              std::array<unsigned, 3> published);
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
-// Which layers scan, attend or (with one_mixer) feed forward, and the sizes of Mamba 2's scans; what is written of both.
-void read_hybrid_layers(ConfigReader& reader, ModelConfig& config);
-void read_state_space(ConfigReader& reader, ModelConfig& config);
-void describe_state_space(ConfigWriter& writer, const ModelConfig& config);
 // By layer: "sparse" (experts) or "dense"; nothing where the file has no such list.
 void read_mlp_layer_types(ConfigReader& reader, ModelConfig& config);
 void describe_mlp_layer_types(ConfigWriter& writer, const ModelConfig& config);
@@ -126,7 +122,6 @@ void describe_biases(ConfigWriter& writer, const ModelConfig& config);
 void describe_ernie4_5(ConfigWriter& writer, const ModelConfig& config);
 void mixtral_names(NameTable& names, const ModelConfig& config);
 void granite_moe_names(NameTable& names, const ModelConfig& config);
-void bamba_names(NameTable& names, const ModelConfig& config);  // granite_hybrid.cc
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
 

@@ -2,7 +2,7 @@
 // comes out of both, keys, gates and the parts of the scan's projection.
 #include <nlohmann/json.hpp>
 
-#include "model/arch/archs.h"
+#include "model/arch/scans.h"
 
 namespace penstock {
 
@@ -27,16 +27,20 @@ void read_list(ConfigReader& reader, std::string_view key, std::initializer_list
 }
 
 void read_multipliers(ConfigReader& reader, ModelConfig& config) {
-  Multipliers& by = config.multipliers;
   config.embedding.scale = multiplier(reader, "embedding_multiplier");
   config.output.scale = multiplier(reader, "lm_head_multiplier");
-  by.attention_in = multiplier(reader, "attention_in_multiplier");
-  by.attention_out = multiplier(reader, "attention_out_multiplier");
-  by.key = multiplier(reader, "key_multiplier");
-  by.scan_in = multiplier(reader, "ssm_in_multiplier");
-  by.scan_out = multiplier(reader, "ssm_out_multiplier");
+  config.attention.in_factor = multiplier(reader, "attention_in_multiplier");
+  config.attention.out_factor = multiplier(reader, "attention_out_multiplier");
+  config.attention.key_factor = multiplier(reader, "key_multiplier");
+  read_list(reader, "mlp_multipliers", {&config.ffn.gate_factor, &config.ffn.down_factor});
+}
+
+ScanConfig::Factors read_scan_multipliers(ConfigReader& reader) {
+  ScanConfig::Factors by;
+  by.in = multiplier(reader, "ssm_in_multiplier");
+  by.out = multiplier(reader, "ssm_out_multiplier");
   read_list(reader, "ssm_multipliers", {&by.z, &by.x, &by.b, &by.c, &by.step});
-  read_list(reader, "mlp_multipliers", {&by.gate, &by.down});
+  return by;
 }
 
 void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
@@ -53,22 +57,25 @@ void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
                       kind.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
     }
   }
-  for (LayerConfig& layer : config.layers) layer.recurrence = Recurrence::kStateSpace;
-  read_state_space(reader, config);
   read_multipliers(reader, config);
-  config.scan_norm =
+  ScanConfig of_scan = read_scan(reader, config);
+  of_scan.factors = read_scan_multipliers(reader);
+  of_scan.norm =
       reader.gguf() ? reader.has_tensor("blk.0.ssm_norm.weight") : reader.flag({"", "mamba_rms_norm"}, false);
-  config.norm_before_gate = reader.flag({"", "mamba_norm_before_gate"}, !reader.gguf()) && config.scan_norm;
+  of_scan.norm_before_gate = reader.flag({"", "mamba_norm_before_gate"}, !reader.gguf()) && of_scan.norm;
+  const std::shared_ptr<const Mixer> mixer = scan(of_scan);
+  for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
 
 void falcon_h1_gguf_names(NameTable& names, const ModelConfig&) { names.bare_ffn_norm = true; }
 
 void describe_falcon_h1(ConfigWriter& writer, const ModelConfig& config) {
-  describe_state_space(writer, config);
+  describe_scans(writer, config);
+  const ScanConfig& of_scan = *scan_config(config);
   writer.set({"attention.head_count_kv", ""}, config.n_kv_heads);
-  writer.set({"", "mamba_d_ssm"}, config.delta.values());
-  writer.set({"", "mamba_rms_norm"}, config.scan_norm);
-  writer.set({"", "mamba_norm_before_gate"}, config.norm_before_gate);
+  writer.set({"", "mamba_d_ssm"}, of_scan.values());
+  writer.set({"", "mamba_rms_norm"}, of_scan.norm);
+  writer.set({"", "mamba_norm_before_gate"}, of_scan.norm_before_gate);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // them, or that one alone. Bamba: the same without Granite's factors.
 #include <nlohmann/json.hpp>
 
-#include "model/arch/archs.h"
+#include "model/arch/scans.h"
 
 namespace penstock {
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostHeads = 1 << 14, kMostStates = 1 << 16, kMostTaps = 64;
 
 // [0.0, {"__float__": "Infinity"}], or with numbers.
-void read_time_steps(ConfigReader& reader, ModelConfig& config) {
+void read_time_steps(ConfigReader& reader, ScanConfig& scan) {
   const json* limit = reader.find({"", "time_step_limit"});
   if (limit == nullptr) return;
   const auto value = [](const json& item) {
@@ -22,13 +22,13 @@ void read_time_steps(ConfigReader& reader, ModelConfig& config) {
     return number.is_number() ? number.get<float>() : std::nanf("");
   };
   const bool two = limit->is_array() && limit->size() == 2;
-  config.min_time_step = two ? value((*limit)[0]) : std::nanf("");
-  config.max_time_step = two ? value((*limit)[1]) : std::nanf("");
-  if (config.min_time_step >= 0.0f && config.min_time_step <= config.max_time_step) return;
+  scan.min_step = two ? value((*limit)[0]) : std::nanf("");
+  scan.max_step = two ? value((*limit)[1]) : std::nanf("");
+  if (scan.min_step >= 0.0f && scan.min_step <= scan.max_step) return;
   reader.fail(ErrorCode::kCorruptFile,
               fmt::format("time_step_limit: expected two numbers in order, got {}",
                           limit->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
-  config.min_time_step = config.max_time_step = 0.0f;
+  scan.min_step = scan.max_step = 0.0f;
 }
 
 // Of one layer in a GGUF file's list.
@@ -55,7 +55,7 @@ json kinds_of(const json& pattern) {
 }  // namespace
 
 // What is a list by layer in both formats: KV heads, or names.
-void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
+std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* found = reader.find({"attention.head_count_kv", "layer_types"});
   for (const std::string_view key : {"layers_block_type", "hybrid_override_pattern"}) {
     if (found == nullptr) found = reader.find({"", key});
@@ -63,11 +63,13 @@ void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* attending = reader.find({"", "attn_layer_indices"});
   const json kinds = found == nullptr ? json() : kinds_of(*found);
   const size_t n = config.layers.size();
+  std::vector<size_t> scanning;
   // GGUF lists those that predict further tokens too.
   const size_t further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
   if (kinds.is_array() && kinds.size() != n + further) {
-    return reader.fail(ErrorCode::kCorruptFile,
-                       fmt::format("layer_types: expected {} entries, got {}", n + further, kinds.size()));
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("layer_types: expected {} entries, got {}", n + further, kinds.size()));
+    return scanning;
   }
   for (size_t i = 0; i < n; ++i) {
     LayerConfig& layer = config.layers[i];
@@ -81,60 +83,72 @@ void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
       layer.moe = feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
                                           : kind == "moe");
       if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
-        return reader.fail(
-            ErrorCode::kUnsupported,
-            fmt::format("layer_types: {} is not known here",
-                        kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+        reader.fail(ErrorCode::kUnsupported,
+                    fmt::format("layer_types: {} is not known here",
+                                kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+        return scanning;
       }
     } else if (kinds.is_number()) {
       layer.attention = reader.gguf() && kinds != 0;
     } else if (attending != nullptr) {
       layer.attention = std::ranges::find(*attending, json(i)) != attending->end();
     }
-    layer.recurrence = layer.attention || feeds ? Recurrence::kNone : Recurrence::kStateSpace;
+    if (!layer.attention && !feeds) scanning.push_back(i);
   }
+  return scanning;
 }
 
-void read_state_space(ConfigReader& reader, ModelConfig& config) {
-  DeltaConfig& ssm = config.delta;
-  config.conv_taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostTaps, 4);
-  ssm.key_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostStates, 256);
-  ssm.n_key_heads = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
-  ssm.n_value_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
+ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
+  ScanConfig scan;
+  scan.taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostTaps, 4);
+  scan.state_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostStates, 256);
+  scan.n_groups = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
+  scan.n_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
   const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
   const Key inner{"ssm.inner_size", "mamba_d_ssm"};
   int64_t wide = reader.gguf() || reader.has(inner) ? reader.integer(inner, 1, 1 << 24)
                                                     : int64_t{expand} * config.model_dim;
-  const auto head = static_cast<int>(std::clamp<int64_t>(wide / ssm.n_value_heads, 1, 1 << 16));
+  const auto head = static_cast<int>(std::clamp<int64_t>(wide / scan.n_heads, 1, 1 << 16));
   const json* given = reader.find({"", "mamba_d_head"});
-  ssm.value_dim =
+  scan.head_dim =
       given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
-  if (!reader.gguf() && config.residual.one_mixer) wide = int64_t{ssm.value_dim} * ssm.n_value_heads;
+  if (!reader.gguf() && config.residual.one_mixer) wide = int64_t{scan.head_dim} * scan.n_heads;
   const bool fits =
-      int64_t{ssm.value_dim} * ssm.n_value_heads == wide && ssm.n_value_heads % ssm.n_key_heads == 0;
+      int64_t{scan.head_dim} * scan.n_heads == wide && scan.n_heads % scan.n_groups == 0;
   if (!fits) {
     reader.fail(
         ErrorCode::kCorruptFile,
         fmt::format("{} heads of {} features in {} groups: expected {} features in all, and as many heads in "
                     "every group",
-                    ssm.n_value_heads, ssm.value_dim, ssm.n_key_heads, wide));
-    ssm.n_key_heads = ssm.n_value_heads = 1;
+                    scan.n_heads, scan.head_dim, scan.n_groups, wide));
+    scan.n_groups = scan.n_heads = 1;
   }
-  read_time_steps(reader, config);
+  read_time_steps(reader, scan);
+  return scan;
 }
 
-void describe_state_space(ConfigWriter& writer, const ModelConfig& config) {
-  const DeltaConfig& ssm = config.delta;
+void read_scanning_layers(ConfigReader& reader, ModelConfig& config) {
+  reader.find({"ssm.state_size", "mamba_d_state"});  // of no use where no layer scans (Granite 4 micro)
+  const std::vector<size_t> scanning = read_hybrid_layers(reader, config);
+  if (scanning.empty()) return;
+  const std::shared_ptr<const Mixer> mixer = scan(read_scan(reader, config));
+  for (const size_t layer : scanning) config.layers[layer].mixer = mixer;
+}
+
+void describe_scans(ConfigWriter& writer, const ModelConfig& config) {
   json kv_heads = json::array();
   for (const LayerConfig& layer : config.layers)
     kv_heads.push_back(layer.attention ? static_cast<uint64_t>(config.n_kv_heads) : uint64_t{0});
   writer.set({"attention.head_count_kv", ""}, kv_heads);
-  writer.set({"ssm.conv_kernel", "mamba_d_conv"}, config.conv_taps);
-  writer.set({"ssm.state_size", "mamba_d_state"}, ssm.key_dim);
-  writer.set({"ssm.group_count", "mamba_n_groups"}, ssm.n_key_heads);
-  writer.set({"ssm.time_step_rank", "mamba_n_heads"}, ssm.n_value_heads);
-  writer.set({"", "mamba_d_head"}, ssm.value_dim);
-  writer.set({"ssm.inner_size", ""}, ssm.values());
+  const ScanConfig* found = scan_config(config);
+  if (found == nullptr) return;
+  const ScanConfig& scan = *found;
+  writer.set({"ssm.conv_kernel", "mamba_d_conv"}, scan.taps);
+  writer.set({"ssm.state_size", "mamba_d_state"}, scan.state_dim);
+  writer.set({"ssm.group_count", "mamba_n_groups"}, scan.n_groups);
+  writer.set({"ssm.time_step_rank", "mamba_n_heads"}, scan.n_heads);
+  writer.set({"", "mamba_d_head"}, scan.head_dim);
+  writer.set({"ssm.inner_size", ""}, scan.values());
 }
 
 namespace {
@@ -143,9 +157,7 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
-  read_hybrid_layers(reader, config);
-  if (config.has_states()) read_state_space(reader, config);
-  reader.find({"", "mamba_d_state"});  // of no use where all layers attend (Granite 4 micro)
+  read_scanning_layers(reader, config);
   const bool rotated = reader.gguf() ? reader.flag({"rope.scaling.finetuned", ""}, true)
                                      : reader.text({"", "position_embedding_type"}, "") == "rope";
   for (LayerConfig& layer : config.layers) layer.rope = rotated ? 0 : -1;
@@ -171,8 +183,7 @@ void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
 void configure_bamba(ConfigReader& reader, ModelConfig& config) {
   if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
-  read_hybrid_layers(reader, config);
-  if (config.has_states()) read_state_space(reader, config);
+  read_scanning_layers(reader, config);
 }
 
 }  // namespace
@@ -187,7 +198,7 @@ namespace {
 
 void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
-  if (config.has_states()) describe_state_space(writer, config);
+  if (config.has_states()) describe_scans(writer, config);
   const bool rotated =
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope >= 0; });
   writer.set({"rope.scaling.finetuned", ""}, rotated);

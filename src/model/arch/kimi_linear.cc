@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/blocks/delta_net.h"
 
 namespace penstock {
 
@@ -65,10 +66,7 @@ void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& conf
   } else {
     for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].attention = i > 0 && i % 4 == 0;
   }
-  for (LayerConfig& layer : config.layers) {
-    layer.recurrence = layer.attention ? Recurrence::kNone : Recurrence::kDeltaNet;
-    layer.rope = -1;
-  }
+  for (LayerConfig& layer : config.layers) layer.rope = -1;
 }
 
 // A size of linear_attn_config, or as transformers writes it beside.
@@ -88,20 +86,23 @@ int read_kda_size(ConfigReader& reader, const json& linear, const char* key, con
 void read_kda(ConfigReader& reader, ModelConfig& config) {
   const json* found = reader.find({"", "linear_attn_config"});
   const json linear = found != nullptr && found->is_object() ? *found : json::object();
-  DeltaConfig& delta = config.delta;
+  DeltaConfig delta;
   delta.decay_by_key = true;
   if (reader.gguf()) {
     delta.key_dim = reader.integer({"kda.head_dim", ""}, 1, kMaxKdaDim);
     delta.n_key_heads = config.n_heads;
-    config.conv_taps = reader.integer({"ssm.conv_kernel", ""}, 1, kMaxKdaTaps);
+    delta.taps = reader.integer({"ssm.conv_kernel", ""}, 1, kMaxKdaTaps);
   } else {
     delta.key_dim = read_kda_size(reader, linear, "head_dim", "linear_head_dim", kMaxKdaDim, 128);
     delta.n_key_heads = read_kda_size(reader, linear, "num_heads", "linear_num_heads", kMaxKdaHeads, 32);
-    config.conv_taps =
+    delta.taps =
         read_kda_size(reader, linear, "short_conv_kernel_size", "linear_conv_kernel_dim", kMaxKdaTaps, 4);
   }
   delta.n_value_heads = delta.n_key_heads, delta.value_dim = delta.key_dim;
   read_kda_layers(reader, linear, config);
+  const std::shared_ptr<const Mixer> mixer = delta_net(delta);
+  for (LayerConfig& layer : config.layers)
+    if (!layer.attention) layer.mixer = mixer;
 }
 
 void expect_kimi(ConfigReader& reader, std::string_view key, std::string_view wanted) {
@@ -163,8 +164,10 @@ void describe_kimi_linear(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"rope.dimension_count", ""}, config.latent.rope_dim);
   writer.set({"leading_dense_block_count", ""}, n_dense);
   writer.set({"expert_shared_count", ""}, config.experts.shared_dim / config.experts.ffn_dim);
-  writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
-  writer.set({"kda.head_dim", ""}, config.delta.key_dim);
+  const DeltaConfig* const found = delta_config(config);
+  const DeltaConfig delta = found != nullptr ? *found : DeltaConfig();
+  writer.set({"ssm.conv_kernel", ""}, delta.taps);
+  writer.set({"kda.head_dim", ""}, delta.key_dim);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // feed forward or have experts without gates, which may read a projection of the stream.
 #include <nlohmann/json.hpp>
 
+#include "model/arch/scans.h"
 #include "model/decoder.h"
 
 namespace penstock {
@@ -14,13 +15,13 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) {
     layer = {};
     layer.attention = false;
-    layer.recurrence = Recurrence::kStateSpace;
     layer.rope = -1;
   }
   const std::string activation = reader.text({"", "hidden_act"}, "silu");
   if (activation != "silu")
     reader.fail(ErrorCode::kUnsupported, fmt::format("hidden_act: expected silu, got '{}'", activation));
-  read_state_space(reader, config);
+  const std::shared_ptr<const Mixer> mixer = scan(read_scan(reader, config));
+  for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
 
 // Of the layers that are one dense feed-forward; in GGUF lists they lie between those of experts.
@@ -28,7 +29,7 @@ int dense_width(ConfigReader& reader, const ModelConfig& config) {
   const std::vector<int> widths = reader.integers({"feed_forward_length", ""}, 0, 1 << 20);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
-    if (layer.attention || layer.recurrence != Recurrence::kNone || layer.moe) continue;
+    if (layer.attention || layer.carries_state() || layer.moe) continue;
     return i < widths.size() ? widths[i] : config.ffn_dim;
   }
   return 0;
@@ -59,18 +60,17 @@ void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
       !reader.has({"", "hybrid_override_pattern"}))
     reader.fail(ErrorCode::kCorruptFile,
                 "layers_block_type: expected the kind of every layer, here or in hybrid_override_pattern");
-  read_hybrid_layers(reader, config);
+  read_scanning_layers(reader, config);
   for (LayerConfig& layer : config.layers) layer.rope = -1, layer.ffn_dim = 0;
   config.ffn_dim = dense_width(reader, config);
   if (std::ranges::any_of(config.layers, &LayerConfig::moe)) {
     if (!reader.gguf()) config.arch = "nemotron_h_moe";  // what GGUF calls it
     read_nemotron_experts(reader, config);
   }
-  read_state_space(reader, config);
 }
 
 void describe_mamba2(ConfigWriter& writer, const ModelConfig& config) {
-  describe_state_space(writer, config);
+  describe_scans(writer, config);
   writer.set({"attention.head_count", ""}, 0);
   writer.erase({"attention.head_count_kv", ""});
   writer.set({"feed_forward_length", ""}, 0);
@@ -80,7 +80,7 @@ void describe_mamba2(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
-  describe_state_space(writer, config);
+  describe_scans(writer, config);
   nlohmann::json widths = nlohmann::json::array(), kinds = nlohmann::json::array();
   for (int i = 0; i < config.n_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];

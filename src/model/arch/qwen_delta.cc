@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/blocks/delta_net.h"
 
 namespace penstock {
 
@@ -13,12 +14,12 @@ constexpr int kMaxDeltaTaps = 64, kMaxDeltaHeads = 1024, kMaxDeltaDim = 4096;
 
 using nlohmann::json;
 
-void read_delta(ConfigReader& reader, ModelConfig& config) {
-  DeltaConfig& delta = config.delta;
+DeltaConfig read_delta(ConfigReader& reader) {
+  DeltaConfig delta;
   const auto usual = [&](int value) {  // of transformers; GGUF files say all
     return reader.gguf() ? std::nullopt : std::optional<int>(value);
   };
-  config.conv_taps =
+  delta.taps =
       reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
   delta.n_key_heads =
       reader.integer({"ssm.group_count", "linear_num_key_heads"}, 1, kMaxDeltaHeads, usual(16));
@@ -40,6 +41,7 @@ void read_delta(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kCorruptFile,
                 fmt::format("expected a number of value heads that is a multiple of the {} key heads, got {}",
                             delta.n_key_heads, delta.n_value_heads));
+  return delta;
 }
 
 // Whether an entry of a list by layer means a delta network; none for what is unknown.
@@ -52,7 +54,8 @@ std::optional<bool> is_recurrent(const json& kind) {
 }
 
 // A list by layer (in GGUF of the layers behind the last, too), or attention in every so many-th layer.
-void read_delta_layers(ConfigReader& reader, ModelConfig& config) {
+void read_delta_layers(ConfigReader& reader, const DeltaConfig& delta, ModelConfig& config) {
+  const std::shared_ptr<const Mixer> mixer = delta_net(delta);
   const Key key{"attention.recurrent_layers", "layer_types"};
   const std::string_view name = reader.gguf() ? key.gguf : key.hf;
   const json* list = reader.find(key);
@@ -74,16 +77,17 @@ void read_delta_layers(ConfigReader& reader, ModelConfig& config) {
       recurrent = kind.value_or(false);
     }
     config.layers[i].attention = !recurrent;
-    if (recurrent) config.layers[i].recurrence = Recurrence::kDeltaNet;
+    if (recurrent) config.layers[i].mixer = mixer;
   }
 }
 
-void configure_delta_common(ConfigReader& reader, ModelConfig& config) {
+void configure_delta_common(ConfigReader& reader, bool key_heads_in_turn, ModelConfig& config) {
   config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
   config.attention.qk_norm = QkNorm::kHead;
   config.attention.gated = true;
-  read_delta(reader, config);
-  read_delta_layers(reader, config);
+  DeltaConfig delta = read_delta(reader);
+  delta.key_heads_in_turn = key_heads_in_turn;
+  read_delta_layers(reader, delta, config);
 }
 
 void read_shared_expert(ConfigReader& reader, ModelConfig& config) {
@@ -102,7 +106,7 @@ void find_dense_layers(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
-  configure_delta_common(reader, config);
+  configure_delta_common(reader, false, config);
   read_experts(reader, config);
   read_shared_expert(reader, config);
   if (reader.gguf()) return find_dense_layers(reader, config);
@@ -111,8 +115,7 @@ void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_qwen35(ConfigReader& reader, ModelConfig& config) {
-  configure_delta_common(reader, config);
-  config.delta.key_heads_in_turn = reader.gguf();
+  configure_delta_common(reader, reader.gguf(), config);
 }
 
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
@@ -149,7 +152,7 @@ void qwen3_next_gguf_names(NameTable& names, const ModelConfig&) {
 void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "post_attention_norm";
   names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
-  names.key_heads_in_turn = true;
+  names.groups_in_turn = true;
 }
 
 // Every so many-th layer has attention, and no other; 0 where that is not so.
@@ -162,8 +165,18 @@ int attention_interval(const ModelConfig& config) {
   return interval;
 }
 
+void describe_delta(ConfigWriter& writer, const ModelConfig& config) {
+  const DeltaConfig* const found = delta_config(config);
+  const DeltaConfig delta = found != nullptr ? *found : DeltaConfig();
+  writer.set({"ssm.conv_kernel", "linear_conv_kernel_dim"}, delta.taps);
+  writer.set({"ssm.group_count", "linear_num_key_heads"}, delta.n_key_heads);
+  writer.set({"ssm.time_step_rank", "linear_num_value_heads"}, delta.n_value_heads);
+  writer.set({"ssm.state_size", "linear_key_head_dim"}, delta.key_dim);
+  writer.set({"ssm.inner_size", ""}, delta.values());
+  writer.set({"", "linear_value_head_dim"}, delta.value_dim);
+}
+
 void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
-  const DeltaConfig& delta = config.delta;
   json recurrent = json::array(), kinds = json::array(), dense = json::array();
   int i = 0;
   for (const LayerConfig& layer : config.layers) {
@@ -175,12 +188,7 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.recurrent_layers", "layer_types"}, writer.gguf() ? recurrent : kinds);
   const int interval = attention_interval(config);
   if (interval > 0) writer.set({"full_attention_interval", ""}, interval);
-  writer.set({"ssm.conv_kernel", "linear_conv_kernel_dim"}, config.conv_taps);
-  writer.set({"ssm.group_count", "linear_num_key_heads"}, delta.n_key_heads);
-  writer.set({"ssm.time_step_rank", "linear_num_value_heads"}, delta.n_value_heads);
-  writer.set({"ssm.state_size", "linear_key_head_dim"}, delta.key_dim);
-  writer.set({"ssm.inner_size", ""}, delta.values());
-  writer.set({"", "linear_value_head_dim"}, delta.value_dim);
+  describe_delta(writer, config);
   if (config.arch != "qwen3next") describe_image_sections(writer, config, {11, 11, 10});
   if (config.experts.count == 0) return;
   writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.experts.shared_dim);

@@ -37,9 +37,11 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
   const int per_head = c.attention.gated ? 2 : 1;
   const Cut own = rows_of(times(v.cuts().heads(), per_head * head)),
             own_kv = rows_of(times(v.cuts().kv_heads(i), head));
-  const LinearSpec queries{&tensor::kQ, WeightRole::kQ, per_head * q, dim, own, Site::kAttention, Part::kQ},
+  LinearSpec queries{&tensor::kQ, WeightRole::kQ, per_head * q, dim, own, Site::kAttention, Part::kQ},
       keys{&tensor::kK, WeightRole::kK, kv, dim, own_kv, Site::kAttention, Part::kK},
       values{&tensor::kV, WeightRole::kV, kv, dim, own_kv, Site::kAttention, Part::kV};
+  for (LinearSpec* spec : {&queries, &keys, &values}) spec->in_factor = c.attention.in_factor;
+  keys.out_factors = {{kv, c.attention.key_factor}};
   if (kind.kv_layer >= 0) {
     for (const TensorName* name : {&tensor::kK, &tensor::kV, &tensor::kKNorm}) v.unused(name);
     v.linear(queries, w.q);
@@ -64,7 +66,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
              w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
   v.linear({&tensor::kO, WeightRole::kO, dim, q, columns_of(times(v.cuts().heads(), head)),
-            Site::kAttentionOut, Part::kO},
+            Site::kAttentionOut, Part::kO, {}, {}, {}, 1.0f, {{dim, c.attention.out_factor}}},
            w.o);
 }
 
@@ -87,7 +89,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const Tensor attended = attended_.narrowed(s_.config.q_dim_of(i));
   const AttentionParams params{kind.kv_layer >= 0 ? kind.kv_layer : i,
                                s_.config.n_heads,
-                               s_.config.attention.scale * kind.score_factor * s_.config.multipliers.key,
+                               s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
                                s_.config.attention.softcap,
                                layer.attention.sinks.get(),
                                s_.weights.alibi_slopes.get()};
@@ -109,7 +111,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
     s_.ops.norm(attended, norm_params(s_.config, layer.attention.sub_norm), attended);
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);
   s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
-                 s_.config.multipliers.attention_out);
+                 s_.config.attention.out_factor);
 }
 
 // Heads as rows, of each its first or its second half: the query, or the gate.

@@ -58,6 +58,10 @@ struct AttentionConfig {
   float softcap = 0.0f;
   // Score for each head that takes part in the softmax and has no value (gpt-oss).
   bool sinks = false;
+  // Factors of what queries, keys and values are projected from (in layers with a mixer beside), of the output, and of keys (Falcon-H1).
+  float in_factor = 1.0f;
+  float out_factor = 1.0f;
+  float key_factor = 1.0f;
   // ALiBi: slopes of heads go down to 2^-this; 0 = no slopes.
   float alibi_max_bias = 0.0f;
   // ALiBi's biases multiplied by `scale`, like scores (Falcon).

@@ -4,107 +4,24 @@
 #include "model/weights.h"
 
 namespace penstock {
-
 namespace {
 
-// Projections, convolutions and rates of Kimi Delta Attention, each by itself.
-void visit_delta_by_key(TensorVisitor& v, DeltaNetWeights& w) {
-  const auto& c = v.config();
-  const DeltaConfig& delta = c.delta;
-  const int dim = c.model_dim, inner = delta.key_dim, keys = delta.keys(), values = delta.values();
-  const Shard::Range heads = v.cuts().value_heads(), own_keys = times(v.cuts().key_heads(), delta.key_dim),
-                     own_values = times(heads, delta.value_dim);
-  const WeightRole role = WeightRole::kLatent;
-  const Site site = Site::kAttention;
-  v.linear({&tensor::kQ, WeightRole::kQ, keys, dim, rows_of(own_keys), site}, w.q);
-  v.linear({&tensor::kK, WeightRole::kK, keys, dim, rows_of(own_keys), site}, w.k);
-  v.linear({&tensor::kV, WeightRole::kV, values, dim, rows_of(own_values), site}, w.v);
-  v.linear({&tensor::kDeltaAIn, role, inner, dim, {}, site}, w.a_in);
-  v.linear({&tensor::kDeltaZIn, role, inner, dim, {}, site}, w.z_in);
-  v.linear({&tensor::kDeltaB, role, delta.n_value_heads, dim, rows_of(heads), site}, w.b);
-  v.linear({&tensor::kDeltaA, role, delta.decays(), inner, rows_of(times(heads, delta.key_dim))}, w.a);
-  v.linear({&tensor::kDeltaZ, role, values, inner, rows_of(own_values)}, w.z);
-}
+struct DeltaNetWeights final : MixerWeights {
+  LinearWeights qkv;         // [channels, model_dim]: queries, keys and values of all heads
+  LinearWeights q, k, v;     // or each by itself (decays by key, a rank's heads)
+  LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
+  LinearWeights z;           // [values, model_dim]: gates of what comes out
+  LinearWeights a, b;        // [decays, model_dim], [n_value_heads, model_dim]: how fast is forgotten, how much learned
+  std::unique_ptr<Vector> conv;        // [taps, channels]
+  std::unique_ptr<Vector> rate, bias;  // [n_value_heads]; [decays]
+  std::unique_ptr<Vector> norm;        // [value_dim]
+  LinearWeights out;                   // [model_dim, values]
+};
 
-void visit_delta_by_head(TensorVisitor& v, DeltaNetWeights& w) {
-  const auto& c = v.config();
-  const DeltaConfig& delta = c.delta;
-  const int dim = c.model_dim, keys = delta.keys(), values = delta.values(), heads = delta.n_value_heads;
-  const Shard::Range own_heads = v.cuts().value_heads();
-  const Cut own_keys = rows_of(times(v.cuts().key_heads(), delta.key_dim)),
-            own_values = rows_of(times(own_heads, delta.value_dim));
-  const auto rows = [&](const TensorName* name, WeightRole role, int count, Cut cut,
-                        ValueHeads value_heads = {}) {
-    return LinearSpec{.name = name,
-                      .role = role,
-                      .rows = count,
-                      .cols = dim,
-                      .cut = cut,
-                      .site = Site::kAttention,
-                      .row_heads = value_heads};
-  };
-  const WeightRole role = WeightRole::kQkv, small = WeightRole::kLatent;
-  const LinearSpec z = rows(&tensor::kDeltaZ, small, values, own_values, {0, delta.value_dim});
-  JoinedSpec all{.name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(delta), .apart_across = true};
-  if (v.cuts().cuts_recurrence()) {
-    all.inner = &tensor::kDeltaQkv, all.n_inner = 3;
-    v.joined(all, {{rows(kNoName, role, keys, own_keys), &w.q},
-                   {rows(kNoName, role, keys, own_keys), &w.k},
-                   {rows(kNoName, role, values, own_values), &w.v},
-                   {z, &w.z}});
-  } else {
-    const ValueHeads of_values{2 * keys, delta.value_dim};
-    v.joined(all, {{rows(&tensor::kDeltaQkv, role, delta.channels(), {}, of_values), &w.qkv}, {z, &w.z}});
-  }
-  v.joined({.name = &tensor::kDeltaBa, .role = small, .order = ba_rows(delta)},
-           {{rows(&tensor::kDeltaB, small, heads, rows_of(own_heads), {0, 1}), &w.b},
-            {rows(&tensor::kDeltaA, small, heads, rows_of(own_heads), {0, 1}), &w.a}});
-}
+enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kA, kB, kAIn, kZIn };
 
-}  // namespace
-
-void visit_delta_net(TensorVisitor& v, DeltaNetWeights& w) {
-  const auto& c = v.config();
-  const DeltaConfig& delta = c.delta;
-  const int keys = delta.keys(), values = delta.values();
-  const Shard::Range heads = v.cuts().value_heads(), own_keys = times(v.cuts().key_heads(), delta.key_dim),
-                     own_values = times(heads, delta.value_dim);
-  const bool by_head = !delta.decay_by_key;
-  const ValueHeads one = by_head ? ValueHeads{0, 1} : ValueHeads{};
-  if (by_head) visit_delta_by_head(v, w);
-  if (!by_head) visit_delta_by_key(v, w);
-  ConvSpec conv{.name = &tensor::kDeltaConv, .channels = {delta.channels()}, .taps = c.conv_taps};
-  if (by_head) conv.heads = {2 * keys, delta.value_dim};
-  if (!by_head) conv.channels = {keys, keys, values}, conv.letters = "qkv";
-  conv.own = {own_keys, behind(keys, own_keys), behind(2 * keys, own_values)};
-  v.conv(conv, w.conv, nullptr);
-  v.vector({.name = &tensor::kDeltaRate,
-            .size = delta.n_value_heads,
-            .part = heads,
-            .shape = by_head ? VectorSpec::Shape::kLine : VectorSpec::Shape::kDeepColumn,
-            .form = VectorSpec::Form::kRate,
-            .heads = one},
-           w.rate);
-  v.vector({.name = &tensor::kDeltaBias,
-            .size = delta.decays(),
-            .part = times(heads, delta.decays() / delta.n_value_heads),
-            .heads = one},
-           w.bias);
-  v.vector({.name = &tensor::kDeltaNorm,
-            .size = delta.value_dim,
-            .part = {0, delta.value_dim},
-            .suffix = ".weight"},
-           w.norm);
-  v.linear({.name = &tensor::kDeltaOut,
-            .role = WeightRole::kLatent,
-            .rows = c.model_dim,
-            .cols = values,
-            .cut = columns_of(own_values),
-            .site = Site::kAttentionOut,
-            .col_heads = {0, delta.value_dim}},
-           w.out);
-}
-
+// Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
+// and a likewise.
 std::vector<int> qkvz_rows(const DeltaConfig& delta) {
   const int shared = delta.n_value_heads / delta.n_key_heads * delta.value_dim;
   const int each = 2 * delta.key_dim + 2 * shared;
@@ -131,69 +48,221 @@ std::vector<int> ba_rows(const DeltaConfig& delta) {
   return rows;
 }
 
-DeltaScratch::DeltaScratch(Sublayer& s) {
-  const DeltaConfig& delta = s.config.delta;
-  in = s.ops.new_tensor(s.n, delta.channels());
-  convolved = s.ops.new_tensor(s.n, delta.channels());
-  z = s.ops.new_tensor(s.n, delta.values());
-  out = s.ops.new_tensor(s.n, delta.values());
-  a = s.ops.new_tensor(s.n, delta.decays(), TensorRole::kLogits);
-  b = s.ops.new_tensor(s.n, delta.n_value_heads, TensorRole::kLogits);
+class DeltaNet final : public Mixer {
+ public:
+  explicit DeltaNet(const DeltaConfig& config) : c_(config) {}
+  const DeltaConfig& config() const { return c_; }
+
+  std::string_view name() const override { return "delta network"; }
+  int64_t state_values(const ModelConfig&) const override {
+    return state_offset() + DeltaParams::state_values(c_.n_value_heads, c_.key_dim, c_.value_dim);
+  }
+  std::string_view difference(const Mixer& other) const override;
+  std::shared_ptr<const Mixer> of_rank(const ModelCuts& cuts) const override {
+    DeltaConfig own = c_;
+    const ModelCuts::HeadCut cut = own_heads(cuts);
+    own.n_value_heads = cut.heads.count, own.n_key_heads = cut.groups.count;
+    return std::make_shared<DeltaNet>(own);
+  }
+  int widest_input(const ModelConfig&) const override { return c_.values(); }
+  std::unique_ptr<MixerWeights> empty_weights() const override { return std::make_unique<DeltaNetWeights>(); }
+  void visit(TensorVisitor& v, MixerWeights& weights) const override;
+  MixerScratch scratch(Sublayer& s) const override;
+  void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
+               const NormedInput* next) const override;
+
+ private:
+  // Whole where neighbouring value heads have different key heads.
+  ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
+    const bool whole = c_.key_heads_in_turn && c_.n_value_heads > c_.n_key_heads;
+    return whole ? ModelCuts::HeadCut{{0, c_.n_value_heads}, {0, c_.n_key_heads}}
+                 : cuts.cut_groups(c_.n_value_heads, c_.n_key_heads);
+  }
+  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
+  int64_t state_offset() const {
+    constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
+    return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;
+  }
+  GroupedHeads value_heads(int before, int each) const {
+    if (c_.decay_by_key) return {};
+    return {before, each, c_.n_key_heads, c_.n_value_heads};
+  }
+  void visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const;
+  void visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const;
+  void visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const;
+  void project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch& scratch, const NormedInput& h) const;
+
+  DeltaConfig c_;
+};
+
+std::string_view DeltaNet::difference(const Mixer& other) const {
+  const auto* net = dynamic_cast<const DeltaNet*>(&other);
+  if (net == nullptr) return "mixers";
+  const DeltaConfig &a = c_, &b = net->c_;
+  if (a.taps != b.taps) return "convolutions";
+  return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads && a.key_dim == b.key_dim &&
+                 a.value_dim == b.value_dim && a.decay_by_key == b.decay_by_key
+             ? ""
+             : "delta networks";
 }
 
-DeltaNetBlock::DeltaNetBlock(Sublayer& sublayer, const DeltaScratch& scratch)
-    : s_(sublayer), scratch_(scratch) {
-  if (!s_.config.delta.decay_by_key) return;
-  a_in_ = s_.ops.new_tensor(s_.n, s_.config.delta.key_dim);
-  z_in_ = s_.ops.new_tensor(s_.n, s_.config.delta.key_dim);
+// Projections of Kimi Delta Attention, each by itself.
+void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
+  const int dim = v.config().model_dim, inner = c_.key_dim, keys = c_.keys(), values = c_.values();
+  const ModelCuts::HeadCut own = own_heads(v.cuts());
+  const Shard::Range own_keys = times(own.groups, c_.key_dim), own_values = times(own.heads, c_.value_dim);
+  const WeightRole role = WeightRole::kLatent;
+  const Site site = Site::kAttention;
+  v.linear({&tensor::kQ, WeightRole::kQ, keys, dim, rows_of(own_keys), site}, w.q);
+  v.linear({&tensor::kK, WeightRole::kK, keys, dim, rows_of(own_keys), site}, w.k);
+  v.linear({&tensor::kV, WeightRole::kV, values, dim, rows_of(own_values), site}, w.v);
+  v.linear({&tensor::kDeltaAIn, role, inner, dim, {}, site}, w.a_in);
+  v.linear({&tensor::kDeltaZIn, role, inner, dim, {}, site}, w.z_in);
+  v.linear({&tensor::kDeltaB, role, c_.n_value_heads, dim, rows_of(own.heads), site}, w.b);
+  v.linear({&tensor::kDeltaA, role, c_.decays(), inner, rows_of(times(own.heads, c_.key_dim))}, w.a);
+  v.linear({&tensor::kDeltaZ, role, values, inner, rows_of(own_values)}, w.z);
+}
+
+void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
+  const int dim = v.config().model_dim, keys = c_.keys(), values = c_.values(), heads = c_.n_value_heads;
+  const ModelCuts::HeadCut own = own_heads(v.cuts());
+  const Cut own_keys = rows_of(times(own.groups, c_.key_dim)),
+            own_values = rows_of(times(own.heads, c_.value_dim));
+  const auto rows = [&](const TensorName* name, WeightRole role, int count, Cut cut, GroupedHeads in_heads = {}) {
+    return LinearSpec{.name = name,
+                      .role = role,
+                      .rows = count,
+                      .cols = dim,
+                      .cut = cut,
+                      .site = Site::kAttention,
+                      .row_heads = in_heads};
+  };
+  const WeightRole role = WeightRole::kQkv, small = WeightRole::kLatent;
+  const LinearSpec z = rows(&tensor::kDeltaZ, small, values, own_values, value_heads(0, c_.value_dim));
+  JoinedSpec all{.name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(c_), .apart_across = true};
+  if (own.heads.count < heads) {
+    all.inner = &tensor::kDeltaQkv, all.n_inner = 3;
+    v.joined(all, {{rows(kNoName, role, keys, own_keys), &w.q},
+                   {rows(kNoName, role, keys, own_keys), &w.k},
+                   {rows(kNoName, role, values, own_values), &w.v},
+                   {z, &w.z}});
+  } else {
+    const GroupedHeads of_values = value_heads(2 * keys, c_.value_dim);
+    v.joined(all, {{rows(&tensor::kDeltaQkv, role, c_.channels(), {}, of_values), &w.qkv}, {z, &w.z}});
+  }
+  v.joined({.name = &tensor::kDeltaBa, .role = small, .order = ba_rows(c_)},
+           {{rows(&tensor::kDeltaB, small, heads, rows_of(own.heads), value_heads(0, 1)), &w.b},
+            {rows(&tensor::kDeltaA, small, heads, rows_of(own.heads), value_heads(0, 1)), &w.a}});
+}
+
+void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
+  const int keys = c_.keys(), values = c_.values();
+  const ModelCuts::HeadCut own = own_heads(v.cuts());
+  const Shard::Range own_keys = times(own.groups, c_.key_dim), own_values = times(own.heads, c_.value_dim);
+  const bool by_head = !c_.decay_by_key;
+  ConvSpec conv{.name = &tensor::kDeltaConv, .channels = {c_.channels()}, .taps = c_.taps};
+  conv.heads = value_heads(2 * keys, c_.value_dim);
+  if (!by_head) conv.channels = {keys, keys, values}, conv.letters = "qkv";
+  conv.own = {own_keys, behind(keys, own_keys), behind(2 * keys, own_values)};
+  v.conv(conv, w.conv, nullptr);
+  v.vector({.name = &tensor::kDeltaRate,
+            .size = c_.n_value_heads,
+            .part = own.heads,
+            .shape = by_head ? VectorSpec::Shape::kLine : VectorSpec::Shape::kDeepColumn,
+            .form = VectorSpec::Form::kRate,
+            .heads = value_heads(0, 1)},
+           w.rate);
+  v.vector({.name = &tensor::kDeltaBias,
+            .size = c_.decays(),
+            .part = times(own.heads, c_.decays() / c_.n_value_heads),
+            .heads = value_heads(0, 1)},
+           w.bias);
+  v.vector({.name = &tensor::kDeltaNorm,
+            .size = c_.value_dim,
+            .part = {0, c_.value_dim},
+            .suffix = ".weight"},
+           w.norm);
+}
+
+void DeltaNet::visit(TensorVisitor& v, MixerWeights& weights) const {
+  auto& w = static_cast<DeltaNetWeights&>(weights);
+  if (c_.decay_by_key) visit_by_key(v, w);
+  if (!c_.decay_by_key) visit_by_head(v, w);
+  visit_vectors(v, w);
+  v.linear({.name = &tensor::kDeltaOut,
+            .role = WeightRole::kLatent,
+            .rows = v.config().model_dim,
+            .cols = c_.values(),
+            .cut = columns_of(times(own_heads(v.cuts()).heads, c_.value_dim)),
+            .site = Site::kAttentionOut,
+            .col_heads = {0, c_.value_dim, c_.n_key_heads, c_.n_value_heads}},
+           w.out);
+}
+
+// What is convolved, and what comes of that: [n, channels]; gates, and what comes out: [n, values]; [n, decays] and
+// [n, n_value_heads]; what decays and gates by key read: [n, key_dim].
+MixerScratch DeltaNet::scratch(Sublayer& s) const {
+  MixerScratch scratch;
+  for (const Scratch each : {kIn, kConvolved}) scratch[each] = s.ops.new_tensor(s.n, c_.channels());
+  for (const Scratch each : {kZ, kOut}) scratch[each] = s.ops.new_tensor(s.n, c_.values());
+  scratch[kA] = s.ops.new_tensor(s.n, c_.decays(), TensorRole::kLogits);
+  scratch[kB] = s.ops.new_tensor(s.n, c_.n_value_heads, TensorRole::kLogits);
+  if (!c_.decay_by_key) return scratch;
+  for (const Scratch each : {kAIn, kZIn}) scratch[each] = s.ops.new_tensor(s.n, c_.key_dim);
+  return scratch;
 }
 
 // What is convolved, decays, rates and gates of h.
-void DeltaNetBlock::project(const DeltaNetWeights& net, const NormedInput& h) {
-  const DeltaConfig& delta = s_.config.delta;
-  const int keys = delta.keys();
-  const Tensor q = scratch_.in.columns(0, keys), k = scratch_.in.columns(keys, keys),
-               v = scratch_.in.columns(2 * keys, delta.values());
-  if (!delta.decay_by_key) {
-    const LinearTarget rest[] = {net.z.into(scratch_.z), net.a.into(scratch_.a), net.b.into(scratch_.b)};
-    if (net.qkv.weight) {
-      const LinearTarget all[] = {net.qkv.into(scratch_.in), rest[0], rest[1], rest[2]};
-      return s_.ops.norm_linear(s_.rounded(h), all);
+void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch& scratch,
+                       const NormedInput& h) const {
+  const int keys = c_.keys();
+  const Tensor in = scratch[kIn], q = in.columns(0, keys), k = in.columns(keys, keys),
+               v = in.columns(2 * keys, c_.values());
+  if (!c_.decay_by_key) {
+    const LinearTarget rest[] = {w.z.into(scratch[kZ]), w.a.into(scratch[kA]), w.b.into(scratch[kB])};
+    if (w.qkv.weight) {
+      const LinearTarget all[] = {w.qkv.into(in), rest[0], rest[1], rest[2]};
+      return s.ops.norm_linear(s.rounded(h), all);
     }
-    const LinearTarget all[] = {net.q.into(q), net.k.into(k), net.v.into(v), rest[0], rest[1], rest[2]};
-    return s_.ops.norm_linear(s_.rounded(h), all);
+    const LinearTarget all[] = {w.q.into(q), w.k.into(k), w.v.into(v), rest[0], rest[1], rest[2]};
+    return s.ops.norm_linear(s.rounded(h), all);
   }
-  const LinearTarget projections[] = {net.q.into(q),        net.k.into(k),        net.v.into(v),
-                                      net.a_in.into(a_in_), net.z_in.into(z_in_), net.b.into(scratch_.b)};
-  s_.ops.norm_linear(s_.rounded(h), projections);
-  const LinearTarget decays = net.a.into(scratch_.a), gates = net.z.into(scratch_.z);
-  s_.ops.linear(a_in_, {&decays, 1});
-  s_.ops.linear(z_in_, {&gates, 1});
+  const LinearTarget projections[] = {
+      w.q.into(q),       w.k.into(k), w.v.into(v), w.a_in.into(scratch[kAIn]), w.z_in.into(scratch[kZIn]),
+      w.b.into(scratch[kB])};
+  s.ops.norm_linear(s.rounded(h), projections);
+  const LinearTarget decays = w.a.into(scratch[kA]), gates = w.z.into(scratch[kZ]);
+  s.ops.linear(scratch[kAIn], {&decays, 1});
+  s.ops.linear(scratch[kZIn], {&gates, 1});
 }
 
-void DeltaNetBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
-  const DeltaNetWeights& net = s_.weights.layers[i].delta;
-  const DeltaConfig& delta = s_.config.delta;
-  project(net, h);
-  s_.ops.causal_conv(scratch_.in, {net.conv.get(), nullptr, s_.config.conv_taps, i}, s_.cache,
-                     scratch_.convolved);
-  s_.ops.activate(scratch_.convolved, s_.config.ffn.activation);
-  const DeltaParams params{net.rate.get(),
-                           net.bias.get(),
-                           delta.n_key_heads,
-                           delta.n_value_heads,
-                           delta.key_dim,
-                           delta.value_dim,
-                           delta.key_heads_in_turn,
-                           delta.decay_by_key,
-                           i,
-                           delta.state_offset(s_.config.conv_taps)};
-  s_.ops.gated_delta(scratch_.convolved, scratch_.a, scratch_.b, params, s_.cache, scratch_.out);
-  const Tensor heads = scratch_.out.reshaped(delta.value_dim);
-  s_.ops.norm(heads, {net.norm.get(), nullptr, s_.config.norm.eps}, heads);
-  s_.ops.activate_mul(scratch_.z, scratch_.out, delta.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
-                      scratch_.out);
-  s_.add_product(scratch_.out, net.out, x, s_.weights.layers[i].attn_post_norm, next);
+void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h, Tensor x,
+                       const NormedInput* next) const {
+  const LayerWeights& layer = s.weights.layers[static_cast<size_t>(i)];
+  const auto& w = static_cast<const DeltaNetWeights&>(*layer.mixer);
+  const Tensor out = scratch[kOut];
+  project(s, w, scratch, h);
+  s.ops.causal_conv(scratch[kIn], {w.conv.get(), nullptr, c_.taps, i}, s.cache, scratch[kConvolved]);
+  s.ops.activate(scratch[kConvolved], s.config.ffn.activation);
+  const DeltaParams params{w.rate.get(), w.bias.get(),  c_.n_key_heads,       c_.n_value_heads, c_.key_dim,
+                           c_.value_dim, c_.key_heads_in_turn, c_.decay_by_key,   i,              state_offset()};
+  s.ops.gated_delta(scratch[kConvolved], scratch[kA], scratch[kB], params, s.cache, out);
+  const Tensor heads = out.reshaped(c_.value_dim);
+  s.ops.norm(heads, {w.norm.get(), nullptr, s.config.norm.eps}, heads);
+  s.ops.activate_mul(scratch[kZ], out, c_.decay_by_key ? Activation::kSigmoid : Activation::kSilu, out);
+  s.add_product(out, w.out, x, layer.attn_post_norm, next);
+}
+
+}  // namespace
+
+std::shared_ptr<const Mixer> delta_net(const DeltaConfig& config) {
+  return std::make_shared<DeltaNet>(config);
+}
+
+const DeltaConfig* delta_config(const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers)
+    if (const auto* net = dynamic_cast<const DeltaNet*>(layer.mixer.get())) return &net->config();
+  return nullptr;
 }
 
 }  // namespace penstock

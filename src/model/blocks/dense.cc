@@ -10,8 +10,9 @@ void visit(TensorVisitor& v, DenseWeights& w) {
   const int i = v.layer(), dim = c.model_dim, width = c.ffn_dim_of(i);
   const Shard::Range own = v.cuts().ffn(i);
   const WeightRole wide = WeightRole::kGateUp;
-  const LinearSpec gate{&tensor::kGate, wide, width, dim, rows_of(own), Site::kFeedForward, Part::kGate},
+  LinearSpec gate{&tensor::kGate, wide, width, dim, rows_of(own), Site::kFeedForward, Part::kGate},
       up{&tensor::kUp, wide, width, dim, rows_of(own), Site::kFeedForward, Part::kUp};
+  gate.out_factors = {{width, c.ffn.gate_factor}};
   if (c.ffn.gated) {
     JoinedSpec both{&tensor::kGateUp, wide};
     both.part = Part::kGateUp, both.alone_first = true, both.reversed = &NameTable::up_before_gate;
@@ -20,16 +21,17 @@ void visit(TensorVisitor& v, DenseWeights& w) {
     v.linear(up, w.up);
   }
   if (c.norm.sub_norms) v.norm({&tensor::kFfnSubNorm, width}, w.sub_norm);
-  v.linear({&tensor::kDown, WeightRole::kDown, dim, width, columns_of(own), Site::kDown, Part::kDown},
+  v.linear({&tensor::kDown, WeightRole::kDown, dim, width, columns_of(own), Site::kDown, Part::kDown,
+            {}, {}, {}, 1.0f, {{dim, c.ffn.down_factor}}},
            w.down);
 }
 
 void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
                    const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff) {
-  if (gate.weight != nullptr && (s.config.multipliers.gate != 1.0f || cutoff != kNoCutoff)) {
+  if (gate.weight != nullptr && (s.config.ffn.gate_factor != 1.0f || cutoff != kNoCutoff)) {
     const LinearTarget both[] = {gate.into(hidden), up.into(other)};
     s.ops.norm_linear(h, both);
-    s.multiply(hidden, s.config.multipliers.gate);
+    s.multiply(hidden, s.config.ffn.gate_factor);
     if (cutoff != kNoCutoff) s.ops.keep_above(hidden, cutoff);
     return s.ops.activate_mul(hidden, other, f, hidden);
   }
@@ -57,7 +59,7 @@ Tensor DenseBlock::hidden(int i, const NormedInput& h) {
 
 void DenseBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
-  s_.add_product(hidden(i, h), layer.dense.down, x, layer.ffn_post_norm, next, s_.config.multipliers.down);
+  s_.add_product(hidden(i, h), layer.dense.down, x, layer.ffn_post_norm, next, s_.config.ffn.down_factor);
 }
 
 }  // namespace penstock

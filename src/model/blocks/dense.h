@@ -18,6 +18,9 @@ struct FeedForwardConfig {
   // down(act(gate x) * up x); false: down(act(up x)).
   bool gated = true;
   ActivationFunction activation;
+  // Factors of gates, before the activation, and of what the down projection gives (Falcon-H1).
+  float gate_factor = 1.0f;
+  float down_factor = 1.0f;
 };
 
 struct DenseWeights {

@@ -1,4 +1,4 @@
-// What stands in attention's place in a layer and carries a state from token to token: an open set.
+// What stands in attention's place in a layer, or beside it, and carries a state from token to token: an open set.
 //
 // A mixer is one file (short_conv.h): the names of its tensors, its configuration, weights, scratch and forward. An architecture gives it
 // to layers (LayerConfig::mixer); loading, ranks, stages, caches, random weights, counting and converting take it from there.
@@ -29,9 +29,14 @@ class Mixer {
   virtual std::string_view name() const = 0;
   // Values that a sequence's state has in each of its layers.
   virtual int64_t state_values(const ModelConfig& config) const = 0;
-  virtual bool equals(const Mixer& other) const = 0;
+  // What it computes otherwise than another one, of the same layer as another file says it; "" = nothing.
+  virtual std::string_view difference(const Mixer& other) const = 0;
   // The share of one of several ranks; this one is of the whole model.
   virtual std::shared_ptr<const Mixer> of_rank(const ModelCuts& cuts) const = 0;
+  // The same without factors, as files say it that have them in the weights (Architecture::gguf_multiplied); null: it has none.
+  virtual std::shared_ptr<const Mixer> unmultiplied() const { return nullptr; }
+  // Factor of what it reads where the layer attends too (LayerConfig::attention).
+  virtual float input_factor() const { return 1.0f; }
   // The most inputs that a product of it has on this rank (Sublayer::padded).
   virtual int widest_input(const ModelConfig& config) const = 0;
 
@@ -40,7 +45,7 @@ class Mixer {
   virtual void visit(TensorVisitor& v, MixerWeights& weights) const = 0;
   // Once in a step; the forward must not allocate.
   virtual MixerScratch scratch(Sublayer& s) const = 0;
-  // x += what it makes of h; then `next` is prepared.
+  // x += what it makes of h, which input_factor() has been applied to; then `next` is prepared.
   virtual void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
                        const NormedInput* next) const = 0;
 };

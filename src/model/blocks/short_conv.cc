@@ -23,9 +23,10 @@ class ShortConv final : public Mixer {
   int64_t state_values(const ModelConfig& config) const override {
     return (taps_ - int64_t{1}) * channels(config);
   }
-  bool equals(const Mixer& other) const override {
+  std::string_view difference(const Mixer& other) const override {
     const auto* conv = dynamic_cast<const ShortConv*>(&other);
-    return conv != nullptr && conv->taps_ == taps_ && conv->channels_ == channels_;
+    if (conv == nullptr) return "mixers";
+    return conv->taps_ == taps_ && conv->channels_ == channels_ ? "" : "convolutions";
   }
   std::shared_ptr<const Mixer> of_rank(const ModelCuts& cuts) const override {
     return std::make_shared<ShortConv>(taps_, cuts.features(cuts.whole().model_dim).count);

@@ -4,106 +4,207 @@
 #include "model/weights.h"
 
 namespace penstock {
-
 namespace {
 
-// Of scans: z, x, B, C and a time step for each head are one projection.
-void visit_scan_projections(TensorVisitor& v, DeltaNetWeights& w) {
-  const auto& c = v.config();
-  const DeltaConfig& ssm = c.delta;
-  const int dim = c.model_dim, values = ssm.values(), groups = ssm.keys();
-  const Shard::Range heads = v.cuts().value_heads();
-  const Cut own_groups = rows_of(times(v.cuts().key_heads(), ssm.key_dim)),
-            own_values = rows_of(times(heads, ssm.value_dim));
-  const auto rows = [&](int count, Cut cut) {
-    return LinearSpec{kNoName, WeightRole::kQkv, count, dim, cut, Site::kAttention, Part::kScanIn};
-  };
-  JoinedSpec all{&tensor::kSsmIn, WeightRole::kQkv};
-  all.part = Part::kScanIn;
-  if (v.cuts().cuts_recurrence())
-    return v.joined(all, {{rows(values, own_values), &w.z},
-                          {rows(values, own_values), &w.q},
-                          {rows(groups, own_groups), &w.k},
-                          {rows(groups, own_groups), &w.v},
-                          {rows(ssm.n_value_heads, rows_of(heads)), &w.a}});
-  v.joined(
-      all,
-      {{rows(values, {}), &w.z}, {rows(ssm.channels(), {}), &w.qkv}, {rows(ssm.n_value_heads, {}), &w.a}});
+struct ScanWeights final : MixerWeights {
+  LinearWeights z;                           // [values, model_dim]: gates of what comes out
+  LinearWeights xbc;                         // [channels, model_dim]: x, B and C of all heads,
+  LinearWeights x, b, c;                     // or each by itself (a rank's heads)
+  LinearWeights step;                        // [n_heads, model_dim]
+  std::unique_ptr<Vector> conv, conv_bias;   // [taps, channels]; [channels] or null
+  std::unique_ptr<Vector> rate, skip, bias;  // [n_heads] each
+  std::unique_ptr<Vector> norm;              // [values], in groups, or null
+  LinearWeights out;                         // [model_dim, values]
+};
+
+enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kStep, kDecays };
+
+class Scan final : public Mixer {
+ public:
+  explicit Scan(const ScanConfig& config) : c_(config) {}
+  const ScanConfig& config() const { return c_; }
+
+  std::string_view name() const override { return "scan"; }
+  int64_t state_values(const ModelConfig&) const override {
+    return state_offset() + DeltaParams::state_values(c_.n_heads, c_.state_dim, c_.head_dim);
+  }
+  std::string_view difference(const Mixer& other) const override;
+  std::shared_ptr<const Mixer> of_rank(const ModelCuts& cuts) const override {
+    ScanConfig own = c_;
+    const ModelCuts::HeadCut cut = own_heads(cuts);
+    own.n_heads = cut.heads.count, own.n_groups = cut.groups.count;
+    return std::make_shared<Scan>(own);
+  }
+  std::shared_ptr<const Mixer> unmultiplied() const override {
+    ScanConfig plain = c_;
+    plain.factors = {};
+    return std::make_shared<Scan>(plain);
+  }
+  float input_factor() const override { return c_.factors.in; }
+  int widest_input(const ModelConfig&) const override { return c_.values(); }
+  std::unique_ptr<MixerWeights> empty_weights() const override { return std::make_unique<ScanWeights>(); }
+  void visit(TensorVisitor& v, MixerWeights& weights) const override;
+  MixerScratch scratch(Sublayer& s) const override;
+  void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
+               const NormedInput* next) const override;
+
+ private:
+  // Whole where a norm would read heads of several ranks.
+  ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
+    const bool reads_all = c_.norm && cuts.shard().n_ranks > c_.n_groups;
+    return reads_all ? ModelCuts::HeadCut{{0, c_.n_heads}, {0, c_.n_groups}}
+                     : cuts.cut_groups(c_.n_heads, c_.n_groups);
+  }
+  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
+  int64_t state_offset() const {
+    constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
+    return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;
+  }
+  void visit_projections(TensorVisitor& v, ScanWeights& w) const;
+  void project(Sublayer& s, const ScanWeights& w, const MixerScratch& scratch, const NormedInput& h) const;
+
+  ScanConfig c_;
+};
+
+std::string_view Scan::difference(const Mixer& other) const {
+  const auto* scan = dynamic_cast<const Scan*>(&other);
+  if (scan == nullptr) return "mixers";
+  const ScanConfig &a = c_, &b = scan->c_;
+  if (a.taps != b.taps) return "convolutions";
+  if (a.n_groups != b.n_groups || a.n_heads != b.n_heads || a.state_dim != b.state_dim ||
+      a.head_dim != b.head_dim)
+    return "sizes of scans";
+  if (a.norm != b.norm || a.norm_before_gate != b.norm_before_gate) return "norms of scans";
+  if (a.factors != b.factors) return "multipliers";
+  return a.min_step == b.min_step && a.max_step == b.max_step ? "" : "limits of time steps";
 }
 
-}  // namespace
+void Scan::visit_projections(TensorVisitor& v, ScanWeights& w) const {
+  const ModelCuts::HeadCut own = own_heads(v.cuts());
+  const int dim = v.config().model_dim, values = c_.values(), groups = c_.group_values();
+  const ScanConfig::Factors& by = c_.factors;
+  const Cut own_groups = rows_of(times(own.groups, c_.state_dim)),
+            own_values = rows_of(times(own.heads, c_.head_dim));
+  const auto rows = [&](Cut cut, std::vector<RowFactor> factors) {
+    LinearSpec spec{kNoName, WeightRole::kQkv, 0, dim, cut, Site::kAttention};
+    for (const RowFactor& factor : factors) spec.rows += factor.rows;
+    spec.in_factor = by.in, spec.out_factors = std::move(factors);
+    return spec;
+  };
+  const RowFactor z{values, by.z}, x{values, by.x}, b{groups, by.b}, c{groups, by.c},
+      step{c_.n_heads, by.step};
+  const JoinedSpec all{&tensor::kSsmIn, WeightRole::kQkv};
+  if (own.heads.count < c_.n_heads)
+    return v.joined(all, {{rows(own_values, {z}), &w.z},
+                          {rows(own_values, {x}), &w.x},
+                          {rows(own_groups, {b}), &w.b},
+                          {rows(own_groups, {c}), &w.c},
+                          {rows(rows_of(own.heads), {step}), &w.step}});
+  v.joined(all, {{rows({}, {z}), &w.z}, {rows({}, {x, b, c}), &w.xbc}, {rows({}, {step}), &w.step}});
+}
 
-void visit_state_space(TensorVisitor& v, DeltaNetWeights& w) {
-  const auto& c = v.config();
-  const DeltaConfig& ssm = c.delta;
-  const int heads = ssm.n_value_heads, values = ssm.values(), in_group = values / ssm.n_key_heads;
-  const Shard::Range own_heads = v.cuts().value_heads(),
-                     own_groups = times(v.cuts().key_heads(), ssm.key_dim),
-                     own_values = times(own_heads, ssm.value_dim);
+void Scan::visit(TensorVisitor& v, MixerWeights& weights) const {
+  auto& w = static_cast<ScanWeights&>(weights);
+  const int heads = c_.n_heads, values = c_.values(), groups = c_.group_values();
+  const ModelCuts::HeadCut own = own_heads(v.cuts());
+  const Shard::Range own_groups = times(own.groups, c_.state_dim),
+                     own_values = times(own.heads, c_.head_dim);
   using Shape = VectorSpec::Shape;
-  visit_scan_projections(v, w);
+  visit_projections(v, w);
   v.conv({&tensor::kSsmConv,
-          {ssm.channels()},
+          {c_.channels()},
           "",
-          c.conv_taps,
-          {own_values, behind(values, own_groups), behind(values + ssm.keys(), own_groups)},
+          c_.taps,
+          {own_values, behind(values, own_groups), behind(values + groups, own_groups)},
           true},
          w.conv, &w.conv_bias);
   v.vector({.name = &tensor::kSsmRate,
             .size = heads,
-            .part = own_heads,
+            .part = own.heads,
             .shape = Shape::kMatrix,
             .form = VectorSpec::Form::kRate},
            w.rate);
-  v.vector({.name = &tensor::kSsmSkip, .size = heads, .part = own_heads, .shape = Shape::kMatrix}, w.skip);
-  v.vector({.name = &tensor::kSsmBias, .size = heads, .part = own_heads}, w.bias);
-  if (c.scan_norm)
+  v.vector({.name = &tensor::kSsmSkip, .size = heads, .part = own.heads, .shape = Shape::kMatrix}, w.skip);
+  v.vector({.name = &tensor::kSsmBias, .size = heads, .part = own.heads}, w.bias);
+  if (c_.norm)
     v.vector({.name = &tensor::kSsmNorm,
               .size = values,
               .part = own_values,
               .suffix = ".weight",
               .shape = Shape::kMatrix,
-              .per_row = in_group},
+              .per_row = values / c_.n_groups},
              w.norm);
-  v.linear({&tensor::kSsmOut, WeightRole::kLatent, c.model_dim, values, columns_of(own_values),
-            Site::kAttentionOut, Part::kScanOut},
+  v.linear({.name = &tensor::kSsmOut,
+            .role = WeightRole::kLatent,
+            .rows = v.config().model_dim,
+            .cols = values,
+            .cut = columns_of(own_values),
+            .site = Site::kAttentionOut,
+            .out_factors = {{v.config().model_dim, c_.factors.out}}},
            w.out);
 }
 
-void StateSpaceBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
-  const DeltaNetWeights& net = s_.weights.layers[i].delta;
-  const DeltaConfig& ssm = s_.config.delta;
-  const Tensor scanned = scratch_.in.columns(0, ssm.values()),
-               b = scratch_.in.columns(ssm.values(), ssm.keys()),
-               c = scratch_.in.columns(ssm.values() + ssm.keys(), ssm.keys());
-  const LinearTarget z = net.z.into(scratch_.z), step = net.a.into(scratch_.a);
-  const LinearTarget together[] = {z, net.qkv.into(scratch_.in), step},
-                     each[] = {z, net.q.into(scanned), net.k.into(b), net.v.into(c), step};
-  s_.ops.norm_linear(s_.rounded(h), net.qkv.weight ? std::span<const LinearTarget>(together) : each);
-  const Multipliers& by = s_.config.multipliers;
-  s_.multiply(scratch_.z, by.z);
-  s_.multiply(scanned, by.x);
-  s_.multiply(b, by.b);
-  s_.multiply(c, by.c);
-  s_.multiply(scratch_.a, by.step);
-  s_.ops.causal_conv(scratch_.in, {net.conv.get(), net.conv_bias.get(), s_.config.conv_taps, i}, s_.cache,
-                     scratch_.convolved);
-  s_.ops.activate(scratch_.convolved, Activation::kSilu);
+// What is convolved, and what comes of that: [n, channels]; gates, and what comes out: [n, values]; time steps, and room for
+// decays: [n, n_heads].
+MixerScratch Scan::scratch(Sublayer& s) const {
+  MixerScratch scratch;
+  for (const Scratch each : {kIn, kConvolved}) scratch[each] = s.ops.new_tensor(s.n, c_.channels());
+  for (const Scratch each : {kZ, kOut}) scratch[each] = s.ops.new_tensor(s.n, c_.values());
+  for (const Scratch each : {kStep, kDecays})
+    scratch[each] = s.ops.new_tensor(s.n, c_.n_heads, TensorRole::kLogits);
+  return scratch;
+}
+
+void Scan::project(Sublayer& s, const ScanWeights& w, const MixerScratch& scratch,
+                   const NormedInput& h) const {
+  const int values = c_.values(), groups = c_.group_values();
+  const Tensor in = scratch[kIn], x = in.columns(0, values), b = in.columns(values, groups),
+               c = in.columns(values + groups, groups);
+  const LinearTarget z = w.z.into(scratch[kZ]), step = w.step.into(scratch[kStep]);
+  const LinearTarget together[] = {z, w.xbc.into(in), step},
+                     each[] = {z, w.x.into(x), w.b.into(b), w.c.into(c), step};
+  s.ops.norm_linear(s.rounded(h), w.xbc.weight ? std::span<const LinearTarget>(together) : each);
+  s.multiply(scratch[kZ], c_.factors.z);
+  s.multiply(x, c_.factors.x);
+  s.multiply(b, c_.factors.b);
+  s.multiply(c, c_.factors.c);
+  s.multiply(scratch[kStep], c_.factors.step);
+}
+
+void Scan::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h, Tensor x,
+                   const NormedInput* next) const {
+  const LayerWeights& layer = s.weights.layers[static_cast<size_t>(i)];
+  const auto& w = static_cast<const ScanWeights&>(*layer.mixer);
+  const Tensor out = scratch[kOut];
+  project(s, w, scratch, h);
+  s.ops.causal_conv(scratch[kIn], {w.conv.get(), w.conv_bias.get(), c_.taps, i}, s.cache,
+                    scratch[kConvolved]);
+  s.ops.activate(scratch[kConvolved], Activation::kSilu);
   StateSpaceParams params;
-  params.rate = net.rate.get(), params.bias = net.bias.get(), params.skip = net.skip.get();
-  params.n_groups = ssm.n_key_heads, params.n_heads = ssm.n_value_heads;
-  params.state_dim = ssm.key_dim, params.head_dim = ssm.value_dim;
-  params.min_step = s_.config.min_time_step, params.max_step = s_.config.max_time_step;
-  params.layer = i, params.state_offset = ssm.state_offset(s_.config.conv_taps);
-  s_.ops.state_space(scratch_.convolved, scratch_.a, scratch_.b, params, s_.cache, scratch_.out);
+  params.rate = w.rate.get(), params.bias = w.bias.get(), params.skip = w.skip.get();
+  params.n_groups = c_.n_groups, params.n_heads = c_.n_heads;
+  params.state_dim = c_.state_dim, params.head_dim = c_.head_dim;
+  params.min_step = c_.min_step, params.max_step = c_.max_step;
+  params.layer = i, params.state_offset = state_offset();
+  s.ops.state_space(scratch[kConvolved], scratch[kStep], scratch[kDecays], params, s.cache, out);
   const auto norm = [&] {
-    const Tensor groups = scratch_.out.reshaped(ssm.values() / ssm.n_key_heads);
-    if (s_.config.scan_norm) s_.ops.norm(groups, {net.norm.get(), nullptr, s_.config.norm.eps}, groups);
+    const Tensor groups = out.reshaped(c_.values() / c_.n_groups);
+    if (c_.norm) s.ops.norm(groups, {w.norm.get(), nullptr, s.config.norm.eps}, groups);
   };
-  if (s_.config.norm_before_gate) norm();
-  s_.ops.activate_mul(scratch_.z, scratch_.out, Activation::kSilu, scratch_.out);
-  if (!s_.config.norm_before_gate) norm();
-  s_.add_product(scratch_.out, net.out, x, s_.weights.layers[i].attn_post_norm, next, by.scan_out);
+  if (c_.norm_before_gate) norm();
+  s.ops.activate_mul(scratch[kZ], out, Activation::kSilu, out);
+  if (!c_.norm_before_gate) norm();
+  s.add_product(out, w.out, x, layer.attn_post_norm, next, c_.factors.out);
+}
+
+}  // namespace
+
+std::shared_ptr<const Mixer> scan(const ScanConfig& config) { return std::make_shared<Scan>(config); }
+
+const ScanConfig* scan_config(const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers)
+    if (const auto* scan = dynamic_cast<const Scan*>(layer.mixer.get())) return &scan->config();
+  return nullptr;
 }
 
 }  // namespace penstock

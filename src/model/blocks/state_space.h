@@ -1,7 +1,9 @@
 // Scans of Mamba 2: x += out(norm(scan of silu(conv(x, B, C)) * silu(z))), where z, x, B, C and a time step for each head are one
-// projection of h. There may be no norm, or the gate behind it. Their sizes and weights are in the words of delta networks.
+// projection of h. There may be no norm, or the gate behind it.
 #pragma once
-#include "model/blocks/delta_net.h"
+#include <limits>
+
+#include "model/blocks/mixer.h"
 
 namespace penstock {
 
@@ -16,16 +18,37 @@ inline constexpr TensorName kSsmNorm{"ssm_norm", "mamba.norm"};
 inline constexpr TensorName kSsmOut{"ssm_out", "mamba.out_proj"};
 }  // namespace tensor
 
-void visit_state_space(TensorVisitor& v, DeltaNetWeights& w);
+struct ScanConfig {
+  // Groups of heads that share B and C.
+  int n_groups = 1;
+  // Heads, a multiple of the groups.
+  int n_heads = 1;
+  // Rows and columns of a head's state: values of B and C, and of x.
+  int state_dim = 1;
+  int head_dim = 1;
+  // Tokens that the convolution of x, B and C sees, itself included.
+  int taps = 1;
+  // Bounds of time steps: at least 0.
+  float min_step = 0.0f;
+  float max_step = std::numeric_limits<float>::infinity();
+  // Norm of what comes out, by group.
+  bool norm = true;
+  // Gate behind the norm; false: before it.
+  bool norm_before_gate = false;
+  // Factors of what is projected, of what the output projection gives, and of the parts of the projection (Falcon-H1).
+  struct Factors {
+    float in = 1.0f, out = 1.0f;
+    float z = 1.0f, x = 1.0f, b = 1.0f, c = 1.0f, step = 1.0f;
+    bool operator==(const Factors&) const = default;
+  } factors;
 
-class StateSpaceBlock {
- public:
-  StateSpaceBlock(Sublayer& sublayer, const DeltaScratch& scratch) : s_(sublayer), scratch_(scratch) {}
-  void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
-
- private:
-  Sublayer& s_;
-  const DeltaScratch& scratch_;
+  int group_values() const { return n_groups * state_dim; }  // of B or C of all groups
+  int values() const { return n_heads * head_dim; }
+  int channels() const { return 2 * group_values() + values(); }  // of the convolution
 };
+
+std::shared_ptr<const Mixer> scan(const ScanConfig& config);
+// That of the first layer that scans; null: there is none.
+const ScanConfig* scan_config(const ModelConfig& config);
 
 }  // namespace penstock

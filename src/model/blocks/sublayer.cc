@@ -16,8 +16,7 @@ Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape 
   out = ops.new_tensor(n, config.model_dim);
   if (weights.padding == 0) return;
   const int values = config.n_heads * config.latent.value_dim;
-  int widest =
-      std::max({config.q_dim(), values, config.widest_ffn(), config.experts.shared_dim, config.delta.values()});
+  int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.experts.shared_dim});
   for (const LayerConfig& layer : config.layers)
     if (layer.mixer != nullptr) widest = std::max(widest, layer.mixer->widest_input(config));
   padded_ = ops.new_tensor(n, widest + weights.padding);

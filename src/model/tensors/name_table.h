@@ -43,7 +43,7 @@ class NameTable {
 
   std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head;
   std::string_view layer;          // what names of a layer's tensors begin with; {} is the layer's index
-  bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
+  bool groups_in_turn = false;     // GroupedHeads lie as the first of every group, then the second, and so on
   bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
   bool up_before_gate = false;     // in gate_up
   std::string_view other_gate, other_up,

@@ -62,8 +62,6 @@ enum class Part : uint8_t {
   kUp,
   kGateUp,  // both, row after row
   kDown,
-  kScanIn,
-  kScanOut,
 };
 
 // [size] and, with layer norms that have them, biases.
@@ -80,10 +78,17 @@ struct HeadNormSpec {
   Shard::Range part;  // of the heads
 };
 
-// Rows (or columns) behind `before` others that are `each` of every value head: GGUF files of some models have these heads in another
-// order (NameTable::key_heads_in_turn). each 0: there are none.
-struct ValueHeads {
+// Rows (or columns) behind `before` others that are `each` of every head, whose neighbours are a group: GGUF files of some models have
+// these heads in another order (NameTable::groups_in_turn). each 0: there are none.
+struct GroupedHeads {
   int before = 0, each = 0;
+  int n_groups = 0, n_heads = 0;
+};
+
+// Rows, one after the other, and what their products are multiplied by.
+struct RowFactor {
+  int rows;
+  float factor;
 };
 
 // Rows of heads whose last `rotated` ones, behind `plain` others, are rotated: GGUF files have adjacent pairs. n_heads 0: there are
@@ -100,8 +105,12 @@ struct LinearSpec {
   Cut cut = {};
   Site site = Site::kNone;
   Part part = Part::kOther;
-  ValueHeads row_heads = {}, col_heads = {};
+  GroupedHeads row_heads = {}, col_heads = {};
   RotatedTails tails = {};
+  // What is multiplied when it is computed, and lies in the weights of some files (Architecture::gguf_multiplied): inputs, and
+  // outputs with their biases, of all rows one after the other; empty: none.
+  float in_factor = 1.0f;
+  std::vector<RowFactor> out_factors = {};
 };
 
 // Linear layers that read the same and may lie in one tensor, row after row. name: of that tensor. In a file that has both ways or none
@@ -141,7 +150,7 @@ struct VectorSpec {
   enum class Form : uint8_t { kPlain, kRate, kIgnored } form = Form::kPlain;
   float divisor = 1.0f;
   bool is_bias = false;  // no parameter of n_parameters()
-  ValueHeads heads = {};
+  GroupedHeads heads = {};
 };
 
 // A convolution by channel over the last tokens: files have [channels, taps], in one tensor or several after one another; it becomes
@@ -153,7 +162,7 @@ struct ConvSpec {
   int taps;
   std::vector<Shard::Range> own;  // channels of this rank, in the order of all
   bool has_bias = false;          // published files have one
-  ValueHeads heads = {};
+  GroupedHeads heads = {};
 };
 
 // Gate (where there is one), up and down projection of every expert.

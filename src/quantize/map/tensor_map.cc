@@ -23,7 +23,6 @@ class Mapper {
 
  private:
   Status check_writable() const;
-  bool has_delta_in_one() const;
   void map_frame(TensorMap& map);
   void output_bias(TensorMap& map);
   void per_layer_frame();
@@ -44,13 +43,6 @@ void Mapper::output_bias(TensorMap& map) {
   layers_.vector(name, std::string(layers_.out().lm_head) + ".bias", config_.vocab_size);
   map.outside.back().in = name;
   map.outside.back().out = std::string(layers_.out().lm_head) + ".bias";
-}
-
-bool Mapper::has_delta_in_one() const {
-  for (int i = 0; !layers_.in()[tensor::kDeltaQkvz].empty() && i < config_.n_layers; ++i) {
-    if (layers_.has_linear(layers_.in_name(layers_.in()[tensor::kDeltaQkvz], i))) return true;
-  }
-  return false;
 }
 
 void Mapper::per_layer_frame() {
@@ -75,50 +67,14 @@ void Mapper::streams(std::string_view in, std::string_view out) {
   }
 }
 
-// Of the rows of a scan's projection.
-std::vector<float> scan_factors(const ModelConfig& config) {
-  const Multipliers& by = config.multipliers;
-  const DeltaConfig& ssm = config.delta;
-  std::vector<float> factors;
-  for (const auto& [count, factor] : {std::pair(ssm.values(), by.z),
-                                      {ssm.values(), by.x},
-                                      {ssm.keys(), by.b},
-                                      {ssm.keys(), by.c},
-                                      {ssm.n_value_heads, by.step}})
-    factors.insert(factors.end(), static_cast<size_t>(count), factor);
-  return factors;
-}
-
-// What is multiplied when it is computed, into the weights: what multiplies inputs spares biases.
+// What is multiplied outside of the layers when it is computed, into the weights.
 void Mapper::multiply(TensorMap& map) const {
-  const Multipliers& by = config_.multipliers;
-  const auto set = [](MappedTensor& tensor, float input, float output) {
-    const float factor = tensor.is_bias ? output : input * output;
-    const int count = tensor.is_matrix ? tensor.rows : tensor.cols;
-    if (tensor.factors.empty()) tensor.factors.assign(static_cast<size_t>(count), 1.0f);
-    for (float& each : tensor.factors) each *= factor;
-  };
   for (MappedTensor& tensor : map.outside) {
-    if (tensor.role == WeightRole::kEmbedding) set(tensor, 1.0f, config_.embedding.scale);
-    if (tensor.role == WeightRole::kOutput) set(tensor, 1.0f, config_.output.scale);
-  }
-  for (std::vector<MappedTensor>& list : map.layers) {
-    for (MappedTensor& tensor : list) {
-      switch (tensor.part) {
-        case Part::kQ:
-        case Part::kV: set(tensor, by.attention_in, 1.0f); break;
-        case Part::kK: set(tensor, by.attention_in, by.key); break;
-        case Part::kO: set(tensor, 1.0f, by.attention_out); break;
-        case Part::kGate: set(tensor, 1.0f, by.gate); break;
-        case Part::kDown: set(tensor, 1.0f, by.down); break;
-        case Part::kScanIn:
-          tensor.factors = scan_factors(config_);
-          set(tensor, by.scan_in, 1.0f);
-          break;
-        case Part::kScanOut: set(tensor, 1.0f, by.scan_out); break;
-        default: break;
-      }
-    }
+    const float factor = tensor.role == WeightRole::kEmbedding ? config_.embedding.scale
+                         : tensor.role == WeightRole::kOutput  ? config_.output.scale
+                                                               : 1.0f;
+    const int count = tensor.is_matrix ? tensor.rows : tensor.cols;
+    if (factor != 1.0f) tensor.factors.assign(static_cast<size_t>(count), factor);
   }
 }
 
@@ -146,10 +102,8 @@ Status Mapper::check_writable() const {
         "is only read: convert the model again",
         source_.path().string());
   }
-  const bool one_by_one =
-      !in[tensor::kDeltaQkv].empty() && out[tensor::kDeltaQkv].empty() && !has_delta_in_one();
   const bool fused_in = in.fused_expert_biases;
-  if (fused_out || one_by_one) {
+  if (fused_out) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
@@ -276,7 +230,9 @@ ModelConfig config_in(const ModelConfig& config, Naming naming) {
   ModelConfig there = config;
   if (naming != Naming::kGguf || row == nullptr || !row->gguf_multiplied) return there;
   if (config.embedding.scale != config.output.scale) there.embedding.tied = false;
-  there.multipliers = {};
+  there.attention.in_factor = there.attention.out_factor = there.attention.key_factor = 1.0f;
+  there.ffn.gate_factor = there.ffn.down_factor = 1.0f;
+  there.replace_mixers([](const Mixer& mixer) { return mixer.unmultiplied(); });
   there.embedding.scale = there.output.scale = 1.0f;
   return there;
 }

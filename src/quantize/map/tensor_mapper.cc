@@ -70,6 +70,7 @@ TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config
   choose_names(in_, source, in_prefix_, config.n_layers);
   out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
   crossing_ = out != source.naming();
+  multiplies_ = crossing_ && out == Naming::kGguf && find_architecture(config.arch)->gguf_multiplied;
 }
 
 void TensorMapper::begin_names_with(std::string_view in, std::string_view out) {
@@ -160,21 +161,48 @@ void TensorMapper::linear(const Spec& spec) {
   weight.in_transposed = in_.transposed;
   weight.out_transposed = out_.transposed;
   reorder(weight, spec.rows);
+  multiply(weight, spec.parts);
   if (!has(in_name(std::string(spec.in) + ".bias", layer_))) return;
   MappedTensor& bias = vector(std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
   bias.part = spec.part;
   bias.is_bias = true;
   reorder(bias, spec.rows);
+  multiply(bias, spec.parts);
+}
+
+// Rows of these layers by what they and their inputs are multiplied: what multiplies inputs spares biases.
+void TensorMapper::multiply(MappedTensor& tensor, std::span<const LinearSpec* const> parts) const {
+  if (!multiplies_) return;
+  std::vector<float> factors;
+  for (const LinearSpec* spec : parts) {
+    const size_t end = factors.size() + static_cast<size_t>(spec->rows);
+    const float input = tensor.is_bias ? 1.0f : spec->in_factor;
+    for (const RowFactor& part : spec->out_factors)
+      factors.insert(factors.end(), static_cast<size_t>(part.rows), input * part.factor);
+    factors.resize(end, input);
+  }
+  if (std::ranges::any_of(factors, [](float factor) { return factor != 1.0f; }))
+    tensor.factors = std::move(factors);
 }
 
 void TensorMapper::linear_of(const LinearSpec& spec, std::string_view in, const RowsOf& rows) {
   const size_t first = list_->size();
-  linear({in, out_[*spec.name], spec.role, spec.rows, spec.cols, spec.site, spec.part, rows.first, rows.all});
+  const LinearSpec* const part = &spec;
+  linear({in,
+          out_[*spec.name],
+          spec.role,
+          spec.rows,
+          spec.cols,
+          spec.site,
+          spec.part,
+          rows.first,
+          rows.all,
+          {&part, 1}});
   MappedTensor& weight = (*list_)[first];
   weight.picked.assign(rows.picked.begin(), rows.picked.end());
   if (spec.role == WeightRole::kV) weight.nth = n_values_++;
-  if (spec.row_heads.each > 0) weight.rows_from = value_heads(spec.row_heads);
-  if (spec.col_heads.each > 0) weight.cols_from = value_heads(spec.col_heads);
+  if (spec.row_heads.each > 0) weight.rows_from = in_groups(spec.row_heads);
+  if (spec.col_heads.each > 0) weight.cols_from = in_groups(spec.col_heads);
   if (spec.tails.n_heads == 0) return;
   for (size_t i = first; i < list_->size(); ++i) (*list_)[i].rows_from = paired(spec.tails);
 }
@@ -194,6 +222,15 @@ void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPa
   const bool together =
       !all.empty() && (first.empty() || (has_it(all) && !(spec.alone_first && has_it(first))));
   if (!together) {
+    const bool are_in_one =
+        !first.empty() && out_of(parts.begin()->spec.name).empty() && !out_of(spec.name).empty();
+    if (are_in_one && state_) {
+      state_ = errorf(
+          ErrorCode::kUnsupported,
+          "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
+          "write a GGUF file",
+          source_.path().string(), config_.arch);
+    }
     for (const JoinedPart& part : parts) linear_of(part.spec, in_of(part.spec.name), {});
     return;
   }
@@ -205,7 +242,9 @@ void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPa
   if (!splits) {
     const LinearSpec& one = parts.begin()->spec;
     const size_t at = list_->size();
-    linear({all, out, spec.role, n_rows, one.cols, one.site, spec.part});
+    std::vector<const LinearSpec*> specs;
+    for (const JoinedPart& part : parts) specs.push_back(&part.spec);
+    linear({all, out, spec.role, n_rows, one.cols, one.site, spec.part, 0, 0, specs});
     for (size_t i = at; spec.tails.n_heads > 0 && i < list_->size(); ++i)
       (*list_)[i].rows_from = paired(spec.tails);
     return;
@@ -233,12 +272,11 @@ void TensorMapper::reorder(MappedTensor& tensor, int n_rows) const {
   tensor.rows_from = out_naming_ == Naming::kGguf ? std::move(rows) : inverse_order(rows);
 }
 
-// Where value heads lie otherwise in the output: its rows' order.
-std::vector<int> TensorMapper::value_heads(const ValueHeads& heads) const {
-  if (in_.key_heads_in_turn == out_.key_heads_in_turn) return {};
-  const DeltaConfig& delta = config_.delta;
-  std::vector<int> rows = in_turn(heads.before, delta.n_value_heads, heads.each, delta.n_key_heads);
-  return out_.key_heads_in_turn ? rows : inverse_order(rows);
+// Where heads lie otherwise in the output: its rows' order.
+std::vector<int> TensorMapper::in_groups(const GroupedHeads& heads) const {
+  if (in_.groups_in_turn == out_.groups_in_turn) return {};
+  std::vector<int> rows = in_turn(heads.before, heads.n_heads, heads.each, heads.n_groups);
+  return out_.groups_in_turn ? rows : inverse_order(rows);
 }
 
 // Of attention over latents; files with one matrix for keys and values have the rows as they are.
@@ -266,7 +304,7 @@ void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
     tensor->function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
   // GGUF cannot say that it is not used.
   if (crossing_ && spec.form == VectorSpec::Form::kIgnored) tensor->function = Function::kOne;
-  if (spec.heads.each > 0) tensor->rows_from = value_heads(spec.heads);
+  if (spec.heads.each > 0) tensor->rows_from = in_groups(spec.heads);
 }
 
 void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>* bias) {
@@ -277,7 +315,7 @@ void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::uni
                       to = lettered ? with_letter(out, spec.letters[i]) : out;
     MappedTensor& tensor = matrix({from, to, WeightRole::kRouter, spec.channels[i], spec.taps});
     tensor.out_deep = lettered || out_naming_ != Naming::kGguf;
-    if (spec.heads.each > 0) tensor.rows_from = value_heads(spec.heads);
+    if (spec.heads.each > 0) tensor.rows_from = in_groups(spec.heads);
   }
   if (bias == nullptr || !has(in_name(in + ".bias", layer_))) return;
   vector(in + ".bias", out + ".bias", spec.channels[0]);

@@ -45,6 +45,7 @@ class TensorMapper final : public TensorVisitor {
     Site site = Site::kNone;
     Part part = Part::kOther;
     int in_first_row = 0, in_rows = 0;
+    std::span<const LinearSpec* const> parts = {};  // whose factors multiply its rows, one after the other
   };
   MappedTensor& vector(const std::string& in, const std::string& out, int size);
   MappedTensor& matrix(const Spec& spec);
@@ -83,7 +84,8 @@ class TensorMapper final : public TensorVisitor {
   };
   void linear_of(const LinearSpec& spec, std::string_view in, const RowsOf& rows);
   void reorder(MappedTensor& tensor, int n_rows) const;
-  std::vector<int> value_heads(const ValueHeads& heads) const;
+  std::vector<int> in_groups(const GroupedHeads& heads) const;
+  void multiply(MappedTensor& tensor, std::span<const LinearSpec* const> parts) const;
   std::vector<int> paired(const RotatedTails& tails) const;
   // Whole names of fused experts (NameTable).
   static bool is_whole(const NameTable& names, Naming naming, std::string_view name);
@@ -98,6 +100,7 @@ class TensorMapper final : public TensorVisitor {
   NameTable in_, out_;
   std::string in_prefix_, out_prefix_;
   bool crossing_ = false;
+  bool multiplies_ = false;  // the output has factors in its weights (Architecture::gguf_multiplied)
   int n_values_ = 0;
   std::vector<std::string> unused_;  // what names of tensors begin with that nothing reads
   std::vector<MappedTensor>* list_ = nullptr;

@@ -233,9 +233,10 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
 
 namespace {
 
-bool same_mixer(const LayerConfig& a, const LayerConfig& b) {
-  if (a.mixer == nullptr || b.mixer == nullptr) return a.mixer == b.mixer;
-  return a.mixer->equals(*b.mixer);
+// "" = nothing.
+std::string_view mixer_difference(const LayerConfig& a, const LayerConfig& b) {
+  if (a.mixer == nullptr || b.mixer == nullptr) return a.mixer == b.mixer ? "" : "mixers";
+  return a.mixer->difference(*b.mixer);
 }
 
 bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
@@ -291,13 +292,10 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                     a.norm.bare == b.norm.bare && a.embedding.norm == b.embedding.norm &&
                     a.attention.rope_before_norm == b.attention.rope_before_norm && a.attention.value_norm == b.attention.value_norm &&
                     a.residual.layer_scales == b.residual.layer_scales},
-      {"convolutions", a.conv_taps == b.conv_taps},
-      {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
-                             a.delta.n_value_heads == b.delta.n_value_heads &&
-                             a.delta.key_dim == b.delta.key_dim && a.delta.value_dim == b.delta.value_dim},
-      {"norms of scans", a.scan_norm == b.scan_norm && a.norm_before_gate == b.norm_before_gate},
-      {"multipliers", a.multipliers == b.multipliers},
-      {"limits of time steps", a.min_time_step == b.min_time_step && a.max_time_step == b.max_time_step},
+      {"multipliers",
+       a.attention.in_factor == b.attention.in_factor && a.attention.out_factor == b.attention.out_factor &&
+           a.attention.key_factor == b.attention.key_factor && a.ffn.gate_factor == b.ffn.gate_factor &&
+           a.ffn.down_factor == b.ffn.down_factor},
       {"parallel layers", a.residual.parallel == b.residual.parallel && a.residual.parallel_norms == b.residual.parallel_norms},
       {"sums with norms", a.residual.adds_to_norm == b.residual.adds_to_norm},
       {"biases of scores", close(a.attention.alibi_max_bias, b.attention.alibi_max_bias) && a.attention.alibi_scaled == b.attention.alibi_scaled &&
@@ -324,8 +322,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     if (!check.same) return check.name;
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
-    if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
-        !same_mixer(a.layers[i], b.layers[i]) || a.layers[i].window != b.layers[i].window ||
+    if (const std::string_view what = mixer_difference(a.layers[i], b.layers[i]); !what.empty())
+      return fmt::format("{} of layer {}", what, i);
+    if (a.layers[i].attention != b.layers[i].attention || a.layers[i].window != b.layers[i].window ||
         a.layers[i].chunked != b.layers[i].chunked || a.layers[i].moe != b.layers[i].moe ||
         a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
         !close(a.layers[i].score_factor, b.layers[i].score_factor) ||
