@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <span>
-#include <utility>
+
+#include "model/cuts.h"
+#include "model/layer_tensors.h"
 
 namespace penstock {
 namespace {
@@ -38,6 +40,50 @@ std::optional<Projections> projections_of(std::string_view name, Naming naming) 
   return std::nullopt;
 }
 
+// Collects the names of a layer's matrices.
+class LinearNames final : public TensorVisitor {
+ public:
+  // groups_alike: heads in groups lie alike in both formats.
+  LinearNames(const ModelConfig& config, bool groups_alike)
+      : config_(config), cuts_(config), groups_alike_(groups_alike) {}
+  std::vector<const TensorName*> of_layer(int layer) {
+    names_.clear();
+    layer_ = layer;
+    LayerWeights none;
+    visit_layer(*this, none);
+    return names_;
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelCuts& cuts() const override { return cuts_; }
+  int layer() const override { return layer_; }
+  void linear(const LinearSpec& spec, LinearWeights&) override {
+    const bool in_groups = spec.row_heads.each > 0 || spec.col_heads.each > 0;
+    const bool alike = (groups_alike_ || !in_groups) && spec.tails.n_heads == 0;
+    if (spec.name != kNoName && alike) names_.push_back(spec.name);
+  }
+  // Rows of queries, keys and values in one lie by KV head in directories of some.
+  void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override {
+    const bool alike = spec.part != Part::kQkv && spec.tails.n_heads == 0;
+    for (const JoinedPart& part : parts) linear(part.spec, *part.weights);
+    if (alike) names_.push_back(spec.name);
+  }
+  void norm(const NormSpec&, NormWeights&) override {}
+  void head_norm(const HeadNormSpec&, NormWeights&) override {}
+  void vector(const VectorSpec&, std::unique_ptr<Vector>&) override {}
+  void conv(const ConvSpec&, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {}
+  void experts(const ExpertsSpec&, ExpertWeights&, ExpertWeights&, ExpertWeights&) override {}
+  void heads(const HeadsSpec&, ByHead&, ByHead&) override {}
+  void number(const TensorName*, float&) override {}
+
+ private:
+  const ModelConfig& config_;
+  const ModelCuts cuts_;
+  const bool groups_alike_;
+  int layer_ = 0;
+  std::vector<const TensorName*> names_;
+};
+
 }  // namespace
 
 std::string_view within_layers(std::string_view name, std::string_view layer_pattern) {
@@ -62,26 +108,17 @@ std::optional<InLayer> in_layer(std::string_view name, const NameTable& names) {
   return found;
 }
 
-std::optional<RoleOfLayer> role_of(std::string_view name, const NameTable& names) {
+LayerRoles::LayerRoles(const ModelConfig& config, const NameTable& own, const NameTable& other) {
+  LinearNames names(config, own.groups_in_turn == other.groups_in_turn);
+  for (int i = 0; i < config.n_layers; ++i) layers_.push_back(names.of_layer(i));
+}
+
+std::optional<RoleOfLayer> LayerRoles::of(std::string_view name, const NameTable& names) const {
   auto found = in_layer(name, names);
   if (!found || !remove_suffix(found->tail, ".weight")) return std::nullopt;
-  using enum LayerRole;
-  const std::pair<std::string_view, LayerRole> roles[] = {{names[tensor::kQ], kQ},
-                                                          {names[tensor::kK], kK},
-                                                          {names[tensor::kV], kV},
-                                                          {names[tensor::kO], kO},
-                                                          {names[tensor::kGate], kGate},
-                                                          {names[tensor::kUp], kUp},
-                                                          {names[tensor::kDown], kDown},
-                                                          {names[tensor::kGateUp], kGateUp},
-                                                          {names[tensor::kSharedGate], kSharedGate},
-                                                          {names[tensor::kSharedUp], kSharedUp},
-                                                          {names[tensor::kSharedGateUp], kSharedGateUp},
-                                                          {names[tensor::kSharedDown], kSharedDown},
-                                                          {names[tensor::kRouter], kRouter}};
-  for (const auto& [role_name, role] : roles) {
-    if (role_name.empty() || found->tail != role_name) continue;
-    return RoleOfLayer{found->layer, role};
+  if (found->layer < 0 || static_cast<size_t>(found->layer) >= layers_.size()) return std::nullopt;
+  for (const TensorName* role : layers_[static_cast<size_t>(found->layer)]) {
+    if (!names[*role].empty() && found->tail == names[*role]) return RoleOfLayer{found->layer, role};
   }
   return std::nullopt;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "model/weights.h"
 
@@ -20,29 +21,23 @@ struct InLayer {
 };
 std::optional<InLayer> in_layer(std::string_view name, const NameTable& names);
 
-// What both formats have a name for.
-enum class LayerRole : uint8_t {
-  kQ,
-  kK,
-  kV,
-  kO,
-  kGate,
-  kUp,
-  kDown,
-  kGateUp,
-  kSharedGate,
-  kSharedUp,
-  kSharedGateUp,
-  kSharedDown,
-  kRouter
-};
-
+// A matrix of a layer, by the name that blocks have for it.
 struct RoleOfLayer {
   int layer = 0;
-  LayerRole role = LayerRole::kQ;
+  const TensorName* name = nullptr;
   auto operator<=>(const RoleOfLayer&) const = default;
 };
-std::optional<RoleOfLayer> role_of(std::string_view name, const NameTable& names);
+
+// What both formats have a name for: the matrices that the blocks of each layer visit, but for those whose rows or columns lie otherwise in one
+// of the formats. Queries and keys that are rotated are among them.
+class LayerRoles {
+ public:
+  LayerRoles(const ModelConfig& config, const NameTable& own, const NameTable& other);
+  std::optional<RoleOfLayer> of(std::string_view name, const NameTable& names) const;
+
+ private:
+  std::vector<std::vector<const TensorName*>> layers_;
+};
 
 // Weights of experts.
 struct ExpertRole {

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "formats/mapped_source.h"
 #include "model/adapter_names.h"
+#include "model/arch/archs.h"
 #include "model/names.h"
 
 namespace penstock {
@@ -63,7 +64,15 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
     return errorf(ErrorCode::kUnsupported,
                   "{}: adapters beside a model that rounds activations ({}) are not supported", where,
                   config_.arch);
+  const Architecture* const architecture = find_architecture(config_.arch);
+  if (other != naming_ && architecture != nullptr && architecture->gguf_multiplied)
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: adapters of the other format: expected one for this model's own file: GGUF files of {} "
+        "have factors in their weights that directories have apart",
+        where, config_.arch);
   const NameTable names = tensor_names(config_, naming_), other_names = tensor_names(config_, other);
+  const LayerRoles roles(config_, names, other_names);
   std::map<std::string_view, std::vector<LinearSite*>> by_name;
   std::map<RoleOfLayer, std::vector<LinearSite*>> by_role;
   ExpertSites experts;
@@ -73,7 +82,7 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
       continue;
     }
     by_name[within_layers(site.name, names.layer)].push_back(&site);
-    if (const auto role = role_of(site.name, names)) by_role[*role].push_back(&site);
+    if (const auto role = roles.of(site.name, names)) by_role[*role].push_back(&site);
   }
   std::vector<Match> matches;
   for (const LoraModule& module : adapter.modules) {
@@ -90,11 +99,10 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
     } else if (other == naming_) {
       const auto found = by_name.find(within_layers(module.weight, names.layer));
       if (found != by_name.end()) match.sites = found->second;
-    } else if (const auto role = role_of(module.weight, other_names);
-               role && role->layer < config_.n_layers && config_.latent.kv_rank == 0) {
+    } else if (const auto role = roles.of(module.weight, other_names); role && config_.latent.kv_rank == 0) {
       const auto found = by_role.find(*role);
       if (found != by_role.end()) match.sites = found->second;
-      const bool rotated = role->role == LayerRole::kQ || role->role == LayerRole::kK;
+      const bool rotated = role->name == &tensor::kQ || role->name == &tensor::kK;
       if (rotated && config_.positions.rope_by_format) match.swapped_head = config_.head_dim_of(role->layer);
     }
     if (match.sites.empty())
