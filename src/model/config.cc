@@ -117,7 +117,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   // Files of models without attention or feed-forwards say 0.
-  const int least = reader.gguf() && reader.has({"ssm.inner_size", ""}) ? 0 : 1;
+  const int least = reader.gguf() && architecture.zero_sizes ? 0 : 1;
   config.n_heads =
       std::max(1, reader.integer({"attention.head_count", "num_attention_heads"}, least, kMaxHeads));
   config.n_kv_heads = std::max(1, read_usual(reader, kKvHeads, least, config.n_heads, config.n_heads));
@@ -141,37 +141,10 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.norm.eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 
-// A key that changes what is computed wherever it is not neutral: then somebody must have asked for it.
-struct MeaningfulKey {
-  Key key;
-  double neutral;  // null and false are neutral too, of layer_types only full_attention
-};
-constexpr MeaningfulKey kMeaningfulKeys[] = {
-    {{"", "layer_types"}, 0},
-    {{"", "alibi"}, 0},
-    {{"attention.max_alibi_bias", ""}, 0},
-    {{"attention.clamp_kqv", "clip_qkv"}, 0},
-    {{"attn_logit_softcapping", "attn_logit_softcapping"}, 0},
-    {{"final_logit_softcapping", "final_logit_softcapping"}, 0},
-    {{"logit_scale", "logit_scale"}, 1},
-    {{"", "logits_scaling"}, 1},
-    {{"embedding_scale", "embedding_multiplier"}, 1},
-    {{"residual_scale", "residual_multiplier"}, 1},
-    {{"attention.scale", "attention_multiplier"}, 0},
-    {{"attention.temperature_scale", ""}, 0},
-    {{"use_parallel_residual", "use_parallel_residual"}, 0},
-    {{"", "use_qk_norm"}, 0},
-    {{"", "qk_layernorm"}, 0},
-    {{"expert_count", "num_experts"}, 1},
-    {{"", "num_local_experts"}, 0},
-    {{"", "n_routed_experts"}, 0},
-    {{"", "moe_num_experts"}, 0},
-    {{"", "no_rope_layers"}, 0},
-    {{"", "attention_chunk_size"}, 0},
-    {{"attention.kv_lora_rank", "kv_lora_rank"}, 0},
-    {{"attention.indexer.top_k", "index_topk"}, 0},
-    {{"ssm.state_size", "mamba_d_state"}, 0},
-    {{"", "use_bidirectional_attention"}, 0},
+// Of several architectures (beside Architecture::own_keys).
+constexpr MeaningfulKey kSharedKeys[] = {
+    {{"", "layer_types"}, 0},       {{"", "use_qk_norm"}, 0},      {{"expert_count", "num_experts"}, 1},
+    {{"", "num_local_experts"}, 0}, {{"", "n_routed_experts"}, 0}, {{"", "moe_num_experts"}, 0},
 };
 
 bool is_neutral(const json& value, double neutral) {
@@ -181,8 +154,9 @@ bool is_neutral(const json& value, double neutral) {
   return std::ranges::all_of(value, [](const json& item) { return item == "full_attention"; });
 }
 
-void check_all_understood(ConfigReader& reader, const Architecture& architecture) {
-  for (const auto& [key, neutral] : kMeaningfulKeys) {
+void check_understood(ConfigReader& reader, std::span<const MeaningfulKey> keys,
+                      const Architecture& architecture) {
+  for (const auto& [key, neutral] : keys) {
     const std::string_view name = reader.gguf() ? key.gguf : key.hf;
     if (name.empty() || reader.was_asked_for(name)) continue;
     const json* value = reader.find(key);
@@ -192,6 +166,11 @@ void check_all_understood(ConfigReader& reader, const Architecture& architecture
                             value->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60),
                             architecture.name));
   }
+}
+
+void check_all_understood(ConfigReader& reader, const Architecture& architecture) {
+  check_understood(reader, kSharedKeys, architecture);
+  for (const Architecture* other : architectures()) check_understood(reader, other->own_keys, architecture);
 }
 
 // The entry of the source's list: looking a matrix up may encode it.
@@ -438,8 +417,7 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
 
 bool ModelConfig::has_states() const { return std::ranges::any_of(layers, &LayerConfig::carries_state); }
 
-void ModelConfig::replace_mixers(
-    const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
+void ModelConfig::replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
   std::map<const Mixer*, std::shared_ptr<const Mixer>> others;
   for (LayerConfig& layer : layers) {
     if (layer.mixer == nullptr) continue;

@@ -23,6 +23,12 @@ struct Key {
   std::string_view hf;
 };
 
+// A key that changes what is computed wherever it is not neutral: then somebody must have asked for it.
+struct MeaningfulKey {
+  Key key;
+  double neutral;  // null and false are neutral too, of layer_types only full_attention
+};
+
 class ConfigReader {
  public:
   // `object` must outlive the reader; gguf_prefix is the architecture's name; `where` begins every message.

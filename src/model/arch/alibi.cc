@@ -78,6 +78,9 @@ void bloom_names(NameTable& names, const ModelConfig&) {
 
 constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
+constexpr MeaningfulKey kAlibiKeys[] = {
+    {{"", "alibi"}, 0}, {{"attention.max_alibi_bias", ""}, 0}, {{"attention.clamp_kqv", "clip_qkv"}, 0}};
+
 }  // namespace
 
 extern constinit const Architecture kMpt = {
@@ -92,6 +95,7 @@ extern constinit const Architecture kMpt = {
     "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})",
     .describe = describe_mpt,
     .wide_ffn = true,
+    .own_keys = kAlibiKeys,
 };
 
 extern constinit const Architecture kBloom = {

@@ -60,6 +60,10 @@ struct Architecture {
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
   bool gguf_multiplied =
       false;  // GGUF files have the scales of embeddings and logits, and factors of blocks, in the weights
+  bool zero_sizes =
+      false;  // GGUF files without attention or feed-forwards in any layer say 0 of heads or features
+  // Keys beyond the usual that it reads and that change what is computed: files of other architectures are refused with them.
+  std::span<const MeaningfulKey> own_keys = {};
 };
 
 std::span<const Architecture* const> architectures();

@@ -34,6 +34,8 @@ void configure_cohere2(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
 }
 
+constexpr MeaningfulKey kCohereKeys[] = {{{"logit_scale", "logit_scale"}, 1}};
+
 }  // namespace
 
 extern constinit const Architecture kCohere = {
@@ -44,6 +46,7 @@ extern constinit const Architecture kCohere = {
     .forward = parallel_forward,
     .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})",
     .describe = describe_cohere,
+    .own_keys = kCohereKeys,
 };
 
 extern constinit const Architecture kCohere2 = {

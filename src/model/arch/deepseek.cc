@@ -143,7 +143,7 @@ void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
       reader.gguf() ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
                     : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
   config.output.scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
-                                     : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
+                                      : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
 }
 
 void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
@@ -260,6 +260,13 @@ extern constinit const Architecture kMiniCpm3 = {
     .gguf_names = minicpm3_gguf_names,
 };
 
+namespace {
+
+constexpr MeaningfulKey kDeepSeekKeys[] = {{{"attention.kv_lora_rank", "kv_lora_rank"}, 0},
+                                           {{"attention.indexer.top_k", "index_topk"}, 0}};
+
+}  // namespace
+
 extern constinit const Architecture kDeepSeek2 = {
     .name = "deepseek2",
     .title = "DeepSeek V2",
@@ -271,6 +278,7 @@ extern constinit const Architecture kDeepSeek2 = {
     "moe_intermediate_size": 1407, "topk_method": "greedy"})",
     .describe = describe_deepseek,
     .partial_rope = true,
+    .own_keys = kDeepSeekKeys,
 };
 
 extern constinit const Architecture kDeepSeek3 = {

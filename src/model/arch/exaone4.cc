@@ -58,7 +58,8 @@ void describe_exaone_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   describe_mlp_layer_types(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "num_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_count", "num_shared_experts"},
+             config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
 }
 

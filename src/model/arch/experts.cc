@@ -15,7 +15,7 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
     if (!reader.has(active) && reader.has({"", other})) active.hf = other;
   config.experts.routing.n_active = reader.integer(active, 1, config.experts.count);
   config.experts.ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
-                                         std::max(config.ffn_dim, 1));
+                                          std::max(config.ffn_dim, 1));
   config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   for (LayerConfig& layer : config.layers) layer.moe = true;
 }
@@ -69,7 +69,8 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config) {
   const ExpertRouting& routing = config.experts.routing;
   const int per_group = config.experts.count / routing.n_groups;
-  if (config.experts.count % routing.n_groups != 0 || per_group * routing.n_active_groups < routing.n_active) {
+  if (config.experts.count % routing.n_groups != 0 ||
+      per_group * routing.n_active_groups < routing.n_active) {
     reader.fail(
         ErrorCode::kCorruptFile,
         fmt::format("{} of {} groups of experts: expected equal groups of {} experts with {} to choose from",

@@ -34,7 +34,7 @@ void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   config.attention.softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f,
                                            reader.gguf() ? 50.0f : 0.0f);
   config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
-                                       reader.gguf() ? 30.0f : 0.0f);
+                                        reader.gguf() ? 30.0f : 0.0f);
   read_attention_scale(reader, config, 46);
   read_windows(reader, config, 2, 4096);
 }
@@ -109,6 +109,14 @@ extern constinit const Architecture kGemma = {
     .hf_norms_less_one = true,
 };
 
+namespace {
+
+constexpr MeaningfulKey kGemmaKeys[] = {{{"attn_logit_softcapping", "attn_logit_softcapping"}, 0},
+                                        {{"final_logit_softcapping", "final_logit_softcapping"}, 0},
+                                        {{"", "use_bidirectional_attention"}, 0}};
+
+}  // namespace
+
 extern constinit const Architecture kGemma2 = {
     .name = "gemma2",
     .title = "Gemma 2",
@@ -117,6 +125,7 @@ extern constinit const Architecture kGemma2 = {
     .forward = decoder_forward,
     .hf_defaults = kGemma2Defaults,
     .hf_norms_less_one = true,
+    .own_keys = kGemmaKeys,
 };
 
 extern constinit const Architecture kVaultGemma = {

@@ -79,7 +79,7 @@ void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
   config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
   config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
-                                       reader.gguf() ? 30.0f : 0.0f);
+                                        reader.gguf() ? 30.0f : 0.0f);
   config.per_layer.dim =
       reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 1, 1 << 16, 256);
   config.per_layer.vocab =

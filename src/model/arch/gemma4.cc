@@ -195,7 +195,8 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "use_bidirectional_attention: 'all' is not known in a decoder");
   read_layer_types(reader, config);
   read_heads(reader, config);
-  config.residual.layer_scales = !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);
+  config.residual.layer_scales =
+      !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);
   share_last_layers(reader, config);
   if (reader.gguf() && !in_some_layer(reader, config, "attn_v.weight", false)) use_keys_as_values(config);
   read_ropes(reader, config);

@@ -79,7 +79,8 @@ std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config
       const json& kind = kinds[i];
       layer.attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
       // In GGUF a layer with a feed-forward is nothing else.
-      feeds = config.residual.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
+      feeds = config.residual.one_mixer &&
+              (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
       layer.moe = feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
                                           : kind == "moe");
       if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
@@ -113,8 +114,7 @@ ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
   scan.head_dim =
       given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
   if (!reader.gguf() && config.residual.one_mixer) wide = int64_t{scan.head_dim} * scan.n_heads;
-  const bool fits =
-      int64_t{scan.head_dim} * scan.n_heads == wide && scan.n_heads % scan.n_groups == 0;
+  const bool fits = int64_t{scan.head_dim} * scan.n_heads == wide && scan.n_heads % scan.n_groups == 0;
   if (!fits) {
     reader.fail(
         ErrorCode::kCorruptFile,
@@ -203,8 +203,11 @@ void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope >= 0; });
   writer.set({"rope.scaling.finetuned", ""}, rotated);
   if (config.experts.count == 0) writer.set({"feed_forward_length", ""}, config.ffn_dim);
-  if (config.experts.shared_dim > 0) writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
+  if (config.experts.shared_dim > 0)
+    writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
 }
+
+constexpr MeaningfulKey kScanKeys[] = {{{"ssm.state_size", "mamba_d_state"}, 0}};
 
 }  // namespace
 
@@ -218,6 +221,8 @@ extern constinit const Architecture kGraniteHybrid = {
     .describe = describe_granite_hybrid,
     .gguf_names = granite_gguf_names,
     .gguf_pairs = true,
+    .zero_sizes = true,
+    .own_keys = kScanKeys,
 };
 
 extern constinit const Architecture kBamba = {

@@ -56,10 +56,11 @@ void hunyuan_names(NameTable& names, const ModelConfig&) {
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
   configure_hunyuan(reader, config);
   config.experts.count = number_for_all(reader, {"expert_count", "num_experts"}, 4096, 1);
-  config.experts.routing.n_active = number_for_all(reader, {"expert_used_count", "moe_topk"}, config.experts.count, 1);
+  config.experts.routing.n_active =
+      number_for_all(reader, {"expert_used_count", "moe_topk"}, config.experts.count, 1);
   config.experts.routing.normalize = true;
   config.experts.ffn_dim = number_for_all(reader, {"expert_feed_forward_length", "moe_intermediate_size"},
-                                         1 << 20, config.ffn_dim);
+                                          1 << 20, config.ffn_dim);
   const int n_shared = number_for_all(reader, {"expert_shared_count", "num_shared_expert"}, 1024, 1);
   config.experts.shared_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
   if (config.experts.count < 1 || config.experts.routing.n_active < 1 || config.experts.ffn_dim < 1)
@@ -79,7 +80,8 @@ void hunyuan_moe_names(NameTable& names, const ModelConfig& config) {
 void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_hunyuan(writer, config);
   writer.set({"expert_shared_feed_forward_length", ""}, config.experts.shared_dim);
-  writer.set({"expert_shared_count", "num_shared_expert"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_count", "num_shared_expert"},
+             config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"", "moe_topk"}, config.experts.routing.n_active);
   writer.set({"", "moe_layer_num_skipped"}, leading_dense_layers(config));
   for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"}) writer.erase({"", key});

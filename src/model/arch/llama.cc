@@ -201,6 +201,12 @@ extern constinit const Architecture kMistral = {
     .gguf_pairs = true,
 };
 
+namespace {
+
+constexpr MeaningfulKey kMinistral3Keys[] = {{{"attention.temperature_scale", ""}, 0}};
+
+}  // namespace
+
 extern constinit const Architecture kMinistral3 = {
     .name = "mistral3",
     .title = "Ministral 3",
@@ -210,6 +216,7 @@ extern constinit const Architecture kMinistral3 = {
     .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})",
     .describe = describe_query_scale,
     .gguf_pairs = true,
+    .own_keys = kMinistral3Keys,
 };
 
 extern constinit const Architecture kInternLm3 = {
@@ -235,6 +242,15 @@ extern constinit const Architecture kIQuestCoder = {
     .gguf_pairs = true,
 };
 
+namespace {
+
+constexpr MeaningfulKey kGraniteKeys[] = {{{"", "logits_scaling"}, 1},
+                                          {{"embedding_scale", "embedding_multiplier"}, 1},
+                                          {{"residual_scale", "residual_multiplier"}, 1},
+                                          {{"attention.scale", "attention_multiplier"}, 0}};
+
+}  // namespace
+
 extern constinit const Architecture kGranite = {
     .name = "granite",
     .title = "Granite",
@@ -244,6 +260,7 @@ extern constinit const Architecture kGranite = {
     .describe = describe_granite,
     .gguf_names = granite_gguf_names,
     .gguf_pairs = true,
+    .own_keys = kGraniteKeys,
 };
 
 extern constinit const Architecture kHyperClovaX = {

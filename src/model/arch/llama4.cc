@@ -159,6 +159,8 @@ void llama4_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedDown] = "feed_forward.shared_expert.down_proj";
 }
 
+constexpr MeaningfulKey kLlama4Keys[] = {{{"", "no_rope_layers"}, 0}, {{"", "attention_chunk_size"}, 0}};
+
 }  // namespace
 
 extern constinit const Architecture kLlama4 = {
@@ -171,6 +173,7 @@ extern constinit const Architecture kLlama4 = {
     .hf_defaults = R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
     "rope_theta": 500000.0, "intermediate_size": 8192, "num_local_experts": 16, "num_experts_per_tok": 1})",
     .describe = describe_llama4,
+    .own_keys = kLlama4Keys,
 };
 
 }  // namespace penstock

@@ -174,6 +174,7 @@ extern constinit const Architecture kMamba2 = {
     .hf_aliases = R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
     "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand", "layer_norm_epsilon": "rms_norm_eps"})",
     .describe = describe_mamba2,
+    .zero_sizes = true,
 };
 
 extern constinit const Architecture kNemotronH = {
@@ -189,6 +190,7 @@ extern constinit const Architecture kNemotronH = {
     "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688})",
     .hf_aliases = kNemotronHAliases,
     .describe = describe_nemotron_h,
+    .zero_sizes = true,
 };
 
 // What GGUF calls it with experts; config.json files are read by the row before.
@@ -201,6 +203,7 @@ extern constinit const Architecture kNemotronHMoe = {
     .forward = one_mixer_forward,
     .hf_aliases = kNemotronHAliases,
     .describe = describe_nemotron_h,
+    .zero_sizes = true,
 };
 
 }  // namespace penstock

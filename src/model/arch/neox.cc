@@ -59,7 +59,8 @@ void configure_falcon(ConfigReader& reader, ModelConfig& config) {
 void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   if (writer.gguf() && !config.residual.parallel) writer.set({"use_parallel_residual", ""}, false);
-  const bool newer = config.residual.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
+  const bool newer =
+      config.residual.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
   writer.set({"", "new_decoder_architecture"}, newer);
   writer.set({"", "bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
   writer.set({"", "multi_query"}, config.n_kv_heads == 1);
@@ -71,13 +72,15 @@ void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
 void falcon_names(NameTable& names, const ModelConfig& config) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "word_embeddings", names.final_norm = "ln_f", names.layer = "h.{}.";
-  if (config.residual.parallel_norms) names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
+  if (config.residual.parallel_norms)
+    names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
   names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
   names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 void falcon_gguf_names(NameTable& names, const ModelConfig& config) {
-  if (config.residual.parallel_norms) names[tensor::kAttnNorm] = "attn_norm_2", names[tensor::kFfnNorm] = "attn_norm";
+  if (config.residual.parallel_norms)
+    names[tensor::kAttnNorm] = "attn_norm_2", names[tensor::kFfnNorm] = "attn_norm";
 }
 
 void configure_stablelm(ConfigReader& reader, ModelConfig& config) {
@@ -167,8 +170,9 @@ void configure_codegen(ConfigReader& reader, ModelConfig& config) {
   configure_gptj(reader, config);
   config.attention.qkv_shards = 4;
   if (config.n_heads * config.head_dim % config.attention.qkv_shards != 0) {
-    reader.fail(ErrorCode::kCorruptFile, fmt::format("n_embd: expected a multiple of {}, got {}",
-                                                     config.attention.qkv_shards, config.n_heads * config.head_dim));
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("n_embd: expected a multiple of {}, got {}", config.attention.qkv_shards,
+                            config.n_heads * config.head_dim));
     config.attention.qkv_shards = 0;
   }
 }
@@ -204,6 +208,9 @@ constexpr std::string_view kGptJAliases =
     "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
     "activation_function": "hidden_act"})";
 
+constexpr MeaningfulKey kNeoXKeys[] = {{{"use_parallel_residual", "use_parallel_residual"}, 0},
+                                       {{"", "qk_layernorm"}, 0}};
+
 }  // namespace
 
 extern constinit const Architecture kGptNeoX = {
@@ -218,6 +225,7 @@ extern constinit const Architecture kGptNeoX = {
     .describe = describe_gpt_neox,
     .partial_rope = true,
     .hf_qkv_by_group = true,
+    .own_keys = kNeoXKeys,
 };
 
 extern constinit const Architecture kFalcon = {

@@ -103,7 +103,8 @@ void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
 }
 
 void describe_qwen2_moe(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.experts.shared_dim);
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+             config.experts.shared_dim);
   if (config.experts.routing.normalize) writer.set({"expert_weights_norm", ""}, true);
 }
 

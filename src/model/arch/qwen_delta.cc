@@ -19,8 +19,7 @@ DeltaConfig read_delta(ConfigReader& reader) {
   const auto usual = [&](int value) {  // of transformers; GGUF files say all
     return reader.gguf() ? std::nullopt : std::optional<int>(value);
   };
-  delta.taps =
-      reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
+  delta.taps = reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
   delta.n_key_heads =
       reader.integer({"ssm.group_count", "linear_num_key_heads"}, 1, kMaxDeltaHeads, usual(16));
   delta.n_value_heads =
@@ -191,7 +190,8 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   describe_delta(writer, config);
   if (config.arch != "qwen3next") describe_image_sections(writer, config, {11, 11, 10});
   if (config.experts.count == 0) return;
-  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.experts.shared_dim);
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+             config.experts.shared_dim);
   if (!config.experts.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
   if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
 }
