@@ -124,12 +124,16 @@ struct ModelConfig {
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
   int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
-  int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }  // read and given
+  int expert_dim() const {
+    return experts.latent_dim > 0 ? experts.latent_dim : model_dim;
+  }  // read and given
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
   // Gates by a projection of their own; 0 = none.
-  int n_gates_of(int layer) const { return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads : 0; }
+  int n_gates_of(int layer) const {
+    return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads : 0;
+  }
   // The largest of any layer.
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }

@@ -66,7 +66,8 @@ ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
 
 bool ModelCuts::can_cut_heads() const {
   if (shard_.n_ranks == 1 || shard_.n_ranks > whole_.n_heads) return false;
-  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms || whole_.rounding.activations) return false;
+  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms || whole_.rounding.activations)
+    return false;
   const std::vector<int> layers = attention_layers(whole_);
   return whole_.latent.kv_rank > 0 ||
          (!layers.empty() && cuts_all_layers_alike(whole_, layers, shard_.n_ranks));

@@ -34,7 +34,8 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const int i = v.layer(), dim = c.model_dim;
   const bool post = c.residual.norms == NormPlacement::kPost || c.residual.norms == NormPlacement::kBoth;
   const bool pre = c.residual.norms != NormPlacement::kPost;
-  if (pre && (i > 0 || c.residual.first_norm)) v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
+  if (pre && (i > 0 || c.residual.first_norm))
+    v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
   if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer)

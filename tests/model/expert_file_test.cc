@@ -41,7 +41,7 @@ std::vector<fs::path> mixtures() {
       for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
         if (!fs::exists(path)) continue;
         const auto source = open_weights(path).value();
-        if (read_config(*source).value().n_experts > 0) paths.push_back(path);
+        if (read_config(*source).value().experts.count > 0) paths.push_back(path);
       }
     }
   }
@@ -131,7 +131,8 @@ TEST_F(ExpertFileTest, SameBitsForEncodingsAtLoad) {
 TEST_F(ExpertFileTest, SameBitsForEveryEncoding) {
   ModelConfig config = config_from_shape("qwen3-30b-a3b").value();
   config.n_layers = 2, config.layers.resize(2), config.vocab_size = 512, config.max_seq_len = 128;
-  config.model_dim = config.experts.ffn_dim = 256, config.experts.count = 8, config.experts.routing.n_active = 2;
+  config.model_dim = config.experts.ffn_dim = 256, config.experts.count = 8,
+  config.experts.routing.n_active = 2;
   config.n_heads = 4, config.n_kv_heads = 2, config.head_dim = 64;
   for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
   std::vector<std::string> names;

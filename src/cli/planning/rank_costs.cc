@@ -100,7 +100,7 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   const double table = static_cast<double>(config.model_dim) * config.vocab_size;
   const bool embedding = stage.first(), output = stage.last();
   const double not_here = config.embedding.tied ? (embedding || output ? 0 : table)
-                                                 : (embedding ? 0 : table) + (output ? 0 : table);
+                                                : (embedding ? 0 : table) + (output ? 0 : table);
   const double not_read = output ? 0 : table;
   Share share;
   share.weight_bytes = (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;

@@ -65,8 +65,18 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
     v.vector({.name = &tensor::kSinks, .size = c.n_heads, .part = v.cuts().heads(), .is_bias = true},
              w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
-  v.linear({&tensor::kO, WeightRole::kO, dim, q, columns_of(times(v.cuts().heads(), head)),
-            Site::kAttentionOut, Part::kO, {}, {}, {}, 1.0f, {{dim, c.attention.out_factor}}},
+  v.linear({&tensor::kO,
+            WeightRole::kO,
+            dim,
+            q,
+            columns_of(times(v.cuts().heads(), head)),
+            Site::kAttentionOut,
+            Part::kO,
+            {},
+            {},
+            {},
+            1.0f,
+            {{dim, c.attention.out_factor}}},
            w.o);
 }
 
@@ -104,14 +114,14 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
     const Tensor by_head = attended.reshaped(s_.config.head_dim);
     s_.ops.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
-  if (s_.config.attention.head_gates) s_.ops.gate_rows(attended.reshaped(s_.config.head_dim), gates_.reshaped(1));
+  if (s_.config.attention.head_gates)
+    s_.ops.gate_rows(attended.reshaped(s_.config.head_dim), gates_.reshaped(1));
   if (s_.config.attention.value_gates)
     s_.ops.activate_mul(gates_.narrowed(attended.cols), attended, Activation::kSigmoid, attended);
   if (layer.attention.sub_norm)
     s_.ops.norm(attended, norm_params(s_.config, layer.attention.sub_norm), attended);
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);
-  s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
-                 s_.config.attention.out_factor);
+  s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next, s_.config.attention.out_factor);
 }
 
 // Heads as rows, of each its first or its second half: the query, or the gate.
@@ -171,7 +181,8 @@ void AttentionBlock::norm_heads(int i, const Heads& heads) {
   };
   if (s_.config.attention.value_norm) norm(heads.v, {nullptr, nullptr, s_.config.norm.eps}, false);
   const bool plain_there = s_.config.layers[static_cast<size_t>(i)].rope >= 0;
-  if (s_.config.attention.qk_norm != QkNorm::kNone && (s_.config.attention.qk_norm != QkNorm::kPlain || plain_there)) {
+  if (s_.config.attention.qk_norm != QkNorm::kNone &&
+      (s_.config.attention.qk_norm != QkNorm::kPlain || plain_there)) {
     const bool row = s_.config.attention.qk_norm == QkNorm::kRow;
     norm(heads.q, norm_params(s_.config, layer.attention.q_norm), row);
     norm(heads.k, norm_params(s_.config, layer.attention.k_norm), row);

@@ -11,14 +11,13 @@ struct DeltaNetWeights final : MixerWeights {
   LinearWeights q, k, v;     // or each by itself (decays by key, a rank's heads)
   LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
   LinearWeights z;           // [values, model_dim]: gates of what comes out
-  LinearWeights a, b;        // [decays, model_dim], [n_value_heads, model_dim]: how fast is forgotten, how much learned
+  LinearWeights a,
+      b;  // [decays, model_dim], [n_value_heads, model_dim]: how fast is forgotten, how much learned
   std::unique_ptr<Vector> conv;        // [taps, channels]
   std::unique_ptr<Vector> rate, bias;  // [n_value_heads]; [decays]
   std::unique_ptr<Vector> norm;        // [value_dim]
   LinearWeights out;                   // [model_dim, values]
 };
-
-enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kA, kB, kAIn, kZIn };
 
 // Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
 // and a likewise.
@@ -72,6 +71,8 @@ class DeltaNet final : public Mixer {
                const NormedInput* next) const override;
 
  private:
+  enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kA, kB, kAIn, kZIn };
+
   // Whole where neighbouring value heads have different key heads.
   ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
     const bool whole = c_.key_heads_in_turn && c_.n_value_heads > c_.n_key_heads;
@@ -90,7 +91,8 @@ class DeltaNet final : public Mixer {
   void visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const;
   void visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const;
   void visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const;
-  void project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch& scratch, const NormedInput& h) const;
+  void project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch& scratch,
+               const NormedInput& h) const;
 
   DeltaConfig c_;
 };
@@ -128,7 +130,8 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
   const ModelCuts::HeadCut own = own_heads(v.cuts());
   const Cut own_keys = rows_of(times(own.groups, c_.key_dim)),
             own_values = rows_of(times(own.heads, c_.value_dim));
-  const auto rows = [&](const TensorName* name, WeightRole role, int count, Cut cut, GroupedHeads in_heads = {}) {
+  const auto rows = [&](const TensorName* name, WeightRole role, int count, Cut cut,
+                        GroupedHeads in_heads = {}) {
     return LinearSpec{.name = name,
                       .role = role,
                       .rows = count,
@@ -177,11 +180,9 @@ void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
             .part = times(own.heads, c_.decays() / c_.n_value_heads),
             .heads = value_heads(0, 1)},
            w.bias);
-  v.vector({.name = &tensor::kDeltaNorm,
-            .size = c_.value_dim,
-            .part = {0, c_.value_dim},
-            .suffix = ".weight"},
-           w.norm);
+  v.vector(
+      {.name = &tensor::kDeltaNorm, .size = c_.value_dim, .part = {0, c_.value_dim}, .suffix = ".weight"},
+      w.norm);
 }
 
 void DeltaNet::visit(TensorVisitor& v, MixerWeights& weights) const {
@@ -228,7 +229,7 @@ void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch
     return s.ops.norm_linear(s.rounded(h), all);
   }
   const LinearTarget projections[] = {
-      w.q.into(q),       w.k.into(k), w.v.into(v), w.a_in.into(scratch[kAIn]), w.z_in.into(scratch[kZIn]),
+      w.q.into(q),          w.k.into(k), w.v.into(v), w.a_in.into(scratch[kAIn]), w.z_in.into(scratch[kZIn]),
       w.b.into(scratch[kB])};
   s.ops.norm_linear(s.rounded(h), projections);
   const LinearTarget decays = w.a.into(scratch[kA]), gates = w.z.into(scratch[kZ]);
@@ -244,8 +245,10 @@ void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const No
   project(s, w, scratch, h);
   s.ops.causal_conv(scratch[kIn], {w.conv.get(), nullptr, c_.taps, i}, s.cache, scratch[kConvolved]);
   s.ops.activate(scratch[kConvolved], s.config.ffn.activation);
-  const DeltaParams params{w.rate.get(), w.bias.get(),  c_.n_key_heads,       c_.n_value_heads, c_.key_dim,
-                           c_.value_dim, c_.key_heads_in_turn, c_.decay_by_key,   i,              state_offset()};
+  const DeltaParams params{w.rate.get(),         w.bias.get(),    c_.n_key_heads,
+                           c_.n_value_heads,     c_.key_dim,      c_.value_dim,
+                           c_.key_heads_in_turn, c_.decay_by_key, i,
+                           state_offset()};
   s.ops.gated_delta(scratch[kConvolved], scratch[kA], scratch[kB], params, s.cache, out);
   const Tensor heads = out.reshaped(c_.value_dim);
   s.ops.norm(heads, {w.norm.get(), nullptr, s.config.norm.eps}, heads);

@@ -21,8 +21,18 @@ void visit(TensorVisitor& v, DenseWeights& w) {
     v.linear(up, w.up);
   }
   if (c.norm.sub_norms) v.norm({&tensor::kFfnSubNorm, width}, w.sub_norm);
-  v.linear({&tensor::kDown, WeightRole::kDown, dim, width, columns_of(own), Site::kDown, Part::kDown,
-            {}, {}, {}, 1.0f, {{dim, c.ffn.down_factor}}},
+  v.linear({&tensor::kDown,
+            WeightRole::kDown,
+            dim,
+            width,
+            columns_of(own),
+            Site::kDown,
+            Part::kDown,
+            {},
+            {},
+            {},
+            1.0f,
+            {{dim, c.ffn.down_factor}}},
            w.down);
 }
 

@@ -30,13 +30,15 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
 void visit(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, read = c.expert_dim();
-  v.linear({&tensor::kRouter, WeightRole::kRouter, c.experts.count, dim, {}, Site::kFeedForward, Part::kRouter},
-           w.router);
+  v.linear(
+      {&tensor::kRouter, WeightRole::kRouter, c.experts.count, dim, {}, Site::kFeedForward, Part::kRouter},
+      w.router);
   if (c.experts.latent_dim > 0) {
     v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
     v.linear({&tensor::kExpertsOut, WeightRole::kLatent, dim, read}, w.out);
   }
-  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active}, w.gate, w.up, w.down);
+  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active}, w.gate, w.up,
+            w.down);
   if (c.experts.selection_bias)
     v.vector({.name = &tensor::kSelectionBias,
               .size = c.experts.count,
@@ -58,7 +60,8 @@ void visit(TensorVisitor& v, BesideWeights& w) {
             .part = {0, dim},
             .divisor = std::sqrt(static_cast<float>(dim))},
            w.router_norm.weight);
-  v.vector({.name = &tensor::kExpertScale, .size = c.experts.count, .part = {0, c.experts.count}}, w.expert_scale);
+  v.vector({.name = &tensor::kExpertScale, .size = c.experts.count, .part = {0, c.experts.count}},
+           w.expert_scale);
 }
 
 ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {

@@ -17,8 +17,6 @@ struct ScanWeights final : MixerWeights {
   LinearWeights out;                         // [model_dim, values]
 };
 
-enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kStep, kDecays };
-
 class Scan final : public Mixer {
  public:
   explicit Scan(const ScanConfig& config) : c_(config) {}
@@ -49,6 +47,8 @@ class Scan final : public Mixer {
                const NormedInput* next) const override;
 
  private:
+  enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kStep, kDecays };
+
   // Whole where a norm would read heads of several ranks.
   ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
     const bool reads_all = c_.norm && cuts.shard().n_ranks > c_.n_groups;
@@ -107,8 +107,7 @@ void Scan::visit(TensorVisitor& v, MixerWeights& weights) const {
   auto& w = static_cast<ScanWeights&>(weights);
   const int heads = c_.n_heads, values = c_.values(), groups = c_.group_values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());
-  const Shard::Range own_groups = times(own.groups, c_.state_dim),
-                     own_values = times(own.heads, c_.head_dim);
+  const Shard::Range own_groups = times(own.groups, c_.state_dim), own_values = times(own.heads, c_.head_dim);
   using Shape = VectorSpec::Shape;
   visit_projections(v, w);
   v.conv({&tensor::kSsmConv,

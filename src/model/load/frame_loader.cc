@@ -65,7 +65,8 @@ Status FrameLoader::load(ModelWeights& weights) {
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
   // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
-  const bool on_last = stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
+  const bool on_last =
+      stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
     ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab, dim, own,
                                                              WeightUse::kTable));
@@ -99,8 +100,9 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
                                                              dim, {skipped, rows}, WeightUse::kTable));
   }
   if (config_.embedding.n_token_types > 0) {
-    ASSIGN_OR_RETURN(weights.token_types, tensors_.weight(tensors_.name(names_.token_types),
-                                                          config_.embedding.n_token_types, dim, WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.token_types,
+                     tensors_.weight(tensors_.name(names_.token_types), config_.embedding.n_token_types, dim,
+                                     WeightUse::kTable));
   }
   if (config_.embedding.norm)
     RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));

@@ -195,7 +195,8 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
     }
     result.view = {QuantType::kF32, rows, cols, result.storage};
   }
-  if (projection && config_.rounding.ternary_weights) RETURN_IF_ERROR(make_ternary(source_.path().string(), result));
+  if (projection && config_.rounding.ternary_weights)
+    RETURN_IF_ERROR(make_ternary(source_.path().string(), result));
   return result;
 }
 

@@ -273,7 +273,8 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
   const std::string where = source.path().string();
   const bool coded =
       source.naming() == Naming::kHuggingFace && source.config().contains("quantization_config");
-  if (coded || config.rounding.activations || config.rounding.ternary_weights || source.grouped_layers() != nullptr)
+  if (coded || config.rounding.activations || config.rounding.ternary_weights ||
+      source.grouped_layers() != nullptr)
     return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already", where);
   Plan plan{tensor_names(config, source.naming()), {}, {}, {}};
   if (const GroupType* group_type = find_group_type(type); group_type != nullptr) {

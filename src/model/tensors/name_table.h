@@ -42,10 +42,10 @@ class NameTable {
   }
 
   std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head;
-  std::string_view layer;          // what names of a layer's tensors begin with; {} is the layer's index
-  bool groups_in_turn = false;     // GroupedHeads lie as the first of every group, then the second, and so on
-  bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
-  bool up_before_gate = false;     // in gate_up
+  std::string_view layer;       // what names of a layer's tensors begin with; {} is the layer's index
+  bool groups_in_turn = false;  // GroupedHeads lie as the first of every group, then the second, and so on
+  bool bare_ffn_norm = false;   // ffn_norm has no ".weight"
+  bool up_before_gate = false;  // in gate_up
   std::string_view other_gate, other_up,
       other_down;  // of gate, up and down in some files; see choose_names()
   // Fused experts: transposed, [n_experts, in, out]; interleaved, gate and up in turn, not one after the other.

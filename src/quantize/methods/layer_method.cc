@@ -44,7 +44,8 @@ Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool, const std::vect
     const auto found = keys.find(&weight);
     if (found == keys.end()) return;
     const bool expert = found->second.second >= 0;
-    const int64_t expected = expert ? n_tokens * config.experts.routing.n_active / config.experts.count + 1 : n_tokens;
+    const int64_t expected =
+        expert ? n_tokens * config.experts.routing.n_active / config.experts.count + 1 : n_tokens;
     stats[found->second].add(pool, x, with_hessian, expected);
   });
   const Status ran = runner.run(false, pass);

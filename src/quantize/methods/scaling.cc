@@ -47,7 +47,8 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     if (!site.readers.empty() && !site.producers.empty()) sites.push_back(std::move(site));
   };
   // A norm that the feed-forward reads too cannot take attention's scales.
-  if (!config.residual.parallel || config.residual.parallel_norms) add(Site::kAttention, Part::kAttentionNorm, -1);
+  if (!config.residual.parallel || config.residual.parallel_norms)
+    add(Site::kAttention, Part::kAttentionNorm, -1);
   add(Site::kFeedForward, Part::kFeedForwardNorm, -1);
   if (config.norm.sub_norms) return sites;
   const size_t n_before = sites.size();

@@ -283,26 +283,33 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"context length", a.max_seq_len == b.max_seq_len},
       {"experts", a.experts.count == b.experts.count && a.experts.ffn_dim == b.experts.ffn_dim &&
                       a.experts.latent_dim == b.experts.latent_dim &&
-                      (a.experts.count == 0 || a.experts.routing == b.experts.routing) && a.experts.shared_dim == b.experts.shared_dim &&
+                      (a.experts.count == 0 || a.experts.routing == b.experts.routing) &&
+                      a.experts.shared_dim == b.experts.shared_dim &&
                       a.experts.shared_gate == b.experts.shared_gate &&
                       a.experts.selection_bias == b.experts.selection_bias &&
                       a.experts.beside_dense == b.experts.beside_dense},
-      {"norms", close(a.norm.eps, b.norm.eps) && a.norm.layer_norm == b.norm.layer_norm && a.residual.norms == b.residual.norms &&
-                    a.attention.qk_norm == b.attention.qk_norm && a.norm.sub_norms == b.norm.sub_norms && a.norm.biases == b.norm.biases &&
+      {"norms", close(a.norm.eps, b.norm.eps) && a.norm.layer_norm == b.norm.layer_norm &&
+                    a.residual.norms == b.residual.norms && a.attention.qk_norm == b.attention.qk_norm &&
+                    a.norm.sub_norms == b.norm.sub_norms && a.norm.biases == b.norm.biases &&
                     a.norm.bare == b.norm.bare && a.embedding.norm == b.embedding.norm &&
-                    a.attention.rope_before_norm == b.attention.rope_before_norm && a.attention.value_norm == b.attention.value_norm &&
+                    a.attention.rope_before_norm == b.attention.rope_before_norm &&
+                    a.attention.value_norm == b.attention.value_norm &&
                     a.residual.layer_scales == b.residual.layer_scales},
-      {"multipliers",
-       a.attention.in_factor == b.attention.in_factor && a.attention.out_factor == b.attention.out_factor &&
-           a.attention.key_factor == b.attention.key_factor && a.ffn.gate_factor == b.ffn.gate_factor &&
-           a.ffn.down_factor == b.ffn.down_factor},
-      {"parallel layers", a.residual.parallel == b.residual.parallel && a.residual.parallel_norms == b.residual.parallel_norms},
+      {"multipliers", a.attention.in_factor == b.attention.in_factor &&
+                          a.attention.out_factor == b.attention.out_factor &&
+                          a.attention.key_factor == b.attention.key_factor &&
+                          a.ffn.gate_factor == b.ffn.gate_factor && a.ffn.down_factor == b.ffn.down_factor},
+      {"parallel layers",
+       a.residual.parallel == b.residual.parallel && a.residual.parallel_norms == b.residual.parallel_norms},
       {"sums with norms", a.residual.adds_to_norm == b.residual.adds_to_norm},
-      {"biases of scores", close(a.attention.alibi_max_bias, b.attention.alibi_max_bias) && a.attention.alibi_scaled == b.attention.alibi_scaled &&
+      {"biases of scores", close(a.attention.alibi_max_bias, b.attention.alibi_max_bias) &&
+                               a.attention.alibi_scaled == b.attention.alibi_scaled &&
                                a.attention.sinks == b.attention.sinks},
-      {"gates of heads", a.attention.head_gates == b.attention.head_gates && a.attention.value_gates == b.attention.value_gates},
+      {"gates of heads", a.attention.head_gates == b.attention.head_gates &&
+                             a.attention.value_gates == b.attention.value_gates},
       {"growing queries", close(a.attention.query_scale.beta, b.attention.query_scale.beta) &&
-                              (a.attention.query_scale.beta == 0 || close(a.attention.query_scale.period, b.attention.query_scale.period))},
+                              (a.attention.query_scale.beta == 0 ||
+                               close(a.attention.query_scale.period, b.attention.query_scale.period))},
       {"activation", a.ffn.activation.kind == b.ffn.activation.kind && a.ffn.gated == b.ffn.gated &&
                          a.rounding.activations == b.rounding.activations &&
                          (a.ffn.activation.kind != Activation::kClampedSilu ||
