@@ -117,6 +117,7 @@ struct Wanted {
   std::string name;
   QuantType type;
   std::vector<int64_t> shape;
+  bool is_rate = false;  // how fast states decay: a positive one would let them grow
 };
 
 // The visitor that lists every tensor that the architecture loads, by the names of GGUF files.
@@ -207,6 +208,7 @@ void WantedTensors::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
   if (spec.shape == Shape::kMatrix) shape = {spec.size / spec.per_row, spec.per_row};
   if (spec.shape == Shape::kDeepColumn) shape = {spec.size, 1};
   floats(names_[*spec.name], spec.suffix, std::move(shape));
+  wanted_.back().is_rate = spec.form == VectorSpec::Form::kRate;
 }
 
 void WantedTensors::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) {
@@ -337,9 +339,6 @@ class SyntheticSource final : public WeightSource {
     layers_->fill();
   }
 
-  // Of states: positive ones would let them grow.
-  static bool is_decay(std::string_view name) { return name.ends_with(".ssm_a"); }
-
   void add(const Wanted& wanted, const ModelConfig& config) {
     TensorInfo info{wanted.name, wanted.type, wanted.shape, {}};
     size_t& size = pool_sizes_[wanted.type];
@@ -351,7 +350,7 @@ class SyntheticSource final : public WeightSource {
       rope_factors_ = rope_frequencies(plain);
       for (size_t i = 0; i < scaled.size(); ++i) rope_factors_[i] /= scaled[i];
     }
-    if (is_decay(wanted.name)) decays_.assign(static_cast<size_t>(info.n_elements()), -1.0f);
+    if (wanted.is_rate) decays_.assign(static_cast<size_t>(info.n_elements()), -1.0f);
     if (wanted.name.ends_with("norm.weight")) longest_norm_ = std::max(longest_norm_, info.n_elements());
     tensors_.push_back(std::move(info));
   }
@@ -368,7 +367,7 @@ class SyntheticSource final : public WeightSource {
       const size_t offset = i * 131 % kSpread * static_cast<size_t>(quant_info(tensor.type).block_bytes);
       tensor.bytes = std::span<const std::byte>(pools_[tensor.type]).subspan(offset, size);
       if (wanted[i].name == "rope_freqs.weight") tensor.bytes = std::as_bytes(std::span(rope_factors_));
-      if (is_decay(wanted[i].name)) tensor.bytes = std::as_bytes(std::span(decays_));
+      if (wanted[i].is_rate) tensor.bytes = std::as_bytes(std::span(decays_));
       if (wanted[i].name.ends_with("norm.weight")) tensor.bytes = std::as_bytes(std::span(ones_)).first(size);
     }
   }
