@@ -3,10 +3,16 @@
 #include <utility>
 #include <vector>
 
+#include "model/blocks/difference.h"
 #include "model/cuts.h"
 #include "model/weights.h"
 
 namespace penstock {
+
+std::string_view difference(const AltUpConfig& a, const AltUpConfig& b) {
+  return first_difference({{"streams", a.n_streams == b.n_streams && a.active == b.active &&
+                                           a.laurel_rank == b.laurel_rank}});
+}
 
 void visit(TensorVisitor& v, AltUpWeights& w) {
   const auto& c = v.config();

@@ -30,6 +30,8 @@ struct AltUpConfig {
   int laurel_rank = 0;        // of the projections beside attention
 };
 
+std::string_view difference(const AltUpConfig& a, const AltUpConfig& b);
+
 // Of a layer over several streams (AltUpConfig).
 struct AltUpWeights {
   NormWeights router_norm;  // [model_dim]

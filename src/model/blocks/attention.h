@@ -70,6 +70,8 @@ struct AttentionConfig {
   bool causal = true;
 };
 
+std::string_view difference(const AttentionConfig& a, const AttentionConfig& b);
+
 struct AttentionWeights {
   LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
   NormWeights q_norm, k_norm, sub_norm;

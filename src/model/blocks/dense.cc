@@ -1,9 +1,20 @@
 #include "model/blocks/dense.h"
 
+#include "model/blocks/difference.h"
 #include "model/cuts.h"
 #include "model/weights.h"
 
 namespace penstock {
+
+std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig& b) {
+  const ActivationFunction &x = a.activation, &y = b.activation;
+  const bool clamped = x.kind == Activation::kClampedSilu;
+  return first_difference(
+      {{"activation", x.kind == y.kind && (!clamped || (nearly(x.parameters[0], y.parameters[0]) &&
+                                                        nearly(x.parameters[1], y.parameters[1])))},
+       {"gates of feed-forwards", a.gated == b.gated},
+       {"multipliers", a.gate_factor == b.gate_factor && a.down_factor == b.down_factor}});
+}
 
 void visit(TensorVisitor& v, DenseWeights& w) {
   const auto& c = v.config();

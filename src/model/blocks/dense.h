@@ -23,6 +23,8 @@ struct FeedForwardConfig {
   float down_factor = 1.0f;
 };
 
+std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig& b);
+
 struct DenseWeights {
   LinearWeights gate, up, down;  // gate may be empty
   NormWeights sub_norm;          // [ffn_dim]

@@ -1,5 +1,7 @@
 // What stands before and behind the layers: tokens to the residual stream, and states to logits.
 #pragma once
+#include <string_view>
+
 #include "penstock/types.h"
 
 namespace penstock {
@@ -40,5 +42,9 @@ struct OutputConfig {
   // Soft bound of logits, softcap * tanh(logit / softcap); 0 = no bound.
   float softcap = 0.0f;
 };
+
+std::string_view difference(const EmbeddingConfig& a, const EmbeddingConfig& b);
+std::string_view difference(const PositionsConfig& a, const PositionsConfig& b);
+std::string_view difference(const OutputConfig& a, const OutputConfig& b);
 
 }  // namespace penstock

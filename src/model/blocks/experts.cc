@@ -1,9 +1,19 @@
 #include "model/blocks/experts.h"
 
+#include "model/blocks/difference.h"
 #include "model/cuts.h"
 #include "model/weights.h"
 
 namespace penstock {
+
+std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
+  return first_difference(
+      {{"experts", a.count == b.count && a.ffn_dim == b.ffn_dim && a.latent_dim == b.latent_dim &&
+                       a.shared_dim == b.shared_dim && a.shared_gate == b.shared_gate &&
+                       a.beside_dense == b.beside_dense},
+       {"choice of experts",
+        (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
+}
 
 namespace {
 

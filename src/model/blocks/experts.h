@@ -54,6 +54,8 @@ struct ExpertsConfig {
   bool beside_dense = false;
 };
 
+std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
+
 struct MixtureWeights {
   LinearWeights router;                               // [n_experts, model_dim]
   std::unique_ptr<Vector> selection_bias;             // [n_experts] or null

@@ -2,9 +2,30 @@
 
 #include <algorithm>
 
+#include "model/blocks/difference.h"
 #include "model/weights.h"
 
 namespace penstock {
+
+std::string_view difference(const NormConfig& a, const NormConfig& b) {
+  return first_difference({{"norms", nearly(a.eps, b.eps) && a.layer_norm == b.layer_norm &&
+                                         a.biases == b.biases && a.bare == b.bare &&
+                                         a.sub_norms == b.sub_norms}});
+}
+
+std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
+  return first_difference(
+      {{"norms", a.norms == b.norms && a.first_norm == b.first_norm},
+       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
+       {"sums with norms", a.adds_to_norm == b.adds_to_norm},
+       {"layers of one part", a.one_mixer == b.one_mixer},
+       {"residual scale", nearly(a.scale, b.scale)},
+       {"scales of layers", a.layer_scales == b.layer_scales}});
+}
+
+std::string_view difference(const RoundingConfig& a, const RoundingConfig& b) {
+  return first_difference({{"rounded activations", a.activations == b.activations}});
+}
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
   return {norm.weight.get(), norm.bias.get(), config.norm.eps, config.norm.layer_norm};

@@ -1,5 +1,7 @@
 // What the sub-layers of one forward share. n tokens of all sequences are the rows of every tensor.
 #pragma once
+#include <string_view>
+
 #include "model/tensors/weights.h"
 #include "ops/batch.h"
 #include "ops/ops.h"
@@ -60,6 +62,10 @@ struct RoundingConfig {
   // Packed weights {-1, 0, 1} over the file's weight_scale; false: times weight_scale.
   bool divide_scale = false;
 };
+
+std::string_view difference(const NormConfig& a, const NormConfig& b);
+std::string_view difference(const ResidualConfig& a, const ResidualConfig& b);
+std::string_view difference(const RoundingConfig& a, const RoundingConfig& b);
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "model/blocks/difference.h"
 #include "model/arch/archs.h"
 #include "model/names.h"
 #include "model/rope.h"
@@ -246,8 +247,6 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
-bool close(float x, float y) { return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f); }
-
 bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
   const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
   // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
@@ -257,11 +256,11 @@ bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
   };
   // They are those of the first rope; another may do without them, where the architecture says so.
   if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors))) return false;
-  if (!close(rope_magnitude(x), rope_magnitude(y)) || x.rotary_dim != y.rotary_dim ||
-      !close(x.theta, y.theta))
+  if (!nearly(rope_magnitude(x), rope_magnitude(y)) || x.rotary_dim != y.rotary_dim ||
+      !nearly(x.theta, y.theta))
     return false;
   if (in_tensors(x.scaling) || in_tensors(y.scaling)) return true;
-  return x.scaling == y.scaling && (x.scaling == RopeScaling::kNone || close(x.factor, y.factor));
+  return x.scaling == y.scaling && (x.scaling == RopeScaling::kNone || nearly(x.factor, y.factor));
 }
 
 // One format has the share of gates that are cut off, the other where.
@@ -270,63 +269,20 @@ bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f;
 }  // namespace
 
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
-  const struct {
-    const char* name;
-    bool same;
-  } checks[] = {
-      {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
-                    a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
-                    a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
-                    a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows()},
-      {"streams", a.altup.n_streams == b.altup.n_streams && a.altup.active == b.altup.active &&
-                      a.altup.laurel_rank == b.altup.laurel_rank},
-      {"context length", a.max_seq_len == b.max_seq_len},
-      {"experts", a.experts.count == b.experts.count && a.experts.ffn_dim == b.experts.ffn_dim &&
-                      a.experts.latent_dim == b.experts.latent_dim &&
-                      (a.experts.count == 0 || a.experts.routing == b.experts.routing) &&
-                      a.experts.shared_dim == b.experts.shared_dim &&
-                      a.experts.shared_gate == b.experts.shared_gate &&
-                      a.experts.selection_bias == b.experts.selection_bias &&
-                      a.experts.beside_dense == b.experts.beside_dense},
-      {"norms", close(a.norm.eps, b.norm.eps) && a.norm.layer_norm == b.norm.layer_norm &&
-                    a.residual.norms == b.residual.norms && a.attention.qk_norm == b.attention.qk_norm &&
-                    a.norm.sub_norms == b.norm.sub_norms && a.norm.biases == b.norm.biases &&
-                    a.norm.bare == b.norm.bare && a.embedding.norm == b.embedding.norm &&
-                    a.attention.rope_before_norm == b.attention.rope_before_norm &&
-                    a.attention.value_norm == b.attention.value_norm &&
-                    a.residual.layer_scales == b.residual.layer_scales},
-      {"multipliers", a.attention.in_factor == b.attention.in_factor &&
-                          a.attention.out_factor == b.attention.out_factor &&
-                          a.attention.key_factor == b.attention.key_factor &&
-                          a.ffn.gate_factor == b.ffn.gate_factor && a.ffn.down_factor == b.ffn.down_factor},
-      {"parallel layers",
-       a.residual.parallel == b.residual.parallel && a.residual.parallel_norms == b.residual.parallel_norms},
-      {"sums with norms", a.residual.adds_to_norm == b.residual.adds_to_norm},
-      {"biases of scores", close(a.attention.alibi_max_bias, b.attention.alibi_max_bias) &&
-                               a.attention.alibi_scaled == b.attention.alibi_scaled &&
-                               a.attention.sinks == b.attention.sinks},
-      {"gates of heads", a.attention.head_gates == b.attention.head_gates &&
-                             a.attention.value_gates == b.attention.value_gates},
-      {"growing queries", close(a.attention.query_scale.beta, b.attention.query_scale.beta) &&
-                              (a.attention.query_scale.beta == 0 ||
-                               close(a.attention.query_scale.period, b.attention.query_scale.period))},
-      {"activation", a.ffn.activation.kind == b.ffn.activation.kind && a.ffn.gated == b.ffn.gated &&
-                         a.rounding.activations == b.rounding.activations &&
-                         (a.ffn.activation.kind != Activation::kClampedSilu ||
-                          (close(a.ffn.activation.parameters[0], b.ffn.activation.parameters[0]) &&
-                           close(a.ffn.activation.parameters[1], b.ffn.activation.parameters[1])))},
-      {"positions", a.positions.learned == b.positions.learned &&
-                        a.positions.computed == b.positions.computed && a.ropes.size() == b.ropes.size()},
-      {"tied embeddings", a.embedding.tied == b.embedding.tied},
-      {"embedding scale", close(a.embedding.scale, b.embedding.scale)},
-      {"residual scale", close(a.residual.scale, b.residual.scale)},
-      {"attention scale", close(a.attention.scale, b.attention.scale)},
-      {"logit scale", close(a.output.scale, b.output.scale)},
-      {"soft caps",
-       close(a.attention.softcap, b.attention.softcap) && close(a.output.softcap, b.output.softcap)},
-  };
-  for (const auto& check : checks) {
-    if (!check.same) return check.name;
+  const bool same_sizes_of_all =
+      a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
+      a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
+      a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size && a.per_layer.dim == b.per_layer.dim &&
+      a.per_layer_rows() == b.per_layer_rows();
+  if (!same_sizes_of_all) return "sizes";
+  if (a.max_seq_len != b.max_seq_len) return "context length";
+  if (a.ropes.size() != b.ropes.size()) return "positions";
+  for (const std::string_view what :
+       {difference(a.embedding, b.embedding), difference(a.positions, b.positions), difference(a.norm, b.norm),
+        difference(a.residual, b.residual), difference(a.attention, b.attention), difference(a.ffn, b.ffn),
+        difference(a.experts, b.experts), difference(a.altup, b.altup), difference(a.output, b.output),
+        difference(a.rounding, b.rounding)}) {
+    if (!what.empty()) return std::string(what);
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (const std::string_view what = mixer_difference(a.layers[i], b.layers[i]); !what.empty())
@@ -334,7 +290,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     if (a.layers[i].attention != b.layers[i].attention || a.layers[i].window != b.layers[i].window ||
         a.layers[i].chunked != b.layers[i].chunked || a.layers[i].moe != b.layers[i].moe ||
         a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
-        !close(a.layers[i].score_factor, b.layers[i].score_factor) ||
+        !nearly(a.layers[i].score_factor, b.layers[i].score_factor) ||
         !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
         !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);
