@@ -24,10 +24,14 @@ inline constexpr TensorName kStreamsOut{"", ""};
 
 // Gemma 3n's streams: a layer predicts all of them from all, computes on the active one, and corrects all by what came of that.
 struct AltUpConfig {
-  int n_streams = 0;          // 0 = the one stream of other models
-  int active = 0;             // which a layer computes on
-  bool correct_scale = true;  // what features beside the stream are for is scaled by feature
-  int laurel_rank = 0;        // of the projections beside attention
+  // Residual streams; 0 = the one stream of other models.
+  int n_streams = 0;
+  // Stream that a layer computes on: 0..n_streams - 1.
+  int active = 0;
+  // Scale by feature of what features beside the stream are for.
+  bool correct_scale = true;
+  // Rank of the projections beside attention.
+  int laurel_rank = 0;
 };
 
 std::string_view difference(const AltUpConfig& a, const AltUpConfig& b);

@@ -23,11 +23,16 @@ inline constexpr TensorName kLatentValues{"attn_v_b", ""};
 // and a latent, of which keys and values of all heads are projections. Those of the keys are applied to the queries
 // instead, those of the values to what was attended to.
 struct LatentConfig {
-  int kv_rank = 0;     // size of the latent; 0 = ordinary attention
-  int query_rank = 0;  // queries come from a latent of this size; 0 = from the stream
-  int rope_dim = 0;    // of a head's keys: rotated, the same for all heads
-  int plain_dim = 0;   // of a head's keys: not rotated
-  int value_dim = 0;   // of a head
+  // Size of the latent of keys and values; 0 = ordinary attention.
+  int kv_rank = 0;
+  // Size of the latent that queries come from; 0 = they come from the stream.
+  int query_rank = 0;
+  // Dimensions of a head's keys that are rotated, the same for all heads.
+  int rope_dim = 0;
+  // Dimensions of a head's keys that are not rotated.
+  int plain_dim = 0;
+  // Dimensions of a head's values.
+  int value_dim = 0;
   bool operator==(const LatentConfig&) const = default;
 };
 
