@@ -10,8 +10,8 @@
 namespace penstock {
 
 std::string_view difference(const AltUpConfig& a, const AltUpConfig& b) {
-  return first_difference({{"streams", a.n_streams == b.n_streams && a.active == b.active &&
-                                           a.laurel_rank == b.laurel_rank}});
+  return first_difference(
+      {{"streams", a.n_streams == b.n_streams && a.active == b.active && a.laurel_rank == b.laurel_rank}});
 }
 
 void visit(TensorVisitor& v, AltUpWeights& w) {

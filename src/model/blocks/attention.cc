@@ -34,16 +34,18 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
 std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) {
   const PositionScale &x = a.query_scale, &y = b.query_scale;
   return first_difference(
-      {{"norms", a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm && a.value_norm == b.value_norm},
+      {{"norms",
+        a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm && a.value_norm == b.value_norm},
        {"clamped values", nearly(a.clip, b.clip)},
        {"gates of heads",
         a.gated == b.gated && a.head_gates == b.head_gates && a.value_gates == b.value_gates},
        {"attention scale", nearly(a.scale, b.scale)},
        {"growing queries", nearly(x.beta, y.beta) && (x.beta == 0 || nearly(x.period, y.period))},
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
-       {"biases of scores", nearly(a.alibi_max_bias, b.alibi_max_bias) &&
-                                a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
-       {"multipliers", a.in_factor == b.in_factor && a.out_factor == b.out_factor && a.key_factor == b.key_factor}});
+       {"biases of scores",
+        nearly(a.alibi_max_bias, b.alibi_max_bias) && a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
+       {"multipliers",
+        a.in_factor == b.in_factor && a.out_factor == b.out_factor && a.key_factor == b.key_factor}});
 }
 
 void visit(TensorVisitor& v, AttentionWeights& w) {

@@ -19,8 +19,6 @@ inline std::string_view first_difference(std::initializer_list<Compared> all) {
 }
 
 // Files keep numbers as text, or in other types.
-inline bool nearly(float x, float y) {
-  return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f);
-}
+inline bool nearly(float x, float y) { return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f); }
 
 }  // namespace penstock

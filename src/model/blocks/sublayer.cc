@@ -8,9 +8,9 @@
 namespace penstock {
 
 std::string_view difference(const NormConfig& a, const NormConfig& b) {
-  return first_difference({{"norms", nearly(a.eps, b.eps) && a.layer_norm == b.layer_norm &&
-                                         a.biases == b.biases && a.bare == b.bare &&
-                                         a.sub_norms == b.sub_norms}});
+  return first_difference(
+      {{"norms", nearly(a.eps, b.eps) && a.layer_norm == b.layer_norm && a.biases == b.biases &&
+                     a.bare == b.bare && a.sub_norms == b.sub_norms}});
 }
 
 std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {

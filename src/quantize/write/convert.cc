@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "model/blocks/difference.h"
 #include "model/arch/archs.h"
+#include "model/blocks/difference.h"
 #include "model/names.h"
 #include "model/rope.h"
 #include "quantize/map/tensor_map.h"
@@ -278,10 +278,10 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   if (a.max_seq_len != b.max_seq_len) return "context length";
   if (a.ropes.size() != b.ropes.size()) return "positions";
   for (const std::string_view what :
-       {difference(a.embedding, b.embedding), difference(a.positions, b.positions), difference(a.norm, b.norm),
-        difference(a.residual, b.residual), difference(a.attention, b.attention), difference(a.ffn, b.ffn),
-        difference(a.experts, b.experts), difference(a.altup, b.altup), difference(a.output, b.output),
-        difference(a.rounding, b.rounding)}) {
+       {difference(a.embedding, b.embedding), difference(a.positions, b.positions),
+        difference(a.norm, b.norm), difference(a.residual, b.residual), difference(a.attention, b.attention),
+        difference(a.ffn, b.ffn), difference(a.experts, b.experts), difference(a.altup, b.altup),
+        difference(a.output, b.output), difference(a.rounding, b.rounding)}) {
     if (!what.empty()) return std::string(what);
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
