@@ -242,8 +242,7 @@ INSTANTIATE_TEST_SUITE_P(Models, LayerDrafters,
                                          "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::ranges::replace_if(
-                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 
