@@ -1,4 +1,4 @@
-// Conversations: what a message, a tool and a call of one are, and what LLM::chat takes and gives.
+// Conversations: messages, tool calls, and the options and deltas of LLM::chat.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,47 +12,49 @@
 namespace penstock {
 
 struct ToolCall {
-  std::string name;       // of the function
+  std::string name;       // name of the function
   std::string arguments;  // a JSON object
-  std::string id = {};    // what the tool's answer names it by
+  std::string id = {};    // ChatMessage::tool_call_id of the message that answers this call
   bool operator==(const ToolCall&) const = default;
 };
 
-// One message, in OpenAI's terms. What is empty is not given to the chat template, content excepted.
+// One message, in OpenAI's terms. Empty fields, except `content`, are not passed to the chat template.
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool", or what else the template knows
   std::string content;
-  std::string reasoning = {};             // of an assistant: what it thought before it spoke
-  std::vector<ToolCall> tool_calls = {};  // of an assistant
-  std::string tool_call_id = {};          // of a tool: the call that this message answers
-  std::string name = {};                  // of the speaker or the function
+  std::string reasoning = {};             // role "assistant": reasoning that precedes the content
+  std::vector<ToolCall> tool_calls = {};  // role "assistant"
+  std::string tool_call_id = {};          // role "tool": id of the call that this message answers
+  std::string name = {};                  // name of the speaker or of the function
   bool operator==(const ChatMessage&) const = default;
 };
 
-// What one more piece of a reply brought: reasoning, content or calls. The pieces add up to CompletionOutput::message.
+// A new piece of a reply: reasoning, content or tool calls. All pieces together are
+// CompletionOutput::message.
 struct ChatDelta {
-  int index = 0;                        // [0, n) of SamplingParams
+  int index = 0;                        // which of SamplingParams::n replies, [0, n)
   std::string_view reasoning, content;  // whole UTF-8; valid during the call
-  std::span<const ToolCall>
-      tool_calls;  // each whole, in the piece that brought its last character; valid likewise
+  // Complete calls: each comes with the piece that brought its last character. Valid during the call.
+  std::span<const ToolCall> tool_calls;
   FinishReason finish = FinishReason::kNone;
 };
 
 struct ChatOptions {
-  bool add_generation_prompt = true;    // the template begins the reply
-  bool continue_final_message = false;  // the prompt ends inside the last message; excludes the one above
-  std::string chat_template;            // its text (Jinja2); empty = the model's
-  std::string
-      tools_json;  // OpenAI's list of tools as JSON: [{"type": "function", "function": {…}}], or empty
+  bool add_generation_prompt = true;    // the template opens the assistant's reply at the end of the prompt
+  bool continue_final_message = false;  // the prompt ends inside the last message; excludes the field above
+  std::string chat_template;            // text of a template (Jinja2); empty = the model's template
+  // OpenAI's list of tools as JSON: [{"type": "function", "function": {…}}]; empty = no tools.
+  std::string tools_json;
   std::string template_kwargs_json;  // a JSON object with further template variables, or empty
   bool parallel_tool_calls = true;   // false: the reply ends after its first call
-  // "auto": as the model likes; "none"; "required": calls only, one at least; or the name of a tool: one call of it.
-  // Calls of tools with "strict": true always obey their schemas. SamplingParams::structured_outputs is what a reply that is
-  // no call must look like, behind its reasoning.
+  // "auto": the model decides; "none": no calls; "required": at least one call and nothing else; or the name
+  // of a tool: one call of that tool. Calls of tools with "strict": true always obey their schemas.
+  // SamplingParams::structured_outputs constrains a reply that is not a call, after its reasoning.
   std::string tool_choice = "auto";
   std::vector<std::string> allowed_tools;  // only these may be called; empty = every tool
-  // How replies are taken apart: a name that `penstock serve --help` lists, "auto" (found by the chat template) or
-  // "none" (it stays text). Calls are looked for when there are tools.
+  // Format by which calls and reasoning are parsed out of replies: a name that `penstock serve --help` lists,
+  // "auto" (detected from the chat template) or "none" (they stay in the text). Calls are parsed only when
+  // there are tools.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   // Called for every piece in order, on the calling thread. Returning false cancels all that is still running.

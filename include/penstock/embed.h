@@ -5,8 +5,8 @@
 //   auto vectors = (*model)->embed({"a text", "another one"});
 //
 // Pooling, normalisation, dense layers and prompts are those of sentence-transformers' files (modules.json), or of a GGUF
-// file's metadata. Where nothing is said: encoders' states are averaged, of decoders the last is taken, vectors stay as
-// they are (of GGUF files they are normalised, as llama.cpp does).
+// file's metadata. Defaults where neither says anything: mean pooling for encoders, the last token's state
+// for decoders, and no normalisation, except for GGUF files, whose vectors are normalised as llama.cpp does.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,21 +26,21 @@ namespace penstock {
 
 enum class Pooling : uint8_t {
   kMean,
-  kCls,           // the first token's
-  kLast,          // the last token's
-  kMax,           // of every feature
-  kMeanBySqrt,    // the sum by the root of their number
-  kWeightedMean,  // the i-th token weighs i
+  kCls,           // state of the first token
+  kLast,          // state of the last token
+  kMax,           // maximum over the tokens, feature by feature
+  kMeanBySqrt,    // sum over the tokens, divided by the square root of their number
+  kWeightedMean,  // mean in which token i, counted from 1, has weight i
 };
 
 class Adapter;  // a LoRA adapter that was opened
 
 struct EmbedOptions {
-  std::optional<Pooling> pooling;  // instead of the checkpoint's
-  std::optional<bool> normalize;   // to length 1; instead of what the checkpoint says
-  int dimensions = 0;              // the first so many (Matryoshka); 0 = all
-  std::optional<std::string>
-      prompt_name;        // of the checkpoint's prompts, put before every text; nothing = its default one
+  std::optional<Pooling> pooling;  // overrides the checkpoint's pooling
+  std::optional<bool> normalize;   // whether vectors are scaled to length 1; overrides the checkpoint
+  int dimensions = 0;              // leading dimensions to keep of each vector (Matryoshka); 0 = all
+  // Name of the checkpoint's prompt to put before every text; nothing = the checkpoint's default prompt.
+  std::optional<std::string> prompt_name;
   bool truncate = false;  // texts that are too long are cut; otherwise they are an error
   int truncate_to = 0;    // > 0: inputs, ids too, are cut to so many tokens, special ones included
   std::shared_ptr<const Adapter> adapter;  // of the model's open_adapter(); null: the model as it is
@@ -57,24 +57,25 @@ struct ClassifyOptions {
 
 struct EmbeddingInfo {
   std::string architecture;
-  int dimensions = 0;  // of a vector
-  int max_tokens = 0;  // of an input, special tokens included
+  int dimensions = 0;  // length of a vector
+  int max_tokens = 0;  // most tokens of an input, special tokens included
   std::vector<std::string> prompt_names;
-  std::vector<std::string> labels;  // of a classifier's classes; empty: the model has no classification head
-  bool labels_tokens = false;       // the classes are those of every token: classify_tokens()
+  std::vector<std::string> labels;  // names of the classes; empty: the model has no classification head
+  bool labels_tokens = false;       // the head classifies every token: use classify_tokens()
 };
 
 class EmbeddingModel {
  public:
-  // Of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize, max_num_batched_tokens (of a step; default 2048),
-  // max_loras, max_lora_rank.
-  // Errors: as Engine::open; kUnsupported for modules that are not known.
+  // Reads these fields of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize,
+  // max_num_batched_tokens (tokens of a step; default 2048), max_loras, max_lora_rank. Errors: as
+  // Engine::open; kUnsupported for a checkpoint with sentence-transformers modules that are not known.
   static Result<std::unique_ptr<EmbeddingModel>> open(const EngineConfig& config);
   virtual ~EmbeddingModel() = default;
 
   virtual EmbeddingInfo info() const = 0;
-  // The tokens that embed() reads of each input (prompt_name, truncate and truncate_to of the options count), and score() of each
-  // pair. Inputs' may be given back as ids and are read the same. May be called while another thread computes. Errors: as embed().
+  // Token ids that embed() reads for each input; of the options prompt_name, truncate and truncate_to apply.
+  // The ids may be passed to embed() in place of the text, with the same result. encode_pairs() returns those
+  // that score() reads for each pair. May be called while another thread computes. Errors: as embed().
   virtual Result<std::vector<std::vector<TokenId>>> encode(std::span<const Prompt> inputs,
                                                            const EmbedOptions& options = {}) const = 0;
   virtual Result<std::vector<std::vector<TokenId>>> encode_pairs(
@@ -84,26 +85,27 @@ class EmbeddingModel {
   // kInvalidArgument, kContextOverflow. One call at a time.
   virtual Result<std::vector<std::vector<float>>> embed(std::span<const Prompt> inputs,
                                                         const EmbedOptions& options = {}) = 0;
-  // For each input a vector of every token, [n_tokens * dimensions], made from its state as embed() makes one of what is pooled.
-  // Errors: as embed().
+  // Returns for each input one vector per token, [n_tokens * dimensions]: each token's state goes through
+  // what follows the pooling in embed() (dense layers, normalisation). Errors: as embed().
   virtual Result<std::vector<std::vector<float>>> embed_tokens(std::span<const Prompt> inputs,
                                                                const EmbedOptions& options = {}) = 0;
-  // For each input a number per class (EmbeddingInfo::labels). Errors: as embed(); kInvalidArgument of a model without a
-  // classification head, kUnsupported and kCorruptFile of one whose head cannot be read.
+  // Returns for each input a score per class (EmbeddingInfo::labels). Errors: as embed(); kInvalidArgument
+  // when the model has no classification head, kUnsupported and kCorruptFile when its head cannot be read.
   virtual Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
                                                            const ClassifyOptions& options = {}) = 0;
-  // For each input a number per class of every token, [n_tokens * classes]. Errors: as classify(); kInvalidArgument of a head that
-  // reads what is pooled.
+  // Returns for each input a score per class of every token, [n_tokens * classes]. Errors: as classify();
+  // kInvalidArgument when the head classifies the pooled state.
   virtual Result<std::vector<std::vector<float>>> classify_tokens(std::span<const Prompt> inputs,
                                                                   const ClassifyOptions& options = {}) = 0;
-  // How well the texts of each pair go together, by a cross-encoder: a model whose head has one class reads both as one. Errors:
-  // as classify(); kInvalidArgument of a head with several classes.
+  // Returns a relevance score for each pair, by a cross-encoder: a model whose head has one class reads both
+  // texts as one sequence. Errors: as classify(); kInvalidArgument when the head has several classes.
   virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                            const ClassifyOptions& options = {}) = 0;
-  // A LoRA adapter of this model, for options: a PEFT directory or a GGUF file. It comes into memory with the first call that
-  // has it; max_loras are there at once. As long as somebody holds it, its files must stay as they are. May be called while
-  // another thread computes. Errors: those of the files, kInvalidArgument (of another model, a rank above max_lora_rank),
-  // kUnsupported (of a model that several processes share).
+  // Opens a LoRA adapter of this model (a PEFT directory or a GGUF file) to pass in the options of a call.
+  // Its weights are loaded by the first call that uses it; at most max_loras adapters are in memory at once.
+  // As long as somebody holds it, its files must stay as they are. May be called while another thread
+  // computes. Errors: those of reading the files, kInvalidArgument (it is of another model, or its rank is
+  // above max_lora_rank), kUnsupported (several processes share the model).
   virtual Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path);
 };
 

@@ -1,4 +1,5 @@
-// How an engine is opened. visit() is the one list from which the CLI flags, the config file and the docs come.
+// Configuration of an engine. visit() is the one list from which the CLI flags, the config file and the docs
+// are made.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,28 +13,28 @@ struct EngineConfig {
   int threads = 0;               // 0 = as many as the process may use
   int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
   int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
-  int pipeline_parallel_size =
-      1;  // stages that a model's layers are cut into, each of tensor_parallel_size ranks
-  std::string rank_wire_dtype = "f32";  // f32, bf16: of the sums that ranks take
-  double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
-  bool batch_invariant = false;
-  bool enforce_eager = false;  // backend cuda: no step is recorded and played again
-  std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
-  std::string
-      packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
+  // Stages that a model's layers are divided into, each of tensor_parallel_size ranks.
+  int pipeline_parallel_size = 1;
+  std::string rank_wire_dtype = "f32";  // type in which ranks exchange the terms of sums: f32, bf16
+  double thread_weight = 1;      // > 0: share of the threads while other models of the process compute too
+  bool batch_invariant = false;  // a sequence's results do not depend on what else is in the batch
+  bool enforce_eager = false;    // backend cuda: steps are not recorded as CUDA graphs
+  std::string quantize;          // encoding to round weights to at load; "" = weights as the file has them
+  // Where packed weights are kept on disk: on, off or a folder; "" = PENSTOCK_PACKED_CACHE, else off.
+  std::string packed_cache;
   bool experts_offload = false;                // experts' weights are mapped from a file
   std::string kv_cache_dtype = "auto";         // auto, f32, f16, bf16, int8, fp8
-  std::string mamba_ssm_cache_dtype = "auto";  // auto, float32, bfloat16: of recurrent layers' states
+  std::string mamba_ssm_cache_dtype = "auto";  // type of recurrent layers' states: auto, float32, bfloat16
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
-  int max_model_len = 0;           // 0 = the model's
+  int max_model_len = 0;           // most tokens of prompt and completion; 0 = the model's limit
   int max_num_seqs = 0;            // 0 = the preset's, else 64
   int max_num_batched_tokens = 0;  // 0 = the preset's, else 2048
   int prefill_chunk = 0;           // 0 = automatic
   int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
-  int state_snapshot_interval = 0;       // tokens; 0 = where steps end and prompts part
+  int state_snapshot_interval = 0;       // tokens between kept states of recurrent models; 0 = automatic
   std::string prefix_cache_file;         // saved at shutdown, restored at start; "" = not kept
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
@@ -42,17 +43,18 @@ struct EngineConfig {
   std::string policy = "continuous";
   int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
   double max_wait_ms = 50;        // policy dynamic
-  int max_tokens_per_batch = 0;   // policy dynamic: of prompts; 0 = no limit
+  int max_tokens_per_batch = 0;   // policy dynamic: prompt tokens per batch; 0 = no limit
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
   int64_t max_queued_tokens = 0;  // 0 = no limit
-  std::string
-      spec;  // speculation: "" = what grammars force (or draft, with draft_model), off, or the drafter
+  // Drafter for speculation: a name of the list in draft/drafters.cc, or off; "" = draft when draft_model is
+  // set, else only tokens that a grammar forces.
+  std::string spec;
   std::string draft_model;           // spec draft: GGUF file or Hugging Face directory
   std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
-  std::string spec_corpus;           // spec ngram: a text that is searched too
-  std::string spec_heads;            // spec medusa, eagle3: what was trained beside the model
-  int spec_exit_layer = 0;           // spec early-exit: 0 = automatic
+  std::string spec_corpus;           // spec ngram: text file that is searched for continuations too
+  std::string spec_heads;            // spec medusa, eagle3: directory or file with the trained heads
+  int spec_exit_layer = 0;           // spec early-exit: number of layers that draft; 0 = automatic
   int max_loras = 8;                 // LoRA adapters in memory at once
   int max_lora_rank = 256;
   uint64_t seed = 0;

@@ -29,31 +29,34 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionOutput {
   int index = 0;  // [0, n)
   std::string text;
-  std::vector<TokenId> token_ids;  // including a stop token that ended it; not what a stop string cut off
-  double cumulative_logprob = 0;   // with logprobs
-  std::vector<std::vector<TokenLogprob>>
-      logprobs;  // [token_ids.size()] the token first, then the alternatives
+  std::vector<TokenId>
+      token_ids;  // with the stop token that ended the text; without what a stop string cut off
+  double cumulative_logprob = 0;  // sum of the tokens' log-probabilities; with SamplingParams::logprobs
+  // [token_ids.size()] for each token its own log-probability first, then the alternatives'.
+  std::vector<std::vector<TokenLogprob>> logprobs;
   FinishReason finish_reason = FinishReason::kNone;
-  std::variant<std::monostate, TokenId, std::string>
-      stop_reason;  // what stopped it; nothing for EOS and length
+  // Stop token id or stop string that ended the text; empty for EOS and length.
+  std::variant<std::monostate, TokenId, std::string> stop_reason;
   RequestStats stats;
-  std::optional<Error> error;  // why, with kError and some kAborts
-  // Of LLM::chat: the reply as a message of the assistant, whose reasoning and calls are taken out of the text. It can
-  // follow the messages that it answers. Ids of calls are its own.
+  std::optional<Error> error;  // with kError, and with kAbort when there is a reason
+  // Set by LLM::chat: the reply as a message of the assistant, with reasoning and calls parsed out of the
+  // text. It can be appended to the messages that it answers. The ids of its calls are generated.
   std::optional<ChatMessage> message;
 };
 
 struct RequestOutput {
   std::string prompt;  // empty when token ids were given
   std::vector<TokenId> prompt_token_ids;
-  std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // [n_prompt], [0] empty; the prompt's token first
-  std::vector<CompletionOutput> outputs;                   // [n]
+  // [n_prompt], the first one empty: for each prompt token its own log-probability first, then the
+  // alternatives'.
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  std::vector<CompletionOutput> outputs;  // [n]
 };
 
 // A piece of text that is ready: whole UTF-8, no part of a stop string. May be empty with finish != kNone.
 struct TextDelta {
   size_t prompt = 0;                // index in the list given to generate()
-  int index = 0;                    // [0, n)
+  int index = 0;                    // which of the prompt's n sequences, [0, n)
   std::string_view text;            // valid during the call
   std::span<const TokenId> tokens;  // new since the last delta; valid during the call
   FinishReason finish = FinishReason::kNone;
@@ -69,7 +72,7 @@ struct GenerateOptions {
   Priority priority = Priority::kNormal;
   std::string cache_salt;
   std::optional<Clock::duration> timeout;
-  bool add_bos = true;        // where the model wants one
+  bool add_bos = true;        // BOS is added when the model wants one
   bool parse_special = true;  // "<|im_end|>" in the text is the special token
 };
 
@@ -88,10 +91,10 @@ class LLM {
   Result<RequestOutput> generate(const Prompt& prompt, const SamplingParams& params,
                                  const GenerateOptions& options = {});
 
-  // Renders the messages with the chat template, generates, and takes the replies apart (CompletionOutput::message;
-  // `text` and GenerateOptions::on_text have them as the model wrote them, with the marks of reasoning and calls).
-  // Errors: also kInvalidArgument when the template refuses, or has no place for tools, and for options that are not
-  // what they should be.
+  // Renders the messages with the chat template, generates, and parses the replies into
+  // CompletionOutput::message (`text` and GenerateOptions::on_text have the unparsed text, with the marks of
+  // reasoning and calls). Errors: those of generate(); kInvalidArgument when the template raises an error or
+  // has no place for tools, and for invalid options.
   virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages, const SamplingParams& params,
                                      const GenerateOptions& options = {}, const ChatOptions& chat = {}) = 0;
   // The prompt that chat() would use.

@@ -1,5 +1,5 @@
-// What an engine has counted. visit() is the one list from which /metrics, JSON and bench reports are
-// made.
+// Counters, gauges and histograms of an engine. visit() is the one list from which /metrics, JSON and bench
+// reports are made.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,10 +36,10 @@ struct Histogram {
 
 inline constexpr int kMaxPositions = 16;
 
-// A counter for every place in a sequence of them; further ones count as the last.
+// A counter per position; positions from kMaxPositions on count as the last one.
 struct PositionCounter {
   std::array<double, kMaxPositions> values{};
-  int n = 0;  // places seen so far
+  int n = 0;  // positions seen so far: 1 + the greatest
   void add(int position) {
     const int i = position < kMaxPositions ? position : kMaxPositions - 1;
     values[i] += 1;
@@ -49,7 +49,8 @@ struct PositionCounter {
 
 inline constexpr int kMaxMetricRanks = 64;
 
-// A number of each of the processes that share a model, by rank; none where one has all of it.
+// One value for each of the processes that share a model, by rank; empty when one process has the whole
+// model.
 struct PerRank {
   std::array<double, kMaxMetricRanks> values{};
   int n = 0;
@@ -57,7 +58,7 @@ struct PerRank {
 struct RankCounter : PerRank {};
 struct RankGauge : PerRank {};
 
-// Upper bounds of buckets, in seconds or tokens.
+// Upper bounds of histogram buckets, in seconds, tokens or sequences.
 inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                                1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 inline constexpr double kInterTokenBounds[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,

@@ -1,4 +1,5 @@
-// Result<T>: what a user, a file, a network or memory can cause to fail. Broken invariants use CHECK instead.
+// Result<T>: a value or an Error, for failures that a user, a file, a network or memory can cause. Broken
+// invariants use CHECK instead.
 #pragma once
 #include <string>
 #include <tl/expected.hpp>

@@ -1,6 +1,6 @@
-// How the next token is chosen. Names and defaults follow vLLM's SamplingParams where it has the field, llama.cpp's
-// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags and the docs are made, and the one place that says which numbers
-// a field takes.
+// Sampling parameters of a request. Names and defaults follow vLLM's SamplingParams where it has the field,
+// llama.cpp's sampler names elsewhere. visit() is the one list from which JSON, the CLI flags and the docs
+// are made, and the one place that gives the range of a field.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -49,16 +49,16 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, clamped to [-100, 100]
   std::vector<TokenId> allowed_token_ids;             // empty = all
   std::vector<TokenId> banned_token_ids;
-  std::vector<std::string> bad_words;                   // token sequences that must never be completed
-  std::optional<int> logprobs;                          // alternatives per output token; -1 = vocabulary
-  std::optional<int> prompt_logprobs;                   // alternatives per prompt token
-  std::optional<StructuredOutputs> structured_outputs;  // what the text must look like; no field of visit()
+  std::vector<std::string> bad_words;  // token sequences that must never be completed
+  std::optional<int> logprobs;         // alternatives per output token; -1 = whole vocabulary
+  std::optional<int> prompt_logprobs;  // alternatives per prompt token
+  std::optional<StructuredOutputs> structured_outputs;  // constraint on the text; not visited by visit()
 
-  // The numbers that a field takes; NaN is none of them.
+  // Range of the numbers that a field may take; never NaN.
   struct Range {
     static constexpr double kInfinity = std::numeric_limits<double>::infinity();
     double min = -kInfinity, max = kInfinity;
-    bool above_min = false;  // min itself is none
+    bool above_min = false;  // min itself is excluded
 
     static constexpr Range above(double min, double max) { return {min, max, true}; }
     constexpr bool contains(double x) const { return x >= min && x <= max && !(above_min && x == min); }

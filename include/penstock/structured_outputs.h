@@ -1,4 +1,4 @@
-// What an output must look like. Names follow vLLM's StructuredOutputsParams.
+// Constraints on the text of an output. Names follow vLLM's StructuredOutputsParams.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,29 +6,30 @@
 
 namespace penstock {
 
-// Exactly one of the first six. Every text that comes out is allowed by it, unless max_tokens cuts it off; what cannot be
-// enforced is an error before anything runs.
+// Exactly one of the first six fields is set. Every output obeys it, unless max_tokens cuts the text off; a
+// constraint that cannot be enforced is an error before anything runs.
 struct StructuredOutputs {
   std::string json;                 // a JSON Schema
-  std::string regex;                // which the whole text matches
-  std::vector<std::string> choice;  // one of these texts
+  std::string regex;                // a regular expression that the whole text matches
+  std::vector<std::string> choice;  // the text is one of these
   std::string grammar;              // GBNF or EBNF, from the rule `root`, or Lark, from `start`
-  bool json_object = false;         // any JSON object
-  std::string structural_tag;       // JSON
+  bool json_object = false;         // the text is any JSON object
+  std::string structural_tag;       // a structural tag, as JSON
 
-  bool disable_any_whitespace = false;  // none between the tokens of JSON
-  bool disable_additional_properties =
-      false;  // objects without additionalProperties have their properties only
-  std::optional<std::string>
-      whitespace_pattern;  // a regular expression for what stands between the tokens of JSON
+  bool disable_any_whitespace = false;  // no white space between the tokens of JSON
+  // JSON objects have only the properties that their schema names, unless it has additionalProperties.
+  bool disable_additional_properties = false;
+  // Regular expression of the white space between the tokens of JSON.
+  std::optional<std::string> whitespace_pattern;
 
-  // The text comes to its end within max_tokens, which then must be as many as bytes that the shortest text has, and one;
-  // not with beams. Towards the last tokens only those are drawn that lead there.
+  // The text is complete within max_tokens: near the limit only tokens from which it can still be completed
+  // are drawn. max_tokens must be at least the number of bytes of the shortest allowed text, plus one. Not
+  // with beams.
   bool complete_within_max_tokens = false;
 
   bool operator==(const StructuredOutputs&) const = default;
 
-  enum class As { kText, kJson };  // a string, or any JSON whose text the string is
+  enum class As { kText, kJson };  // how a field stands in JSON: as itself, or as a value whose text it holds
 
   // Calls v(name, field, help, as) for every field, in this order: the list for JSON and for the API's documents. Self is
   // StructuredOutputs or const StructuredOutputs.

@@ -1,4 +1,4 @@
-// How long a reply may reason: what vLLM calls thinking_token_budget.
+// Limit on the reasoning tokens of a reply: what vLLM calls thinking_token_budget.
 #pragma once
 #include <vector>
 
@@ -6,13 +6,13 @@
 
 namespace penstock {
 
-// After max_tokens tokens of reasoning the marks that close it are forced, token by token. What the model has
-// written of them by itself is not written twice, and a reply that never reasons is left alone.
+// After max_tokens tokens of reasoning the closing mark is forced, token by token. A part of the mark that
+// the model has written already is not repeated; a reply without reasoning is not changed.
 struct ThinkingBudget {
-  int max_tokens = 0;          // >= 0, of reasoning, without the marks
-  std::vector<TokenId> open;   // the marks around reasoning; open may only be empty with starts_inside
-  std::vector<TokenId> close;  // >= 1
-  bool starts_inside = false;  // the prompt has opened it
+  int max_tokens = 0;          // most tokens of reasoning, without the marks; >= 0
+  std::vector<TokenId> open;   // the opening mark; may only be empty with starts_inside
+  std::vector<TokenId> close;  // the closing mark; at least one token
+  bool starts_inside = false;  // the prompt ends inside the reasoning
 };
 
 }  // namespace penstock

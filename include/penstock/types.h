@@ -7,9 +7,9 @@ namespace penstock {
 using TokenId = int32_t;  // index into the vocabulary, >= 0
 inline constexpr TokenId kNoToken = -1;
 
-enum class SeqId : uint64_t {};      // one running sequence inside an engine
-enum class RequestId : uint64_t {};  // one submitted request (n sequences)
-enum class BlockId : uint32_t {};    // one block of the KV cache
+enum class SeqId : uint64_t {};      // a running sequence of an engine
+enum class RequestId : uint64_t {};  // a submitted request, which has n sequences
+enum class BlockId : uint32_t {};    // a block of the KV cache
 
 struct TokenLogprob {
   TokenId token = kNoToken;
