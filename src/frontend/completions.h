@@ -1,4 +1,5 @@
-// Requests whose outputs one caller follows: events of the engine become text, pieces and whole outputs.
+// Follows the outputs of one caller's requests: turns the engine's events into pieces of text and whole
+// outputs.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,14 +11,15 @@
 
 namespace penstock {
 
-// News of one sequence: text that is ready, or its end. What it refers to is valid during the call that brings it.
+// An update of one sequence: new text, or its end. Pointers and views are valid only during the callback.
 struct CompletionUpdate {
   RequestId request{};
-  const CompletionOutput* output = nullptr;  // of the sequence, so far; its text is there at its end only
-  std::string_view text;                     // new and ready
-  size_t first_new = 0;                      // token_ids and logprobs of `output` from here on are new
-  bool finished = false;                     // the last news of this sequence
-  RequestOutput* done = nullptr;  // with the last news of the last sequence: the whole, to be taken
+  const CompletionOutput* output = nullptr;  // output of the sequence so far; its text is set only at the end
+  std::string_view text;                     // new text
+  size_t first_new = 0;   // index of the first new element of output->token_ids and logprobs
+  bool finished = false;  // last update of this sequence
+  // in the last update of the last sequence: the whole output, which may be moved from; else null
+  RequestOutput* done = nullptr;
 
   std::span<const TokenId> new_tokens() const { return std::span(output->token_ids).subspan(first_new); }
 };
@@ -25,19 +27,20 @@ struct CompletionUpdate {
 // submit(), cancel() and n_open() may be called from any thread, poll() from one at a time.
 class Completions {
  public:
-  // The session outlives this.
+  // REQUIRES: the session outlives this object.
   explicit Completions(Session& session) : session_(session) {}
   ~Completions() { cancel_all(); }
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // params: those that the request was made with. keep_markers: as SequenceText has it. Errors: Engine::submit's.
+  // params: the parameters that the request was made with. keep_markers: see SequenceText. Errors: those of
+  // Engine::submit.
   Result<RequestId> submit(Request request, std::shared_ptr<const SamplingParams> params,
                            bool keep_markers = false);
-  // Waits for news at most this long; calls on_update for each, in order.
+  // Waits at most `timeout` for updates; calls on_update for each, in order.
   void poll(std::chrono::milliseconds timeout, const std::function<void(const CompletionUpdate&)>& on_update);
 
-  // Ends a request, or one sequence of it; poll() still brings the end.
+  // Ends a request, or one of its sequences; poll() still delivers the final update.
   void cancel(RequestId request) { session_.engine().cancel(request); }
   void cancel(RequestId request, int index, FinishReason reason) {
     session_.engine().cancel(request, index, reason);
@@ -47,17 +50,17 @@ class Completions {
 
  private:
   struct Open {
-    std::shared_ptr<const SamplingParams> params;  // which the builder refers to
+    std::shared_ptr<const SamplingParams> params;  // kept alive for the builder
     OutputBuilder builder;
-    std::vector<size_t> n_told;  // [n] tokens of each sequence that updates have brought
+    std::vector<size_t> n_told;  // [n]: number of tokens of each sequence that updates have delivered
   };
-  // Null when the request has ended.
+  // Returns null when the request has ended.
   Open* find(RequestId request);
   void handle(const OwnedEvent& event, const std::function<void(const CompletionUpdate&)>& on_update);
 
   Session& session_;
   std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
-  mutable std::mutex mutex_;  // of open_: its elements are poll()'s
+  mutable std::mutex mutex_;  // guards open_; its elements belong to poll()
   std::unordered_map<uint64_t, Open> open_;
   std::vector<OwnedEvent> events_;
 };

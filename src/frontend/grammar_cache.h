@@ -1,4 +1,4 @@
-// Compiled grammars of one tokenizer, the latest kept.
+// A cache of one tokenizer's compiled grammars (least recently used ones are evicted).
 #pragma once
 #include <atomic>
 #include <future>
@@ -21,65 +21,73 @@ namespace penstock {
 class Tokenizer;
 class TokenMatcher;
 
-// What an output is held to.
+// The grammar constraint on an output.
 struct Constraint {
-  std::shared_ptr<const TokenMatcher> matcher;  // at the beginning of an output
-  std::vector<grammar::Note> notes;             // what of it allows and forbids nothing
+  std::shared_ptr<const TokenMatcher> matcher;  // matcher at the start of an output
+  std::vector<grammar::Note> notes;             // parts of the specification that have no effect
 };
 
-// What became of a compilation that somebody asks about.
+// The result of a compilation, for reports.
 struct GrammarReport {
-  std::string field;  // "json", "regex", …: the one that was given
+  std::string field;  // name of the field that was given: "json", "regex", …
   std::optional<grammar::Refusal> refusal;
   std::vector<grammar::Note> notes;
-  std::string canonical;  // as `penstock grammar show` prints it
+  std::string canonical;  // the grammar as `penstock grammar show` prints it
   double compile_us = 0;
 };
 
-// How much a compilation may do, and what became of it.
+// The bounds of a compilation's work.
 struct CompileEffort {
-  const std::atomic<bool>* cancelled = nullptr;  // set by another thread, ends it; null: nobody does
+  const std::atomic<bool>* cancelled = nullptr;  // another thread sets it to end the compilation; may be null
   uint64_t max_steps = grammar::CompileLimits().max_steps;
-  bool waits = true;     // for others who compile the same; false: runs out instead
-  bool ran_out = false;  // with fewer than all steps: nothing is known about the specification
+  // Whether to wait for another thread that compiles the same; false: ran_out is set instead.
+  bool waits = true;
+  // Output: the work exceeded a bound below the default max_steps, so that it is not known whether the
+  // specification is valid.
+  bool ran_out = false;
 };
 
-// Any thread may call. What several ask for at once is compiled once, by the first of them.
+// Thread-safe. A grammar that several threads request at once is compiled once, by the first of them.
 class GrammarCache {
  public:
   struct Limits {
     size_t max_entries = 256;
-    size_t max_bytes = size_t{256} << 20;  // of grammars and the masks they keep; the latest may have more
+    // Maximum bytes of grammars and their cached masks; the latest grammar alone may exceed it.
+    size_t max_bytes = size_t{256} << 20;
   };
-  // tokenizer: outlives this.
+  // REQUIRES: the tokenizer outlives the cache.
   explicit GrammarCache(const Tokenizer& tokenizer) : GrammarCache(tokenizer, Limits()) {}
   GrammarCache(const Tokenizer& tokenizer, Limits limits) : tokenizer_(tokenizer), limits_(limits) {}
 
-  // Takes time: not for threads that others wait for. field: what messages call the part that was given; "" is
-  // "structured_outputs.json" and so on. Errors: kInvalidArgument, kUnsupported; messages name the field, the place in it
-  // and the reason; kCancelled, also where the effort ran out. effort: has what is left of its steps afterwards.
+  // Compiles `wanted`, or returns it from the cache. May take long: do not call it on latency-critical
+  // threads. field: name of the given part in messages; "": "structured_outputs.json" and so on. Errors:
+  // kInvalidArgument, kUnsupported; messages name the field, the place in it and the reason; kCancelled, also
+  // when effort.ran_out. effort.max_steps is reduced by the steps that were taken.
   Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field, CompileEffort& effort);
   Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {}) {
     CompileEffort effort;
     return compile(wanted, field, effort);
   }
-  // The same without the work; null where it has not been compiled lately.
+  // Returns a cached grammar without compiling; nullopt when it is not in the cache.
   std::optional<Constraint> find(const StructuredOutputs& wanted);
-  // Compiles it, known or not. Errors: kInvalidArgument, not exactly one of the fields; kCancelled as of compile().
+  // Compiles `wanted` even if it is cached, and reports on it. Errors: kInvalidArgument, when not exactly one
+  // field is given; kCancelled, as compile().
   Result<GrammarReport> report(const StructuredOutputs& wanted, CompileEffort& effort);
   Result<GrammarReport> report(const StructuredOutputs& wanted) {
     CompileEffort effort;
     return report(wanted, effort);
   }
 
-  // Sets those that it counts.
+  // Sets the grammar_* metrics.
   void add_metrics(Metrics& metrics) const;
   size_t n_kept() const;
 
  private:
-  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;  // null: given up
+  // Null: the compilation was cancelled or ran out of steps.
+  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;
   struct Entry {
-    std::string key, text_key;  // of what it means, of how it was first written
+    // grammar_key() and grammar_text_key() of the specification that was compiled.
+    std::string key, text_key;
     std::shared_future<Outcome> outcome;
   };
   using Place = std::list<Entry>::iterator;
@@ -96,10 +104,10 @@ class GrammarCache {
   const Tokenizer& tokenizer_;
   const Limits limits_;
   std::once_flag vocabulary_made_;
-  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made when first needed
-  mutable std::mutex mutex_;                               // for what follows
-  std::list<Entry> latest_;                                // first: the last used
-  std::unordered_map<std::string_view, Place> by_key_;     // by both keys
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // created lazily
+  mutable std::mutex mutex_;                               // guards the members below
+  std::list<Entry> latest_;                                // most recently used first
+  std::unordered_map<std::string_view, Place> by_key_;     // entries by `key` and by `text_key`
   Counter queries_, hits_, refusals_;
   Histogram compile_seconds_{kCompileBounds};
 };

@@ -1,4 +1,4 @@
-// When two schemas are the same one.
+// Cache keys of grammar specifications.
 #pragma once
 #include <string>
 
@@ -6,10 +6,10 @@
 
 namespace penstock {
 
-// Equal for specifications that are written alike but for the white space of JSON, the spelling of its strings and numbers,
-// and the order of keywords where it says nothing. The order of properties does say something.
+// Returns a key that is equal for specifications that differ only in JSON white space, the spelling of
+// strings and numbers, and the order of keywords where it has no meaning. (The order of properties has one.)
 std::string grammar_key(const grammar::GrammarSpec& spec);
-// Equal for the same text.
+// Returns a key that is equal only for the same text.
 std::string grammar_text_key(const grammar::GrammarSpec& spec);
 
 }  // namespace penstock

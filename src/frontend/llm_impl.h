@@ -31,21 +31,21 @@ class LLMImpl final : public LLM {
 
  private:
   class Call;
-  // What a chat adds to a call: special tokens that mark parts stay in the text, and every piece is shown to
-  // `on_piece`, which ends its sequence by returning false.
+  // The options of chat calls: keep_markers keeps the special tokens that mark parts in the text; on_piece is
+  // called for every piece of text and ends the piece's sequence by returning false.
   struct CallHooks {
     bool keep_markers = false;
     std::function<bool(const TextDelta&)> on_piece;
   };
   Result<std::vector<RequestOutput>> generate(std::span<const Prompt> prompts, const SamplingParams& params,
                                               const GenerateOptions& options, const CallHooks& hooks);
-  // Of the options' template and parsers; kept for the next call with the same ones.
+  // Returns the setup for the options' template and parsers; cached for the next call with the same options.
   Result<std::shared_ptr<const ChatSetup>> chat_setup(const ChatOptions& chat);
 
   std::unique_ptr<Session> session_;
   std::mutex setup_mutex_;
   std::shared_ptr<const ChatSetup> last_setup_;
-  std::array<std::string, 3> last_names_;  // of the template and the parsers of last_setup_
+  std::array<std::string, 3> last_names_;  // names of last_setup_'s template and parsers
 };
 
 }  // namespace penstock

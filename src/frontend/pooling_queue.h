@@ -1,7 +1,7 @@
-// Vectors, classes and scores for many callers at once: what waits is computed together, by one thread.
+// Computes vectors, classes and scores for many callers: one thread computes the waiting inputs in batches.
 //
-// Calls of one kind share steps: of every call that waits a share of its inputs goes into the next one, so that a call of two
-// thousand texts holds up nobody. Methods may be called from any thread.
+// Calls of the same kind share steps: each step takes some inputs of every waiting call, so that a call with
+// two thousand texts does not delay the others. Thread-safe.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -20,35 +20,35 @@
 
 namespace penstock {
 
-// What a call wants of each of its inputs.
+// The task and options of a call.
 struct PoolingKind {
   enum class Task : uint8_t { kEmbed, kEmbedTokens, kClassify, kScore };
   Task task = Task::kEmbed;
-  bool use_activation = true;     // of classes and scores
-  std::optional<bool> normalize;  // of vectors
-  int dimensions = 0;             // of vectors
-  bool truncate = false;          // of pairs, whose tokens are made when they are computed
+  bool use_activation = true;     // classes and scores: apply the activation
+  std::optional<bool> normalize;  // vectors: normalize to length 1; nullopt: the model's default
+  int dimensions = 0;             // vectors: number of dimensions; 0: all
+  bool truncate = false;          // pairs (tokenized when they are computed): cut to truncate_to tokens
   int truncate_to = 0;
-  std::shared_ptr<const Adapter> adapter;  // null: the model as it is
+  std::shared_ptr<const Adapter> adapter;  // null: the model without an adapter
   bool operator==(const PoolingKind&) const = default;
 };
 
 struct PoolingCall {
   PoolingKind kind;
-  std::vector<std::vector<TokenId>> inputs;  // as EmbeddingModel::encode made them; none for kScore
-  std::vector<std::pair<std::string, std::string>> pairs;  // for kScore
-  std::vector<size_t> lengths;                             // tokens of each input or pair
+  std::vector<std::vector<TokenId>> inputs;  // results of EmbeddingModel::encode; empty for kScore
+  std::vector<std::pair<std::string, std::string>> pairs;  // kScore: pairs of texts
+  std::vector<size_t> lengths;                             // number of tokens of each input or pair
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
 class PoolingQueue {
  public:
-  // For each input its vector, classes or score, in their order.
+  // The vector, classes or score of each input, in the inputs' order.
   using Vectors = std::vector<std::vector<float>>;
-  // Called once, by the queue's thread. Errors: the model's; kCancelled, kDeadlineExceeded.
+  // Called once, on the queue's thread. Errors: those of the model; kCancelled, kDeadlineExceeded.
   using Done = std::function<void(Result<Vectors>)>;
 
-  // Of the calls that wait: at most so many, with so many tokens.
+  // Maximum number of waiting calls and of their tokens.
   struct Limits {
     size_t calls = 4096;
     size_t tokens = size_t{1} << 24;
@@ -60,7 +60,8 @@ class PoolingQueue {
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) {
     return model_->open_adapter(path);
   }
-  // A number for cancel(). Errors: kResourceExhausted, too much waits; kCancelled after stop().
+  // Returns an id for cancel(). Errors: kResourceExhausted, when a limit is exceeded; kCancelled, after
+  // stop().
   Result<uint64_t> submit(PoolingCall call, Done done);
   void cancel(uint64_t id);
   // Ends every call.
@@ -74,7 +75,7 @@ class PoolingQueue {
     PoolingCall call;
     Done done;
     Vectors results;
-    size_t n_taken = 0;  // inputs that were given to a step
+    size_t n_taken = 0;  // number of inputs that steps have taken
     bool begun = false, cancelled = false;
     Clock::time_point submitted;
     size_t n_inputs() const { return call.lengths.size(); }
@@ -97,8 +98,8 @@ class PoolingQueue {
   const Limits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::list<Open> calls_;  // in the order of their turns
-  size_t n_tokens_ = 0;    // of calls_
+  std::list<Open> calls_;  // in the order in which they are served
+  size_t n_tokens_ = 0;    // tokens of all calls_
   uint64_t last_id_ = 0;
   bool stopping_ = false;
   Metrics metrics_;

@@ -3,7 +3,7 @@
 
 namespace penstock {
 
-// "prefix" and 24 hexadecimal digits. Any thread.
+// Returns the prefix and 24 random hexadecimal digits. Thread-safe.
 std::string random_id(const std::string& prefix);
 
 }  // namespace penstock

@@ -12,16 +12,16 @@
 
 namespace penstock {
 
-// Which kinds of JSON values a parameter may have: bits.
+// The kinds of JSON values that a parameter may have, one bit for each kind (json_types).
 using JsonTypes = uint8_t;
 namespace json_types {
 inline constexpr JsonTypes kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kArray = 16, kObject = 32,
                            kAny = 63;
 }
-// By the name of the tool, then of the parameter.
+// The JSON types of each tool's parameters: [name of the tool][name of the parameter].
 using ParameterTypes = std::map<std::string, std::map<std::string, JsonTypes, std::less<>>, std::less<>>;
 
-// Where a value that is read piece by piece stands, so that no character is looked at twice.
+// State of a scanner that reads a value piece by piece and looks at no character twice.
 struct CallScan {
   size_t position = 0;
   int depth = 0;
@@ -34,69 +34,72 @@ struct CallScan {
 struct CallText {
   enum class Kind { kMore, kNotACall, kCalls };
   Kind kind = Kind::kMore;
-  size_t consumed = 0;  // kCalls: how much of the text the calls take
+  size_t consumed = 0;  // kCalls: number of bytes of the text that the calls take
   std::vector<ToolCall> calls;
 
   static CallText more() { return {}; }
   static CallText not_a_call() { return {Kind::kNotACall, 0, {}}; }
 };
 
-// text: what follows an opening mark (a bare opening: everything). Must answer from a prefix of the text as it would from
-// all of it: kMore until the prefix decides; a reply that ends there ends inside of a call. scan is zero at first and kept
-// between calls.
+// Reads calls from `text`, which follows an opening mark (after a bare opening: the whole text). For a prefix
+// of a text the result must be kMore or the result for the whole text; a reply that ends at kMore ends inside
+// a call. scan: default-constructed for the first piece and kept for the next ones.
 using ReadCalls = CallText (*)(std::string_view text, CallScan& scan);
 
 enum class ArgumentForm : uint8_t {
   kJson,        // a JSON object
-  kParameters,  // one after the other, each between marks
+  kParameters,  // parameters one after the other, each between ParameterMarks
   kPython,      // name=value, …
   kGemma,       // name:value,… with strings between marks of their own (ParameterMarks::open)
 };
 
-// <parameter=city>Zürich</parameter>: strings as they are, other values as JSON. A line end behind `name_end` or in front of
-// `close` belongs to the mark. json_name_end: instead of name_end where the value is no string; empty, it is the same.
+// The marks around one parameter, as in <parameter=city>Zürich</parameter>: a string is written verbatim, any
+// other value as JSON. A line end after `name_end` or before `close` belongs to the mark. json_name_end:
+// replaces name_end where the value is no string; empty: name_end is used.
 struct ParameterMarks {
   std::string open, name_end, close, json_name_end = {};
 };
 
-// Fixed texts around what varies. White space in them may differ in replies that are read. "{n}" is a number, "{id}" letters
-// and digits.
+// One way to write calls: the fixed texts around names and arguments. White space in them may differ in
+// replies that are read. "{n}" stands for a number, "{id}" for letters and digits.
 struct CallWriting {
-  std::string begin;       // in front of the first call
-  std::string name_begin;  // in front of every name
-  std::string name_end;    // between a name and its arguments
-  std::string call_end;    // behind every call's arguments
-  std::string separator;   // between calls
-  std::string end;         // behind the last call
+  std::string begin;       // text before the first call
+  std::string name_begin;  // text before every function name
+  std::string name_end;    // text between a name and its arguments
+  std::string call_end;    // text after every call's arguments
+  std::string separator;   // text between two calls
+  std::string end;         // text after the last call
   ArgumentForm arguments = ArgumentForm::kJson;
   ParameterMarks parameters = {};
-  std::string hint = {};  // a chat template that has it asks for this writing
-  // The call's id as the chat template wants to have it back, of "{name}" and of the numbers, letters and digits that were read;
-  // empty: any id will do.
+  std::string hint = {};  // a chat template that contains this text uses this writing
+  // The pattern of a call's id that the chat template expects back, made of "{name}" and of the numbers,
+  // letters and digits that were read; empty: any id is accepted.
   std::string id = {};
 };
 
 struct CallFormat {
   std::vector<std::string> open;   // marks that open a call
-  std::vector<std::string> close;  // dropped behind a call, as white space is
-  // Of calls that are JSON or Python on the whole; null: by the writings.
+  std::vector<std::string> close;  // marks that are dropped after a call, as white space is
+  // The reader of formats whose calls are JSON or Python as a whole; null: calls are read by `written`.
   ReadCalls read = nullptr;
-  // All are read; grammars have the first whose hint the chat template has, or the last.
+  // The writings of this format. Replies may use any of them; grammars use the first one whose hint the chat
+  // template contains, or the last one.
   std::vector<CallWriting> written = {};
-  // What opens a call without a mark, at the start of the reply or behind a call: this character, or a tool's name. Such a
-  // call is one of a tool that there is.
+  // The character that opens a call without a mark, at the start of the reply or after a call (0: none);
+  // bare_name: the name of a tool does so too. Only calls of known tools are opened this way.
   char bare = 0;
   bool bare_name = false;
-  bool start_only = false;   // a call stands at the start of the reply or behind a call only
-  bool keeps_space = false;  // white space around calls is text too
-  bool one_call = false;     // a reply has one call at most
-  // Special tokens that may stand around a text for the user.
+  bool start_only = false;   // calls stand only at the start of the reply or after another call
+  bool keeps_space = false;  // white space around calls is kept as text
+  bool one_call = false;     // a reply has at most one call
+  // Special tokens that may enclose the text for the user; empty: none.
   std::string text_begin = {}, text_end = {};
 
   const CallWriting& writing_for(std::string_view chat_template) const;
 };
 
-// "{n}", "{id}" or the text up to the next of them: a piece of one of a writing's texts. Moves `text` behind it.
+// Returns the first piece of a writing's text: "{n}", "{id}" or the fixed text before the next of them, and
+// removes it from `text`.
 std::string_view next_piece(std::string_view& text);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The grammar of tool calls: what a description of how calls are written (call_format.h) allows for given tools.
+// Makes grammars of tool calls from the description of a call format (call_format.h) and the tools.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -12,22 +12,24 @@ namespace penstock {
 // A tool that may be called.
 struct CallableTool {
   enum class Arguments : uint8_t {
-    kStrict,      // obey the schema, or it is an error
-    kBestEffort,  // obey it where it can be enforced
+    kStrict,      // the schema is enforced; a schema that cannot be is an error
+    kBestEffort,  // the schema is enforced where this is possible
     kFree,        // any JSON object
   };
   const nlohmann::ordered_json* function;  // OpenAI's {name, parameters, …}
   Arguments arguments;
-  std::string where;  // of the tool, for messages: "tools[2]"
+  std::string where;  // place of the tool in the request, for error messages: "tools[2]"
 };
 
-// Formats of structural tags. Errors: kInvalidArgument, kUnsupported (a strict tool's schema; a name that such calls cannot
-// have).
+// Both functions return formats of structural tags. Errors: kInvalidArgument; kUnsupported, when the schema
+// of a strict tool cannot be enforced or the format cannot write a tool's name.
 //
-// All the calls of a reply, one at least, with what stands around them. one: exactly one.
+// Returns the grammar of all calls of a reply with the texts around them: at least one call, or exactly one
+// if `one`.
 Result<nlohmann::ordered_json> calls_grammar(const CallWriting& writing,
                                              const std::vector<CallableTool>& tools, bool one);
-// One of "name" + writing.name_end + arguments + writing.call_end.
+// Returns the grammar of a single call without its begin mark: name + writing.name_end + arguments +
+// writing.call_end.
 Result<nlohmann::ordered_json> named_calls_grammar(const CallWriting& writing,
                                                    const std::vector<CallableTool>& tools);
 

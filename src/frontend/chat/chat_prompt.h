@@ -1,4 +1,4 @@
-// Messages to the prompt of a chat, as transformers' apply_chat_template does it.
+// Renders messages to the prompt of a chat, as transformers' apply_chat_template does.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,12 +19,13 @@ struct ChatPrompt {
 
 class ChatPrompter {
  public:
-  // source: a template that replaces the model's, or "". The tokenizer outlives this. Error: kInvalidArgument when there
-  // is no template or it cannot be parsed.
+  // source: a template that replaces the model's, or "". REQUIRES: the tokenizer outlives the prompter.
+  // Errors: kInvalidArgument, when there is no template or it cannot be parsed.
   static Result<ChatPrompter> open(const Tokenizer& tokenizer, const std::string& source = {});
 
-  // messages: OpenAI's, in whatever form; they become what the template can use (message_forms.h). tools: an array or
-  // null. variables: an object of further template variables or null. Thread-safe.
+  // Returns the prompt. messages: OpenAI's messages in any of their forms, which are converted to those that
+  // the template can use (message_forms.h). tools: an array or null. variables: an object of further template
+  // variables or null. Thread-safe.
   Result<std::string> render(nlohmann::ordered_json messages, nlohmann::ordered_json tools,
                              nlohmann::ordered_json variables, const ChatPrompt& prompt = {}) const;
 
@@ -37,9 +38,10 @@ class ChatPrompter {
   ChatPrompter(nlohmann::ordered_json specials, Template chat, std::optional<Template> tool_use)
       : specials_(std::move(specials)), default_(std::move(chat)), tool_use_(std::move(tool_use)) {}
 
-  nlohmann::ordered_json specials_;  // variables of every rendering: the texts of special tokens
+  nlohmann::ordered_json specials_;  // texts of special tokens, which are template variables
   Template default_;
-  std::optional<Template> tool_use_;  // some models have a second template for calls with tools
+  // the second template that some models have for conversations with tools
+  std::optional<Template> tool_use_;
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// One reply of a chat taken apart while it arrives: reasoning, text, tool calls. The whole reply and the stream of it
-// come from the same object, so they agree.
+// Splits a reply of a chat into reasoning, text and tool calls while it arrives. The whole reply and its
+// stream come from the same object, so they agree.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,25 +14,25 @@ namespace penstock {
 struct ReplySegment {
   enum class Kind { kReasoning, kText, kCall };
   Kind kind;
-  std::string text;    // of reasoning and text
-  ToolCall call = {};  // of a call, with an id of its own
+  std::string text;    // kReasoning, kText: the text
+  ToolCall call = {};  // kCall: the call, with an id
 };
 
 class ChatReader {
  public:
-  // call_prefix: of the ids of tool calls. The task's parser names are known to be good.
+  // call_prefix: prefix of the ids of tool calls. REQUIRES: the task's parser names are valid.
   ChatReader(const ChatTask& task, std::string call_prefix);
 
-  // What a piece of the reply adds; nothing after complete(). n_tokens: how many it was made of, which may be none or
-  // several. finish: with the last piece.
+  // Returns the segments that a piece of the reply adds; none after complete(). n_tokens: number of tokens in
+  // the piece, 0 included. finish: the reason of the end for the last piece, kNone for the others.
   std::vector<ReplySegment> add(std::string_view text, int n_tokens, FinishReason finish);
-  // The only call that the reply may have has come: generating can end.
+  // Whether the only call that the reply may have is complete, so that generation can stop.
   bool complete() const { return complete_; }
 
-  // Everything so far; neighbours of one kind (but calls) are joined.
+  // All segments so far. Neighbours of the same kind are joined, except calls.
   const std::vector<ReplySegment>& segments() const { return segments_; }
   std::string text_of(ReplySegment::Kind kind) const;
-  // The same as one message of the assistant.
+  // Returns all segments as one message of the assistant.
   ChatMessage message() const;
   int n_calls() const { return n_calls_; }
   int n_reasoning_tokens() const { return n_reasoning_tokens_; }

@@ -20,18 +20,18 @@ struct TemplateTree;
 }
 
 struct RenderOptions {
-  std::optional<std::tm> now;              // the clock of strftime_now; the local time without
-  int64_t max_steps = 20'000'000;          // jinja::Runtime::step() says what takes how many
-  size_t max_output = size_t{8} << 20;     // bytes of any one text, the rendering included
-  int64_t max_memory = int64_t{32} << 20;  // bytes of values alive at once
+  std::optional<std::tm> now;              // the time that strftime_now formats; nullopt: the local time
+  int64_t max_steps = 20'000'000;          // bound on work; jinja::Runtime::step() defines the steps
+  size_t max_output = size_t{8} << 20;     // maximum bytes of any one text, the rendering included
+  int64_t max_memory = int64_t{32} << 20;  // maximum bytes of live values
 };
 
-// Limits for a context: those above, and a share for each byte that it brings.
+// Returns the limits for a context: the defaults plus an amount in proportion to the context's size in bytes.
 RenderOptions render_options_for(const nlohmann::ordered_json& context);
 
 class ChatTemplate {
  public:
-  // source: UTF-8, at most kMaxSource bytes. Fails with kInvalidArgument (the line and what), or
+  // source: UTF-8, at most kMaxSource bytes. Errors: kInvalidArgument (names the line and the problem),
   // kUnsupported.
   static Result<ChatTemplate> parse(std::string source);
   static constexpr size_t kMaxSource = size_t{4} << 20;
@@ -40,9 +40,9 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // context: an object with messages, tools, add_generation_prompt, bos_token, …; texts are taken out of it, not copied.
-  // Thread-safe.
-  // Errors: kInvalidArgument (also with raise_exception's message, or the limit that was reached), kResourceExhausted (memory).
+  // context: an object with messages, tools, add_generation_prompt, bos_token, …; its texts are moved from,
+  // not copied. Thread-safe. Errors: kInvalidArgument (also with raise_exception's message, or the limit that
+  // was reached), kResourceExhausted (memory).
   Result<std::string> render(nlohmann::ordered_json context, const RenderOptions& options = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// JSON whose numbers keep their spelling where no machine type holds it: integers of more than 64 bits, 1e400, 0.10. The
-// arguments of a call are the model's words, not ours.
+// JSON whose numbers keep their spelling where no machine type preserves it: integers of more than 64 bits,
+// 1e400, 0.10. Arguments of calls are passed on as the model wrote them.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,15 +8,15 @@
 
 namespace penstock {
 
-// As nlohmann::ordered_json parses it, but for such numbers: these are strings that only dump_exact reads. Nothing for what
-// is no JSON.
+// Parses like nlohmann::ordered_json, except that such numbers become marked strings that only dump_exact
+// reads. Returns nullopt when the text is not JSON.
 std::optional<nlohmann::ordered_json> parse_exact(std::string_view text);
-// A number as it is spelled; nothing for what is no number of JSON.
+// Returns a number with its spelling; nullopt when the text is not a JSON number.
 std::optional<nlohmann::ordered_json> exact_number(std::string_view text);
-// Whether the value is a number, spelled or not.
+// Whether the value is a number, either of a machine type or with its spelling.
 bool is_number(const nlohmann::ordered_json& value);
 
-// Without white space. Bytes that are not UTF-8 become U+FFFD.
+// Returns the JSON text without white space. Bytes that are not UTF-8 become U+FFFD.
 std::string dump_exact(const nlohmann::ordered_json& value);
 
 }  // namespace penstock

@@ -17,13 +17,13 @@ namespace penstock {
 bool is_harmony(const ToolParserRow& row);
 std::unique_ptr<ReplyParser> make_harmony_parser();
 
-// How its messages are put together, as formats of structural tags.
+// The parts of a reply's grammar, as formats of structural tags.
 struct HarmonyReply {
   const nlohmann::ordered_json* calls;   // choices of "name <|constrain|>json<|message|>{…}"; null: no call
-  const nlohmann::ordered_json* answer;  // what the final message is; null: there is none
-  bool with_preamble = false;            // text for the user may stand before a call
+  const nlohmann::ordered_json* answer;  // format of the final message; null: there is none
+  bool with_preamble = false;            // text for the user is allowed before a call
 };
-nlohmann::ordered_json any_message_text();  // of one message
+nlohmann::ordered_json any_message_text();  // the grammar of any text inside one message
 nlohmann::ordered_json harmony_grammar(const HarmonyReply& reply);
 
 }  // namespace penstock

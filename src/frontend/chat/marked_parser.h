@@ -15,7 +15,7 @@ namespace penstock {
 
 class MarkedParser : public ReplyParser {
  public:
-  // types: what is known about the tools' parameters; may be null.
+  // types: the JSON types of the tools' parameters; null: not known.
   MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types);
   ReplyPart push(std::string_view text) override;
   ReplyPart finish() override;
@@ -24,33 +24,35 @@ class MarkedParser : public ReplyParser {
   enum class State { kStart, kText, kCall, kAfterCall, kOnlyText };
 
   void run(ReplyPart& out, bool at_end);
-  bool step(ReplyPart& out, bool at_end);  // false: needs more text
+  bool step(ReplyPart& out, bool at_end);  // false: more text is needed
   bool step_text(ReplyPart& out, bool at_end);
   bool step_call(ReplyPart& out, bool at_end);
   bool take_calls(CallText read, ReplyPart& out);
   bool opens_bare() const;
-  bool step_between(bool at_end);  // kStart and kAfterCall
+  bool step_between(bool at_end);  // the step of states kStart and kAfterCall
   void open_call(size_t mark_size);
   void emit(ReplyPart& out, std::string_view text);
   void to_text();
 
   const CallFormat& format_;
-  std::vector<std::string> marks_;  // that are no text: those that open calls, then those around text
+  // marks that are not part of the text: those that open calls, then those around text
+  std::vector<std::string> marks_;
   std::shared_ptr<const ParameterTypes> types_;
   State state_;
-  std::string buffer_;     // not yet decided
+  std::string buffer_;     // text that may still become a mark or a call
   std::string space_;      // white space that is text only when text follows
   std::string mark_text_;  // kCall: the opening mark as it came
   CallScan scan_;
 };
 
-// Where the first of the marks stands, and which; npos: none does. Of marks at one place the first of the list.
+// Returns the position of the first mark in text and its index in `marks`; position npos: there is none. Of
+// several marks at one position the first of the list wins.
 std::pair<size_t, size_t> first_mark(std::string_view text, const std::vector<std::string>& marks);
-// Bytes at the end of text that may still become one of the marks.
+// Returns the number of bytes at the end of text that may still become one of the marks.
 size_t held_back(std::string_view text, const std::vector<std::string>& marks);
 
-// Reads on to the end of a JSON value (or, with single quotes, of a Python one) that starts at `start`; the
-// position behind it, or nullopt.
+// Returns the position after the JSON value that starts at `start`, or nullopt when its end has not come.
+// python: strings may have single quotes.
 std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan,
                                      bool python = false);
 
@@ -60,16 +62,16 @@ bool is_space_only(std::string_view text);
 bool may_become(std::string_view text, std::string_view mark);
 bool is_function_name(std::string_view text);
 
-// {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt for anything
-// else.
+// Reads {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt for
+// anything else.
 std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text);
-// The arguments as a JSON object's text, from the text of one.
+// Returns the text of a JSON object of arguments, normalized; nullopt when `text` is none.
 std::optional<std::string> arguments_of_json(std::string_view text);
-// A Python literal as JSON.
+// Returns a Python literal as JSON; nullopt when `text` is none.
 std::optional<nlohmann::ordered_json> python_value(std::string_view text);
 
-CallText read_json_calls(std::string_view text, CallScan& scan);     // one, or a list of them
-CallText read_json_lines(std::string_view text, CallScan& scan);     // one behind the other
+CallText read_json_calls(std::string_view text, CallScan& scan);     // one JSON call, or a list of them
+CallText read_json_lines(std::string_view text, CallScan& scan);     // JSON calls one after the other
 CallText read_mistral_calls(std::string_view text, CallScan& scan);  // a list, or name and arguments
 CallText read_keyed_calls(std::string_view text, CallScan& scan);    // [{"name": {arguments}}, …]
 CallText read_named_call(std::string_view text, CallScan& scan);     // a line with the name, then arguments
@@ -78,7 +80,7 @@ CallText read_python_lines(std::string_view text,
                            CallScan& scan);  // without brackets, up to </function_calls>
 CallText read_gemma4_call(std::string_view text, CallScan& scan);
 CallText read_function_gemma_call(std::string_view text, CallScan& scan);
-// One call behind the mark, by the writings of the format.
+// Reads one call after `mark`, by the writings of the format.
 CallText read_written_call(const CallFormat& format, std::string_view mark, std::string_view text,
                            const ParameterTypes* types, CallScan& scan);
 

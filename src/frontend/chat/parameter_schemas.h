@@ -1,4 +1,4 @@
-// What a tool's JSON Schema says about parameters that are written one by one.
+// Reads from a tool's JSON Schema the rules for parameters that are written one by one.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -16,21 +16,22 @@ struct SchemaPart {
   const nlohmann::ordered_json& schema;
 };
 
-// The schema itself, or what its $ref names (inside of the document, siblings left out). Null: nothing is there.
+// Returns the schema itself, or the target of its $ref inside the document (siblings of $ref are ignored);
+// null when the target does not exist.
 const nlohmann::ordered_json* resolved(const SchemaPart& part);
 
-// Kinds of values of which some may be allowed; every other is forbidden.
+// Returns the JSON types of which some values may be allowed; values of every other type are forbidden.
 JsonTypes types_of(const SchemaPart& part);
 
-// The same schema as a document of its own for values that are no strings. Error: kUnsupported, it refers to
-// something beside definitions.
+// Returns the schema as a self-contained document; without_strings: strings are excluded. Errors:
+// kUnsupported, when it has a reference to anything but definitions.
 Result<nlohmann::ordered_json> document_of(const SchemaPart& part, bool without_strings);
 
-// What is said about strings: one object of enum, const, pattern, format, minLength and maxLength for each alternative.
-// Error: kUnsupported, it says it with other keywords.
+// Returns the rules for strings: for each alternative an object of enum, const, pattern, format, minLength
+// and maxLength. Errors: kUnsupported, when strings are restricted by other keywords.
 Result<std::vector<nlohmann::ordered_json>> string_rules(const SchemaPart& part);
 
-// Those of all tools whose parameters are an object. tools: OpenAI's list.
+// Returns the parameter types of all tools whose parameters are an object. tools: OpenAI's list.
 ParameterTypes parameter_types(const nlohmann::ordered_json& tools);
 
 }  // namespace penstock

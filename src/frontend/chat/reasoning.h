@@ -10,7 +10,7 @@ namespace penstock {
 
 // White space around the reasoning and before the answer is dropped. A reply that ends inside its reasoning
 // has no answer. A closing mark without an opening one also ends reasoning when starts_inside says that the
-// prompt opened it. calls: marks that open a call of a tool, which end the reasoning too, and stay.
+// prompt opened it. calls: marks that open a tool call; they end the reasoning too and stay in the text.
 class ReasoningSplitter {
  public:
   ReasoningSplitter(std::string open, std::string close, bool starts_inside,
@@ -27,7 +27,7 @@ class ReasoningSplitter {
   std::string open_;
   std::vector<std::string> ends_;  // the closing mark, then marks of calls
   State state_;
-  bool optional_open_;  // the prompt opened the reasoning; the model may do so once more
+  bool optional_open_;  // the prompt opened the reasoning; an opening mark of the model is optional
   bool any_reasoning_ = false;
   std::string buffer_, space_;
 };

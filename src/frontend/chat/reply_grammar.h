@@ -1,4 +1,4 @@
-// What a whole reply is held to: reasoning, then text, an answer of a form, or calls, in one grammar.
+// Makes the grammar of a whole reply: reasoning, then text, a constrained answer, or calls.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,31 +15,33 @@ namespace penstock {
 // Which tools a reply may and must call.
 struct ToolChoice {
   enum class Kind : uint8_t {
-    kAuto,      // as the model likes
-    kNone,      // none
-    kRequired,  // one at least, and nothing else is said
-    kNamed,     // exactly one call, of the first of the names
+    kAuto,      // text or calls
+    kNone,      // no call
+    kRequired,  // at least one call and no text
+    kNamed,     // exactly one call of the first name
   };
   Kind kind = Kind::kAuto;
-  std::vector<std::string> names = {};  // only these may be called; empty: every tool
+  std::vector<std::string> names = {};  // names of the tools that may be called; empty: all
 };
 
 struct ReplyRules {
-  const nlohmann::ordered_json* tools = nullptr;  // OpenAI's list, shown to the model; null: none
+  // OpenAI's list of the tools that the model is shown; null: none
+  const nlohmann::ordered_json* tools = nullptr;
   ToolChoice choice;
   bool one_call = false;
-  std::optional<StructuredOutputs> answer;  // what a reply that is no call must look like; nullopt: any text
+  std::optional<StructuredOutputs> answer;  // constraint on a reply that is no call; nullopt: any text
 };
 
-// How the model writes replies, and to what it replies.
+// The model's reply formats and the prompt.
 struct ReplyContext {
-  const ToolParserRow* calls = nullptr;  // null: not known
+  const ToolParserRow* calls = nullptr;  // the model's call format; null: not known
   const ReasoningRow* reasoning = nullptr;
   std::string_view chat_template, prompt;
 };
 
-// nullopt: anything. Reasoning is free. An answer's own flags hold for the JSON of calls too. Errors: kInvalidArgument,
-// kUnsupported; messages name the field.
+// Returns the constraint on the whole reply; nullopt: none is needed. Reasoning is not constrained. The JSON
+// flags of `rules.answer` apply to the JSON of calls too. Errors: kInvalidArgument, kUnsupported; messages
+// name the field.
 Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules, const ReplyContext& context);
 
 }  // namespace penstock

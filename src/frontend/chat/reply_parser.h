@@ -1,6 +1,6 @@
-// A model's reply taken apart: reasoning, text for the user, tool calls. The pieces add up to the same reply
-// however the text was cut, so the stream and the plain reply agree. Nothing of the reply is lost: what looks
-// like a call but is none stays text.
+// Splits a model's reply into reasoning, text for the user and tool calls. The pieces add up to the same
+// reply however the text was cut, so the stream and the plain reply agree. Nothing of the reply is lost: what
+// looks like a call but is none stays text.
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,8 +15,8 @@
 
 namespace penstock {
 
-// What one more piece of text added. A call appears whole, when its last character came; without
-// an id, unless its format has ids that the chat template wants to have back.
+// The parts that one more piece of text added. A call appears whole, after its last character. It has an id
+// only if its format has ids that the chat template expects back.
 struct ReplyPart {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
@@ -31,16 +31,16 @@ class ReplyParser {
  public:
   virtual ~ReplyParser() = default;
   virtual ReplyPart push(std::string_view text) = 0;
-  virtual ReplyPart finish() = 0;  // no more text
+  virtual ReplyPart finish() = 0;  // ends the reply and returns the rest
 };
 
 struct ToolParserRow {
-  const char* name;                // of the option
-  const char* models;              // whose replies it reads
-  std::vector<const char*> hints;  // a chat template with all of these asks for this parser
+  const char* name;                // name of the parser in options
+  const char* models;              // models whose replies it reads
+  std::vector<const char*> hints;  // a chat template that contains all of these uses this parser
   CallFormat format;
-  std::vector<const char*> aliases = {};      // vLLM's names for it
-  std::vector<const char*> other_hints = {};  // a template with one of these asks for it too
+  std::vector<const char*> aliases = {};      // vLLM's names for this parser
+  std::vector<const char*> other_hints = {};  // a template that contains any of these uses it too
 };
 
 struct ReasoningRow {
@@ -49,16 +49,16 @@ struct ReasoningRow {
   const char* open;
   const char* close;
   std::vector<const char*> aliases = {};
-  // A chat template with all of these has this format; empty: one with `close`. With one of other_hints it has it too.
+  // A chat template that contains all of hints (empty: `close`) or any of other_hints uses this format.
   std::vector<const char*> hints = {}, other_hints = {};
-  std::vector<const char*> answer_marks = {};  // around the answer, which are no text
+  std::vector<const char*> answer_marks = {};  // marks around the answer that are not part of its text
 };
 
 // THE lists.
 std::span<const ToolParserRow> tool_parsers();
 std::span<const ReasoningRow> reasoning_formats();
 
-// The first row whose hints a chat template holds; empty when there is none.
+// Return the name of the first row whose hints the chat template contains; empty: there is none.
 std::string_view detect_tool_parser(std::string_view chat_template);
 std::string_view detect_reasoning(std::string_view chat_template);
 
@@ -66,18 +66,18 @@ struct ReplyParserOptions {
   std::string tools;                 // a name of tool_parsers(), empty: calls stay text
   std::string reasoning;             // a name of reasoning_formats(), empty: reasoning stays text
   bool starts_in_reasoning = false;  // the prompt ended with the opening mark
-  std::shared_ptr<const ParameterTypes> parameters = {};  // of the tools; null: the tools are not known
+  std::shared_ptr<const ParameterTypes> parameters = {};  // parameter types of the tools; null: not known
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 
-// Nothing for a name that tool_parsers() does not have.
+// Returns the row of tool_parsers() with this name or alias, or null.
 const ToolParserRow* find_tool_parser(std::string_view name);
-// The marks around reasoning; nothing for a name that reasoning_formats() does not have.
+// Returns the row of reasoning_formats() with this name or alias, or null.
 const ReasoningRow* find_reasoning(std::string_view name);
 // Whether a rendered prompt leaves the model inside its reasoning.
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning);
 
-// The whole reply at once: the same as pushing it in any pieces.
+// Parses a whole reply at once, with the same result as pushing it in pieces.
 ReplyPart parse_reply(ReplyParser& parser, std::string_view text);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@ namespace penstock::tag_formats {
 
 using Json = nlohmann::ordered_json;
 
-// With room for all members a format has: growth would copy what they hold, since their names cannot be moved.
+// Reserves room for all members of a format: growth would copy their values, since the names are const.
 inline Json of_type(const char* type) {
   Json::object_t members;
   members.reserve(6);
@@ -36,7 +36,7 @@ inline Json joined(const char* type, Json::array_t elements) {
 }
 inline Json sequence(Json::array_t elements) { return joined("sequence", std::move(elements)); }
 inline Json either(Json::array_t elements) { return joined("or", std::move(elements)); }
-// Of the parts, which are moved (a list in braces would copy them).
+// Makes an array of the parts by moving them (a braced list would copy them).
 template <class... Parts>
 Json::array_t list_of(Parts&&... parts) {
   Json::array_t elements;
@@ -51,11 +51,11 @@ Json sequence_of(Parts&&... parts) {
 
 inline Json optional(Json content) { return with(of_type("optional"), "content", std::move(content)); }
 inline Json star(Json content) { return with(of_type("star"), "content", std::move(content)); }
-// What refusals call the place of the format.
+// Sets the place of the format that refusals report.
 inline Json at_place(Json format, std::string where) {
   return with(std::move(format), "where", std::move(where));
 }
-// Once at least.
+// One or more repetitions of content with separators between them.
 inline Json separated(Json content, std::string separator) {
   return with(with(of_type("plus"), "content", std::move(content)), "separator", std::move(separator));
 }

@@ -1,4 +1,4 @@
-// Tokens that end what the assistant says, by the model's chat template.
+// Tokens that end the assistant's turn, found in the model's chat template.
 #pragma once
 #include <vector>
 
@@ -6,9 +6,10 @@
 
 namespace penstock {
 
-// Special tokens that the template puts behind an answer, or behind calls of tools, and nowhere else into the assistant's
-// turn: a mark that also stands behind thoughts or between two calls ends no reply. Files may name further ends
-// (Tokenizer::end_of_generation_ids). Empty without a template, and where it puts text there only.
+// Returns the special tokens that the template puts after an answer or after tool calls and nowhere else in
+// the assistant's turn: a mark that also stands after reasoning or between two calls ends no reply. Files may
+// name further end tokens (Tokenizer::end_of_generation_ids). Empty when there is no template or it puts only
+// text there.
 std::vector<TokenId> turn_ends(const Tokenizer& tokenizer);
 
 }  // namespace penstock
