@@ -1,9 +1,9 @@
-// Who may use the server, and how much: API keys with scopes, request rates and token rates.
+// API keys with scopes, quotas (requests and tokens per minute) and budgets.
 //
-// A key is shown once, when it is made. The file keeps a salted SHA-256 of it: a key has 256 random bits, so
+// A key is shown once, when it is made. The key file keeps its salted SHA-256: a key has 256 random bits, so
 // that a slow hash would add nothing. Keys look like "pst-<id>-<secret>"; the id finds the entry, the secret
-// is compared in constant time. Keys that were given as they are (--api-key, an environment variable) have no
-// id and are compared with every such entry.
+// is compared in constant time. Plain keys (--api-key, an environment variable) have no id and are compared
+// with every plain entry.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -23,9 +23,9 @@
 
 namespace penstock {
 
-enum class Scope : uint8_t { kInference = 1, kMetrics = 2, kAdmin = 4 };  // admin may do everything
+enum class Scope : uint8_t { kInference = 1, kMetrics = 2, kAdmin = 4 };  // kAdmin implies the others
 
-// "inference,metrics" -> bits. Error: kInvalidArgument with the known names.
+// Parses "inference,metrics" to bits of Scope. Errors: kInvalidArgument, with the known names.
 Result<uint8_t> parse_scopes(std::string_view text);
 std::string scope_names(uint8_t scopes);
 
@@ -37,55 +37,59 @@ struct ApiKeyRecord {
   double requests_per_minute = 0, tokens_per_minute = 0;  // 0 = no limit
   Budget budget;
   int64_t created = 0;  // unix time, seconds
-  std::string tenant;   // of a key that was given as it is, whose id changes; not in the file
+  std::string tenant;   // plain keys: a name that is the same in every run, as the id is not; not in the file
 };
 
-// A new key: the record to keep and the key to hand out.
+// A new key: the record to store and the key for its user.
 struct NewApiKey {
   ApiKeyRecord record;
   std::string key;
 };
 Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests_per_minute,
                                double tokens_per_minute, const Budget& budget = {});
-// The record of a key that was chosen by the user; it may do everything.
+// Returns the record of a plain key, which has all scopes.
 Result<ApiKeyRecord> record_of_plain_key(std::string_view key);
 
-// The file is JSON: {"keys": [{id, name, salt, hash, scopes, …}]}. Errors of reading: kNotFound,
-// kCorruptFile; of writing: kIo. It is replaced whole, with mode 0600.
+// The file is JSON: {"keys": [{id, name, salt, hash, scopes, …}]}. Errors: reading: kNotFound, kCorruptFile;
+// writing: kIo. Writing replaces the file atomically, with mode 0600.
 Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path);
 Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& keys);
 
-// A known key in use, with what is left of its quotas. Any thread.
+// A known key with the state of its quotas. Thread-safe.
 class ApiKey {
  public:
   explicit ApiKey(ApiKeyRecord record);
   const ApiKeyRecord& record() const { return record_; }
   static constexpr const char* kPlainPayer = "plain";
-  // Whether somebody has to be told of tokens: it has a quota or a budget of them.
+  // Whether tokens must be counted: the key has a token quota or a budget.
   bool counts_tokens() const { return record_.tokens_per_minute > 0 || record_.budget.limited(); }
-  // Under which name its use is counted: its id; of keys that were given as they are, whose ids change, "plain".
+  // The name under which the key's use is counted: its id, or "plain" for plain keys, whose ids differ
+  // between runs.
   const std::string& payer() const { return payer_; }
-  // Whose cached prompts and replies it shares: nobody else's. The same in every run, and no secret of the key.
+  // The tenant of cached prompts and replies: they are shared only within it. The same in every run; reveals
+  // nothing of the secret.
   const std::string& tenant() const { return record_.tenant.empty() ? record_.id : record_.tenant; }
   bool may(Scope scope) const;
-  bool matches(std::string_view key) const;  // constant time
+  bool matches(std::string_view key) const;  // compares in constant time
 
-  // Counts a request; otherwise the seconds until it may come again and which quota is spent.
+  // Why a request must wait: seconds until it may be retried, and the quota that is exhausted.
   struct Refusal {
     double retry_seconds;
     const char* what;  // "requests" or "tokens"
   };
+  // Counts a request, or returns why it must wait.
   std::optional<Refusal> admit(Quota::Time now);
-  // n below 0 gives tokens back.
+  // Takes n tokens from the quota; n < 0 returns tokens.
   void charge_tokens(double n, Quota::Time now);
-  // Takes the n tokens that a request may use at most from the quota, of which it gives back what it does not need; more than
-  // a minute's worth when a whole minute's is there. may_be_fewer: what is there will do. `held` grows by what was taken.
+  // Reserves n tokens, the most that a request may use, and adds the number taken to `held`; the caller
+  // returns what the request does not use. n above the quota per minute needs a full bucket. may_be_fewer:
+  // takes fewer tokens, at least 1, when n are not there.
   std::optional<Refusal> hold_tokens(double n, bool may_be_fewer, Quota::Time now, double& held);
   struct Left {
     double requests, tokens;
   };
   Left left(Quota::Time now) const;
-  // The same key with other limits keeps its balances.
+  // Copies the balances of `other`, which is the same key with other limits.
   void take_balances(const ApiKey& other);
 
  private:
@@ -96,27 +100,28 @@ class ApiKey {
   Quota requests_, tokens_;
 };
 
-// The keys of a server. Any thread.
+// The keys of a server. Thread-safe.
 class ApiKeys {
  public:
-  // `file` may be empty, then only the plain keys count. Errors: of the file; an empty plain key.
-  // on_change: told by the thread that watches the file of "key added", "key revoked", "key changed".
+  // Called on the thread that watches the file, with "key added", "key revoked" or "key changed".
   using OnChange = std::function<void(std::string_view act, const ApiKeyRecord& record)>;
+  // Opens the keys of `file` and the plain keys; an empty `file` means plain keys only. Errors: those of
+  // read_key_file(); kInvalidArgument, when a plain key is empty or too long.
   static Result<std::unique_ptr<ApiKeys>> open(const std::string& file,
                                                const std::vector<std::string>& plain_keys,
                                                OnChange on_change = {});
 
-  // Whether requests need a key: there is a plain key or a file, even one whose last key was revoked.
+  // Whether requests need a key: there is a plain key or a key file, even one without keys.
   bool required() const { return required_; }
-  // Null when the key is unknown. A change of the file is taken up within a second; a file that became
-  // unreadable leaves the keys as they were (warning() says so once per change).
+  // Returns the key, or null when it is unknown. A change of the file takes effect within a second; a file
+  // that became unreadable leaves the keys unchanged (warning() reports it once per change).
   std::shared_ptr<ApiKey> find(std::string_view key);
-  // Of the file. Null: there is none of that id.
+  // Returns the key of the file with this id, or null.
   std::shared_ptr<ApiKey> with_id(std::string_view id) const;
   bool any_budget() const;
-  // No on_change comes after it.
+  // Ends the thread that watches the file: on_change is not called any more.
   void stop_watching();
-  // The last problem with the file, cleared by the call.
+  // Returns the last problem with the file and clears it; "": none.
   std::string warning();
 
  private:
@@ -133,7 +138,8 @@ class ApiKeys {
   KeysById by_id_;
   std::vector<std::shared_ptr<ApiKey>> plain_;
   std::pair<int64_t, int64_t>
-      stamp_{};  // of the file: modification time in nanoseconds, size; of the watcher
+      // Modification time (ns) and size of the file when it was last read. Used by the watcher only.
+      stamp_{};
   std::string warning_;
   std::jthread watcher_;  // last: it ends before what it uses
 };

@@ -1,4 +1,4 @@
-// How much an API key may use in a day and in a month, beside its quotas per minute.
+// Budgets of an API key: tokens and cost per day and per month, besides its quotas per minute.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// 0: no limit.
+// The limits of a key; 0: no limit.
 struct Budget {
   double tokens_per_day = 0, tokens_per_month = 0;
   double cost_per_day = 0, cost_per_month = 0;
@@ -16,7 +16,7 @@ struct Budget {
   bool limited() const {
     return tokens_per_day > 0 || tokens_per_month > 0 || cost_per_day > 0 || cost_per_month > 0;
   }
-  // f(name, value) of each.
+  // Calls f(name, value) for each limit.
   template <class Self, class F>
   static void visit(Self& self, F&& f) {
     f("tokens_per_day", self.tokens_per_day);
@@ -26,19 +26,19 @@ struct Budget {
   }
 };
 
-// One limit of a budget as it stands.
+// One limit of a budget with its current use.
 struct BudgetState {
   std::string name;  // "tokens_per_day"
   double limit = 0, used = 0;
-  double reserved = 0, wanted = 0;  // by requests under way; by one that is to begin
-  int64_t resets_at = 0;            // unix time
+  double reserved = 0, wanted = 0;  // by running requests; by the request that is to be admitted
+  int64_t resets_at = 0;            // unix time in seconds
 };
-// Of those that are limited.
+// Returns the states of the limits that are set.
 std::vector<BudgetState> budget_states(const Budget& budget, const Usage::Spent& spent, int64_t now);
-// The one that has no room for `wanted` beside what was used and is reserved, and stays so for longest.
+// Returns the limit that used + reserved + wanted exceeds (of several, the one that resets last), or nullopt.
 std::optional<BudgetState> short_budget(const Budget& budget, const Usage::Spent& spent,
                                         const UseCounts& reserved, const UseCounts& wanted, int64_t now);
-// The one that is spent and stays so for longest.
+// Returns the limit that is used up (of several, the one that resets last), or nullopt.
 std::optional<BudgetState> spent_budget(const Budget& budget, const Usage::Spent& spent, int64_t now);
 
 }  // namespace penstock

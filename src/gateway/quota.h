@@ -1,4 +1,4 @@
-// A token bucket: so many units a minute, in bursts of at most a minute's worth.
+// A token bucket with a rate per minute; bursts are at most one minute's worth.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -14,13 +14,13 @@ class Quota {
   explicit Quota(double per_minute) : per_minute_(per_minute), level_(per_minute) {}
 
   bool limited() const { return per_minute_ > 0; }
-  // Whether at least `n` units are there.
+  // Whether at least `n` units are available.
   bool has(double n, Time now) { return !limited() || (refill(now), level_ >= n); }
-  // Takes n units, also ones that are not there: later ones make up for them first.
+  // Takes n units. The level may become negative; refills make up for that first.
   void take(double n, Time now) {
     if (limited()) refill(now), level_ -= n;
   }
-  // Seconds until `n` units are there (n at most a minute's worth); 0 when they are.
+  // Returns the seconds until `n` units are available; 0: they are. REQUIRES: n is at most a minute's worth.
   double wait_seconds(double n, Time now) {
     if (has(n, now)) return 0;
     return (n - level_) * 60 / per_minute_;

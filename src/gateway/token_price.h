@@ -2,10 +2,10 @@
 
 namespace penstock {
 
-// In any currency, for a million tokens.
+// The price of a million tokens in any currency.
 struct TokenPrice {
   double input = 0, output = 0;
-  double cached_input = -1;  // of input tokens whose keys and values were there already; below 0: as input
+  double cached_input = -1;  // price of input tokens found in the prefix cache; < 0: the same as input
 };
 
 }  // namespace penstock

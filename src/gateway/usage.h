@@ -1,7 +1,7 @@
-// What API keys have used of which model on which day, and what it cost.
+// The use of each model by each API key on each day, and its cost.
 //
-// Counted in memory and written to the store once a second, never on a request's way. A killed process loses what it has not
-// written: the last second's.
+// Use is counted in memory and written to the store once a second, outside of requests. A crash loses the
+// last second's counts.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -23,9 +23,9 @@ namespace penstock {
 
 struct UseCounts {
   int64_t requests = 0;
-  int64_t input_tokens = 0, cached_tokens = 0, output_tokens = 0;  // cached ones are input tokens too
-  int64_t microseconds = 0;                                        // from request to end
-  int64_t nano_cost = 0;                                           // 1e-9 of the currency's unit
+  int64_t input_tokens = 0, cached_tokens = 0, output_tokens = 0;  // input_tokens includes cached_tokens
+  int64_t microseconds = 0;  // duration from the requests' arrival to their end
+  int64_t nano_cost = 0;     // cost in 1e-9 of the currency's unit
 
   int64_t tokens() const { return input_tokens + output_tokens; }
   double cost() const { return static_cast<double>(nano_cost) * 1e-9; }
@@ -34,7 +34,7 @@ struct UseCounts {
 };
 int64_t nano_cost_of(const TokenPrice& price, const UseCounts& use);
 
-// Days are counted from 1970-01-01, in UTC.
+// Days are numbered from 1970-01-01, in UTC.
 int64_t day_of(int64_t unix_time);
 int64_t first_day_of_month(int64_t day);
 int64_t first_day_of_next_month(int64_t day);
@@ -43,7 +43,7 @@ Result<int64_t> day_of_text(std::string_view text);  // Error: kInvalidArgument
 
 struct UseRow {
   int64_t day = 0;
-  std::string key, model;  // key: id of an API key, "" where there are none
+  std::string key, model;  // key: id of an API key; "": the server has no keys
   UseCounts use;
 };
 struct UseQuery {
@@ -51,34 +51,34 @@ struct UseQuery {
   std::string key;
   bool all_keys = true;
 };
-// By day, then key, then model.
+// Returns the rows in order of day, key, model.
 Result<std::vector<UseRow>> read_use(Database& database, const UseQuery& query);
 
-// Any thread.
+// Thread-safe.
 class Usage {
  public:
   using Clock = std::function<int64_t()>;  // unix time, seconds
   using Warn = std::function<void(const std::string&)>;
 
-  // store: null, nothing outlives the process. warn: told of a store that cannot be written; what it should have is kept in
-  // memory until it can. Errors: of the store.
+  // store: null: use is kept in memory only. warn: called when the store cannot be written; the counts stay
+  // in memory until it can. Errors: those of the store.
   static Result<std::unique_ptr<Usage>> open(std::shared_ptr<Store> store, Warn warn, Clock clock = {});
-  // Writes what is left.
+  // Writes the remaining counts.
   ~Usage();
 
-  // One request's.
+  // Adds the use of one request.
   void note(const std::string& key, const std::string& model, const UseCounts& use);
   struct Spent {
     UseCounts today, month;
   };
   Spent spent(const std::string& key) const;
-  // Room for what a request may use, as long as it is under way: `most`, which `fits` may set, counts for the key as reserved
-  // if `fits`, told what was spent and what is reserved, says so. All in one step. False: nothing is reserved.
+  // Reserves `most`, the maximum use of a request, until release(), if `fits` returns true for the key's
+  // spent and reserved use; `fits` may set `most`. Atomic. Returns whether it was reserved.
   using Fits = std::function<bool(const Spent& spent, const UseCounts& reserved)>;
   bool reserve(const std::string& key, const Fits& fits, const UseCounts& most);
   void release(const std::string& key, const UseCounts& held);
   int64_t now() const { return clock_(); }
-  // All of it, the last second's too. Waits for the disk.
+  // Returns all use, including the last second's. Blocks until it is on disk.
   Result<std::vector<UseRow>> rows(const UseQuery& query);
 
  private:
@@ -101,7 +101,7 @@ class Usage {
   const Clock clock_;
   std::mutex writing_;
   mutable std::mutex mutex_;
-  std::map<Place, UseCounts> unwritten_;  // without a store: all there is
+  std::map<Place, UseCounts> unwritten_;  // counts to be written; without a store: all counts
   std::map<std::string, Balance, std::less<>> balances_;
   std::jthread writer_;  // last: it ends before what it uses
 };

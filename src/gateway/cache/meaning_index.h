@@ -1,7 +1,8 @@
-// Vectors by their nearness, apart for each scope.
+// Nearest-neighbour search among vectors, separately for each scope.
 //
-// A scope is searched one by one while it is small, which most stay (every conversation with earlier turns is one); a large
-// one by a graph of neighbours (HNSW, hnswlib). Vectors move into the graph a few at a time, so that no call takes long.
+// A small scope is searched linearly; most scopes stay small, since every conversation with earlier turns has
+// its own. A large scope is searched by an HNSW graph (hnswlib). Vectors move into the graph a few at a time,
+// so that no call takes long.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace penstock {
 
-// One thread at a time. Of vectors of length 1 the nearness is the cosine of their angle.
+// Not thread-safe. Similarity is the inner product: for vectors of length 1 the cosine of their angle.
 class MeaningIndex {
  public:
   using Id = uint64_t;
@@ -21,14 +22,15 @@ class MeaningIndex {
     float similarity;
   };
 
-  // small: as many vectors of a scope as are searched one by one.
+  // small: maximum number of vectors in a scope that is searched linearly.
   explicit MeaningIndex(size_t small = 4096);
   ~MeaningIndex();
 
-  // vector: as long as the others of its scope, else nothing happens. id: one that is not there.
+  // Adds a vector; does nothing when its length differs from that of the scope's other vectors. REQUIRES: id
+  // is new.
   void add(const std::string& scope, Id id, std::span<const float> vector);
   void remove(const std::string& scope, Id id);
-  // The nearest come first; at most k. Of a graph it may be that some are missed.
+  // Returns at most k neighbours, nearest first. The HNSW graph of a large scope may miss some.
   std::vector<Neighbour> nearest(const std::string& scope, std::span<const float> vector, size_t k) const;
   size_t n_scopes() const { return scopes_.size(); }
 

@@ -1,8 +1,9 @@
-// What two questions must have in common to have one answer, however near their meanings are said to be: numbers, names,
-// negations, what is quoted, which of two opposites, what is asked for, and the order of the words that both have.
+// The particulars that two questions must share to get the same cached answer, however similar their
+// embeddings are: numbers, names, negations, what is quoted, words that have an opposite, question words, and
+// the order of the words that both have.
 //
-// It is made to refuse: a wrong answer costs more than one that is computed again. English; of other languages every word
-// counts as a name, so that only texts with the same words, in their order, have the same answer.
+// The check is strict: a wrong answer costs more than computing one again. It knows English words; in other
+// languages every word counts as a name, so that only texts with the same words in the same order agree.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,18 +12,19 @@
 namespace penstock {
 
 struct Particulars {
-  std::vector<std::string> numbers;  // in their order, digits: "3", "0.5"
+  std::vector<std::string> numbers;  // numbers in text order, as digits: "3", "0.5"
   std::vector<std::string>
-      names;  // what is no common word of English, in small letters, in its order, each once
+      names;  // words that are not common English, in lower case and text order, without repetition
   std::vector<std::string> negations;  // "not", "never", …, sorted
-  std::vector<std::string> quoted;     // in their order, as they are
-  std::vector<std::string> opposites;  // words that have one, sorted, each once
-  std::vector<std::string> asked;      // "who", "when", …, sorted, each once
-  std::vector<std::string> words;      // in their order, without numbers, genitives and function words
+  std::vector<std::string> quoted;     // quoted texts, verbatim, in text order
+  std::vector<std::string> opposites;  // words that have an opposite, sorted, without repetition
+  std::vector<std::string> asked;      // question words: "who", "when", …, sorted, without repetition
+  std::vector<std::string> words;      // words in text order, without numbers, genitives and function words
 };
 
 Particulars particulars_of(std::string_view text);
-// Whether the questions may have one answer: all of it is equal, but words that only one has do not matter.
+// Whether the two questions may share an answer: all particulars are equal, except that words which only one
+// of them has are ignored.
 bool agree(const Particulars& a, const Particulars& b);
 
 }  // namespace penstock

@@ -1,7 +1,8 @@
-// Replies that are given again: to the same request, or to one that means the same.
+// A cache of replies, found by the same request or by a request of the same meaning.
 //
-// A reply is found by the hash of all that made it, or by the meaning of its question among the replies whose everything
-// else is the same (their scope). What the hashes are made of, and which requests may be answered so, is the caller's.
+// The key of a reply is the hash of everything that determined it. A reply can also be found by the embedding
+// of its question, among the replies that share everything else (their scope). The caller makes the hashes
+// and decides which requests may be answered from the cache.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -25,47 +26,48 @@
 namespace penstock {
 
 struct ReplyCacheConfig {
-  int64_t bytes = 0;  // of all replies together; 0: there is no cache
+  int64_t bytes = 0;  // maximum bytes of all replies; 0: no cache
   int64_t entries = 100000;
-  int64_t ttl = 3600;            // seconds
-  bool across_keys = false;      // replies to one API key answer the others too
-  bool sampled = false;          // replies that were drawn without a seed are given again too
-  bool only_on_request = false;  // nothing is kept or answered unless a request asks for it
-  double threshold = 0.95;       // cosine from which two questions may mean the same
+  int64_t ttl = 3600;            // lifetime of a reply in seconds
+  bool across_keys = false;      // share replies between API keys
+  bool sampled = false;          // cache replies that were sampled without a seed too
+  bool only_on_request = false;  // use the cache only for requests that ask for it
+  double threshold = 0.95;       // minimum cosine of two questions of the same meaning
 };
 
-// Any thread. What is kept is findable by its hash at once; a thread of the cache's own writes it to the disk.
+// Thread-safe. A reply can be found as soon as put() returns; a thread of the cache writes it to disk later.
 class ReplyCache {
  public:
   using Clock = int64_t (*)();  // unix time, seconds
 
-  // file: where replies stay from one run to the next, "" = nowhere. What is in it is read on the cache's thread, so that
-  // a start does not wait for it. Errors: those of Database::open.
+  // file: the database that keeps replies between runs; "": none. Its content is read on the cache's thread,
+  // so that open() does not wait for it. Errors: those of Database::open.
   static Result<std::unique_ptr<ReplyCache>> open(const ReplyCacheConfig& config,
                                                   const std::filesystem::path& file, Clock clock = unix_now);
-  // Writes what is not on the disk yet.
+  // Writes all unwritten replies to disk.
   ~ReplyCache();
 
   const ReplyCacheConfig& config() const { return config_; }
-  // Null: there is none, or only older ones. max_age: seconds.
+  // Returns the reply with this key, or null when there is none or it is older than max_age seconds.
   CachedReplyRef find(const std::string& key, int64_t max_age);
-  // The reply to a question of this scope whose meaning is nearest, if it is near enough and both have the same particulars
-  // (particulars.h).
+  // The result of find_near(): the reply to the nearest question of the scope that reaches the threshold and
+  // has the same particulars (particulars.h).
   struct Near {
-    CachedReplyRef reply;  // null: there is none
-    float similarity = 0;  // of it, or of the nearest that is none
-    bool refused = false;  // one that was near enough has other particulars
+    CachedReplyRef reply;  // null: none was found
+    float similarity = 0;  // similarity of `reply`, or of the nearest question when none was found
+    bool refused = false;  // a question reached the threshold but has other particulars
   };
   Near find_near(const std::string& scope, std::span<const float> meaning, const std::string& question,
                  int64_t max_age);
-  // In the place of an older one of the same key. The reply's times are set here. meaning: of its question, of length 1.
+  // Adds a reply, replacing an older one with the same key, and sets its times. meaning: embedding of its
+  // question, normalized to length 1; empty: the reply is found by its key only.
   void put(CachedReply reply, std::vector<float> meaning = {});
-  // Those of one model, or with "" all. How many there were.
+  // Removes the replies of one model ("": of all models) and returns their number.
   int64_t forget(const std::string& model);
-  // Seconds that a reply has been here, and has left.
+  // Age and remaining lifetime of a reply in seconds.
   int64_t age_of(const CachedReply& reply) const { return std::max<int64_t>(clock_() - reply.created, 0); }
   int64_t left_of(const CachedReply& reply) const { return std::max<int64_t>(reply.expires - clock_(), 0); }
-  // Waits until everything that was put is on the disk.
+  // Waits until all replies that were put are on disk.
   void flush();
 
   struct Counts {
@@ -81,7 +83,7 @@ class ReplyCache {
     MeaningIndex::Id id;
     int64_t bytes;
   };
-  using Order = std::list<Kept>;  // the one used last comes first
+  using Order = std::list<Kept>;  // most recently used first
   ReplyCache(const ReplyCacheConfig& config, Clock clock) : config_(config), clock_(clock) {}
   static int64_t unix_now();
   static int64_t bytes_of(const CachedReply& reply, size_t dimensions);
@@ -89,7 +91,7 @@ class ReplyCache {
   void work();
   void read_table();
   void write(std::unique_lock<std::mutex>& lock);
-  // With mutex_ held, as those below.
+  // REQUIRES (this and the functions below): mutex_ is held.
   void insert(CachedReplyRef reply, std::span<const float> meaning);
   bool usable(Order::iterator kept, int64_t max_age);
   void remove(Order::iterator kept, int64_t& counter);
@@ -98,19 +100,19 @@ class ReplyCache {
 
   const ReplyCacheConfig config_;
   const Clock clock_;
-  std::unique_ptr<ReplyTable> table_;  // of the thread; null: nothing is written
+  std::unique_ptr<ReplyTable> table_;  // used by thread_ only; null: replies are not written
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Order order_;
   std::unordered_map<std::string, Order::iterator> by_key_;
-  std::unordered_map<MeaningIndex::Id, Order::iterator> by_id_;  // of those that have a meaning
+  std::unordered_map<MeaningIndex::Id, Order::iterator> by_id_;  // replies that have an embedding
   MeaningIndex meanings_;
   MeaningIndex::Id last_id_ = 0;
   Counts counts_;
-  ReplyTable::Changes changes_;  // that are not on the disk yet
-  ReplyTable::Changes undone_;   // of a write that failed
-  bool reading_ = false;         // the table; what is forgotten meanwhile is in changes_
+  ReplyTable::Changes changes_;  // changes that are not on disk yet
+  ReplyTable::Changes undone_;   // changes of a write that failed, to be repeated
+  bool reading_ = false;         // the table is being read; models forgotten meanwhile are in changes_
   bool writing_ = false, hurry_ = false, stopping_ = false;
   std::thread thread_;
 };

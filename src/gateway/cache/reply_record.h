@@ -1,7 +1,7 @@
-// A reply as bytes: the events that an engine told of it, which make the same reply when they are told again.
+// Serialized replies: the engine's events of a reply, which produce the same reply when they are replayed.
 //
-// Everything above the engine (text, stop strings, reasoning and calls, the form of an API) is made anew from them, so one
-// record serves streams and whole replies of every route.
+// Everything above the engine (text, stop strings, reasoning, calls, the format of an API) is computed again
+// from the events, so one record serves streams and whole replies of every route.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +11,15 @@
 
 namespace penstock {
 
-// Gathers a record. One thread.
+// Collects a record. Not thread-safe.
 class ReplyRecorder {
  public:
-  // logprobs: with the log-probabilities of tokens. most: bytes that a record may have.
+  // logprobs: record the log-probabilities of tokens too. most: maximum bytes of the record.
   ReplyRecorder(bool logprobs, size_t most) : logprobs_(logprobs), most_(most) {}
-  // prompt: its index in the call. Events that are none of a sequence (log-probabilities of prompts) make it useless.
+  // prompt: index of the prompt in the call. Events that belong to no sequence (log-probabilities of prompts)
+  // cannot be recorded: good() is false then.
   void add(int prompt, const OwnedEvent& event);
-  // Whether the record is of use: every event could be kept, and none was an error.
+  // Whether the record can be replayed: every event was recorded, and none was an error.
   bool good() const { return good_; }
   std::string take() { return std::move(bytes_); }
 
@@ -29,11 +30,11 @@ class ReplyRecorder {
   bool good_ = true;
 };
 
-// Reads one.
+// Reads the events of a record.
 class ReplyReader {
  public:
   explicit ReplyReader(std::string_view bytes) : rest_(bytes) {}
-  // False at the end, and where the bytes are none of a record: then damaged() says so.
+  // Reads the next event. Returns false at the end and for malformed bytes, when damaged() is true.
   bool next(int& prompt, OwnedEvent& event);
   bool damaged() const { return damaged_; }
 
@@ -45,7 +46,7 @@ class ReplyReader {
   bool damaged_ = false;
 };
 
-// Whether the bytes are a record of so many prompts with n sequences each, and every sequence has its end.
+// Whether the bytes are a record of n_prompts prompts with n sequences each that are all finished.
 bool is_whole_record(std::string_view bytes, size_t n_prompts, int n);
 
 }  // namespace penstock

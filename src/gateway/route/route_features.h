@@ -1,4 +1,4 @@
-// What the rules of a route table ask about a request.
+// The features of a request that the rules of a route table test.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,19 +8,20 @@
 namespace penstock {
 
 struct RouteFeatures {
-  std::string question;      // the last user's text, or the prompt
-  int64_t characters = 0;    // of all texts together
-  bool code = false;         // in the question
-  bool mathematics = false;  // likewise
-  std::string language;      // of the question, by its letters: "en", "zh", …; "" = not known
-  bool tools = false;        // the request has some
-  bool json = false;         // the reply must be JSON, or have another form
+  std::string question;      // text of the last user message, or the prompt
+  int64_t characters = 0;    // total number of characters in all texts
+  bool code = false;         // the question contains code
+  bool mathematics = false;  // the question contains mathematics
+  std::string language;      // language of the question by its script: "en", "zh", …; "": not known
+  bool tools = false;        // the request has tools
+  bool json = false;         // the reply is constrained to JSON or another form
   std::string key;           // id of the API key
-  double seconds = 0;        // that the reply may take; 0: nobody says
-  std::function<std::string_view(const std::string& name)> header;  // of the request, "" = absent
+  double seconds = 0;        // maximum duration of the reply; 0: not given
+  // Value of a header of the request; "": absent.
+  std::function<std::string_view(const std::string& name)> header;
 };
 
-// Sets what the question tells: code, mathematics, language.
+// Sets code, mathematics and language from the question.
 void look_at_question(RouteFeatures& features);
 
 }  // namespace penstock

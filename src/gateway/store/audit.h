@@ -1,4 +1,4 @@
-// Who changed what of the server: a row of the database for each act.
+// The audit log: a database row for each administrative act.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,29 +10,29 @@
 namespace penstock {
 
 struct AuditEntry {
-  int64_t number = 0;  // they count up
+  int64_t number = 0;  // number of the entry, ascending
   int64_t time = 0;    // unix time, seconds
-  std::string key;     // id of the API key that did it; "" where there are none
+  std::string key;     // id of the acting API key; "": the server has no keys
   std::string peer;    // address of the client
   std::string act;     // "POST /v1/models/load", "key added"
-  std::string about;   // what it was done to, as it was said
-  int status = 0;      // of the reply; 0: it was no request
+  std::string about;   // object of the act, as the client named it
+  int status = 0;      // HTTP status of the reply; 0: the act was no request
 };
 
-// Error: of the database.
+// Errors: those of the database.
 Result<std::vector<AuditEntry>> read_audit(Database& database, int64_t before, int64_t limit);
 
-// Any thread.
+// Thread-safe.
 class AuditLog {
  public:
-  static constexpr int64_t kMostEntries = 100000;  // the oldest go
-  static constexpr size_t kLongestAbout = 2048;    // bytes; more is cut
+  static constexpr int64_t kMostEntries = 100000;  // the oldest entries are removed
+  static constexpr size_t kLongestAbout = 2048;    // maximum bytes of `about`; the rest is cut off
 
   explicit AuditLog(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // On the disk when it returns. Its number and time are made here.
+  // Adds an entry, which is on disk when it returns. Sets the entry's number and time.
   Status add(AuditEntry entry);
-  // At most `limit` with a number below `before`, newest first.
+  // Returns at most `limit` entries with a number below `before`, newest first.
   Result<std::vector<AuditEntry>> list(int64_t before, int64_t limit) {
     return read_audit(store_->database(), before, limit);
   }

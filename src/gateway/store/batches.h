@@ -1,7 +1,8 @@
-// The batches of /v1/batches: a row of the database each, and while one runs two files that its results are appended to.
+// The batches of /v1/batches: a database row for each, and two files of results for each running batch.
 //
-// A result is synced before it is counted. Killed at any moment, the next process finds every result that was acknowledged, goes
-// on with the lines that have none, and writes none twice: what it may do again is the work of lines that were under way.
+// A result is synced before it is counted. After a crash at any moment the next process finds every
+// acknowledged result, continues with the lines that have none and writes no result twice: only the work of
+// unfinished lines is repeated.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,15 +32,17 @@ const char* name_of(BatchStatus status);  // "in_progress", …
 struct StoredBatch {
   std::string id, owner;
   std::string key,
-      payer;  // ids of its API key: for what it may use ("" of one that may use all), for what it pays
+      // Key: id of the API key whose permissions apply ("": all are granted); payer: name under which use is
+      // counted.
+      payer;
   std::string endpoint, input_file;
-  std::string window;                   // as the client said it: "24h"
+  std::string window;                   // completion window as the client wrote it: "24h"
   std::string metadata, errors;         // JSON texts, "" = none
-  std::string output_file, error_file;  // ids, "" = none
+  std::string output_file, error_file;  // ids of files, "" = none
   BatchStatus status = BatchStatus::kValidating;
   int64_t created = 0, expires = 0;                // unix time, seconds
-  std::array<int64_t, kNumBatchStatuses> since{};  // when it came to each status, 0 = never
-  int64_t total = 0, completed = 0, failed = 0;    // lines
+  std::array<int64_t, kNumBatchStatuses> since{};  // unix time at which each status was entered, 0 = never
+  int64_t total = 0, completed = 0, failed = 0;    // numbers of lines
 
   bool ended() const {
     return status == BatchStatus::kCompleted || status == BatchStatus::kFailed ||
@@ -47,11 +50,12 @@ struct StoredBatch {
   }
 };
 
-// Of one batch that runs: lines of JSON. One thread.
+// The results of one running batch: lines of JSON. Not thread-safe.
 class BatchResults {
  public:
-  // Reads what there is already; half a line at an end is cut off. Both may be the same file, which one process has at a
-  // time. Errors: kIo, kCorruptFile.
+  // Opens the files, which this process then has alone, and reads their results; an incomplete last line is cut
+  // off. `completed` and `failed` may be the same file. Errors: kIo (also when another process has them open),
+  // kCorruptFile.
   static Result<std::unique_ptr<BatchResults>> open(const std::filesystem::path& completed,
                                                     const std::filesystem::path& failed);
   ~BatchResults();
@@ -60,12 +64,12 @@ class BatchResults {
   const std::unordered_set<std::string>& done() const { return done_; }
   int64_t n_completed() const { return n_[0]; }
   int64_t n_failed() const { return n_[1]; }
-  // line: without its end. A killed process leaves it, a power cut after sync() too. Errors: kIo; then nothing of it is
-  // there.
+  // Appends a line, given without its line end. It survives the end of the process, and a power failure after
+  // sync(). Errors: kIo; nothing of the line is written then.
   Status append(bool failed, const std::string& custom_id, std::string line);
-  // All lines so far are on the disk when it returns. Error: kIo.
+  // Syncs all lines to disk. Errors: kIo.
   Status sync();
-  // Where the lines are: completed, failed.
+  // Path of the file of completed or of failed lines.
   const std::filesystem::path& path(bool failed) const { return files_[failed ? last_ : 0].path; }
 
  private:
@@ -80,37 +84,39 @@ class BatchResults {
   Status take(const File& file, std::string_view line, size_t place);
 
   std::array<File, 2> files_;
-  size_t last_ = 1;  // the file of those that failed
+  size_t last_ = 1;  // index into files_ of the file for failed lines
   std::array<int64_t, 2> n_{};
   std::unordered_set<std::string> done_;
 };
 
-// Any thread. Another owner's batch is kNotFound like one that never was.
+// Thread-safe. Another owner's batch is kNotFound, like one that does not exist.
 class StoredBatches {
  public:
-  static constexpr int64_t kMostUnfinished = 100;  // of one owner
+  static constexpr int64_t kMostUnfinished = 100;  // per owner
 
-  // Errors: of the store.
+  // Errors: those of the store.
   static Result<std::unique_ptr<StoredBatches>> open(StoredFiles& files);
 
-  // Errors: kNotFound, the input file; kResourceExhausted, too many unfinished ones.
+  // Errors: kNotFound (the input file); kResourceExhausted (the owner has too many unfinished batches).
   Result<StoredBatch> add(StoredBatch batch, int64_t window_seconds);
   Result<StoredBatch> find(const std::string& owner, const std::string& id);
-  // At most `limit`, newest first. `after`: an id. Error: kNotFound, after.
+  // Returns at most `limit` batches, newest first, starting after the id `after`; `more`: there are further
+  // ones. Errors: kNotFound (after).
   Result<std::vector<StoredBatch>> list(const std::string& owner, const std::string& after, int64_t limit,
                                         bool& more);
-  // Those that have not ended, oldest first.
+  // Returns all batches that have not ended, oldest first.
   Result<std::vector<StoredBatch>> unfinished();
-  // From validating and in_progress to cancelling. Errors: kNotFound; kInvalidArgument, it has another status.
+  // Moves a batch from validating or in_progress to cancelling. Errors: kNotFound; kInvalidArgument, when it
+  // has another status.
   Result<StoredBatch> cancel(const std::string& owner, const std::string& id);
 
-  // The input as it was uploaded. Errors: kNotFound, kIo.
+  // Returns the input file as it was uploaded. Errors: kNotFound, kIo.
   Result<std::string> input_of(const StoredBatch& batch);
   Result<std::unique_ptr<BatchResults>> results_of(const StoredBatch& batch);
-  // Writes status, counts and errors; `status` counts from now. From kCancelling only an end is taken: false when the batch
-  // was cancelled meanwhile, and `batch` says so.
+  // Writes the batch's counts and errors and moves it to `status` now. Returns false when the batch has been
+  // cancelled meanwhile and `status` is no end: `batch` then has the status kCancelling.
   Result<bool> update(StoredBatch& batch, BatchStatus status);
-  // The same, of an end: what was written becomes the owner's output and error files.
+  // Moves a batch to a final status and makes the results the owner's output and error files.
   Status finish(StoredBatch& batch, BatchStatus status, BatchResults& results);
 
  private:
@@ -119,7 +125,7 @@ class StoredBatches {
   std::filesystem::path stem_of(const std::string& id) { return files_.store().folder() / "batches" / id; }
   Status clear(const std::filesystem::path& folder);
   Status write(const StoredBatch& batch);
-  Status change(StoredBatch& batch, BatchStatus status, bool& taken);  // inside a transaction
+  Status change(StoredBatch& batch, BatchStatus status, bool& taken);  // REQUIRES: a transaction
 
   StoredFiles& files_;
 };

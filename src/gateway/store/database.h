@@ -1,6 +1,7 @@
-// A SQLite database in one file (https://sqlite.org): statements, transactions, the version of its tables.
+// A SQLite database in one file (https://sqlite.org): statements, transactions, schema version.
 //
-// The journal is a write-ahead log and every commit is synced: what was committed survives SIGKILL and a power cut.
+// The journal is a write-ahead log and every commit is synced: committed changes survive SIGKILL and a power
+// failure.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,39 +21,41 @@ struct sqlite3_stmt;
 
 namespace penstock {
 
-// One row of a result, as long as the call it is given to.
+// One row of a result; valid only during the callback.
 class DatabaseRow {
  public:
   explicit DatabaseRow(sqlite3_stmt* statement) : statement_(statement) {}
   int64_t integer(int column) const;
   std::string text(int column) const;
-  std::string bytes(int column) const;  // of a BLOB
+  std::string bytes(int column) const;  // value of a BLOB column
 
  private:
   sqlite3_stmt* statement_;
 };
 
-// Any thread; one statement or transaction at a time.
+// Thread-safe; statements and transactions are serialized.
 class Database {
  public:
-  struct Bytes {  // for a BLOB
+  struct Bytes {  // value for a BLOB column
     std::string_view bytes;
   };
   using Value = std::variant<int64_t, std::string_view, Bytes>;
   using OnRow = std::function<void(const DatabaseRow&)>;
 
-  // Opens or creates it and brings it to version schema.size(): schema[i] is the SQL that leads from version i to i + 1.
-  // Errors: kIo (cannot be opened or written), kCorruptFile (no database, a damaged one, one of another program),
-  // kUnsupported (of a newer version).
+  // Opens or creates the database and upgrades it to version schema.size(): schema[i] is the SQL that
+  // upgrades version i to i + 1. Errors: kIo (cannot be opened or written), kCorruptFile (not a database,
+  // damaged, or of another program), kUnsupported (a newer version).
   static Result<std::unique_ptr<Database>> open(const std::filesystem::path& path,
                                                 std::span<const char* const> schema);
-  // One that is there and has this version already. Errors: kNotFound; of open().
+  // Opens an existing database of this version. Errors: kNotFound; those of open().
   static Result<std::unique_ptr<Database>> open_existing(const std::filesystem::path& path, int64_t version);
   ~Database();
 
-  // One statement with its parameters ?1, ?2, … Errors: kIo (disk full, …), kCorruptFile, kInternal.
+  // Runs one statement with its parameters ?1, ?2, …; calls on_row for each row. Errors: kIo (disk full, …),
+  // kCorruptFile, kInternal.
   Status run(const char* sql, std::initializer_list<Value> values = {}, const OnRow& on_row = {});
-  // All of `work` happens, or, when it returns an error, nothing. Not inside another one.
+  // Runs `work` in a transaction, which is rolled back when `work` returns an error. Transactions do not
+  // nest.
   Status transact(const std::function<Status()>& work);
 
  private:

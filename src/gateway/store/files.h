@@ -1,5 +1,5 @@
-// The files of /v1/files: a row of the database and a file on disk each. A row is written when its content is on disk and
-// synced, so that a process that is killed at any moment leaves either both or nothing that is seen.
+// The files of /v1/files: a database row and a file on disk for each. The row is written after the content is
+// synced, so that a crash at any moment leaves either both or a file without a row, which is not visible.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,41 +18,43 @@ struct StoredFile {
   int64_t created = 0;  // unix time, seconds
 };
 
-// What one owner may keep.
+// Maximum number and total bytes of one owner's files.
 struct FileLimits {
   int64_t files = 1000;
   int64_t bytes = int64_t{1} << 30;
 };
 
-// A page of a list.
+// Selects a page of a list.
 struct FileQuery {
   std::string purpose;  // "" = any
-  std::string after;    // id: the files behind it
+  std::string after;    // id of the file before the first one to list; "" = from the start
   int64_t limit = 10000;
   bool oldest_first = false;
 };
 
-// Any thread. Another owner's file is kNotFound like one that never was.
+// Thread-safe. Another owner's file is kNotFound, like one that does not exist.
 class StoredFiles {
  public:
-  // Puts aside what has no row (Store::put_aside). Errors: of the store.
+  // Moves files that have no row to the quarantine (Store::put_aside). Errors: those of the store.
   static Result<std::unique_ptr<StoredFiles>> open(std::shared_ptr<Store> store, FileLimits limits);
 
   Store& store() { return *store_; }
-  // Errors: kInvalidArgument (the owner has as much as it may), kIo (a full disk, …: nothing is kept).
+  // Adds a file. Errors: kInvalidArgument (the owner's limits), kIo (a full disk, …). On errors nothing is
+  // kept.
   Result<StoredFile> add(const std::string& owner, std::string_view name, std::string_view purpose,
                          std::string_view content);
-  // The same of a content that is on disk already, in two steps: the content gets a second name, which is put aside at the
-  // next start unless a transaction of the caller's has inserted its row. What an owner may keep does not bound it: it is what
-  // the server made.
+  // Adds a file that is on disk already, in two steps: link() makes a hard link to the content, and insert()
+  // adds its row, inside a transaction of the caller. A link without a row is moved to the quarantine at the
+  // next start. The owner's limits do not apply, since the server made the content.
   Result<StoredFile> link(std::string_view name, std::string_view purpose,
                           const std::filesystem::path& content);
   Status insert(const std::string& owner, const StoredFile& file);
   Result<StoredFile> find(const std::string& owner, const std::string& id);
-  // At most query.limit files; `more`: there are further ones. Error: kNotFound, query.after.
+  // Returns at most query.limit files; `more`: there are further ones. Errors: kNotFound (query.after).
   Result<std::vector<StoredFile>> list(const std::string& owner, const FileQuery& query, bool& more);
   Status remove(const std::string& owner, const std::string& id);
-  // Bytes from `offset` on, at most `most`: fewer only at the end. Errors: kIo, kCorruptFile (shorter than its row says).
+  // Returns `most` bytes from `offset` on; fewer only at the end. Errors: kIo, kCorruptFile (the file is
+  // shorter than its row says).
   Result<std::string> read(const StoredFile& file, int64_t offset, int64_t most) const;
 
  private:

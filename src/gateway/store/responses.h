@@ -1,7 +1,7 @@
-// The responses of /v1/responses: what was asked and answered, a row of the database each.
+// The responses of /v1/responses: a database row for each, with its input and reply.
 //
-// A response holds the whole conversation that led to it. So what goes on from it needs no other row: older ones may expire,
-// be deleted or make room.
+// A response holds the whole conversation that led to it, so that a request which continues it needs no other
+// row: older responses may expire, be deleted or be evicted.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,30 +17,30 @@ struct StoredResponse {
   std::string id, owner;
   std::string input;   // JSON: the items of the conversation, the oldest first
   std::string reply;   // JSON: the response object
-  std::string events;  // of one that can be streamed again: its events, each with its end; else ""
+  std::string events;  // events of a response that can be streamed again, each with its terminator; else ""
   bool ended = true;   // false: it is being generated in the background
   int64_t created = 0, expires = 0;  // unix time, seconds
 };
 
-// What one owner may keep; what is over it makes room, the oldest first.
+// The limits of one owner; the oldest responses above them are evicted.
 struct ResponseLimits {
   int64_t responses = 10000;
   int64_t bytes = int64_t{256} << 20;
   int64_t seconds = int64_t{30} * 86400;
 };
 
-// Any thread. Another owner's response is kNotFound like one that never was.
+// Thread-safe. Another owner's response is kNotFound, like one that does not exist.
 class StoredResponses {
  public:
-  static constexpr int64_t kMostUnfinished = 100;  // of one owner
+  static constexpr int64_t kMostUnfinished = 100;  // per owner
 
-  // Those that a killed process was generating end as failed. Errors: of the store.
+  // Marks responses that a previous process did not finish as failed. Errors: those of the store.
   static Result<std::unique_ptr<StoredResponses>> open(std::shared_ptr<Store> store, ResponseLimits limits);
 
-  // Keeps it from now on. False: it alone is more than an owner may keep. Errors: kResourceExhausted, too many that have not
-  // ended; kIo.
+  // Adds a response. Returns false, and keeps nothing, when it alone exceeds the owner's limit of bytes.
+  // Errors: kResourceExhausted, when the owner has too many unfinished responses; kIo.
   Result<bool> add(StoredResponse response);
-  // What one that was not `ended` came to. Nothing when it was deleted meanwhile.
+  // Stores the result of a response that was not `ended`. Does nothing when it has been deleted meanwhile.
   Status end(const StoredResponse& response);
   Result<StoredResponse> find(const std::string& owner, const std::string& id);
   Status remove(const std::string& owner, const std::string& id);

@@ -1,5 +1,5 @@
-// What a server keeps between runs: a folder with a database (penstock.db), the contents of files (files/), what was found
-// and belongs to nobody (quarantine/) and a lock, which one process has at a time.
+// The data directory of a server: a database (penstock.db), contents of files (files/), files without a
+// database row (quarantine/) and a lock file that admits one process at a time.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -12,21 +12,24 @@
 
 namespace penstock {
 
-// Any thread.
+// Thread-safe.
 class Store {
  public:
-  // Makes the folder when it is not there. Errors: kIo (also: another process uses it), those of Database::open.
+  // Creates the folder if it is missing. Errors: kIo (also when another process uses the folder), those of
+  // Database::open.
   static Result<std::unique_ptr<Store>> open(const std::filesystem::path& folder);
   ~Store();
-  // To read the database beside the process that has the folder. Errors: kNotFound, those of Database::open_existing.
+  // Opens the database for reading while another process holds the folder. Errors: kNotFound, those of
+  // Database::open_existing.
   static Result<std::unique_ptr<Database>> open_database(const std::filesystem::path& folder);
 
   Database& database() { return *database_; }
   const std::filesystem::path& folder() const { return folder_; }
-  // Whose things those of an API key are: a salted hash of the key, the same in every run. "" without a key.
+  // Returns the owner id of an API key's data: a salted hash of the key, the same in every run; "" for an
+  // empty key.
   std::string owner_of(std::string_view key) const;
-  // Moves files that the database does not know into folder()/quarantine, and logs that: nothing is deleted for want of a
-  // row, since it is the database that may be missing. Errors: kIo.
+  // Moves files without a database row to folder()/quarantine and logs that. They are not deleted, since it
+  // may be the database that is missing. Errors: kIo.
   Status put_aside(const std::vector<std::filesystem::path>& files) const;
 
  private:
@@ -36,7 +39,7 @@ class Store {
   Status read_salt();
 
   std::filesystem::path folder_;
-  int lock_ = -1;  // descriptor
+  int lock_ = -1;  // file descriptor of the lock file
   std::unique_ptr<Database> database_;
   std::string salt_;
 };

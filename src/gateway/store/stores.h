@@ -1,4 +1,4 @@
-// All that one data directory keeps.
+// All stores of one data directory.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace penstock {
 
-// What each owner may keep.
+// The limits of each owner.
 struct StoreLimits {
   FileLimits files;
   ResponseLimits responses;
 };
 
 struct Stores {
-  // Errors: of any of them.
+  // Errors: those of the single stores.
   static Result<std::unique_ptr<Stores>> open(const std::filesystem::path& folder, const StoreLimits& limits);
 
   std::shared_ptr<Store> store;

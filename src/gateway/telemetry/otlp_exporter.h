@@ -1,7 +1,7 @@
 // Sends spans to an OTLP/HTTP receiver, as JSON, from a thread of its own.
 //
-// Nobody waits for it: what finds the queue full is dropped and counted, and so is what the receiver does not take after
-// some tries.
+// Callers never block: spans that find the queue full are dropped and counted, and so are spans that the
+// receiver does not accept after some retries.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -21,12 +21,12 @@ namespace penstock {
 
 class OtlpExporter {
  public:
-  // config.url is not empty. warn: told, from the thread, when sending begins to fail.
+  // REQUIRES: config.url is not empty. warn: called on the exporter's thread when sending begins to fail.
   OtlpExporter(OtlpConfig config, std::function<void(std::string_view)> warn);
-  // Sends what waits, for at most one timeout.
+  // Sends the waiting spans, for at most one timeout.
   ~OtlpExporter();
 
-  // Any thread; all spans of one request together, so that a trace is whole or not there.
+  // Adds all spans of one request, which are kept or dropped together. Thread-safe.
   void add(std::vector<Span> spans);
 
   const OtlpConfig& config() const { return config_; }
@@ -40,7 +40,7 @@ class OtlpExporter {
   class Post;
   void run();
   std::vector<Span> take();
-  // Tries until it is taken, or nothing more can be done.
+  // Retries until the receiver accepts the spans or a retry is pointless.
   void send(Post& post, const std::vector<Span>& spans);
   bool wait_before_retry(std::chrono::milliseconds time);
   void drop(size_t n, const std::string& why);
@@ -48,13 +48,14 @@ class OtlpExporter {
   const OtlpConfig config_;
   const std::function<void(std::string_view)> warn_;
   Counts counts_;
-  bool failing_ = false;  // of the thread: it has been told
+  bool failing_ = false;  // used by thread_ only: the failure has been reported
 
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Span> waiting_;
   bool stopping_ = false;
-  std::chrono::steady_clock::time_point stop_at_;  // while stopping: what is under way then is cut
+  // While stopping: time at which the running post is aborted.
+  std::chrono::steady_clock::time_point stop_at_;
   std::thread thread_;
 };
 
