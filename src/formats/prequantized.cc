@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "formats/hf_config.h"
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -30,12 +31,8 @@ constexpr Method kMethods[] = {
 
 Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& source) {
   if (source.naming() == Naming::kGguf) return open_gguf_nvfp4(source);
-  const json& root = source.config();
-  auto config = root.find("quantization_config");
-  if (config == root.end() || config->is_null()) {
-    config = root.find("compression_config");  // compressed-tensors before it moved
-    if (config == root.end() || config->is_null()) return nullptr;
-  }
+  const json* config = quantization_config_of(source.config());
+  if (config == nullptr) return nullptr;
   if (!config->is_object()) {
     return errorf(ErrorCode::kCorruptFile, "{}: quantization_config: expected an object, got {}",
                   source.path().string(), config->type_name());

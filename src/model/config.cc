@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/nearest_name.h"
+#include "formats/hf_config.h"
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
 #include "model/arch/hf_sizes.h"
@@ -317,16 +318,6 @@ void count_layers(json& object) {
   }
 }
 
-// A text model inside a multimodal one has its own object.
-const json& text_part(const json& file) {
-  const json* part = &file;
-  for (const char* key : {"thinker_config", "text_config", "language_config", "llm_config"}) {
-    const auto found = part->find(key);
-    if (found != part->end() && found->is_object()) part = &*found;
-  }
-  return *part;
-}
-
 // What the object does not say.
 void add_defaults(std::string_view defaults, json& object) {
   if (defaults.empty()) return;
@@ -372,8 +363,8 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   // Of a text model inside another one transformers leaves out what its class assumes.
   const std::string_view sizes = hf_sizes(type);
   if (nested) add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
-  const auto quantization = file.find("quantization_config");
-  if (quantization != file.end() && quantization->is_object()) {
+  const json* quantization = quantization_config_of(file);
+  if (quantization != nullptr && quantization->is_object()) {
     // MXFP4 experts are tensors of their own; what else there is lies plainly.
     const bool plain_beside =
         quantization->value("quant_method", json()) == "mxfp4" && architecture->name == "gpt-oss";

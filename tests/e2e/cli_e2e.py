@@ -276,6 +276,17 @@ class Tools(unittest.TestCase):
             reply = penstock_json("tokenize", "-f", file.name, "--no-bos", "--json")
         self.assertEqual(reply["tokens"], penstock_json("tokenize", "-p", "a\r\n\tb\n", "--no-bos", "--json")["tokens"])
 
+    def test_a_tokenizer_that_was_not_fetched(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("tokenizer.json", "tokenizer.model"):
+                path = pathlib.Path(folder) / name
+                path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+                code, _, err = penstock("tokenize", "-m", path, "-p", "a")
+                self.assertEqual(code, 4, err)
+                self.assertIn(f"{path}: a pointer of Git LFS", err)
+                path.write_text("{")
+                self.assertIn(f"{path}: ", penstock("tokenize", "-m", path, "-p", "a")[2])
+
     def test_render(self):
         with tempfile.TemporaryDirectory() as folder:
             template = pathlib.Path(folder) / "t.jinja"

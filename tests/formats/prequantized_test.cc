@@ -32,6 +32,11 @@ class Checkpoint {
 
   // The layer "l", or the message of the error.
   Result<std::optional<GroupedMatrix>> open(const json& quantization) {
+    return open_with({{"quantization_config", quantization}});
+  }
+
+  // The same with a whole config.json.
+  Result<std::optional<GroupedMatrix>> open_with(const json& config) {
     SafetensorsWriter writer;
     for (const auto& tensor : tensors_) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
     auto file = writer.create(dir_ / "model.safetensors");
@@ -41,7 +46,7 @@ class Checkpoint {
         return tl::unexpected(status.error());
     }
     if (const Status status = file->finish(); !status) return tl::unexpected(status.error());
-    write_bytes(dir_ / "config.json", json({{"quantization_config", quantization}}).dump());
+    write_bytes(dir_ / "config.json", config.dump());
     auto source = open_weights(dir_.path());
     if (!source) return tl::unexpected(source.error());
     source_ = std::move(*source);
@@ -448,6 +453,21 @@ TEST(Prequantized, UnknownMethodsAreRefusedAndPlainOnesIgnored) {
   const auto absent = checkpoint.open(gptq_config(4, 128));
   ASSERT_TRUE(absent.has_value());
   EXPECT_FALSE(absent->has_value());
+}
+
+// Multimodal checkpoints may say it of their text model only, older ones under another name.
+TEST(Prequantized, TheConfigurationIsFoundWhereFilesHaveIt) {
+  const json unknown = {{"quant_method", "aqlm"}};
+  for (const json& config :
+       {json{{"quantization_config", unknown}}, json{{"compression_config", unknown}},
+        json{{"text_config", {{"quantization_config", unknown}}}},
+        json{{"thinker_config", {{"text_config", {{"quantization_config", unknown}}}}}},
+        json{{"quantization_config", nullptr}, {"text_config", {{"quantization_config", unknown}}}}}) {
+    Checkpoint checkpoint;
+    const auto opened = checkpoint.open_with(config);
+    ASSERT_FALSE(opened.has_value()) << config;
+    EXPECT_THAT(opened.error().message, HasSubstr("quant_method: expected one of")) << config;
+  }
 }
 
 }  // namespace

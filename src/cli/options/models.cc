@@ -7,7 +7,7 @@
 #include "cli/options/model_download.h"
 #include "hub/model_name.h"
 
-#include "cli/console/input.h"
+#include "formats/mapped_source.h"
 #include "formats/weight_source.h"
 #include "text/tokenizer.h"
 
@@ -116,9 +116,12 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
       extension == ".json" || extension == ".model" || extension == ".tiktoken" || extension == ".v3";
   if (own_file && std::filesystem::is_regular_file(path, error)) {
     TokenizerFiles files;
-    ASSIGN_OR_RETURN(std::string content, read_text(path.string()));
-    (extension == ".json" ? files.tokenizer_json : files.tokenizer_model) = std::move(content);
-    return Tokenizer::from_files(files);
+    ASSIGN_OR_RETURN(const MappedFile file, open_fetched(path));
+    (extension == ".json" ? files.tokenizer_json : files.tokenizer_model)
+        .assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    auto tokenizer = Tokenizer::from_files(files);
+    if (!tokenizer) return errorf(tokenizer.error().code, "{}: {}", path.string(), tokenizer.error().message);
+    return tokenizer;
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path));
   return Tokenizer::load(*source);

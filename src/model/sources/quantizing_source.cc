@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/thread_pool.h"
+#include "formats/hf_config.h"
 #include "formats/prequantized.h"
 #include "model/config.h"
 #include "model/ftype.h"
@@ -272,7 +273,7 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(source));
   const std::string where = source.path().string();
   const bool coded =
-      source.naming() == Naming::kHuggingFace && source.config().contains("quantization_config");
+      source.naming() == Naming::kHuggingFace && quantization_config_of(source.config()) != nullptr;
   if (coded || config.rounding.activations || config.rounding.ternary_weights ||
       source.grouped_layers() != nullptr)
     return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already", where);
