@@ -12,7 +12,7 @@ namespace penstock {
 Result<KvDType> kv_dtype(const std::string& name);
 // The type that `mamba_ssm_cache_dtype` names. Errors: kInvalidArgument.
 Result<StateDType> state_dtype(const std::string& name);
-// Both types of a configuration. Errors: as above.
+// Both types that the configuration names. Errors: kInvalidArgument.
 Result<CacheTypes> cache_types(const EngineConfig& config);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Which model a cache was filled by.
+// Fingerprint of the model and the settings that determine the content of a cache.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-// Two models with the same fingerprint fill a cache with the same bits.
+// Two engines with the same fingerprint compute the same bits of K, V and states for the same tokens.
+// backend: its name.
 uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend);
 
 }  // namespace penstock

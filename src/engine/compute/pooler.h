@@ -1,4 +1,4 @@
-// The states of one sequence, as they come, into vectors.
+// Pools the states of one sequence, added token by token, into vectors.
 #pragma once
 #include <span>
 #include <vector>
@@ -11,7 +11,7 @@ class Pooler {
  public:
   Pooler(std::span<const Pooling> poolings, int dim)
       : poolings_(poolings), dim_(dim), sums_(poolings.size()) {}
-  // Of the next token, [dim].
+  // Adds the state [dim] of the next token.
   void add(std::span<const float> state);
   // One vector [dim] for each pooling, one after the other. REQUIRES: at least one state.
   std::vector<float> result() const;
@@ -20,7 +20,7 @@ class Pooler {
   std::span<const Pooling> poolings_;
   int dim_;
   int n_ = 0;
-  std::vector<std::vector<double>> sums_;  // of each pooling, as far as it sums; else what it keeps
+  std::vector<std::vector<double>> sums_;  // [poolings][dim] sum so far, or the state or maximum to return
 };
 
 }  // namespace penstock

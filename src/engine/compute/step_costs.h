@@ -1,6 +1,5 @@
-// What steps of the model take by the number of rows they compute: measured, since it is no simple function
-// of them. A kernel works on tiles of rows, so that one more row may be free or may cost as much as all
-// before it.
+// Measured time of the model's steps by the number of rows they compute. It is not proportional to the rows:
+// a kernel works on tiles of rows, so that one more row may be free or may cost as much as all before it.
 //
 // Times are kept as a shape (relative to each other) times a level that all sizes share: longer contexts and
 // other work on the machine change the level at once, although only the sizes in use are measured then.
@@ -16,7 +15,7 @@ class RecentMedian {
  public:
   void add(double value);
   bool empty() const { return n_ == 0; }
-  bool settled() const { return n_ >= 3; }  // no longer a single one's
+  bool settled() const { return n_ >= 3; }  // enough values that one disturbed value does not decide
   double value() const { return value_; }
 
  private:
@@ -29,32 +28,34 @@ class RecentMedian {
 class StepCosts {
  public:
   StepCosts() { points_.reserve(kMostPoints), pools_.reserve(kMostPoints); }
-  // rows >= 1. One step.
+  // Adds the time of one step. REQUIRES: rows >= 1.
   void add(int rows, double seconds) { add(rows, seconds, 1); }
-  // The best of several.
+  // Adds the shortest time of several steps, which counts as much as several values. REQUIRES: rows >= 1.
   void add_best(int rows, double seconds) { add(rows, seconds, kFirst); }
   bool empty() const { return points_.empty(); }
-  // Whether there were at least so many steps of about this size.
+  // Whether at least n_steps steps of about this many rows were measured.
   bool knows(int rows, int n_steps = 1) const;
+  // Factor that all sizes share: a step of `rows` rows takes level() * shape(rows, ...) seconds.
   double level() const { return level_; }
-  // Seconds at level 1. Between measured sizes on a line, never falling: where a size took longer than a larger one, both are taken
-  // to cost the same, by how often each was seen. Beyond the last one by the mean
-  // slope; with a single size each row costs prior_share of the time per row there.
+  // Returns the seconds of a step at level 1: interpolated linearly between measured sizes and never falling
+  // (where a size took longer than a larger one, both get their mean, weighted by how often each was
+  // measured); extrapolated with the mean slope. With a single measured size each further or missing row
+  // costs prior_share of the time per row there.
   double shape(int rows, double prior_share) const;
 
  private:
-  // A machine that was disturbed when a size was first seen would be believed for long: until there are three values the
-  // least counts, then their median, and from then on what steps take changes it slowly.
+  // Values of a size before its shape changes slowly: until there are kFirst the least of them counts, then
+  // their median, so that a disturbed first measurement does not last.
   static constexpr int kFirst = 3;
   struct Point {
     int rows;
     double shape;
     int n = 1;
     std::array<double, kFirst> first{};
-    double fitted = 0;  // the shape, or that of its pool
+    double fitted = 0;  // shape after fit(): never falling from size to size
     void add_first(double value);
   };
-  // Neighbouring sizes with one shape.
+  // Neighbouring sizes that fit() gives one shape (pool adjacent violators).
   struct Pool {
     double sum = 0, n = 0;
     size_t n_points = 0;
@@ -63,9 +64,9 @@ class StepCosts {
   void add(int rows, double seconds, int n_steps);
   void note(int rows, double seconds, int n_steps);
   void fit();
-  static constexpr int kMostPoints = 320;  // of all sizes to 2^20
+  static constexpr int kMostPoints = 320;  // most points that sizes up to 2^20 make
   std::vector<Point> points_;              // ascending by rows
-  std::vector<Pool> pools_;                // of fit()
+  std::vector<Pool> pools_;                // scratch of fit()
   double level_ = 1;
 };
 

@@ -16,53 +16,61 @@ class StepModel {
   virtual int vocab_size() const = 0;
   // As Ops::computes_here().
   virtual bool computes_here() const { return true; }
-  // Stages of a pipeline, each of which computes another step: so many are worth having under way; 1: there is no pipeline.
+  // Number of pipeline stages, each of which computes a different step at the same time: as many steps should
+  // be in flight. 1: there is no pipeline.
   virtual int n_stages() const { return 1; }
-  // Whether rows of logits are put together from several ranks' parts: then it is worth saying that few are wanted (Batch::row_tops).
+  // Whether logits are gathered from several ranks; then Batch::row_tops saves traffic when only the greatest
+  // are needed.
   virtual bool gathers_logits() const { return false; }
-  // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way, or one more than there
-  // are stages.
+  // Begins to compute the batch, whose arrays may change when this returns. REQUIRES: at most two steps are
+  // in flight, with stages at most n_stages() + 1, this one included.
   virtual void submit(const Batch& batch) = 0;
-  // As Ops::samples() and sample(), from the logits of the step that was submitted last, before its wait().
+  // As Ops::samples() and Ops::sample(), from the logits of the step that was submitted last. Called before
+  // its wait().
   virtual bool samples() const { return false; }
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
     (void)rows, (void)results;
   }
-  // Returns when the first step that was not waited for yet is done.
+  // Returns when the oldest step that was not waited for yet is done.
   virtual void wait() = 0;
-  // Before a drafter computes with this model: this rank has done its part of what was asked for.
+  // Finishes this rank's part of all submitted work. Called before a drafter computes with this model.
   virtual void catch_up() {}
-  // Ok, or why nothing can be computed any more: what a step that was waited for gave is worth nothing then. Never waits.
+  // Ok, or the error for which nothing can be computed any more; results of steps waited for since are then
+  // invalid. Never waits.
   virtual Status status() const { return {}; }
-  // As Ops::recover(). Ranks that share a model do not.
+  // As Ops::recover(). Models that several ranks share cannot recover.
   virtual bool recover() { return status().has_value(); }
-  // By rank what each has given and taken so far; none where this process has the whole model. Any thread.
+  // Communication counters of each rank, by rank; empty when this process has the whole model. Any thread.
   virtual std::vector<CommunicatorUse> communication() const { return {}; }
-  // As Ops::expert_bytes_read(), of this process. Any thread.
+  // As Ops::expert_bytes_read(), for this process only. Any thread.
   virtual int64_t expert_bytes_read() const { return 0; }
-  // Of the step that was submitted last (with stages: waited for last), after its wait(), in the host's memory: the logits of an output row
-  // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
-  // none. Valid until the next submit(), or until a drafter computes.
+  // Results of the step that was submitted last (with stages: waited for last), in host memory: the logits
+  // [vocab_size] of an output row, which may be overwritten, and the final normed state [model_dim] that they
+  // were computed from, empty when the model gives none. REQUIRES: the step was waited for. Valid until the
+  // next submit(), or until a drafter computes.
   virtual std::span<float> logits(int row) = 0;
   virtual std::span<const float> hidden(int row) {
     (void)row;
     return {};
   }
-  // From now on, for state(). taps: ForwardOptions'.
+  // Makes all further steps keep the states that state() returns. taps: as ForwardOptions::taps.
   virtual void keep_states(std::span<const int> taps) { (void)taps; }
-  // With keep_states(): whether the steps from now on need have none.
+  // Suspends keep_states() for the steps from now on (true), or resumes it (false).
   virtual void skip_states(bool skip) { (void)skip; }
-  // With keep_states(): the final normed state [model_dim] of a token of the batch, or its streams; as hidden().
+  // The final normed state [model_dim] of a token of the batch, or with taps its residual streams there;
+  // valid as hidden(). REQUIRES: keep_states().
   virtual std::span<const float> state(int token) {
     (void)token;
     return {};
   }
-  // K and V of a whole block, all layers of the group; before the submit() of the same step.
+  // Copies K and V of a whole block, in all layers of the group. Called before the submit() of the step that
+  // needs the copy.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
-  // K and V from slot to slot, in this order, all layers of the group; after a step's submit().
+  // Copies K and V of slot from[i] to slot to[i], in this order, in all layers of the group. Called after a
+  // step's submit().
   virtual void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
 
-  // LoRA adapters, as Model has them: put and drop between two steps.
+  // LoRA adapters, as in Model. put_adapter() and drop_adapter() are called between two steps.
   virtual Result<int64_t> check_adapter(const LoraAdapter& adapter) const {
     (void)adapter;
     return make_error(ErrorCode::kUnsupported, "this model takes no adapters");
@@ -73,13 +81,13 @@ class StepModel {
   }
   virtual void drop_adapter(int slot) { (void)slot; }
 
-  // Host threads for sampling; as Ops::for_each.
+  // Number of host threads for sampling, and a loop over items on them; as in Ops.
   virtual int n_host_threads() const { return 1; }
   virtual void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
     for (int i = 0; i < n_items; ++i) fn(ctx, i, 0);
   }
 
-  // The content of a block, to be kept outside and brought back; as KvCache.
+  // Reads or writes the content of a block, block_bytes() bytes of all layers of the group; as in KvCache.
   virtual int64_t block_bytes(int group) const = 0;
   virtual void read_block(int group, BlockId block, std::span<std::byte> out) const = 0;
   virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
@@ -104,9 +112,11 @@ class LoadedModel : public StepModel {
   bool recover() override { return ops_->recover(); }
   int64_t expert_bytes_read() const override { return ops_->expert_bytes_read(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
-  // Of a stage of a pipeline that is not the first: what the one before gives of the batch's tokens. Must last until the wait().
+  // Submits a step of a pipeline stage. stage_input: the output of the stage before for the batch's tokens,
+  // empty for the first stage; must stay valid until the wait().
   void submit(const Batch& batch, std::span<const float> stage_input);
-  // What the stage gives to the next one, after the wait(): [n_tokens, Model::stage_output_dim()].
+  // Reads the stage's output for the next stage, [n_tokens, Model::stage_output_dim()]. REQUIRES: the step
+  // was waited for.
   void read_stream(std::span<float> out) { ops_->read_rows(stream_, out); }
   bool samples() const override { return ops_->samples(); }
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {
@@ -139,11 +149,11 @@ class LoadedModel : public StepModel {
 
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
-  // Between two steps; null: there is none until the next.
+  // Replaces the cache; null removes it. REQUIRES: no step is in flight.
   void set_cache(std::unique_ptr<KvCache> cache) { cache_ = std::move(cache); }
   const KvCache& cache() const { return *cache_; }
   KvCache& cache() { return *cache_; }
-  // Where copy_block() copies: the slots of a block, of a state's group the block.
+  // Fills `slots` with the slots of a block; a block of a state group is one slot.
   void slots_of_block(int group, BlockId block, std::vector<int32_t>& slots) const;
   void keep_states(std::span<const int> taps) override {
     keeps_states_ = true;

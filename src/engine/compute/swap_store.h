@@ -1,4 +1,5 @@
-// The place for blocks of preempted sequences, as the steps see it: slots of bytes, numbered by the scheduler.
+// Interface of the swap space, which keeps blocks of preempted sequences: slots of bytes, numbered by the
+// scheduler.
 // Engine thread only.
 #pragma once
 #include <cstddef>
@@ -11,10 +12,11 @@ namespace penstock {
 class SwapStore {
  public:
   virtual ~SwapStore() = default;
-  // bytes.size() is the group's block_bytes. Errors: kIo, kResourceExhausted (the disk is full); the slot's
-  // content is then undefined.
+  // Writes a block to a slot. bytes.size() is the group's block_bytes. Errors: kIo, kResourceExhausted (the
+  // disk is full); the slot's content is then undefined.
   virtual Status write(int group, int slot, std::span<const std::byte> bytes) = 0;
-  // What was written last. Errors: kIo, kCorruptFile (the checksum of a file's block is wrong).
+  // Reads what was last written to the slot. Errors: kIo, kCorruptFile (the checksum of a file's block is
+  // wrong).
   virtual Status read(int group, int slot, std::span<std::byte> bytes) = 0;
 };
 

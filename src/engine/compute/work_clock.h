@@ -1,11 +1,11 @@
-// A clock for what a step costs, as against how long it took.
+// A clock that measures the cost of a step, which on a busy machine is less than its duration.
 #pragma once
 #include <ctime>
 
 namespace penstock {
 
-// Where the engine's thread computes too, its own processor time: on a busy machine the wall clock tells what
-// the others do. Else (a device computes) wall time. Seconds from an arbitrary begin; one thread.
+// CPU time of the engine's thread when that thread computes too, since wall time then includes what other
+// processes take; wall time when a device computes. Seconds from an arbitrary start. Used by one thread.
 class WorkClock {
  public:
   explicit WorkClock(bool computes_here) : id_(computes_here ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC) {}

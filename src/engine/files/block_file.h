@@ -1,4 +1,4 @@
-// What files of cached blocks (prefix cache, sessions) have in common.
+// Shared parts of the files of cached blocks (prefix cache, sessions).
 #pragma once
 #include <cstring>
 #include <filesystem>
@@ -15,8 +15,8 @@ namespace penstock {
 
 uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed);
 
-// Writes beside `path` and renames, so that a failure leaves an older file as it was. what: names it in an
-// error. Errors: kIo, kResourceExhausted (the disk is full).
+// Calls `write` with a temporary file beside `path`, then renames that to `path`, so that a failure leaves an
+// older file as it was. what: names the file in an error. Errors: kIo, kResourceExhausted (the disk is full).
 Status write_whole_file(const std::filesystem::path& path, const char* what,
                         const std::function<void(std::ostream&)>& write);
 
@@ -59,7 +59,7 @@ class BlockEntry {
     out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
     put(out, checksum(bytes_, seed));
   }
-  // What follows the group's number. False when it is cut off or damaged.
+  // Reads an entry whose group number was read already. False when the entry is cut off or damaged.
   bool read_rest(std::istream& in, uint64_t group, uint64_t seed) {
     std::memcpy(bytes_.data(), &group, sizeof group);
     uint64_t sum = 0;

@@ -12,14 +12,14 @@
 
 namespace penstock {
 
-// Written beside the target and renamed, so that a failure leaves an older file as it was. Errors: kIo, kResourceExhausted (the
-// disk is full).
+// Saves all published blocks. Writes a temporary file and renames it, so that a failure leaves an older file
+// as it was. Errors: kIo, kResourceExhausted (the disk is full).
 Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint, const Scheduler& scheduler,
                          const StepModel& model);
 
-// Returns how many blocks came back: as many of the latest as fit. Errors: kNotFound, kInvalidArgument
-// (another model or configuration), kCorruptFile; blocks read before a damaged one are kept. REQUIRES:
-// nothing runs.
+// Returns the number of blocks that were restored: of the most recently used, as many as fit. Errors:
+// kNotFound, kInvalidArgument (another model or configuration), kCorruptFile; blocks read before a damaged
+// one are kept. REQUIRES: no sequence runs.
 Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint,
                                  Scheduler& scheduler, StepModel& model);
 

@@ -1,5 +1,5 @@
-// A session on disk: the tokens of a conversation and the cached blocks of as many of them as there are, so
-// that it goes on later without computing them again.
+// A session on disk: the tokens of a conversation and the cached blocks of its leading tokens, so that it
+// continues later without their prefill.
 //
 // Layout, little-endian: magic, fingerprint, root hash (2 words), number of tokens, number of blocks,
 // checksum of the head and the tokens, tokens; then the blocks as in block_file.h, the first tokens' first.
@@ -16,14 +16,15 @@
 
 namespace penstock {
 
-// Returns how many leading tokens were saved with their K and V: of the salt under which most are known. Errors: kIo, kResourceExhausted
-// (the disk is full). REQUIRES: between steps.
+// Saves `tokens` with the cached blocks of the salt, among `salts`, under which most of them are cached.
+// Returns the number of leading tokens that were saved with their K and V. Errors: kIo, kResourceExhausted
+// (the disk is full). REQUIRES: no step is in flight.
 Result<int> save_session_file(const std::filesystem::path& path, uint64_t fingerprint,
                               std::span<const TokenId> tokens, std::span<const std::string> salts,
                               Scheduler& scheduler, const StepModel& model);
 
-// The whole file is verified before anything of it is used. Errors: kNotFound, kCorruptFile, kInvalidArgument
-// (another model or configuration). REQUIRES: between steps.
+// Loads a session into the prefix cache; the whole file is verified first. Errors: kNotFound, kCorruptFile,
+// kInvalidArgument (another model or configuration). REQUIRES: no step is in flight.
 Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint64_t fingerprint,
                                         int vocab_size, Scheduler& scheduler, StepModel& model);
 

@@ -1,8 +1,9 @@
-// States instead of tokens: sequences go through a model, and of each its states are pooled into vectors.
+// Computes the states of whole sequences and pools them into vectors; nothing is generated.
 //
 // Encoders need a whole sequence in one step; decoders take it in pieces. One thread at a time.
 //
-// With data_parallel_size above 1 there are as many behind the first, each with CPUs of its own; whoever is free takes the next step.
+// With data_parallel_size above 1 there are as many engines, each with CPUs of its own; the next free one
+// takes the next step.
 #pragma once
 #include <functional>
 #include <memory>
@@ -23,20 +24,21 @@ class BatchBuilder;
 class StateRanks;
 struct EnginePlace;
 
-// What is read as one: a text, or a pair of texts.
+// One sequence: a text, or a pair of texts.
 struct EmbedderInput {
   std::vector<TokenId> tokens;
-  size_t n_first_type = SIZE_MAX;  // tokens from here on are of the second type (models with token types)
+  size_t n_first_type = SIZE_MAX;  // leading tokens of token type 0; the others have type 1
 };
 
 class Embedder {
  public:
   using Inputs = std::span<const EmbedderInput>;
   using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
-  using AdapterRef = std::shared_ptr<const Adapter>;                    // of open_adapter(); null: none
+  using AdapterRef = std::shared_ptr<const Adapter>;                    // from open_adapter(); null: none
 
-  // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens, tensor_parallel_size,
-  // pipeline_parallel_size, data_parallel_size, rank_wire_dtype, max_loras, max_lora_rank. K and V are kept in F32. Errors: as Engine::open.
+  // Reads these fields of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens,
+  // tensor_parallel_size, pipeline_parallel_size, data_parallel_size, rank_wire_dtype, max_loras,
+  // max_lora_rank. K and V are kept in F32. Errors: as Engine::open.
   static Result<std::unique_ptr<Embedder>> open(std::unique_ptr<WeightSource> source,
                                                 const EngineConfig& config);
   ~Embedder();
@@ -45,29 +47,32 @@ class Embedder {
   const WeightSource& source() const { return *source_; }
   int dim() const { return shape().model_dim; }
   int vocab_size() const { return shape().vocab_size; }
-  int max_tokens() const { return shape().max_seq_len; }  // of a sequence
+  int max_tokens() const { return shape().max_seq_len; }  // most tokens of a sequence
   int n_token_types() const { return shape().embedding.n_token_types; }
   bool causal() const { return shape().attention.causal; }
 
-  // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
+  // Ok, or the error for which nothing can be computed any more (one of several ranks has ended). Any thread.
   Status status() const;
-  // As EmbeddingModel's. Any thread.
+  // As EmbeddingModel::open_adapter(). Any thread.
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) const;
-  // The ranks' part of them, one engine's behind the other's; any thread.
+  // Fills in the metrics per rank; with several engines the ranks of one follow those of the other. Any
+  // thread.
   void set_ranks(Metrics& metrics) const;
-  // Errors: those of embed() that the inputs alone make.
+  // Checks the inputs. Errors: those errors of embed() that depend on the inputs only.
   Status check(Inputs inputs) const;
-  // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
-  // id outside the vocabulary, kContextOverflow for a sequence that is too long, both with its index; kResourceExhausted
-  // when its K and V have no room; kCancelled; with an adapter kInvalidArgument, of another model, and those of reading it.
+  // Returns for each sequence the vectors [dim] of the poolings, one after the other. Errors:
+  // kInvalidArgument for an empty sequence or an id outside the vocabulary, kContextOverflow for a sequence
+  // that is too long, both with its index; kResourceExhausted when there is no memory for its K and V;
+  // kCancelled; with an adapter also kInvalidArgument when it is of another model, and those of reading its
+  // files.
   Result<std::vector<std::vector<float>>> embed(Inputs inputs, std::span<const Pooling> poolings,
                                                 const Progress& progress = {}, AdapterRef adapter = nullptr);
-  // For each sequence the states of all its tokens, [n_tokens * dim]. Errors: the same.
+  // Returns for each sequence the states of all its tokens, [n_tokens * dim]. Errors: as embed().
   Result<std::vector<std::vector<float>>> states(Inputs inputs, const Progress& progress = {},
                                                  AdapterRef adapter = nullptr);
 
  private:
-  // Of sequences begin to end the tokens from the first-th on; count: so many, 0 = all.
+  // A step: tokens first to first + count - 1 of each of the sequences [begin, end); count 0 = all tokens.
   struct Step {
     size_t begin, end;
     int first, count;
@@ -77,17 +82,19 @@ class Embedder {
 
   Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
            std::unique_ptr<StateRanks> ranks, const EngineConfig& config);
-  // Engine `index` of the configuration's. model: of an engine on the same node, or null and then this one's.
+  // Opens engine `index` of data_parallel_size. model: the weights that an engine on the same NUMA node has
+  // loaded; when null, they are loaded and returned in it.
   static Result<std::unique_ptr<Embedder>> open_one(const std::shared_ptr<WeightSource>& source,
                                                     EngineConfig config, int index, const EnginePlace& place,
                                                     std::shared_ptr<Model>& model);
   const ModelConfig& shape() const { return model_->model().config(); }
-  // Gives `take` the states in the order of sequences and tokens: of all tokens, or of each sequence at least of the last.
+  // Calls `take` with the states in the order of sequences and tokens: all tokens' with all_rows, else at
+  // least the last one's of each sequence.
   Status run(Inputs inputs, bool all_rows, const Progress& progress,
              const std::function<void(size_t sequence, std::span<const float> state)>& take);
-  // What `work` gives for each sequence: by this one, or by all a few steps at a time.
+  // Runs `work` on all inputs: on this engine, or divided among all engines, a few steps at a time.
   Result<Vectors> shared_out(Inputs inputs, const Progress& progress, const Work& work);
-  // By this one, whose model has the adapters.
+  // Runs `work` with an adapter, on this engine only, whose model holds the adapters.
   Result<Vectors> adapted(Inputs inputs, const Progress& progress, const Work& work,
                           const AdapterRef& adapter);
   Result<Vectors> pooled(Inputs inputs, std::span<const Pooling> poolings, const Progress& progress);
@@ -95,27 +102,27 @@ class Embedder {
   size_t batch_end(Inputs inputs, size_t first) const;
   std::vector<Step> steps_of(Inputs inputs) const;
   Status make_room(Inputs inputs);
-  // Valid until the next.
+  // Returns the batch of a step; valid until the next call.
   Batch batch_of(Inputs inputs, const Step& step, bool all_rows);
   Status compute(const Batch& batch);
   void add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
            bool all_rows);
   Batch with_positions(const Batch& batch);
-  // `inputs`: of the step, whose tokens begin with the first-th of each.
+  // inputs: those of the step, which computes their tokens from `first` on.
   void add_token_types(Inputs inputs, int first, Batch& batch);
 
   std::shared_ptr<WeightSource> source_;
   std::unique_ptr<LoadedModel> model_;
-  std::unique_ptr<StateRanks> ranks_;  // null: there is this one only
+  std::unique_ptr<StateRanks> ranks_;  // null: there is one rank
   std::unique_ptr<BatchBuilder> builder_;
-  std::vector<int> cpus_;      // where its steps are computed; none: anywhere
-  std::vector<int> n_blocks_;  // of the cache; empty: there is none
+  std::vector<int> cpus_;      // CPUs that compute this engine's steps; empty: any
+  std::vector<int> n_blocks_;  // blocks of the cache, per group; empty: there is no cache
   std::vector<int32_t> positions_, token_types_;
   std::vector<std::unique_ptr<Embedder>> beside_;  // the other engines
-  int most_tokens_;                                // of a step, unless an encoder's sequence is longer
+  int most_tokens_;  // most tokens of a step, unless one encoder sequence has more
   const int max_lora_rank_;
   std::unique_ptr<AdapterPool> adapters_;
-  int adapter_slot_ = -1;  // of the sequences of the call under way
+  int adapter_slot_ = -1;  // adapter slot of the sequences of the current call; -1 = none
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The engine: what callers see of it, and its thread. A request's way: Inbox -> Requests -> StepLoop (Scheduler, StepModel,
-// StepDraws) -> Requests -> Outbox -> its sink.
+// The implementation of Engine, with its thread. A request passes through: Inbox -> Requests -> StepLoop
+// (Scheduler, StepModel, StepDraws) -> Requests -> Outbox -> its sink.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -24,15 +24,16 @@ struct EngineParts {
   EngineInfo info;
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Speculation> speculation;  // null: none
+  std::unique_ptr<Speculation> speculation;  // null: no speculation
   std::unique_ptr<SwapStore> swap;           // null: preempted sequences are computed again
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
-  uint64_t fingerprint = 0;  // of the model and of all that shapes its cache
-  // Of one of several engines that share a model.
+  uint64_t fingerprint = 0;  // as fingerprint_of()
+  // For one of several engines that share a model: its first adapter slot, the shared counter of request
+  // numbers (null: its own), and the CPUs that its thread stays on (empty: any).
   int first_adapter_slot = 0;
-  std::shared_ptr<std::atomic<uint64_t>> next_request;  // they number their requests together; null: alone
-  std::vector<int> cpus;                                // where its thread stays; none: anywhere
+  std::shared_ptr<std::atomic<uint64_t>> next_request;
+  std::vector<int> cpus;
 };
 
 class EngineImpl final : public Engine {
@@ -85,7 +86,7 @@ class EngineImpl final : public Engine {
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;
-  bool paused_ = false;  // the thread's that takes steps
+  bool paused_ = false;  // used by the engine thread only
 };
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Rank 0's way from what each rank has loaded to one model; without other ranks it is its own.
+// Rank 0's part of opening a model that several ranks share: starting them, comparing what they loaded,
+// joining their shares to one StepModel. With a single rank its own model is returned.
 #pragma once
 #include <memory>
 #include <vector>
@@ -12,21 +13,25 @@
 
 namespace penstock {
 
-// The ranks beside this one, on their way to the same model; null: there are none. `config` gets what was automatic.
+// Starts the other ranks and has them load the same model; null when the configuration has one rank. Fills in
+// `config` model and threads. Errors: kUnsupported when the source is not made of files; those of
+// start_ranks().
 Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config, RankTask task,
                                            const RunPlace& among = {});
 
-// What the ranks of this host have in memory of the weights.
+// The ranks on this host: their number, and the bytes of weights in their memory together.
 struct RanksHere {
   int n = 1;
   int64_t weight_bytes = 0;
 };
 
-// All ranks have loaded their shares of the same file. ranks: null where there is only this one, which has weight_bytes.
+// Waits until all ranks have loaded their shares, and checks that they are of the same file. ranks: null when
+// there is only this one. weight_bytes: of this rank's share.
 Result<RanksHere> meet_ranks(RankRun* ranks, const RankGrid& grid, uint64_t fingerprint,
                              int64_t weight_bytes);
 
-// The model with its backend and cache, here or on all ranks, of which all get n_blocks; sums the ranks' bytes up in `info`.
+// Returns the model with its backend and cache: `own` alone, or the one that all ranks share. Every rank gets
+// a cache of n_blocks; the ranks' bytes are summed up in `info`.
 Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<RankRun> ranks, const RankGrid& grid,
                                               std::unique_ptr<LoadedModel> own, std::vector<int> n_blocks,
                                               EngineInfo& info);

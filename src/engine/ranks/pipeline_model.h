@@ -1,9 +1,10 @@
-// A model whose layers several ranks have in stages, as the engine of rank 0 sees it. Rank 0 is of the last stage.
+// A pipeline: a model whose layers are divided into stages among several ranks, as the engine of rank 0 sees
+// it. Rank 0 is in the last stage.
 //
-// What changes the cache is done by every rank in the order in which the engine asks for it. The others are told at once; rank 0 does
-// its own part of a step, and of what was asked for behind it, when it is waited for: by then the stages before have computed theirs.
-// What has to be done now (a block is read) first does all that was asked for before; the outputs of steps among it are kept for their
-// wait().
+// Every rank carries out operations on the cache in the order of the engine's calls. The other ranks are sent
+// them at once; rank 0 computes its own part of a step, and of the operations after it, in wait(): by then
+// the earlier stages have computed theirs. An operation with an immediate result (reading a block) first
+// carries out all operations before it; outputs of steps among them are kept for their wait().
 #pragma once
 #include <deque>
 #include <memory>
@@ -47,18 +48,19 @@ class PipelineModel final : public StepModel {
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     own_->for_each(n_items, fn, ctx);
   }
-  // All ranks' parts of a block, one after the other.
+  // A block's content is the concatenation of all ranks' parts of it.
   int64_t block_bytes(int group) const override;
   void read_block(int group, BlockId block, std::span<std::byte> out) const override;
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
 
  private:
-  // Rows of a step that was computed before it was waited for.
+  // Copied output rows of a step that was computed before its wait().
   struct Kept {
     std::vector<std::vector<float>> logits, hidden, states;
   };
+  // An operation that was sent to the other ranks, in the order of the engine's calls.
   struct Asked {
-    std::vector<std::byte> message;  // a step's or a move's RankCommand
+    std::vector<std::byte> message;  // RankCommand of a step or a move
     bool is_step = false;
     bool done = false;
     bool waited = false;
@@ -82,9 +84,9 @@ class PipelineModel final : public StepModel {
   const bool gathers_logits_;
   bool keeps_states_ = false;
   mutable StageSteps steps_;
-  mutable std::deque<Asked> asked_;  // that this rank has not done, or whose step was not waited for
-  std::optional<Kept>
-      current_;  // of the step that was waited for last; else its outputs are where they were made
+  mutable std::deque<Asked> asked_;  // operations that this rank has not done, or steps not waited for
+  // Outputs of the step that was waited for last, when they were copied; else they are those in own_.
+  std::optional<Kept> current_;
   mutable MessageWriter message_;
 };
 

@@ -1,7 +1,8 @@
-// Where the ranks of a run stand: `tensor` of them share each stage of a pipeline.
+// The arrangement of a run's ranks: `stages` pipeline stages of `tensor` ranks each.
 //
-// Ranks of one stage are neighbours. Rank 0 is of the last stage, for that makes the logits, which it draws from; the first stage is
-// that of the ranks behind it, and so on: what goes from stage to stage goes around.
+// The ranks of a stage have consecutive numbers. Rank 0 is in the last stage, which computes the logits that
+// rank 0 samples from; ranks tensor to 2 * tensor - 1 are the first stage, the next ones the second, and so
+// on.
 #pragma once
 #include "parallel/shard.h"
 #include "penstock/engine_config.h"
@@ -14,7 +15,8 @@ struct RankGrid {
   int size() const { return tensor * stages; }
   Stage stage_of(int rank) const { return {(rank / tensor + stages - 1) % stages, stages}; }
   int rank_of(int stage, int column) const { return (stage + 1) % stages * tensor + column; }
-  // The rank that gives this one its input, and the one that it gives its output; -1 = none.
+  // The rank from which `rank` receives its stage's input, and the one to which it sends its output; -1 =
+  // none.
   int before(int rank) const { return stage_of(rank).first() ? -1 : (rank + size() - tensor) % size(); }
   int behind(int rank) const { return stage_of(rank).last() ? -1 : (rank + tensor) % size(); }
 };

@@ -1,4 +1,5 @@
-// What rank 0 tells the others: bytes from one run of a program to another of the same (they compare versions first).
+// Messages from rank 0 to the other ranks: raw bytes between processes of the same program (versions are
+// compared first).
 #pragma once
 #include <cstring>
 #include <span>
@@ -16,9 +17,9 @@ namespace penstock {
 enum class RankCommand : uint32_t {
   kEnd,
   kStep,
-  kDraft,      // of a drafter that computes with the model
-  kKeepTaps,   // streams before layers are wanted of all steps
-  kMakeCache,  // of a model whose states are wanted
+  kDraft,      // a pass of a drafter that computes with the model's layers
+  kKeepTaps,   // all further steps keep the streams before certain layers (StepModel::keep_states())
+  kMakeCache,  // a new cache for a model that computes states (StateRanks)
   kMoveTokens,
   kReadBlock,
   kWriteBlock,
@@ -33,7 +34,7 @@ class MessageWriter {
     static_assert(std::is_trivially_copyable_v<T>);
     append(&value, sizeof value);
   }
-  // Aligned for any number.
+  // Appends the number of values, then the values, aligned to 8 bytes.
   template <class T>
   void values(std::span<const T> values) {
     value(uint64_t{values.size()});
@@ -54,7 +55,7 @@ class MessageWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Of a message as it was written; spans are views of it.
+// Reads a message in the order in which it was written. Returned spans point into the message.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -93,7 +94,7 @@ void write_status(const Status& status, MessageWriter& message);
 Status read_status(std::span<const std::byte> message);
 
 void write_batch(const Batch& batch, MessageWriter& message);
-// A batch in a message, which must outlive it.
+// A batch that points into the message it was read from, which must outlive it.
 struct BatchMessage {
   Batch batch;
   std::vector<KvView> kv;

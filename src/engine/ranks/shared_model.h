@@ -1,4 +1,5 @@
-// A model that several ranks share, as the engine of rank 0 sees it: what the engine asks of its own share, it asks of all.
+// Tensor parallelism: a model whose layers are divided among several ranks, as the engine of rank 0 sees it.
+// Each call is sent to all ranks and carried out on rank 0's own share.
 #pragma once
 #include "engine/compute/step_model.h"
 #include "engine/ranks/rank_messages.h"
@@ -6,16 +7,17 @@
 
 namespace penstock {
 
-// What one rank has.
+// Sizes of one rank's share of the model and its cache.
 struct ShareSizes {
   int64_t weight_bytes = 0, active_weight_bytes = 0, active_float_weights = 0;  // as Model
   std::vector<int64_t> block_bytes;                                             // by group
 };
 ShareSizes sizes_of(const Model& model, const KvCache& cache);
-// By rank; the same on all ranks.
+// Returns the sizes of all ranks' shares, by rank. All ranks call it and get the same result.
 Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model, const KvCache& cache);
 
-// Every rank has come so far: ok where all have, else the first one's error.
+// Waits until every rank has called it. Returns ok when all passed ok as `own`, else the error of the first
+// rank that did not.
 Status agree_on(Communicator& ranks, const Status& own);
 
 class SharedModel final : public StepModel {
@@ -41,14 +43,14 @@ class SharedModel final : public StepModel {
   Result<int64_t> check_adapter(const LoraAdapter& adapter) const override {
     return own_->check_adapter(adapter);
   }
-  // Every rank reads its part of the adapter's files.
+  // Loads the adapter on every rank; each reads its part of the adapter's files.
   Status put_adapter(int slot, const LoraAdapter& adapter) override;
   void drop_adapter(int slot) override;
   int n_host_threads() const override { return own_->n_host_threads(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     own_->for_each(n_items, fn, ctx);
   }
-  // All ranks' parts of a block, one after the other.
+  // A block's content is the concatenation of all ranks' parts of it.
   int64_t block_bytes(int group) const override;
   void read_block(int group, BlockId block, std::span<std::byte> out) const override;
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;

@@ -1,4 +1,5 @@
-// The steps of one stage of a pipeline: each takes its input from the stage before and gives its output to the one behind.
+// The steps of one stage of a pipeline: each receives its input from the previous stage and sends its output
+// to the next.
 #pragma once
 #include <vector>
 
@@ -10,19 +11,21 @@ namespace penstock {
 
 class StageSteps {
  public:
-  // All outlive this.
+  // `ranks` and `model` must outlive this.
   StageSteps(Communicator& ranks, const RankGrid& grid, LoadedModel& model)
       : ranks_(ranks),
         model_(model),
         before_(grid.before(ranks.rank())),
         behind_(grid.behind(ranks.rank())) {}
 
-  // From now on every stage gives the streams before those of these layers that it has to the next, and the last has them all. Of a
-  // model that taps layers.
+  // Makes all further steps pass on the residual streams before the layers `taps`: each stage adds those of
+  // its own layers, so that the last stage has all of them.
   void keep_taps(std::span<const int> taps);
-  // The whole step. Error: the run has failed, and nothing was computed.
+  // Runs the whole step of this stage: receive, compute, send. Error: the run has failed, and nothing was
+  // computed.
   Status run(const Batch& batch);
-  // Of the last stage, of a token of the last step: the streams side by side in the order of the taps; without taps the model's state().
+  // On the last stage, for a token of the last step: the tapped streams side by side in the order of the
+  // taps; without taps the model's state().
   std::span<const float> state(int token);
 
  private:
@@ -33,13 +36,14 @@ class StageSteps {
 
   Communicator& ranks_;
   LoadedModel& model_;
-  const int before_, behind_;  // ranks, or -1
+  const int before_, behind_;  // ranks of the neighbouring stages, or -1
   std::vector<std::byte> input_, output_;
-  std::vector<int>
-      by_layer_;  // taps in the order of layers, in which they go from stage to stage: their places
-  int n_before_ = 0, n_own_ = 0;  // of by_layer_ the first are of stages before, then come this one's
-  int n_tokens_ = 0;              // of the last step
-  std::vector<float> states_;     // of the last stage, in the order of the taps
+  // Indices of the taps in ascending order of their layers, the order in which streams are sent.
+  std::vector<int> by_layer_;
+  int n_before_ = 0,
+      n_own_ = 0;              // leading entries of by_layer_ of earlier stages, and of this one after them
+  int n_tokens_ = 0;           // tokens of the last step
+  std::vector<float> states_;  // on the last stage: tapped streams of the last step, in the order of the taps
 };
 
 }  // namespace penstock

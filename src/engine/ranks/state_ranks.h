@@ -1,8 +1,8 @@
-// A model whose states are wanted (Embedder), on as many ranks as share it: it needs no scheduler, and no blocks that outlive a step.
-// Rank 0 tells how many blocks the next steps need, then the steps.
+// A model that several ranks share and that computes states (Embedder). It has no scheduler, and no blocks
+// outlive a step: rank 0 sends the number of blocks that the next steps need, then the steps.
 //
-// All that goes between rank 0 and the others are messages; those who share layers take their sums together, and each stage gives its
-// streams to the one behind. Rank 0 is of the last stage.
+// Rank 0 and the others exchange messages only; ranks of one stage compute their all-reduces together, and
+// each stage sends its streams to the next. Rank 0 is in the last stage.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,24 +18,24 @@ namespace penstock {
 
 inline constexpr int kStateBlockTokens = 16;
 
-// Rank 0's side, where there are others.
+// Rank 0's side of a run with several ranks.
 class StateRanks {
  public:
-  // `own`: this rank's share, which outlives this.
+  // own: this rank's share, which must outlive this.
   StateRanks(std::unique_ptr<RankRun> run, const RankGrid& grid, LoadedModel& own);
   ~StateRanks();
 
-  // Ok, or why the run has ended; any thread.
+  // Ok, or the error for which the run has ended. Any thread.
   Status status() const { return run_->communicator().status(); }
   // As StepModel::communication().
   std::vector<CommunicatorUse> communication() const { return run_->communicator().uses(); }
-  // How many steps are worth being told before the first of them is run.
+  // Number of steps that should be in flight: sent by tell() before the first of them is run.
   int n_at_once() const { return n_at_once_; }
-  // A cache of so many blocks on all ranks, instead of the last.
+  // Replaces the cache on all ranks by one of n_blocks, per group.
   Status make_cache(std::span<const int> n_blocks);
-  // The others begin this step behind those that they were told before.
+  // Sends a step to the other ranks, which compute it after those sent before.
   void tell(const Batch& batch);
-  // This rank's part of the first step that was told and not run; its outputs are in `own` then.
+  // Computes this rank's part of the oldest step that was sent and not run; `own` then has its outputs.
   Status run(const Batch& batch);
 
  private:
@@ -48,12 +48,12 @@ class StateRanks {
   MessageWriter message_;
 };
 
-// Another rank's side.
+// The side of the other ranks.
 class StateWorker {
  public:
   explicit StateWorker(Communicator& ranks) : ranks_(ranks) {}
   Status load(const EngineConfig& config);
-  // Until rank 0 ends the run.
+  // Carries out rank 0's commands; returns when rank 0 ends the run.
   Status serve();
 
  private:
@@ -62,7 +62,7 @@ class StateWorker {
   std::optional<StageSteps> steps_;
 };
 
-// `model` has a cache of so many blocks, instead of the last, or none.
+// Replaces the model's cache by one of n_blocks, per group. On an error the model has no cache.
 Status make_state_cache(LoadedModel& model, std::span<const int> n_blocks);
 
 }  // namespace penstock

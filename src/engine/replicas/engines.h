@@ -1,7 +1,8 @@
-// Several engines behind one: each request is one engine's, from its beginning to its end.
+// Several engines behind one interface (data parallelism): each request is served by one engine from its
+// start to its end.
 //
-// A request that names no seed gets the number that one engine would have given it, and with it the same random numbers. What one engine
-// cannot do any more none does: status() is the first error.
+// A request without a seed gets the request number, and so the random numbers, that a single engine would
+// have given it. When one engine fails, all do: status() is the first error.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -12,18 +13,19 @@
 
 namespace penstock {
 
-// What an engine has to do now. Any thread.
+// Current load of an engine. Any thread.
 struct EngineLoad {
-  std::atomic<int64_t> prompt_tokens = 0, sequences = 0;  // as PrefixRouter::Load
+  std::atomic<int64_t> prompt_tokens = 0, sequences = 0;  // as in PrefixRouter::Load
   PrefixRouter::Load now() const { return {prompt_tokens, sequences}; }
 };
 
-// Of several engines: counters are sums, shares are means.
+// Returns the metrics of all engines together: counters are added up, shares are averaged.
 Metrics metrics_together(std::span<const Metrics> engines);
 
 class Engines final : public Engine {
  public:
-  // At least one, of the same model and configuration, that number their requests together. n_copies: of the weights.
+  // n_copies: copies of the weights in memory. REQUIRES: at least one engine, all of the same model and
+  // configuration, with one shared counter of request numbers.
   Engines(std::vector<std::unique_ptr<Engine>> engines, int n_copies);
   ~Engines() override { stop(); }
 
@@ -47,10 +49,10 @@ class Engines final : public Engine {
   int n_engines() const override { return static_cast<int>(engines_.size()); }
   const Engine& engine_at(int index) const override { return *engines_[static_cast<size_t>(index)]; }
   void reset_prefix_cache() override;
-  // From the cache that has most of it.
+  // Saves from the engine whose cache has the most of `tokens`.
   Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
                            const std::string& cache_salt) override;
-  // Into every cache.
+  // Loads the session into the cache of every engine.
   Result<SessionTokens> load_session(const std::string& path) override;
 
  private:

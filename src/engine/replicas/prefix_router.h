@@ -1,8 +1,8 @@
-// Which of several engines a request goes to: the one that has the beginning of its prompt in its cache, unless another has so
-// much less to do that the prompt is sooner computed there anew.
+// Routes requests among several engines: to the one whose cache has the start of the prompt, unless another
+// has so much less load that computing the prompt anew is sooner done there.
 //
-// Engines are not asked what they have, they are busy: it is taken to be what was sent to each last, as many blocks as its cache
-// has. Any thread.
+// The engines' caches are not inspected. Each is assumed to hold the prefixes that were sent to it last, up
+// to the number of blocks of its cache. Any thread.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -18,39 +18,39 @@ namespace penstock {
 
 class PrefixRouter {
  public:
-  // What an engine has to do, in tokens that it would compute meanwhile.
+  // Load of an engine; an open sequence counts as kTokensPerSequence tokens.
   static constexpr int64_t kTokensPerSequence = 64;
   struct Load {
-    int64_t prompt_tokens = 0;  // of requests that have no token yet, without those in its cache
-    int64_t sequences = 0;      // that have not ended
+    int64_t prompt_tokens = 0;  // prompt tokens to compute for requests without a first token yet
+    int64_t sequences = 0;      // sequences that have not ended
     int64_t tokens() const { return prompt_tokens + kTokensPerSequence * sequences; }
   };
-  // The full blocks of a prompt.
+  // Hashes of the full blocks of a prompt.
   using Prefix = std::vector<BlockHash>;
 
-  // n_blocks: of each engine's cache.
+  // n_blocks: blocks of each engine's cache.
   PrefixRouter(int n_engines, int block_size, size_t n_blocks);
 
   Prefix prefix_of(std::string_view salt, std::span<const TokenId> tokens) const;
 
   struct Place {
     int engine;
-    int64_t tokens;  // of the prompt that it has not in its cache
+    int64_t tokens;  // prompt tokens that are not in the engine's cache
   };
-  // All engines, best first: where load and tokens to compute are least together; of equal ones, the one to which fewest were sent.
-  // loads: of each engine.
+  // Returns all engines, best first: in ascending order of load plus prompt tokens to compute; among equals
+  // the engine that was sent the fewest requests first. loads: [n_engines].
   std::vector<Place> places(const Prefix& prefix, int64_t n_tokens, std::span<const Load> loads) const;
-  // A request was sent, and its prompt will be in that engine's cache.
+  // Notes that a request was sent to the engine, whose cache will then have the prefix.
   void sent(int engine, const Prefix& prefix);
-  // The engines' caches are emptied.
+  // Notes that the engines' caches were emptied.
   void forget();
 
  private:
-  // Blocks of an engine's cache, those that were used last in front.
+  // Blocks that an engine's cache is assumed to hold.
   struct Cached {
-    std::list<BlockHash> by_use;
-    std::unordered_map<uint64_t, std::list<BlockHash>::iterator>
-        of_hash;  // by BlockHash::low: a mistake costs time only
+    std::list<BlockHash> by_use;  // most recently used first
+    // Keys are BlockHash::low: a collision only makes a route worse.
+    std::unordered_map<uint64_t, std::list<BlockHash>::iterator> of_hash;
     uint64_t n_sent = 0;
 
     size_t n_known(const Prefix& prefix) const;
