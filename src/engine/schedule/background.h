@@ -1,7 +1,8 @@
-// A priority beside those that requests may ask for: what runs in the gaps that others leave, whatever the policy.
+// The background priority, which requests cannot ask for: such sequences use the capacity that others leave,
+// with any policy.
 //
-// Beside others one such sequence at a time goes on. Those that run already keep what they have and wait, and their places
-// and blocks are the first to be taken.
+// While other sequences are present, one background sequence at a time goes on. Others that run already pause
+// with their blocks; their places and blocks are the first to be taken (preempted).
 #pragma once
 #include "penstock/engine.h"
 

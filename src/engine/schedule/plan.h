@@ -1,4 +1,4 @@
-// What a step is to do, as the scheduler says it.
+// The scheduler's plan of a step.
 #pragma once
 #include <vector>
 
@@ -10,19 +10,20 @@ namespace penstock {
 struct ScheduledItem {
   Sequence* sequence = nullptr;
   int first = 0;         // index of the first token computed in this step
-  int count = 0;         // with its draft
-  bool last = false;     // closes the gap: its last row's logits choose the next token
-  int n_draft = 0;       // of count: guessed tokens after the sequence's own, which are to be checked
-  bool is_void = false;  // it was computed from a token that has not come
+  int count = 0;         // number of tokens computed in this step, with its draft
+  bool last = false;     // closes the gap: the logits of its last row choose the next token
+  int n_draft = 0;       // draft tokens to verify: the last n_draft of count
+  bool is_void = false;  // computed from a stand-in token whose draw did not come: the results are dropped
   const DraftTree* draft = nullptr;  // [n_draft] nodes; the scheduler only makes room for them
 };
 
-struct BlockCopy {  // K and V of a whole block, before the step's own tokens are stored
+// A copy of K and V of a whole block, made before the step's own tokens are stored.
+struct BlockCopy {
   int group = 0;
   BlockId from{}, to{};
 };
 
-// K and V of a whole block, to or from the swap space.
+// A copy of K and V of a whole block to or from a slot of the swap space.
 struct SwapMove {
   Sequence* sequence = nullptr;
   int group = 0;
@@ -30,7 +31,7 @@ struct SwapMove {
   int slot = 0;
 };
 
-// To carry out in this order: swaps_out, copies, swaps_in, items.
+// Carried out in this order: swaps_out, copies, swaps_in, items.
 struct Plan {
   std::vector<ScheduledItem> items;
   std::vector<BlockCopy> copies;
@@ -42,7 +43,7 @@ struct Plan {
     items.clear(), copies.clear(), swaps_out.clear(), swaps_in.clear(), admitted.clear(), preempted.clear();
     n_tokens = 0;
   }
-  // The sequence does not run in this step after all.
+  // Takes the sequence's items out of the step.
   void drop(const Sequence& sequence) {
     std::erase_if(items, [&](const ScheduledItem& item) {
       if (item.sequence == &sequence) n_tokens -= item.count;

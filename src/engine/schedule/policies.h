@@ -1,4 +1,4 @@
-// In which order sequences get their turn, and when new ones may join.
+// Scheduling policies: the order in which sequences run, and when waiting ones are admitted.
 #pragma once
 #include <array>
 #include <memory>
@@ -12,37 +12,41 @@
 namespace penstock {
 
 struct PolicyConfig {
-  int max_batch_size = 64;         // sequences: static and dynamic
-  double max_wait_seconds = 0.05;  // dynamic
-  int max_batch_tokens = 0;        // of prompts: dynamic; 0 = no limit
-  double ageing_seconds = 10;      // priority
+  int max_batch_size = 64;         // policies static and dynamic: sequences of a batch
+  double max_wait_seconds = 0.05;  // policy dynamic: longest wait for a full batch
+  int max_batch_tokens = 0;        // policy dynamic: prompt tokens of a batch; 0 = no limit
+  double ageing_seconds = 10;      // policy priority: seconds of waiting that raise a request by one priority
 };
 
 struct QueueState {
   int n_running = 0;
   int n_waiting = 0;
-  double oldest_wait = 0;        // seconds
-  int64_t n_waiting_tokens = 0;  // of those that wait, when wants_tokens()
+  double oldest_wait = 0;        // longest wait of a waiting sequence, seconds
+  int64_t n_waiting_tokens = 0;  // tokens of the waiting sequences; filled in only with wants_tokens()
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
-  // Smaller goes first; among equals the earlier arrival. `waited`: seconds since arrival.
+  // Rank of a waiting sequence: the smallest is admitted first; among equals the earlier arrival. waited:
+  // seconds since arrival.
   virtual double rank(const Sequence& sequence, double waited) const = 0;
-  // Before every step that may admit somebody.
+  // Called before every step that may admit sequences.
   virtual void begin_step(const QueueState&) {}
+  // Whether begin_step() needs QueueState::n_waiting_tokens.
   virtual bool wants_tokens() const { return false; }
-  // Whether a sequence that has not run yet may join those that run.
+  // Whether a sequence that has not run yet may be admitted.
   virtual bool admits(const Sequence&) const { return true; }
   virtual void note_admitted(const Sequence&) {}
-  // Whether prompts are taken in by small parts beside sequences that decode, for the sake of these.
+  // Whether prefill is chunked beside decoding sequences, so that these do not wait long for their next
+  // token.
   virtual bool spares_decoding() const { return true; }
   // Whether a waiting sequence may take the place of a running one of higher rank value.
   virtual bool preempts() const { return false; }
 };
 
-// A row of THE list in policies.cc. Error: kInvalidArgument with the names.
+// Makes the policy of this name, a row of THE list in policies.cc. Error: kInvalidArgument, with the known
+// names.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config);
 std::string policy_names();  // "continuous, …"
 

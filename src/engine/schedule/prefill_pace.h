@@ -1,8 +1,9 @@
-// How many prompt tokens a step takes beside sequences that decode, so that these wait about as long for
-// their next token whether a prompt is taken in or not, and the places of the batch are filled all the same.
+// Chunk size of prefill beside decoding sequences: bounds the time of a mixed step, so that decoding
+// sequences wait about equally long for their next token with and without prefill, and the batch is still
+// filled quickly.
 //
-// The bound is a multiple of what decoding takes with all places filled that can be: a batch that has thinned
-// out while others wait would be filled slowly if its own shorter steps were the measure.
+// The bound is a multiple of the time of a decode step with as many places filled as waiting prompts could
+// fill. If the current number of decoding sequences were the measure, a small batch would be filled slowly.
 #pragma once
 #include "engine/compute/step_costs.h"
 
@@ -10,14 +11,15 @@ namespace penstock {
 
 class PrefillPace {
  public:
-  // max_tokens: of a step. n_places: sequences that may run at once.
+  // max_tokens: most tokens of a step. n_places: most sequences that run at once.
   PrefillPace(int max_tokens, int n_places) : max_tokens_(max_tokens), n_places_(n_places) {}
 
-  // Most prompt tokens beside n_decoding rows, while n_prompts sequences wait for theirs to be computed, with a
-  // place or without. 0 when a step without any is due, whose time is the measure.
+  // Returns the most prompt tokens of a step with n_decoding decode rows, while n_prompts sequences, admitted
+  // or waiting, have prompts to compute. 0 when a step without prefill is due, to measure the time of
+  // decoding.
   int limit(int n_decoding, int n_prompts);
 
-  // What the step took that limit() was asked for. Rows of drafts count as decoding.
+  // Notes the time of the step for which limit() was called. Rows of drafts count as decode rows.
   void note(int n_decoding, int n_prompt, double seconds);
 
  private:
@@ -26,14 +28,15 @@ class PrefillPace {
   bool calm(int n_decoding, int n_prompts) const;
 
   int max_tokens_, n_places_;
-  StepCosts shapes_;               // of steps without prompt tokens, which follows slowly
-  RecentMedian level_;             // of their times beside it
-  int n_alone_ = 0;                // such steps
-  int largest_ = 0;                // of their rows
-  double seconds_ = 0, rows_ = 0;  // of prompt tokens beside decoding, what they added; older ones count less
-  double alone_ = 0;               // seconds per token of steps of prompts only
-  int limit_ = 0;                  // as last told
-  int n_mixed_ = 0;                // steps since the last one without prompt tokens
+  StepCosts shapes_;    // times of steps without prompt tokens by rows, which adapt slowly
+  RecentMedian level_;  // recent times of such steps, relative to shapes_
+  int n_alone_ = 0;     // number of such steps
+  int largest_ = 0;     // most rows of such a step
+  // Prompt tokens beside decoding and the seconds that they added, both with exponential decay.
+  double seconds_ = 0, rows_ = 0;
+  double alone_ = 0;  // seconds per token of steps with prompts only
+  int limit_ = 0;     // last result of limit()
+  int n_mixed_ = 0;   // steps since the last one without prompt tokens
 };
 
 }  // namespace penstock

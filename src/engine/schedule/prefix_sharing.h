@@ -1,5 +1,6 @@
-// What sequences share: blocks found in the prefix index, blocks that a running one is about to publish, and the beginning
-// of a block in which two of them part. With states a prefix is found only where a snapshot of its state is, too.
+// Sharing of prefixes among sequences: blocks found in the prefix index, blocks that a running sequence is
+// about to publish, and a copy of the block in which two sequences diverge. With recurrent states a prefix is
+// found only if there is also a snapshot of its state.
 //
 // Engine thread only.
 #pragma once
@@ -16,44 +17,48 @@ namespace penstock {
 
 class PrefixSharing {
  public:
-  // enabled: false: nobody shares anything. snapshot_interval: tokens, of states (state_snapshots.h).
+  // enabled: false: nothing is shared. snapshot_interval: tokens between snapshots of states
+  // (state_snapshots.h).
   PrefixSharing(SequenceBlocks& blocks, bool enabled, int snapshot_interval = 0);
 
-  // --- Who is about to run
-  // Whether a running sequence is about to compute what this one needs next.
+  // --- For a sequence that is about to run
+  // Whether a running sequence is about to compute the block that this one needs next.
   bool is_coming(Sequence& sequence, std::span<Sequence* const> running) const;
-  // Begins with the full blocks that are there already. REQUIRES: it has none.
+  // Gives the sequence the full blocks of its prefix that are in the prefix index. REQUIRES: it has no
+  // blocks.
   void match(Sequence& sequence);
-  // After them: when a running sequence goes on with the same tokens for a part of the next block, or one that has ended
-  // did, that part is copied instead of computed.
+  // Called after match(): when a running sequence, or a leftover block, has the same tokens for a part of the
+  // next block, plans a copy of that part.
   void copy_start(Sequence& sequence, std::span<Sequence* const> running, Plan& plan);
-  // It runs: others may wait for the blocks that it is going to compute.
+  // Claims the blocks that the sequence will compute: others with the same prefix wait for them.
   void claim(Sequence& sequence);
 
-  // --- Who runs
-  // Of `count` tokens that its next step may compute, those up to where its state is worth keeping.
+  // --- For a running sequence
+  // Returns how many of the `count` tokens that its next step may compute come before the next place for a
+  // snapshot of its state.
   int cut(const Sequence& sequence, int count) const;
-  // Offers the blocks that are full now to everybody.
+  // Publishes the sequence's full blocks in the prefix index.
   void publish(Sequence& sequence);
-  // Of a sequence that loses its blocks.
+  // Drops the claims of a sequence that loses its blocks.
   void drop_claims(const Sequence& sequence);
-  // Of a sequence that ends: keeps the block in which one of those who wait parts from it.
+  // Called when a sequence ends: keeps the block in which a waiting sequence diverges from it, as a leftover.
   void leave_block(const Sequence& sequence, const WaitingQueue& waiting);
 
-  // Gives back what was kept; false: there was nothing. Due when nobody waits any more.
+  // Releases all leftovers; false when there were none. Called when no sequence waits any more.
   bool drop_leftovers();
-  void reset();  // the index, too
+  // Releases all leftovers and empties the prefix index.
+  void reset();
 
-  // The references of what was kept are added to [n_groups][n_blocks].
+  // Adds the references of the leftovers to references[group][block].
   void count(std::vector<std::vector<int>>& references) const;
   void check_invariants(bool any_running, bool any_waiting) const;
 
  private:
-  // The block in which a sequence that has ended and one that waits part.
+  // A block of a sequence that has ended, in which a waiting sequence diverges from it.
   struct Leftover {
     std::vector<BlockId> blocks;  // [n_groups], each with a reference
-    std::vector<TokenId> tokens;  // common to both
-    BlockHash before;             // of the n_blocks before it
+    std::vector<TokenId> tokens;  // tokens of the block that both sequences have
+    BlockHash before;             // hash of the n_blocks blocks before it
     int n_blocks = 0;
   };
   struct HashOfHash {
@@ -84,8 +89,8 @@ class PrefixSharing {
   SequenceBlocks& blocks_;
   const bool enabled_;
   const StateSnapshots snapshots_;
-  std::unordered_map<BlockHash, SeqId, HashOfHash> claims_;
-  std::vector<Leftover> leftovers_;  // [kMaxLeftovers], those without tokens are free
+  std::unordered_map<BlockHash, SeqId, HashOfHash> claims_;  // block to the sequence that will compute it
+  std::vector<Leftover> leftovers_;  // [kMaxLeftovers]; entries without tokens are free
   int next_leftover_ = 0;
 };
 

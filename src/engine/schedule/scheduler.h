@@ -1,23 +1,24 @@
 // Decides what the next step computes. Pure policy over block bookkeeping: no clock, no thread, no tensor.
 //
 // There are no phases: every running sequence has a gap between its tokens and those computed for it, and a
-// step closes part of the gaps within a token budget. Sequences with a gap of one (decoding) come first, so
-// prompts never stall them. When blocks run out the sequence that came last gives its blocks back: it goes on
-// later from the swap space, if there is one with room for it, and else starts over (its published blocks
-// usually survive in the prefix index).
+// step closes part of the gaps within a token budget. Sequences with a gap of one (decode) come first, so
+// prefill never stalls them. When blocks run out, the running sequence that ranks last is preempted: its
+// blocks are released. It continues later from the swap space if that has room for it, and else is computed
+// again (its published blocks usually survive in the prefix index).
 //
-// A running sequence without a gap waits for its owner to append a token (beams wait for each other, and who is committed early for
-// the step that draws it).
+// A running sequence without a gap waits for its owner to append a token (a beam waits for the other beams; a
+// sequence that was committed before its step was waited for waits for that step's draw).
 //
-// Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
-// waits or loses blocks for them.
+// Drafts take what is left of the budget and of the free blocks after the decoding sequences; no sequence
+// waits or is preempted for them.
 //
-// Background sequences run in the gaps. While others are here, all but one of them pause: they stay where they
-// are, with their blocks, which are the first to be taken. Nobody's prompt is taken in by parts for their sake.
+// Background sequences use the capacity that others leave. While others are present, all but one of them
+// pause with their blocks, which are the first to be taken. Prefill is not chunked for the sake of a
+// background sequence.
 //
-// A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
-// again, and copies what the two have in common of the block in which they part. While somebody waits, a few
-// of the sequences that end leave their last block behind for that.
+// A waiting sequence whose next block is being computed by a running one waits for that block instead of
+// computing it again, and copies the common part of the block in which the two diverge. While sequences wait,
+// a few of those that end leave their last block behind for such copies.
 #pragma once
 #include <memory>
 #include <span>
@@ -40,14 +41,15 @@ struct SchedulerConfig {
   int state_snapshot_interval = 0;  // tokens (state_snapshots.h)
   bool paged = true;            // false: a sequence takes room for reserved_len tokens when it is admitted
   int reserved_len = 0;         // with paged = false; >= every sequence's max_len
-  std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: recompute
+  std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: no swap space
 };
 
-// What a step may take while others are on their way (stages of a pipeline), so that something is left for the next one.
+// Limits of a step while others are in flight (stages of a pipeline), so that sequences are left for the next
+// step.
 struct StepShare {
-  int n_decoding = 1 << 30;       // sequences with a gap of one
-  int n_prompt_tokens = 1 << 30;  // of longer gaps
-  bool others_under_way = false;  // sequences without a gap wait for them
+  int n_decoding = 1 << 30;       // most sequences with a gap of one
+  int n_prompt_tokens = 1 << 30;  // most tokens of longer gaps
+  bool others_under_way = false;  // other steps are in flight, for whose draws sequences without a gap wait
 };
 
 class Scheduler {
@@ -56,61 +58,61 @@ class Scheduler {
   Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy, std::span<const int> n_blocks,
             std::span<const int> windows, int block_size);
 
-  // The sequence waits for its turn. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits() holds.
+  // Adds a sequence to the waiting queue. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits() holds.
   void add(Sequence& sequence);
-  // Whether n sequences of max_len tokens can ever run here together. From any thread.
+  // Whether n sequences of max_len tokens fit into the cache together when nothing else runs. Any thread.
   bool fits(int max_len, int n = 1) const;
 
-  // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most tokens of longer
-  // gaps while other sequences decode, where the policy spares these. An empty plan means that nothing can
-  // run now.
+  // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most prefill tokens
+  // beside decoding sequences that spares() holds for. An empty plan means that nothing can run now.
   void next(double now, int prefill_limit, Plan& plan, const StepShare& share = {});
 
-  // After the plan was computed: moves n_computed, publishes full blocks, gives up those behind sliding
-  // windows. Drafts do not count yet.
+  // Called after the plan was computed: advances n_computed, publishes full blocks, releases blocks that slid
+  // out of their windows. Draft tokens are not counted as computed.
   void commit(const Plan& plan);
 
-  // After a draft was checked: its first n_accepted tokens are computed, the sequence's own and in their
-  // slots; the room made for the others is given back.
+  // Called after a draft was verified: its first n_accepted tokens, which the sequence has and whose K and V
+  // are in their slots, count as computed; the blocks reserved for the other draft tokens are released.
   void accept_draft(Sequence& sequence, int n_accepted);
 
-  // A sampled token of a sequence, or the one that the token ahead stood for.
+  // Appends a sampled token to the sequence; a stand-in token is replaced by it.
   void append(Sequence& sequence, TokenId token);
-  // A stand-in for a token that a step under way draws, so that the next step can be planned.
+  // Appends a stand-in token for the draw of a step in flight, so that the next step can be planned.
   void append_ahead(Sequence& sequence, TokenId stand_in);
-  // The token ahead does not come: its place is free again. again: the last token, computed already, is computed once more.
+  // Removes the stand-in token, whose draw does not come. again: the last real token, computed already, is
+  // computed once more.
   void drop_ahead(Sequence& sequence, bool again);
 
-  // A child continues a running parent, whose tokens it holds (plus one of its own), from the parent's
-  // blocks. They are shared until one of the two writes. Falls back to add() when there is no room.
+  // Lets a child, which has the tokens of a running parent and one of its own, run from the parent's blocks.
+  // Blocks are shared until one of the two writes (copy on write). Falls back to add() when there is no room.
   void fork(const Sequence& parent, Sequence& child);
 
-  // For every parents[i]: sequence i goes on as sequence parents[i] stood, plus tokens[i]. They share blocks
-  // until one of them writes. REQUIRES: all are running or waiting and have the same number of tokens.
+  // For every i: sequences[i] continues from the state of sequences[parents[i]], plus tokens[i]. Blocks are
+  // shared until one of them writes. REQUIRES: all are running or waiting and have the same number of tokens.
   void branch(std::span<Sequence* const> sequences, std::span<const int> parents,
               std::span<const TokenId> tokens);
 
-  // The swap space did not keep what it was given, or does not give it back: the sequence is computed again.
+  // Called when the swap space failed to store or to return the sequence's blocks: it waits again, to be
+  // recomputed.
   void lose_swapped(Sequence& sequence, Plan& plan);
 
   // Ends a sequence in any state: all its blocks are released at once.
   void finish(Sequence& sequence);
 
-  // After next() or what followed it threw std::bad_alloc: the plan is given up. What waits goes on waiting,
-  // without what it had or was to have in the swap space; allocates nothing. REQUIRES: all running sequences
-  // were finished.
+  // Gives up a plan after next(), or carrying it out, threw std::bad_alloc. Waiting sequences stay, but lose
+  // what the plan was to swap in or out. Allocates nothing. REQUIRES: all running sequences were finished.
   void abandon(const Plan& plan);
 
   int n_running() const { return static_cast<int>(running_.size()); }
   int n_waiting() const { return waiting_.size(); }
-  int n_waiting_tokens() const;  // of the first that wait
+  int n_waiting_tokens() const;  // tokens of the first 16 waiting sequences of each priority
   bool idle() const { return running_.empty() && waiting_.size() == 0; }
   std::span<Sequence* const> running() const { return running_; }
-  // Those of them that the next step may compute; valid until the next call of anything here.
+  // The running sequences that the next step may compute; valid until the next call of any method.
   std::span<Sequence* const> in_turn();
-  // Whether one of them is not to wait for prompts when it decodes.
+  // Whether prefill is limited for the sake of this running sequence when it decodes.
   bool spares(const Sequence& sequence) const;
-  // Those that wait and may be admitted beside the running ones.
+  // Number of waiting sequences that may be admitted beside the running ones.
   int n_candidates() const;
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }
   BlockAllocator& allocator(int group = 0) { return blocks_.allocator(group); }
@@ -120,14 +122,14 @@ class Scheduler {
   void reset_prefix_cache() { sharing_.reset(); }
   void check_invariants() const;
 
-  // Tokens looked up in the prefix index and found there, since the start.
+  // Tokens that were looked up in the prefix index, and those found there, since the start.
   int64_t n_queried() const { return n_queried_; }
   int64_t n_hit() const { return n_hit_; }
-  // Share of the running sequences' blocks that holds no token.
+  // Share of the room in the running sequences' blocks that holds no token, 0 to 1.
   double waste() const;
 
  private:
-  // --- Of those that run
+  // --- Running sequences
   void schedule(Sequence& sequence, int count, Plan& plan);
   void schedule_drafts(Plan& plan);
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);  // false: out of blocks, nothing changed
@@ -139,7 +141,7 @@ class Scheduler {
 
   bool has_background_turn(const Sequence& sequence) const;
 
-  // --- Of those that wait
+  // --- Waiting sequences
   void make_room(Sequence& sequence) const;
   void dequeue(Sequence& sequence);
   void admit_waiting(double now, int end, Plan& plan);
@@ -157,9 +159,9 @@ class Scheduler {
   SwapSpace swap_;
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in order of admission
-  std::vector<Sequence*> order_;    // in_turn()
-  bool others_here_ = false;        // then: not all are in the background
-  double others_seen_ = -1e9;       // when somebody was here last who is not in the background
+  std::vector<Sequence*> order_;    // result of in_turn()
+  bool others_here_ = false;        // whether there is a sequence that is not in the background
+  double others_seen_ = -1e9;       // last time at which there was one, seconds
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

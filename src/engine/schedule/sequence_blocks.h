@@ -1,6 +1,7 @@
-// The blocks that sequences have in every group of the cache: how many they need, and taking, sharing and giving them back.
+// The blocks of sequences in every group of the cache: how many they need; reserving, sharing and releasing
+// them.
 //
-// Engine thread only; could_hold() from any.
+// Engine thread only, except could_hold(): any thread.
 #pragma once
 #include <memory>
 #include <span>
@@ -15,8 +16,8 @@ namespace penstock {
 
 class SequenceBlocks {
  public:
-  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = none but a state (the last group). One
-  // allocator per group, owned here.
+  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = a state and no tokens (the
+  // last group). Has one allocator per group.
   SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows, int block_size);
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
@@ -24,54 +25,60 @@ class SequenceBlocks {
   BlockAllocator& allocator(int group) { return groups_[group].allocator; }
   const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
 
-  // A state that is published is not written any more: whoever goes on from it takes a copy.
+  // Whether the group holds states. A published state is never written: a sequence that continues from it
+  // copies it.
   bool holds_states(int group) const { return groups_[group].window == kStateWindow; }
-  // The group of states, -1 = none.
+  // Index of the group that holds states, -1 = none.
   int state_group() const { return holds_states(n_groups() - 1) ? n_groups() - 1 : -1; }
 
-  // Blocks of the group that n_tokens take, whatever a window has given up.
+  // Number of blocks of the group for n_tokens, with those that a sliding window has released.
   int blocks_for(int group, int n_tokens) const {
     if (holds_states(group)) return n_tokens > 0 ? 1 : 0;
     return (n_tokens + block_size_ - 1) / block_size_;
   }
-  // First block that the group still needs when n_tokens are computed.
+  // Index of the first block that the group still needs when n_tokens are computed.
   int first_needed(int group, int n_tokens) const;
-  // Most tokens of `wanted` that a sequence with n_computed ever holds at a time in the group.
+  // Returns the most tokens, at most `wanted`, that a sequence with n_computed tokens holds in the group at
+  // any time.
   int kept(int group, int n_computed, int wanted) const;
-  // Whether n sequences of n_tokens fit together, with nothing else there.
+  // Whether n sequences of n_tokens fit into the empty cache together. Any thread.
   bool could_hold(int n_tokens, int n) const;
 
-  // All memory that a sequence's tables will ever need, for so many tokens.
+  // Reserves memory for the sequence's block tables, enough for n_tokens.
   void make_room(Sequence& sequence, int n_tokens) const;
-  // How many more tokens its own blocks hold; with those that are at hand.
+  // Number of further tokens that fit into the sequence's own blocks.
   int tokens_in_own(const Sequence& sequence) const;
+  // Number of further tokens that fit into its own blocks and the available ones.
   int tokens_available(const Sequence& sequence) const;
-  // Blocks that it lacks for its first n_tokens.
+  // Number of blocks that the sequence lacks for its first n_tokens.
   int missing(const Sequence& sequence, int group, int n_tokens) const;
-  // Whether its state, which others use too, takes another block before it goes on.
+  // Whether the sequence's state is shared, so that it must be copied to another block before it is written.
   bool must_copy_state(const Sequence& sequence, int group) const;
 
-  // Blocks for its first n_tokens, the one that it writes next its own alone. False: not enough, nothing changed.
+  // Reserves blocks for the sequence's first n_tokens, and plans copies so that the block it writes next is
+  // not shared. False: there are too few blocks, and nothing changed.
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);
-  // States for so many guesses, behind its own: that after guess i goes to block 1 + i of its group.
+  // Blocks of states for drafts. The state after draft token i goes to block 1 + i of the state group, behind
+  // the sequence's own.
   int draft_states_available(int n_reserved) const;
   void reserve_draft_states(Sequence& sequence, int n);
-  // It goes on from the state after n_accepted of them; the others are given back.
+  // Makes the state after n_accepted draft tokens the sequence's own and releases the others.
   void accept_draft_state(Sequence& sequence, int n_accepted);
-  // Blocks for its first n_tokens in every group, as far as there are any.
+  // Reserves blocks for the sequence's first n_tokens in every group, as many as are available.
   void reserve_run(Sequence& sequence, int n_tokens);
-  // All of them.
+  // Releases all blocks of the sequence.
   void release(Sequence& sequence);
-  // Those behind the windows of what is computed.
+  // Releases the blocks that slid out of the windows.
   void slide_windows(Sequence& sequence);
-  // Those that its tokens do not need.
+  // Releases the blocks that are not needed for the sequence's tokens.
   void trim(Sequence& sequence);
-  // `to` refers to the blocks of what `from` has computed, too. Allocates nothing where `to` has room.
+  // Adds references from `to` to the blocks of what `from` has computed. Allocates nothing when `to` has the
+  // capacity.
   void share(const Sequence& from, std::vector<GroupBlocks>& to);
 
-  // [n_groups][n_blocks] references of the sequence's blocks are added.
+  // Adds the references of the sequence's blocks to references[group][block].
   void count(const Sequence& sequence, std::vector<std::vector<int>>& references) const;
-  // REQUIRES: `references` are all there are.
+  // CHECKs the allocators against the counted references. REQUIRES: `references` has all references.
   void check_invariants(const std::vector<std::vector<int>>& references) const;
 
  private:

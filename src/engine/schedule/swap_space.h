@@ -1,4 +1,4 @@
-// The scheduler's side of the swap space: which blocks go out, which come back, which slots are taken.
+// The scheduler's side of the swap space: which blocks are swapped out and in, and which slots are taken.
 //
 // Engine thread only.
 #pragma once
@@ -12,30 +12,33 @@ namespace penstock {
 
 class SwapSpace {
  public:
-  // n_slots: blocks that fit, per group; empty: there is no swap space. max_seqs: that may run at once.
+  // n_slots: blocks that fit, per group; empty: there is no swap space. max_seqs: most sequences that run at
+  // once.
   SwapSpace(SequenceBlocks& blocks, std::span<const int> n_slots, int max_seqs);
 
-  // A new plan is made: what the last one brought in is in the cache now.
+  // Called when a new plan is begun: frees the slots of the blocks that the last plan swapped in.
   void begin_plan();
 
-  // Notes where the K and V of a sequence that loses its blocks are to be kept; nothing when there is no room, or when this
-  // plan was to bring them back.
+  // Plans to swap out the blocks of a preempted sequence; does nothing when there is no room. When the same
+  // plan was to swap them in, that is undone.
   void swap_out(Sequence& sequence, Plan& plan);
 
-  // --- A sequence that comes back, in this order
-  // Takes the blocks that are still in the prefix index, if it may, up to the first that is not.
+  // --- For a swapped sequence that is to run again, in this order
+  // Takes its leading blocks from the prefix index, up to the first that is not there. from_index: false:
+  // none.
   void acquire_indexed(Sequence& sequence, bool from_index);
-  // Whether there are blocks for the rest.
+  // Whether there are free blocks for the others.
   bool has_room(const Sequence& sequence) const;
-  // Blocks for the rest, to be filled before the step. Their slots stay taken until the next plan is made.
+  // Allocates the other blocks and plans to swap them in. Their slots stay taken until the next plan is
+  // begun.
   void swap_in(Sequence& sequence, Plan& plan);
 
-  // What is kept of the sequence is not needed, or lost. Allocates nothing.
+  // Frees the sequence's slots, whose content is not needed or was lost. Allocates nothing.
   void forget(Sequence& sequence);
-  // The plan is given up, and what it was to bring in. Allocates nothing.
+  // Gives up a plan: frees the slots of what it was to swap out or in. Allocates nothing.
   void abandon(const Plan& plan);
 
-  // `sequences`: all that run or wait.
+  // sequences: all that run or wait.
   void check_invariants(std::span<const Sequence* const> sequences) const;
 
  private:
@@ -44,7 +47,7 @@ class SwapSpace {
   SequenceBlocks& blocks_;
   const std::vector<int> n_slots_;
   std::vector<std::vector<int>> free_slots_;  // [n_groups]
-  std::vector<Sequence*> coming_;  // by the plan that is being carried out; their slots are still taken
+  std::vector<Sequence*> coming_;  // sequences that the current plan swaps in; their slots are still taken
 };
 
 }  // namespace penstock

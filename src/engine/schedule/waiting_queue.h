@@ -1,4 +1,4 @@
-// The sequences that wait for their turn, by priority and in order of arrival.
+// The waiting sequences, by priority and in order of arrival.
 //
 // Engine thread only.
 #pragma once
@@ -20,18 +20,18 @@ class WaitingQueue {
     return std::min(static_cast<int>(sequence.priority), kNumClasses - 1);
   }
 
-  // Throws std::bad_alloc before it changes anything.
+  // Throws std::bad_alloc and then changes nothing.
   void add(Sequence& sequence);
-  // REQUIRES: it waits.
+  // REQUIRES: the sequence is in the queue.
   void remove(Sequence& sequence);
   int size() const { return n_; }
   int n_background() const { return static_cast<int>(queues_[kBackground].size()); }
   const Queues& by_priority() const { return queues_; }
 
-  // The one that the policy ranks first, not counting the first skip[c] of every class; in the background only where there is no
-  // other. Null: none.
+  // Returns the sequence with the smallest rank by the policy, leaving out the first skip[c] of every class
+  // c; a background sequence only when there is no other. Null: none.
   Sequence* best(const Policy& policy, double now, std::span<const size_t> skip) const;
-  // What a policy is told, but for the running ones.
+  // State of the queue for the policy, without n_running.
   QueueState state(const Policy& policy, double now) const;
 
  private:
