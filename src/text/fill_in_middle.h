@@ -1,19 +1,21 @@
-// The tokens with which models of code are asked for what stands between two texts.
+// The special tokens of fill-in-the-middle prompts of code models.
 #pragma once
 #include "text/tokenizer.h"
 
 namespace penstock {
 
-// kNoToken where the vocabulary has none.
+// The fill-in-the-middle tokens of a vocabulary; kNoToken for those that it does not have.
 struct FillInMiddle {
-  TokenId prefix = kNoToken, suffix = kNoToken, middle = kNoToken;  // before each of the three
-  TokenId pad = kNoToken;                                           // after the middle, in some families
-  TokenId repository = kNoToken, file = kNoToken;                   // before names of them
+  // Token before the prefix, the suffix and the middle.
+  TokenId prefix = kNoToken, suffix = kNoToken, middle = kNoToken;
+  TokenId pad = kNoToken;                          // token after the middle, in some families
+  TokenId repository = kNoToken, file = kNoToken;  // token before the name of a repository, of a file
 
   bool known() const { return prefix != kNoToken && suffix != kNoToken && middle != kNoToken; }
 };
 
-// By the names that families of models give these tokens. The three that are needed come from one family.
+// Finds the tokens by the names that model families give them. prefix, suffix and middle are always of the
+// same family.
 FillInMiddle fill_in_middle_of(const Tokenizer& tokenizer);
 
 }  // namespace penstock

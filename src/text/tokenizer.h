@@ -1,6 +1,7 @@
 // Text to token ids and back, for every vocabulary the loaders know.
 //
-// A Tokenizer is immutable after load (and add_ends): any thread may call it. Views it returns live as long as it does.
+// A Tokenizer is immutable after load (and add_ends) and thread-safe. Views that it returns live as long as
+// it does.
 #pragma once
 #include <map>
 #include <memory>
@@ -20,14 +21,15 @@ namespace penstock {
 struct TokenizerParts;
 
 struct EncodeOptions {
-  bool add_special = true;     // the BOS, EOS or template tokens the model was trained with
-  bool parse_special = false;  // "<|im_start|>" in the text is that token, not its characters
+  bool add_special = true;  // the BOS, EOS or template tokens the model was trained with
+  // Special tokens in the text, such as "<|im_start|>", become tokens instead of characters.
+  bool parse_special = false;
 };
 
-// What stands around and between two texts that are read as one. Without a form of the tokenizer's: nothing.
+// The special tokens around and between the two texts of a pair; all empty when the tokenizer defines none.
 struct PairForm {
   std::vector<TokenId> before, between, after;
-  bool types = false;  // the second text and what is behind it are of another type
+  bool types = false;  // the second text and the tokens after it have token type 1
 };
 
 // The content of the files of a Hugging Face directory that describe a tokenizer; empty = there is no such
@@ -57,18 +59,19 @@ class Tokenizer {
   // vocabularies and read as U+FFFD, one per byte, by the others.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // A number of tokens that a text has at least, as its beginning tells: a text of megabytes need not become tokens for that.
-  // It ends as soon as that is more than `most`; of texts up to 64 KiB it is 0.
+  // Returns a lower bound for the number of tokens of a text, without encoding all of a long one. Stops as
+  // soon as the bound exceeds `most`; returns 0 for texts of at most 64 KiB.
   size_t count_at_least(std::string_view text, size_t most) const;
 
-  // Two texts as one, as transformers reads text and text_pair: `first` and `second` are tokens without special ones.
+  // join() makes one sequence of two texts, as transformers does of text and text_pair. first, second: tokens
+  // without special tokens.
   const PairForm& pair_form() const;
   std::vector<TokenId> join(std::span<const TokenId> first, std::span<const TokenId> second) const;
 
   // The text of the tokens as Hugging Face decodes it without clean-up; what is not UTF-8 becomes U+FFFD.
   // Ids outside the vocabulary add nothing. skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
-  // The same without the replacement by U+FFFD.
+  // As decode(), without the replacement by U+FFFD.
   std::string decode_bytes(std::span<const TokenId> tokens, bool skip_special = true) const;
 
   // The bytes this token adds to a text; decode_bytes() is their concatenation. first: no token precedes it
@@ -79,21 +82,22 @@ class Tokenizer {
   // The vocabulary's own spelling of a token ("Ġthe", "▁the", "<0x0A>"); "" outside the vocabulary.
   std::string_view piece(TokenId id) const;
   std::optional<TokenId> find(std::string_view piece) const;
-  int vocab_size() const;  // largest id + 1
+  int vocab_size() const;  // the largest id + 1
 
-  // kNoToken where the vocabulary has none.
+  // Ids of special tokens; kNoToken where the vocabulary has none.
   TokenId bos() const;
   TokenId eos() const;
   TokenId unk() const;
   TokenId pad() const;
   bool is_special(TokenId id) const;  // control tokens: no text of their own
-  // What ends a reply: eos, the eos ids of config.json and generation_config.json, GGUF's eot, eom and eog ids, those that
-  // the family of a tiktoken file has.
+  // Whether the token ends generation: eos, the eos ids of config.json and generation_config.json, GGUF's
+  // eot, eom and eog ids, or the end tokens of a tiktoken file's model family.
   bool is_end_of_generation(TokenId id) const;
   std::span<const TokenId> end_of_generation_ids() const;  // ascending
-  // Further ends, which a chat template has. REQUIRES: no other thread uses the tokenizer yet.
+  // Adds end-of-generation tokens, which a chat template defines. REQUIRES: no other thread uses the
+  // tokenizer yet.
   void add_ends(std::span<const TokenId> ids);
-  // Whether add_special puts a BOS first, an EOS last.
+  // Whether add_special adds a BOS at the start, an EOS at the end.
   bool add_bos() const;
   bool add_eos() const;
 

@@ -1,4 +1,4 @@
-// What a loader puts together and Tokenizer runs.
+// The parts of a tokenizer: loaders assemble them, Tokenizer runs them.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,38 +21,38 @@ namespace penstock {
 struct TokenizerParts {
   Vocabulary vocabulary;
   Normalizer normalizer;
-  std::optional<Normalizer> inner_normalizer;  // for text after an added token, where it differs
+  std::optional<Normalizer> inner_normalizer;  // normalizer of text after an added token, where it differs
   PreTokenizer pre_tokenizer;
   std::unique_ptr<WordModel> model;
   Decoder decoder = Decoder::byte_level();
-  std::vector<AddedToken> added;       // found in the text as they are
-  std::vector<TokenId> special;        // ids, beside the added tokens that say so
-  std::vector<TokenId> before, after;  // what add_special puts around a text
-  PairForm pair;                       // and around two
+  std::vector<AddedToken> added;       // tokens that are matched verbatim in the text
+  std::vector<TokenId> special;        // ids of special tokens, besides the added tokens with `special`
+  std::vector<TokenId> before, after;  // special tokens before and after a text
+  PairForm pair;                       // special tokens of a pair of texts
   TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
-  std::vector<TokenId> end_of_generation;  // beside eos
+  std::vector<TokenId> end_of_generation;  // further end tokens besides eos
   std::map<std::string, std::string> chat_templates;
-  std::string built_in_template;  // where the files have none
+  std::string built_in_template;  // chat template of a model whose files have none
 };
 
-// tokenizer.json, or tekken.json. Errors: kCorruptFile, kUnsupported.
+// Loads a tokenizer.json or tekken.json. Errors: kCorruptFile, kUnsupported.
 Result<TokenizerParts> load_tokenizer_json(std::string_view text);
-// tokenizer.model of SentencePiece. legacy: a dummy prefix also follows an added token.
+// Loads SentencePiece's tokenizer.model. legacy: a dummy prefix is added after an added token too.
 Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy);
-// Rank files: lines of base64 and rank.
+// Loads tiktoken's rank files: lines of a base64 token and its rank.
 bool is_tiktoken(std::string_view bytes);
 Result<TokenizerParts> load_tiktoken(std::string_view bytes);
-// tekken.json of Mistral's models, and whether it is one.
+// is_tekken(): whether the JSON is a tekken.json of Mistral's models; load_tekken() loads it.
 bool is_tekken(const nlohmann::json& root);
 Result<TokenizerParts> load_tekken(const nlohmann::json& root);
-// A byte-level BPE whose merges are made by the tokens themselves, those with lower ids first; a word that is a token is that
-// token. Errors: kCorruptFile (tokens with equal bytes).
+// set_ranked_tokens() makes a byte-level BPE whose merges follow from the tokens, ranked by their ids; a word
+// that is a token is not split. Errors: kCorruptFile (tokens with equal bytes).
 struct TokenBytes {
   std::string bytes;
   TokenId id;
 };
 Status set_ranked_tokens(std::span<const TokenBytes> tokens, TokenizerParts& parts);
-// vocab.txt of BERT.
+// Loads BERT's vocab.txt.
 Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercase);
 Result<TokenizerParts> load_gguf_tokenizer(const nlohmann::json& metadata);
 
@@ -71,21 +71,21 @@ struct ScoredPiece {
   PieceType type = PieceType::kNormal;
 };
 struct SentencePieceSpec {
-  std::vector<ScoredPiece> pieces;  // by id
-  bool unigram = false;             // else BPE
+  std::vector<ScoredPiece> pieces;  // pieces, indexed by id
+  bool unigram = false;             // unigram model; false: BPE
   bool byte_fallback = false;
   bool legacy = true;
   SentencePieceRules rules;
   int unk = -1, bos = -1, eos = -1, pad = -1;  // -1 = none
 };
 Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec);
-// The content of tokenizer.model. Errors: kCorruptFile, kUnsupported.
+// Parses the content of tokenizer.model. Errors: kCorruptFile, kUnsupported.
 Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes);
 
 // Applies tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json and
 // generation_config.json.
 Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts);
-// Makes bos the first token of every text, or takes it away; the same for eos at the end.
+// Set whether a text begins with bos, ends with eos.
 void set_add_bos(bool add, TokenizerParts& parts);
 void set_add_eos(bool add, TokenizerParts& parts);
 

@@ -1,4 +1,4 @@
-// A tokenizer in the words of the other checkpoint format.
+// Converts tokenizers between the checkpoint formats GGUF and Hugging Face.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@ namespace penstock {
 Result<nlohmann::json> tokenizer_to_gguf(const WeightSource& directory);
 
 // Files of a Hugging Face directory (tokenizer.model or tokenizer.json, tokenizer_config.json, ...) for a
-// GGUF file's tokenizer. Errors: as above.
+// GGUF file's tokenizer. Errors: kUnsupported.
 Result<std::map<std::string, std::string>> tokenizer_to_files(const WeightSource& gguf);
 
 }  // namespace penstock

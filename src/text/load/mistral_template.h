@@ -1,4 +1,4 @@
-// The chat template of Mistral's models that bring a tekken.json and no template: the instruct format that
+// The chat template for Mistral's models with a tekken.json and no template: the instruct format that
 // mistral-common gives each version of its tokenizers.
 #pragma once
 #include <string>
@@ -6,13 +6,14 @@
 namespace penstock {
 
 struct MistralFormat {
-  int version = 3;                    // of the tokenizer: 3, 7, 11, 13, 15
-  bool thinks = false;                // it has [THINK] and [/THINK]
-  bool settings = false;              // prompts say how much to think: {"reasoning_effort": "high"}
-  std::string reasoning_effort = {};  // for requests that do not say it; empty: these have no settings
+  int version = 3;                    // version of the tokenizer: 3, 7, 11, 13, 15
+  bool thinks = false;                // the tokenizer has [THINK] and [/THINK]
+  bool settings = false;              // prompts contain settings such as {"reasoning_effort": "high"}
+  std::string reasoning_effort = {};  // default of requests; empty: their prompts have no settings
 };
 
-// Jinja. Texts of messages may be lists of parts, arguments of calls objects or their JSON.
+// Returns the Jinja source of the template. It accepts texts of messages as lists of parts too, and arguments
+// of calls as objects or as their JSON text.
 std::string mistral_chat_template(const MistralFormat& format);
 
 }  // namespace penstock

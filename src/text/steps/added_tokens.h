@@ -1,5 +1,5 @@
-// Tokens that are found in the text as they are, before the vocabulary sees it: "<|im_start|>", runs of
-// spaces.
+// Added tokens, which are matched verbatim in the text before the vocabulary is applied: "<|im_start|>", runs
+// of spaces.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,25 +16,27 @@ struct AddedToken {
   TokenId id = kNoToken;
   std::string content;
   bool special = false;
-  bool normalized = false;  // is looked for in the normalized text
-  bool lstrip = false, rstrip = false,
-       single_word = false;  // eats white space before, after; only between non-words
+  bool normalized = false;  // matched in the normalized text instead of the raw text
+  // lstrip, rstrip: the token takes the white space before, after it; single_word: matched only between
+  // non-word characters.
+  bool lstrip = false, rstrip = false, single_word = false;
 };
 
-// A stretch of text: a token, or (kNoToken) text to encode.
+// A segment of a text: an added token, or, with id kNoToken, text to encode.
 struct Segment {
   TokenId id;
   std::string_view text;
 };
 
-// Immutable once built.
+// Immutable after build().
 class AddedTokens {
  public:
-  // Of two tokens with one content the later wins. Tokens with empty content are never found.
+  // Of two tokens with the same content the later wins. Tokens with empty content never match.
   void build(std::vector<AddedToken> tokens, const Normalizer& normalizer);
 
   bool has_normalized() const { return !normalized_.empty(); }
-  // Cuts text at tokens (leftmost, then longest). With parse_special off, special tokens count as text.
+  // Splits text at added tokens (leftmost, then longest) and calls `out` for each segment. normalized:
+  // matches the tokens with that flag, else the others. parse_special = false: special tokens count as text.
   void split(std::string_view text, bool normalized, bool parse_special,
              FunctionRef<void(const Segment&)> out) const;
   const std::vector<AddedToken>& tokens() const { return tokens_; }

@@ -1,4 +1,4 @@
-// From the spelling of a token to the bytes it adds to a text.
+// Decodes the spelling of a token to the bytes that it adds to a text.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -18,7 +18,8 @@ class Decoder {
   static Result<Decoder> from_json(const nlohmann::json& json);
   static Decoder byte_level();
   static Decoder word_piece(std::string prefix, bool cleanup);
-  // ▁ as space, bytes, and one leading space of the text dropped if strip_first.
+  // SentencePiece: "▁" becomes a space, byte tokens become bytes; strip_first: one leading space of the text
+  // is dropped.
   static Decoder sentence_piece(bool strip_first);
 
   std::string apply(std::string_view piece, bool first) const;
@@ -39,9 +40,9 @@ class Decoder {
     Regex pattern;     // Replace
     std::string text;  // Replace: the new text; Strip: the character; WordPiece: prefix; BPEDecoder: suffix;
                        // Metaspace
-    int start = 0;     // Strip: at most so many at the start
-    int stop = 0;      // and the end
-    bool whole = false;  // Strip: of the text, not of each token
+    int start = 0;     // Strip: maximum number of characters removed at the start
+    int stop = 0;      // Strip: maximum number of characters removed at the end
+    bool whole = false;  // Strip: applies to the text instead of each token
     bool flag = false;   // WordPiece: clean up; Metaspace: drop ▁ of the first token
   };
   static Status add_json(const nlohmann::json& json, int depth, bool& fused, std::vector<Step>& steps);

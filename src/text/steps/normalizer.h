@@ -1,4 +1,4 @@
-// What is done to a text before it is split into words.
+// Normalization of a text before it is split into words.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -21,10 +21,10 @@ struct SentencePieceRules {
   bool remove_extra_whitespaces = false;
   bool escape_whitespaces = true;
   bool whitespace_as_suffix = false;
-  Trie user_defined;  // pieces kept as they are
+  Trie user_defined;  // user-defined pieces, which are not normalized
 };
 
-// A list of steps. Immutable.
+// A sequence of normalization steps. Immutable.
 class Normalizer {
  public:
   // tokenizer.json's "normalizer"; null gives the identity. Errors: kCorruptFile, kUnsupported.
@@ -55,7 +55,7 @@ class Normalizer {
   struct Step {
     Kind kind;
     unicode::Form form = unicode::Form::kNfc;
-    std::string text;                  // Replace: the new text; Prepend: what
+    std::string text;                  // Replace: the new text; Prepend: the text to prepend
     Regex pattern;                     // Replace
     bool left = false, right = false;  // Strip
     bool clean_text = false, chinese = false, strip_accents = false, lowercase = false;  // Bert

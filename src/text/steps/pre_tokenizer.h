@@ -11,10 +11,10 @@
 
 namespace penstock {
 
-// Takes the words of a text one by one. They are views into the text, or into what lasts as long as the call.
+// Receives the words of a text one by one. The views are valid only during the call of the sink.
 using WordSink = FunctionRef<void(std::string_view)>;
 
-// A list of steps. Immutable.
+// A sequence of pre-tokenization steps. Immutable once built.
 class PreTokenizer {
  public:
   enum class Behavior : uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -23,24 +23,24 @@ class PreTokenizer {
   // tokenizer.json's "pre_tokenizer"; null gives the identity. Errors: kCorruptFile, kUnsupported.
   static Result<PreTokenizer> from_json(const nlohmann::json& json);
 
-  // Appends steps; for vocabularies that do not come as tokenizer.json.
+  // The add_...() functions append a step, for vocabularies without a tokenizer.json.
   void add_split(Regex pattern, Behavior behavior);
   void add_digits(bool individual);
   void add_punctuation(Behavior behavior);
   void add_bert();
   void add_byte_level(bool add_prefix_space, bool use_regex);
 
-  // Whether the words are bytes written in the byte alphabet: the last step is ByteLevel, which is then left
-  // to the vocabulary (words stay plain bytes). mapped: an earlier step is ByteLevel, so words do arrive in
-  // the alphabet.
+  // is_byte_level(): the last step is ByteLevel, whose mapping to the byte alphabet is left to the
+  // vocabulary, so that words stay plain bytes. is_mapped(): an earlier step is ByteLevel, so that words are
+  // in the byte alphabet.
   bool is_byte_level() const { return byte_level_; }
   bool is_mapped() const { return mapped_; }
-  // For a vocabulary that is not keyed by bytes: write the words in the byte alphabet after all.
+  // Maps the words to the byte alphabet, for a vocabulary that is not keyed by bytes.
   void map_bytes();
 
-  // Words of text. at_start: nothing precedes it in the whole input.
-  // REQUIRES: text is well-formed UTF-8, or is_byte_level() without is_mapped(); then ill-formed runs are
-  // words of their own.
+  // Calls `words` for each word of text. at_start: text is the beginning of the whole input. REQUIRES: text
+  // is well-formed UTF-8, or is_byte_level() without is_mapped(); then ill-formed runs are words of their
+  // own.
   void split(std::string_view text, bool at_start, WordSink words) const;
 
  private:

@@ -1,4 +1,4 @@
-// How the vocabularies of model families split text into words, each as its own tokenizer.json does it.
+// The rules by which model families split text into words, as in their tokenizer.json.
 #pragma once
 #include <span>
 #include <string_view>
@@ -13,28 +13,29 @@ struct SplitStep {
     kDigitRuns,        // Digits together
     kPunctuation,      // Punctuation, isolated
     kPunctuationRuns,  // Punctuation, contiguous
-    kGpt2,             // ByteLevel with its own pattern
-    kBytes,            // ByteLevel without
+    kGpt2,             // ByteLevel with GPT-2's pattern
+    kBytes,            // ByteLevel without a pattern
   };
   Kind kind;
   std::string_view pattern = {};  // kPattern
 };
 
-// What else a family's tokenizer.json has that its GGUF does not carry.
+// The rules of a family's tokenizer.json that its GGUF files do not contain.
 struct SplitFamily {
-  std::string_view names;  // of "tokenizer.ggml.pre", separated by spaces; the first one is written
+  // Values of "tokenizer.ggml.pre", separated by spaces; files are written with the first one.
+  std::string_view names;
   std::span<const SplitStep> steps;
-  bool nfc = false;            // a normalizer of that form
-  bool ignore_merges = false;  // a word that is a token is that token
-  bool add_bos = false;        // unless the file says otherwise
-  bool ranks = false;          // made from a file of ranks: its GGUF may leave the merges out
+  bool nfc = false;            // the normalizer is NFC
+  bool ignore_merges = false;  // a word that is a token is not split, whatever the merges
+  bool add_bos = false;        // default of "add BOS" where the file does not set it
+  bool ranks = false;          // converted from a file of ranks: the GGUF may omit the merges
   bool characters =
-      false;  // merges join characters, with "▁" for spaces and bytes as a last resort; else bytes
+      false;  // Merges join characters, with "▁" for spaces and bytes as fallback; false: merges join bytes.
 };
 
 // THE list.
 std::span<const SplitFamily> split_families();
-// nullptr when it is in no row.
+// Returns the row that has this name, or nullptr.
 const SplitFamily* find_split_family(std::string_view name);
 
 }  // namespace penstock

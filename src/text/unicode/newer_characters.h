@@ -1,6 +1,6 @@
-// Characters of Unicode 15 to 16. PCRE2's tables end with Unicode 14 and ICU's with 15 (Debian 12), those of the
-// expressions of Hugging Face's tokenizers and of tiktoken with 16, which is the version that is followed here.
-// Characters of later versions are unassigned to all of them.
+// Characters that Unicode 15 to 16 added. PCRE2's tables end with Unicode 14, ICU's with 15 (Debian 12); the
+// regular expressions of Hugging Face's tokenizers and of tiktoken follow Unicode 16, as this engine does.
+// Characters of later versions are unassigned in all of them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace penstock::unicode {
 
-// Characters with the same properties. Names are in small letters, without underscores; categories as they are.
+// A range of characters with the same properties. Names of scripts are in lower case without underscores.
 struct NewerCharacters {
   enum Flag : uint8_t {
     kAlphabetic = 1,
@@ -20,20 +20,21 @@ struct NewerCharacters {
   };
   char32_t first, last;
   std::string_view category;        // "Lu"
-  std::string_view known_category;  // in Unicode 14; "Cn": none
+  std::string_view known_category;  // category in Unicode 14; "Cn": unassigned
   std::string_view script, short_script;
   uint8_t flags;
 };
 
-// Ascending.
+// The ranges in ascending order.
 std::span<const NewerCharacters> newer_characters();
-// nullptr: this character is none of them.
+// Returns the range that contains c, or nullptr.
 const NewerCharacters* find_newer(char32_t c);
 // REQUIRES: text is well-formed UTF-8.
 bool has_newer_characters(std::string_view text);
 
-// Whether these have a property: a category's short name ("lu", "l", "l&"), a script's name ("han", "hani", "sc=han") or a
-// flag's, all in small letters without separators. kUnknown: the table does not have this property.
+// Whether the characters have a property: the short name of a category ("lu", "l", "l&"), the name of a
+// script ("han", "hani", "sc=han") or of a flag, in lower case without separators. kUnknown: the table does
+// not have this property.
 enum class Has : uint8_t { kNo, kYes, kUnknown };
 Has has_property(const NewerCharacters& characters, std::string_view name);
 

@@ -1,5 +1,5 @@
-// Regular expressions as tokenizer files write them (Oniguruma's and Rust's dialect), run by PCRE2 with JIT. Classes of
-// characters are those of Unicode 16 (newer_characters.h).
+// Regular expressions of tokenizer files (Oniguruma's and Rust's dialect), run by PCRE2 with JIT. Character
+// classes follow Unicode 16 (newer_characters.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,21 +13,22 @@
 namespace penstock {
 
 struct Match {
-  size_t begin, end;  // bytes
+  size_t begin, end;  // byte offsets
 };
 
-// Immutable; any thread may call find_all.
+// Immutable and thread-safe.
 class Regex {
  public:
   // Errors: kCorruptFile (does not compile), kUnsupported (longer than 64 KiB).
   static Result<Regex> compile(std::string_view pattern);
-  // Matches this text and nothing else.
+  // Returns an expression that matches exactly this text.
   static Regex literal(std::string_view text);
 
-  // Every match, left to right, none overlapping, empty ones included. The patterns that group digits in threes from the
-  // right, quadratic as they are written, take linear time. A search that exceeds the backtracking limit ends the list
-  // early: the rest of the text counts as unmatched. In the scope of a Work (base/work.h), too many searches that come
-  // near the limit end the work. REQUIRES: text is well-formed UTF-8.
+  // Calls `found` for every match, left to right, non-overlapping, empty ones included. Patterns that group
+  // digits in threes from the right, which backtracking runs in quadratic time, take linear time. A search
+  // that exceeds the backtracking limit ends the list early: the rest of the text counts as unmatched. In the
+  // scope of a Work (base/work.h), too many searches that come near the limit end the work. REQUIRES: text is
+  // well-formed UTF-8.
   void for_each(std::string_view text, FunctionRef<void(Match)> found) const;
   void find_all(std::string_view text, std::vector<Match>& out) const {
     for_each(text, [&](Match match) { out.push_back(match); });
@@ -35,7 +36,8 @@ class Regex {
 
  private:
   struct Code;
-  // Digits in threes from the right: the groups, or the places between them (one in front of a full first group too).
+  // Patterns that group digits in threes from the right: kGroups matches the groups, kBetween the positions
+  // between them (and before a full first group).
   enum class Grouped : uint8_t { kNo, kGroups, kBetween };
   static Grouped grouped_by(std::string_view pattern, std::string& runs);
   static void for_each_group(const Code& code, std::string_view text, FunctionRef<void(Match)> found);

@@ -1,4 +1,4 @@
-// UTF-8 and the few Unicode properties tokenizers ask for, in the definitions the reference tokenizers use.
+// UTF-8 and the Unicode properties that tokenizers need, as the reference tokenizers define them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +23,8 @@ inline Decoded decode(std::string_view text, size_t position) {
   return decode_multibyte(text, position);
 }
 
-// Bytes of the UTF-8 character that starts with this byte; 1 for a byte that starts none.
+// Returns the length in bytes of the UTF-8 character that starts with this byte; 1 for a byte that starts
+// none.
 inline int sequence_length(unsigned char first) {
   return first < 0xC2 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 1;
 }
@@ -49,21 +50,20 @@ bool is_chinese(char32_t c);          // the CJK blocks BERT isolates
 void append_lower(std::string& out, char32_t c);  // full lower-case mapping without context
 
 enum class Form : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
-// By the tables of Unicode 9: later characters and ill-formed bytes are kept as they are.
+// Normalizes text by the tables of Unicode 9: later characters and ill-formed bytes are unchanged.
 std::string normalize(std::string_view text, Form form);
 
-// The byte offset after the extended grapheme cluster that starts at each step; calls f(cluster) for each.
-// REQUIRES: text is well-formed.
+// Calls f(cluster) for each extended grapheme cluster of text. REQUIRES: text is well-formed UTF-8.
 template <class F>
 void for_each_grapheme(std::string_view text, F&& f);
-// Implementation of the above: byte offsets of cluster ends.
+// Iterator over the byte offsets of the ends of grapheme clusters, for for_each_grapheme().
 class Graphemes {
  public:
   explicit Graphemes(std::string_view text);
   ~Graphemes();
   Graphemes(const Graphemes&) = delete;
   Graphemes& operator=(const Graphemes&) = delete;
-  size_t next();  // end of the next cluster; text.size() when done
+  size_t next();  // returns the end of the next cluster; text.size() when done
 
  private:
   void* text_;

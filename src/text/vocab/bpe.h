@@ -1,8 +1,8 @@
 // Byte-pair encoding: the adjacent pair of lowest rank is merged until no pair has a rank.
 //
-// One engine for GPT-2's byte-level kind, Hugging Face's character kind, tiktoken's rank files and
-// SentencePiece's score-driven kind; they differ in how symbols start, how ranks come about and what happens
-// to unknown characters.
+// One implementation for GPT-2's byte-level BPE, Hugging Face's character BPE, tiktoken's rank files and
+// SentencePiece's score-driven BPE; they differ in the initial symbols, the origin of the ranks and the
+// handling of unknown characters.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -21,28 +21,29 @@ struct Merge {
 };
 
 struct BpeRules {
-  bool bytes = false;          // symbols are bytes and words_ is keyed by bytes; else characters
-  bool mapped = false;         // words arrive in the byte alphabet (bytes only)
-  bool ignore_merges = false;  // a word that is a token is that token
-  bool fuse_unk = false;       // a run of unknown characters is one unk
+  bool bytes = false;          // initial symbols are bytes and `words` is keyed by bytes; false: characters
+  bool mapped = false;         // with `bytes`: words are passed in the byte alphabet
+  bool ignore_merges = false;  // a word that is a token is not split, whatever the merges
+  bool fuse_unk = false;       // a run of unknown characters becomes a single unk
   TokenId unk = kNoToken;
-  bool byte_fallback = false;  // unknown characters as their bytes, where all of those are tokens
+  bool byte_fallback = false;  // an unknown character becomes its bytes, if all of them are tokens
   ByteTokens byte_ids{};
-  std::string prefix, suffix;  // of symbols inside a word, of a word's last symbol
-  StringIndex words;           // symbol (and whole word) -> id; without special tokens
-  FlatMap<Merge> merges;       // left << 32 | right
-  int vocab_size = 0;          // ids from here on are characters that occur only inside tokens
-  Trie user_defined;           // SentencePiece: never merged with their neighbours
-  std::vector<bool> unused;    // SentencePiece: ids that may be passed through but not emitted; empty = none
+  std::string prefix, suffix;  // prefix of symbols inside a word; suffix of a word's last symbol
+  StringIndex words;           // symbol or whole word -> id; without special tokens
+  FlatMap<Merge> merges;       // pair_key(left, right) -> merge
+  int vocab_size = 0;          // ids >= vocab_size are characters that occur only inside tokens
+  Trie user_defined;           // SentencePiece: pieces that are never merged with their neighbours
+  // SentencePiece: ids that may occur while merging but are not emitted; empty: none.
+  std::vector<bool> unused;
 
   static uint64_t pair_key(TokenId left, TokenId right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
 };
 
-// Fills merges from the tokens themselves: every split of a token into two tokens merges with the token's
-// rank. ranks[i]: rank of tokens[i], lower merges first. For character symbols, characters that are not
-// tokens themselves become ids from rules.vocab_size on.
+// Fills rules.merges from the tokens: every split of a token into two tokens is a merge with the token's
+// rank; lower ranks merge first. For character symbols, characters that are not tokens get ids from
+// rules.vocab_size on.
 struct RankedToken {
   std::string_view text;
   TokenId id;
@@ -73,7 +74,7 @@ class Bpe final : public WordModel {
 
   BpeRules rules_;
   bool cut_at_space_ = false;              // no token crosses from a character other than ▁ to a ▁
-  std::array<TokenId, 256> byte_symbols_;  // ids of one-byte symbols
+  std::array<TokenId, 256> byte_symbols_;  // ids of the one-byte symbols
   // Whether merging the characters of token id gives that token: 0 not known yet, 1 yes, 2 no.
   std::unique_ptr<std::atomic<uint8_t>[]> whole_;
 };

@@ -1,4 +1,5 @@
-// GPT-2's printable alphabet of the 256 byte values, in which byte-level vocabularies are written.
+// GPT-2's byte alphabet: a printable character for each of the 256 byte values, used by byte-level
+// vocabularies.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,9 +7,9 @@
 
 namespace penstock {
 
-// Every byte as its character of the alphabet ("\n" -> "Ċ").
+// Replaces every byte by its character of the alphabet ("\n" -> "Ċ").
 std::string to_byte_alphabet(std::string_view bytes);
-// The reverse; nothing when a character is not of the alphabet.
+// The inverse of to_byte_alphabet(); nullopt when a character is not in the alphabet.
 std::optional<std::string> from_byte_alphabet(std::string_view text);
 
 }  // namespace penstock

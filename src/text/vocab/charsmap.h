@@ -13,13 +13,13 @@ namespace penstock {
 class Charsmap {
  public:
   Charsmap() = default;
-  // blob: uint32 size of the trie in bytes, the trie, then zero-terminated replacements. Errors:
+  // blob: the size of the trie in bytes (uint32), the trie, then zero-terminated replacements. Errors:
   // kCorruptFile.
   static Result<Charsmap> parse(std::string_view blob);
 
   bool empty() const { return units_.empty(); }
   struct Found {
-    size_t length;  // bytes of the text it replaces
+    size_t length;  // number of bytes that are replaced
     std::string_view replacement;
   };
   // The longest (or shortest) key that text starts with.

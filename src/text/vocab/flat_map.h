@@ -1,4 +1,5 @@
-// Two small open-addressing hash tables: 64-bit keys to values, and byte strings to token ids. Grow only.
+// Two open-addressing hash tables without removal: from 64-bit keys to values, and from byte strings to token
+// ids.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,7 +18,7 @@ class FlatMap {
     while (capacity < n * 2) capacity *= 2;
     if (capacity > slots_.size()) rehash(capacity);
   }
-  // The value stored under key; inserted as given when there was none.
+  // Returns the value stored under key, after inserting `value` if there was none.
   Value& insert(uint64_t key, const Value& value) {
     if (slots_.empty() || (size_ + 1) * 2 > slots_.size()) rehash(slots_.empty() ? 16 : slots_.size() * 2);
     size_t i = start(key);
@@ -69,10 +70,11 @@ class FlatMap {
   size_t mask_ = 0, size_ = 0;
 };
 
-// Owns copies of its keys. Views of keys are stable once building is over.
+// A map from byte strings to int32 values, which owns copies of its keys. Views of keys are invalidated by
+// insert().
 class StringIndex {
  public:
-  // The later value wins. Returns the number of the entry.
+  // Inserts key, or replaces its value. Returns the index of the entry.
   uint32_t insert(std::string_view key, int32_t value) {
     if (slots_.empty() || (entries_.size() + 1) * 2 > slots_.size()) rehash();
     const size_t hash = std::hash<std::string_view>{}(key);
@@ -90,7 +92,7 @@ class StringIndex {
     slots_[i] = static_cast<uint32_t>(entries_.size());
     return slots_[i] - 1;
   }
-  // -1 when there is none.
+  // Returns the value of key, or -1 when it is absent.
   int32_t find(std::string_view key) const {
     if (slots_.empty()) return -1;
     const size_t hash = std::hash<std::string_view>{}(key);
@@ -102,7 +104,7 @@ class StringIndex {
   }
   std::string_view key(uint32_t entry) const { return view(entries_[entry]); }
   size_t size() const { return entries_.size(); }
-  // Calls f(key, value) in order of insertion.
+  // Calls f(key, value) for each entry in order of insertion.
   template <class F>
   void for_each(F&& f) const {
     for (const Entry& entry : entries_) f(view(entry), entry.value);
@@ -129,7 +131,7 @@ class StringIndex {
     }
   }
 
-  std::vector<uint32_t> slots_;  // entry + 1; 0 = free
+  std::vector<uint32_t> slots_;  // index of the entry + 1; 0 = free
   std::vector<Entry> entries_;
   std::string arena_;
   size_t mask_ = 0;

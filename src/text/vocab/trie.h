@@ -1,4 +1,4 @@
-// Finds the longest of a set of byte strings at a position; the sets are small or built once.
+// A trie that maps byte strings to values.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@ class Trie {
  public:
   Trie() : values_(1, -1) { root_.fill(0); }
 
-  // A later insertion of the same string replaces the value. value >= 0. Empty strings are ignored.
+  // Inserts text, or replaces its value. Empty strings are ignored. REQUIRES: value >= 0.
   void insert(std::string_view text, int32_t value) {
     if (text.empty()) return;
     uint32_t node = 0;
@@ -22,7 +22,7 @@ class Trie {
   }
   bool empty() const { return values_.size() == 1; }
 
-  // Calls f(length, value) for every string of the set that text starts with, shortest first.
+  // Calls f(length, value) for every string of the trie that is a prefix of text, shortest first.
   template <class F>
   void prefixes(std::string_view text, F&& f) const {
     uint32_t node = 0;
@@ -32,7 +32,7 @@ class Trie {
       if (values_[node] >= 0) f(i + 1, values_[node]);
     }
   }
-  // The longest string of the set that text starts with; length 0 = none.
+  // The longest string of the trie that is a prefix of text; length 0 = none.
   struct Found {
     size_t length = 0;
     int32_t value = -1;
@@ -63,7 +63,7 @@ class Trie {
     return found;
   }
 
-  std::vector<int32_t> values_;  // of each node; -1 = no string ends here
+  std::vector<int32_t> values_;  // value of each node; -1 = no string ends there
   std::array<uint32_t, 256> root_;
   FlatMap<uint32_t> edges_;  // node << 8 | byte -> node
 };

@@ -10,12 +10,12 @@ namespace penstock {
 
 struct UnigramRules {
   Trie pieces;                 // piece -> id; without control tokens
-  std::vector<double> scores;  // of each id
-  double unk_score = 0;        // of one unknown character
-  TokenId unk = kNoToken;      // kNoToken: unknown characters vanish
+  std::vector<double> scores;  // scores, indexed by id
+  double unk_score = 0;        // score of one unknown character
+  TokenId unk = kNoToken;      // kNoToken: unknown characters are dropped
   bool byte_fallback = false;
   ByteTokens byte_ids{};
-  bool single_precision = false;  // sums are rounded to float, as SentencePiece does
+  bool single_precision = false;  // round sums to float, as SentencePiece does
 };
 
 class Unigram final : public WordModel {

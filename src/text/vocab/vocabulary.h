@@ -1,4 +1,4 @@
-// The pieces of a vocabulary by id and back.
+// The pieces (spellings of tokens) of a vocabulary: id to piece and piece to id.
 #pragma once
 #include <array>
 #include <string_view>
@@ -16,8 +16,8 @@ class Vocabulary {
  public:
   static constexpr int kMaxSize = 1 << 22;
 
-  // Gives id this spelling. Of two ids with one spelling, find() gives the later. Errors: kCorruptFile (id
-  // out of range, or taken by another spelling unless replace).
+  // Sets the piece of an id. Of two ids with the same piece, find() returns the later. Errors: kCorruptFile
+  // (the id is out of range, or has another piece and not `replace`).
   Status add(int64_t id, std::string_view piece, bool replace = false) {
     if (id < 0 || id >= kMaxSize) {
       return errorf(ErrorCode::kCorruptFile,
@@ -43,13 +43,13 @@ class Vocabulary {
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
   StringIndex index_;
-  std::vector<uint32_t> entries_;  // entry of each id
+  std::vector<uint32_t> entries_;  // entry in index_ of each id, or kNone
 };
 
-// Ids of "<0x00>" to "<0xFF>"; kNoToken where missing.
+// The ids of the byte tokens "<0x00>" to "<0xFF>"; kNoToken for missing ones.
 using ByteTokens = std::array<TokenId, 256>;
 ByteTokens byte_tokens(const Vocabulary& vocabulary);
-// The byte a piece "<0x1F>" stands for; -1 for other pieces.
+// Returns the byte that a piece such as "<0x1F>" stands for; -1 for other pieces.
 int byte_of_piece(std::string_view piece);
 
 }  // namespace penstock

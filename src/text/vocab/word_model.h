@@ -1,4 +1,4 @@
-// Turns one word into token ids: the part of a tokenizer that differs by kind of vocabulary.
+// Encodes one word to token ids: the part of a tokenizer that differs by type of vocabulary.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace penstock {
 
-// Memory a model reuses from word to word; one per encode call.
+// Scratch memory that a model reuses between the words of a text; one per Tokenizer::encode() call.
 class WordScratch {
  public:
   virtual ~WordScratch() = default;
 };
 
-// What an algorithm that holds all of a text at once, some 50 bytes a byte, takes of one that a client sent. Ends the work of
-// its thread when there is more (base/work.h).
+// Bounds the part of a client's text that an algorithm processes as a whole, which takes about 50 bytes of
+// memory per byte. Ends the work of the thread when the part is longer (base/work.h).
 inline void bound_part(std::string_view part) {
   constexpr size_t kMost = size_t{1} << 20;
   if (part.size() <= kMost) return;
@@ -27,7 +27,7 @@ inline void bound_part(std::string_view part) {
                 part.size(), kMost)});
 }
 
-// Immutable; any thread may call it.
+// Immutable and thread-safe.
 class WordModel {
  public:
   virtual ~WordModel() = default;

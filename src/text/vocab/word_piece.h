@@ -1,5 +1,5 @@
-// WordPiece (BERT): a word is cut greedily into the longest known pieces; and WordLevel, where a word is a
-// token.
+// WordPiece (BERT), which cuts a word greedily into the longest known pieces, and WordLevel, where every word
+// is one token.
 #pragma once
 #include <string>
 
@@ -13,7 +13,7 @@ namespace penstock {
 struct WordPieces {
   Trie first;         // pieces that start a word
   Trie rest;          // pieces inside a word, without their prefix
-  StringIndex words;  // those of first again: most words of a text are one piece, found in one look
+  StringIndex words;  // the pieces of `first` again: most words are a single piece, found by one lookup
 
   void add(std::string_view piece, std::string_view prefix, TokenId id) {
     first.insert(piece, id);
@@ -24,7 +24,8 @@ struct WordPieces {
 
 class WordPiece final : public WordModel {
  public:
-  // unk may be kNoToken (the word is left out). Words of more than max_chars characters are unknown.
+  // unk: token of unknown words; kNoToken: they are dropped. Words of more than max_chars characters are
+  // unknown.
   WordPiece(WordPieces pieces, TokenId unk, int max_chars)
       : pieces_(std::move(pieces)), unk_(unk), max_chars_(max_chars) {}
   void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
