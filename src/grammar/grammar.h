@@ -1,4 +1,4 @@
-// A grammar that texts are held to: compiled once, shared by all requests, matched token by token.
+// A compiled grammar that constrains texts: compiled once, shared by all requests, matched token by token.
 //
 //   ASSIGN vocabulary = Vocabulary::make(tokenizer)
 //   grammar = Grammar::compile({.kind = SpecKind::kJsonSchema, .text = schema}, vocabulary)   // or a Refusal
@@ -37,11 +37,12 @@ struct Program;
 struct MaskSource;
 class ShortestEndings;
 
-// Immutable; any thread may use it. Masks made before are kept within a bound and shared by all matchers.
+// Immutable and thread-safe. Its cache of token masks is bounded and shared by all matchers.
 class Grammar {
  public:
-  // Takes time and memory within the limits, whatever the text. vocabulary: null where no masks are asked for.
-  // steps: how many of limits.max_steps it took, more where it was refused for them; may be null.
+  // Compiles a specification; time and memory are bounded by the limits for any text. vocabulary: null if no
+  // masks are needed. steps: set to the number of steps taken, which exceeds limits.max_steps when
+  // compilation was refused for them; may be null.
   static Compiled<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec,
                                                           std::shared_ptr<const Vocabulary> vocabulary,
                                                           const CompileLimits& limits = {},
@@ -52,8 +53,9 @@ class Grammar {
   // REQUIRES: compiled with a vocabulary.
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const MaskSource& masks() const { return *masks_; }
-  const ShortestEndings& endings() const;  // made when first needed
-  // Bytes, about, with the masks that are kept now; lexemes that grammars share are counted for each of them.
+  const ShortestEndings& endings() const;  // created lazily
+  // Returns the approximate memory in bytes, including cached masks; lexemes that several grammars share are
+  // counted for each.
   size_t memory() const;
 
  private:
@@ -66,14 +68,15 @@ class Grammar {
   std::unique_ptr<const MaskSource> masks_;
 };
 
-// Where one text stands in a grammar. Belongs to one thread at a time. A copy is a fork: both go on independently.
+// The state of one text in a grammar. Not thread-safe. A copy is an independent fork.
 //
-// Every text that is accepted so far can be completed. Work and memory of a text are bounded, see failure(): a text begins with some
-// millions of operations, of which each token brings some more (work_meter.h). After the first few tokens nothing is allocated but by masks that no
-// matcher of the grammar asked for before.
+// Every text that is accepted so far can be completed. Work and memory of a text are bounded, see failure():
+// a text starts with a budget of some millions of operations, to which each token adds some (work_meter.h).
+// After the first few tokens memory is allocated only for masks that are not in the grammar's cache.
 class Matcher {
  public:
-  // text_begin: the first token begins the text, where SentencePiece drops a leading space; false behind a prompt.
+  // text_begin: the first token begins the text, where SentencePiece drops a leading space; false: it follows
+  // a prompt.
   explicit Matcher(std::shared_ptr<const Grammar> grammar, bool text_begin = false);
   Matcher(const Matcher& other);
   Matcher& operator=(const Matcher& other);
@@ -81,31 +84,35 @@ class Matcher {
   Matcher& operator=(Matcher&&) noexcept;
   ~Matcher();
 
-  // Takes a token, which may be an end of generation where may_end(). Whether it was allowed; else nothing changes.
+  // Appends a token; an end-of-generation token is allowed if may_end(). Returns whether it is allowed; if
+  // not, nothing changes.
   bool append(TokenId token);
-  // Takes bytes as one token of them would be.
+  // As append(), for a token with these bytes.
   bool append_bytes(std::string_view bytes);
-  // Undoes the last n that were taken. REQUIRES: as many were.
+  // Undoes the last n appends. REQUIRES: n <= n_appended().
   void rollback(int n);
   int n_appended() const;
-  // Why nothing can be said of the text any more: following it takes too much work or memory. Then nothing is taken and masks are
-  // empty, also after a rollback. "": it can.
+  // The error when following the text takes too much work or memory; "": none. After an error append()
+  // refuses everything and masks are empty, even after a rollback.
   std::string failure() const;
-  uint64_t work() const;  // operations so far
-  // Makes room for so many tokens of usual size, of which it takes a few thousand seriously.
+  uint64_t work() const;  // number of operations so far
+  // Reserves memory for n_tokens tokens of usual size, at most for a few thousand.
   void reserve(size_t n_tokens);
   const Grammar& grammar() const;
 
-  // bits: vocabulary().mask_words() words, bit per token id; all are written. Exactly the tokens append() takes.
+  // Sets bits to the tokens that append() would accept, one bit per token id. REQUIRES: bits.size() ==
+  // vocabulary().mask_words().
   void fill_mask(std::span<uint32_t> bits);
-  // Whether the text may end here; whether nothing else is possible.
+  // may_end(): the text may end here. must_end(): nothing but the end is allowed.
   bool may_end() const;
   bool must_end() const;
-  bool ended() const;  // an end of generation was appended
-  // So many bytes, about, bring the text to where it may end; those that lead there lower it one by one. kNoEnding: unknown.
+  bool ended() const;  // whether an end-of-generation token was appended
+  // Returns the approximate number of bytes to the nearest point where the text may end; along a shortest way
+  // it falls by one with each byte. kNoEnding: unknown.
   uint64_t shortest_ending() const;
-  // Appends the bytes that must come next whatever the tokens, until bytes has max_bytes; ends where there is a choice or
-  // the text may end. spaced: where white space is open beside at most one other byte, goes on as the text was spaced before.
+  // Appends to `bytes` the bytes that must come next, until it has max_bytes; stops where there is a choice
+  // or the text may end. spaced: where optional white space and at most one other byte are allowed, the white
+  // space follows the style of the text so far.
   void forced_bytes(std::string& bytes, size_t max_bytes = 256, bool spaced = false);
 
  private:

@@ -1,4 +1,4 @@
-// A grammar's matcher as the sampler sees it.
+// The adapter from a grammar's Matcher to the sampler's TokenMatcher.
 #pragma once
 #include <memory>
 
@@ -7,8 +7,9 @@
 
 namespace penstock::grammar {
 
-// At the beginning of an output that follows a prompt. Masks may have more tokens than the vocabulary, which are never
-// allowed then. REQUIRES: compiled with a vocabulary that has an end of generation.
+// Returns a matcher at the start of an output that follows a prompt. Masks may have more tokens than the
+// vocabulary; the additional ones are never allowed. REQUIRES: the grammar was compiled with a vocabulary
+// that has an end-of-generation token.
 std::unique_ptr<TokenMatcher> make_sequence_matcher(std::shared_ptr<const Grammar> grammar);
 
 }  // namespace penstock::grammar

@@ -1,4 +1,4 @@
-// Deterministic automata over bytes: how a lexeme is spelled.
+// Deterministic automata (DFAs) over bytes, which accept the spellings of a lexeme.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace penstock::grammar {
 
 struct ByteEdge {
   uint8_t first, last;  // inclusive
-  bool ends_char;       // the byte ends the spelling of one character of the content
+  bool ends_char;       // the byte completes the spelling of one character
   uint32_t target;
 };
 
@@ -19,13 +19,14 @@ struct ByteEdge {
 class ByteDfa {
  public:
   static constexpr uint32_t kDead = 0;
-  static constexpr uint32_t kEndsChar = 1U << 31;  // set in what step() returns
+  static constexpr uint32_t kEndsChar = 1U << 31;  // flag in the results of step()
 
   ByteDfa() : states_(1) {}
 
   uint32_t start() const { return start_; }
   uint32_t n_states() const { return static_cast<uint32_t>(states_.size()); }
-  // The target, with kEndsChar where the byte ends a character; kDead where the byte is not allowed.
+  // Returns the target state, with the flag kEndsChar if the byte completes a character; kDead if the byte is
+  // not allowed.
   uint32_t step(uint32_t state, uint8_t byte) const {
     const State& s = states_[state];
     if (s.row != 0) return rows_[s.row - 1][byte];
@@ -35,21 +36,23 @@ class ByteDfa {
     }
     return kDead;
   }
-  // The state without kEndsChar that the bytes lead to.
+  // Returns the state after all bytes, without kEndsChar.
   uint32_t run(uint32_t state, std::string_view bytes) const;
   std::span<const ByteEdge> edges(uint32_t state) const {
     return {edges_.data() + states_[state].edges, states_[state].n_edges};
   }
-  uint32_t tag(uint32_t state) const { return states_[state].tag; }            // 0: does not accept
-  bool is_final(uint32_t state) const { return states_[state].n_edges == 0; }  // accepts, and nothing goes on
-  // States of the automaton over characters: the state itself where a character has just ended, else those it may be
-  // in after the character that is being spelled. Empty where the spelling is over, or lengths are never asked for.
+  uint32_t tag(uint32_t state) const { return states_[state].tag; }  // 0: the state does not accept
+  // The state accepts and has no edges.
+  bool is_final(uint32_t state) const { return states_[state].n_edges == 0; }
+  // The corresponding states of the automaton over characters: after a whole character the one state; inside
+  // a character the states that may follow it. Empty when the spelling is complete or the lexeme has no
+  // lengths.
   std::span<const uint32_t> char_states(uint32_t state) const {
     return {char_states_.data() + states_[state].chars, states_[state].n_chars};
   }
   bool inside_char(uint32_t state) const { return states_[state].inside_char; }
 
-  // Building: states in any order, edges of a state ascending and apart.
+  // Construction. States may come in any order. REQUIRES: the edges of a state are ascending and disjoint.
   uint32_t add_state();
   void set_edges(uint32_t state, std::span<const ByteEdge> edges);
   void set_tag(uint32_t state, uint32_t tag) { states_[state].tag = tag; }
@@ -62,7 +65,7 @@ class ByteDfa {
     uint32_t edges = 0, n_edges = 0;
     uint32_t tag = 0;
     uint32_t chars = 0, n_chars = 0;
-    uint32_t row = 0;  // 1 + index into rows_; 0: the edges are few
+    uint32_t row = 0;  // 1 + index into rows_; 0: few edges, searched linearly
     bool inside_char = false;
   };
   std::vector<State> states_;
@@ -77,7 +80,7 @@ struct TaggedText {
   uint32_t tag;  // > 0
 };
 
-// Accepts each text with its tag; of equal ones the first counts.
+// Returns an automaton that accepts each text with its tag; of equal texts the first one's tag.
 ByteDfa make_literal_dfa(std::vector<TaggedText> texts);
 
 }  // namespace penstock::grammar

@@ -1,4 +1,5 @@
-// A terminal: the texts of an automaton over bytes, of which the number of characters may be bounded.
+// A lexeme (terminal): the texts that an automaton over bytes accepts; the number of their characters may be
+// bounded.
 #pragma once
 #include <memory>
 
@@ -9,13 +10,13 @@
 
 namespace penstock::grammar {
 
-// Immutable; shared by grammars.
+// Immutable, so that grammars share it.
 struct Lexeme {
   ByteDfa dfa;
-  CompletionLengths lengths;  // of the states over characters; only where windows are used
-  // Accepting states are those behind a closing quotation mark, which goes on to nothing.
+  CompletionLengths lengths;  // of the automaton over characters; empty unless windows are used
+  // Accepting states are those after the closing quotation mark, from which no edges lead.
   bool quoted = false;
-  // Plain: every text of characters, so that only a window can end it.
+  // The lexeme contains every text, so that only a window bounds it.
   bool any_content = false;
 
   uint32_t start() const { return dfa.start(); }
@@ -26,19 +27,20 @@ struct Lexeme {
     if (state == ByteDfa::kDead || count > window.max) return false;
     return window.trivial() || alive_within(state, window.after(count));
   }
-  // Whether it may end here.
+  // Whether the text may end in `state` after `count` whole characters.
   bool accepts(uint32_t state, uint64_t count, const CountWindow& window) const {
     return dfa.tag(state) != 0 && count >= window.min && count <= window.max;
   }
-  // How many texts within the window lead on from there, `most` at most; what kMaxVisits steps do not find does not count.
+  // Returns the number of completions from `state` within the window, at most `most`; those that are not
+  // found in kMaxVisits steps are not counted.
   uint32_t count_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t most) const;
   static constexpr uint64_t kMaxVisits = 4'000'000;
-  // Whether more than n do.
+  // Whether there are more than n completions, counted as count_words() does.
   bool has_more_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t n) const {
     return count_words(state, count, window, n + 1) > n;
   }
   bool has_more_words(uint32_t n) const { return has_more_words(start(), 0, {}, n); }
-  // The same of all texts, in time in proportion to the automaton, whatever n is.
+  // Whether the lexeme has more than n texts, in time proportional to the automaton for any n.
   bool has_more_texts(uint64_t n) const;
 
  private:
@@ -49,10 +51,10 @@ struct Lexeme {
 Compiled<std::shared_ptr<const Lexeme>> make_lexeme(const CharDfa& chars, Spelling spelling,
                                                     bool with_lengths, Budget& budget);
 
-// The lexemes that every JSON grammar shares; made once.
+// The lexemes that all JSON grammars share.
 struct CommonLexemes {
-  std::shared_ptr<const Lexeme> string;            // behind the opening quotation mark; any spelling
-  std::shared_ptr<const Lexeme> canonical_string;  // one spelling
+  std::shared_ptr<const Lexeme> string;            // string after the opening quotation mark, in any spelling
+  std::shared_ptr<const Lexeme> canonical_string;  // as `string`, only the canonical spelling
   std::shared_ptr<const Lexeme> number, integer, plain_integer;
   std::shared_ptr<const Lexeme> space;  // JSON white space, at most 16 characters
   static const CommonLexemes& get();

@@ -1,4 +1,4 @@
-// The shortest ways through lexemes, in bytes.
+// Lengths in bytes of the shortest completions of lexemes.
 #pragma once
 #include <mutex>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace penstock::grammar {
 
-inline constexpr uint64_t kNoEnding = UINT64_MAX / 4;  // sums of a few stay above it
+inline constexpr uint64_t kNoEnding = UINT64_MAX / 4;  // "no ending"; sums of a few of them do not overflow
 
 inline uint64_t sum_of_bytes(uint64_t a, uint64_t b) { return a + b < kNoEnding ? a + b : kNoEnding; }
 
@@ -19,11 +19,12 @@ inline bool lower(uint64_t& value, uint64_t to) {
   return true;
 }
 
-// The shortest ways through one lexeme. Any thread may ask.
+// The shortest completions of one lexeme. Thread-safe.
 class LexemeEndings {
  public:
   explicit LexemeEndings(const Lexeme& lexeme);
-  // From a state, with at least so many characters more. kNoEnding also where that takes a table of more than kMostEntries.
+  // Returns the bytes of the shortest completion from `state` with at least min_chars more characters;
+  // kNoEnding when there is none or the table would exceed kMostEntries.
   uint64_t of(uint32_t state, uint64_t min_chars) const;
   const Lexeme& lexeme() const { return lexeme_; }
 
@@ -33,13 +34,14 @@ class LexemeEndings {
 
   const Lexeme& lexeme_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::vector<uint64_t>> by_chars_;  // [characters][state]; grows
+  mutable std::vector<std::vector<uint64_t>> by_chars_;  // [characters][state]; grows on demand
 };
 
-// The shortest way through a lexeme to a text that is none of those taken. kNoEnding where the work runs out.
+// The shortest completion of a lexeme to a text that is not taken yet; kNoEnding when the work runs out.
 class FreshEnding {
  public:
-  // taken: what is left of each taken text from here on. reserved: whose texts are taken too, or null.
+  // reserved: automaton whose texts are taken too, or null. taken (of of()): the remainder of each taken text
+  // from the current position.
   FreshEnding(const LexemeEndings& endings, const ByteDfa* reserved, WorkMeter& work)
       : endings_(endings), reserved_(reserved), work_(work) {}
   uint64_t of(uint32_t state, uint64_t min_chars, uint32_t reserved_state,

@@ -1,4 +1,4 @@
-// Automata that spell sets of numbers in JSON.
+// Automata over the JSON spellings of sets of numbers.
 #pragma once
 #include <optional>
 #include <span>
@@ -12,25 +12,27 @@ namespace penstock::grammar {
 
 struct NumberBound {
   Decimal value;
-  bool open = false;  // the bound itself is outside
+  bool open = false;  // the bound itself is excluded
   bool operator==(const NumberBound&) const = default;
 };
 
-// The numbers between two bounds that are multiples of some numbers and of none of others.
+// The numbers between two bounds that are multiples of all `multiples_of` and of none of `not_multiples_of`.
 struct NumberPiece {
   std::optional<NumberBound> low, high;
-  std::vector<Decimal> multiples_of, not_multiples_of;  // all positive; integers are multiples of 1
-  bool digits_only = false;                             // 1 but not 1.0, as draft 4 has integers
+  std::vector<Decimal> multiples_of, not_multiples_of;  // all positive; {1} for integers
+  bool digits_only = false;                             // integers are spelled 1 but not 1.0, as in draft 4
   bool operator==(const NumberPiece&) const = default;
-  // A number that has bounds or factors is spelled without an exponent, but for bounds of 0 where two digits of it are
-  // allowed; integers may end in ".0"; beside an open bound there are at most 15 digits, which a double tells apart.
+  // Whether the piece has neither bounds nor factors. Numbers of other pieces are spelled without an
+  // exponent, except for bounds of 0, where exponents of two digits are allowed; integers may end in ".0";
+  // next to an open bound there are at most 15 digits, which a double can distinguish.
   bool free() const { return !low && !high && multiples_of.empty() && not_multiples_of.empty(); }
   bool contains(const Decimal& value) const;
 };
 
-enum class NumberSpelling : uint8_t { kAny, kCanonical };  // canonical: one spelling for each value
+enum class NumberSpelling : uint8_t { kAny, kCanonical };  // kCanonical: one spelling for each value
 
-// Accepts the union with tag 1; start() is kDead where it is empty. Errors: kTooLarge, kUnsupported.
+// Returns an automaton that accepts the union of the pieces with tag 1; its start() is kDead when the union
+// is empty. Errors: kTooLarge, kUnsupported.
 Compiled<ByteDfa> make_number_dfa(std::span<const NumberPiece> pieces, NumberSpelling spelling,
                                   Budget& budget);
 

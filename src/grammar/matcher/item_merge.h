@@ -1,9 +1,10 @@
-// Leaves out items that add nothing: all that may follow them may follow another one of the same kind.
+// Removes redundant items: those whose continuations are all continuations of another item of the same kind.
 //
-// Ambiguous grammars come to the same place on many ways, each with a stack of its own. A node is within another if each of its callers has
-// one of the other, or of a node that may end behind the other at once, that goes on alike and whose own node is within again (the
-// largest simulation): then what follows its end may follow the other's. Of two that are alike the older stays, so that it is the same one
-// step after step.
+// Ambiguous grammars reach the same position on many ways, each with its own stack. Node A is within node B
+// (the largest simulation relation) if for each caller of A there is a caller of B, or of a node that may end
+// immediately after B, which resumes alike and whose node again contains the node of A's caller: then
+// everything that may follow the end of A may follow the end of B. Of two equal items the older one stays, so
+// that the choice is the same in every step.
 #pragma once
 #include <span>
 #include <vector>
@@ -16,8 +17,9 @@ class ItemMerge {
  public:
   ItemMerge(const Program& program, const Stack& stack, std::vector<Item>& items)
       : program_(program), stack_(stack), items_(items) {}
-  // Of the items from `first` on, which stand at the same place. Work is bounded by their number: what is not found out within it stays.
-  // REQUIRES: their step is over, so that their nodes get no more callers.
+  // Removes redundant ones of the items from `first` on, which are at the same position of the text. Work is
+  // bounded by their number: items that are not proved redundant within it stay. REQUIRES: their step is
+  // finished, so that their nodes get no more callers.
   void run(uint32_t first);
 
  private:
@@ -44,10 +46,10 @@ class ItemMerge {
   const Stack& stack_;
   std::vector<Item>& items_;
   std::vector<uint32_t> order_, kept_, reached_;
-  std::vector<bool> dropped_;  // by item, from the first on
+  std::vector<bool> dropped_;  // by item, starting with the first
   StepSet<NodePair> known_;
   std::vector<Pair> pairs_;
-  uint64_t left_ = 0;  // comparisons of callers in this step
+  uint64_t left_ = 0;  // comparisons of callers that are left in this step
 };
 
 }  // namespace penstock::grammar

@@ -1,4 +1,4 @@
-// Sets of what one step has come to, forgotten at once.
+// Hash sets for the duration of one step, cleared in constant time.
 #pragma once
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@ inline uint64_t hash_of(const Item& item) {
   return mix(mix(item.point, item.state), mix(item.data, item.node) + item.count) + item.start;
 }
 
-// A node by what was called where.
+// A node, found by what was called (key) and the position of the call.
 struct CalledNode {
   uint32_t key, position, node;
   bool operator==(const CalledNode& other) const { return key == other.key && position == other.position; }
@@ -27,7 +27,7 @@ inline uint64_t hash_of(const NumberedFrame& f) {
   return mix(mix(f.frame.state, f.frame.count), f.frame.used);
 }
 
-// Two nodes, of which it is known or assumed that the first's futures are among the second's.
+// Two nodes with the known or assumed relation "small is within large" (item_merge.h).
 struct NodePair {
   uint32_t small, large;
   uint32_t index = 0;
@@ -35,7 +35,7 @@ struct NodePair {
 };
 inline uint64_t hash_of(const NodePair& pair) { return mix(pair.small, pair.large); }
 
-// Elements with operator== and hash_of().
+// A set of elements with operator== and hash_of().
 template <class T>
 class StepSet {
  public:
@@ -46,7 +46,7 @@ class StepSet {
       epoch_ = 1;
     }
   }
-  // The one that is there, and whether it is new.
+  // Returns the element in the set and whether it was inserted now.
   std::pair<const T&, bool> insert(const T& element) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
     Slot& slot = slot_of(element);
@@ -55,7 +55,7 @@ class StepSet {
     ++size_;
     return {slot.element, true};
   }
-  // Null when it is not there.
+  // Returns the equal element of the set, or null.
   const T* find(const T& element) {
     if (slots_.empty()) return nullptr;
     const Slot& slot = slot_of(element);
@@ -79,7 +79,7 @@ class StepSet {
       if (slot.epoch == epoch_) slot_of(slot.element) = slot;
     }
   }
-  std::vector<Slot> slots_;  // a power of two
+  std::vector<Slot> slots_;  // size: a power of two
   size_t size_ = 0;
   uint32_t epoch_ = 1;
 };

@@ -1,7 +1,9 @@
-// Which tokens may come next: a walk of the vocabulary's trie beside the grammar.
+// Computes the mask of the tokens that may come next by walking the vocabulary's trie in parallel with the
+// grammar.
 //
-// Every node of the trie is come to once, with all that may stand there: what the walk takes along byte by byte, and what follows the
-// ends of lexemes that were taken out further above, for which masks are at hand.
+// Each node of the trie is visited once, with all items that are possible there: those that the walk advances
+// byte by byte, and those that follow the ends of lexemes which were handled by precomputed masks at a node
+// further up ("taken out").
 #pragma once
 #include <bitset>
 #include <memory>
@@ -15,43 +17,44 @@
 
 namespace penstock::grammar {
 
-// Everything that masks need beside the state of a text. Shared by the matchers of a grammar.
+// The inputs of masks besides the state of a text. Shared by the matchers of a grammar.
 struct MaskSource {
   const Program& program;
   const Vocabulary& vocabulary;
   MaskCache& cache;
-  std::span<const std::shared_ptr<LexemeMasks>> leaf_masks;  // of Program::leaves
+  std::span<const std::shared_ptr<LexemeMasks>> leaf_masks;  // masks of Program::leaves, by index
   std::span<const std::shared_ptr<LexemeMasks>>
-      other_key_masks;  // of Program::objects; null where there are none
+      // Masks of the other keys of Program::objects, by index; null for objects that have no other keys.
+      other_key_masks;
 };
 
-// Works on a matcher's stack and items beyond their ends and leaves them as they were.
+// Appends temporarily to a matcher's stack and items and restores them.
 class MaskBuilder {
  public:
   MaskBuilder(const MaskSource& source, Stack& stack, std::vector<Item>& items, Stepper& stepper,
               StateHasher& hasher)
       : source_(source), stack_(stack), items_(items), stepper_(stepper), hasher_(hasher) {}
 
-  // Sets exactly the bits of the tokens that may come next; none where the stack's work runs out. first: nothing precedes them (see
-  // Vocabulary::bytes).
+  // Sets exactly the bits of the tokens that may come next; none if the stack's work runs out. first: the
+  // tokens begin the text (see Vocabulary::bytes).
   void fill(const Config& config, bool first, std::span<uint32_t> bits);
 
  private:
   class Restore;
-  // A node of the trie where a lexeme ends that was taken out above, and what stands there then.
+  // A node of the trie at which a lexeme that was taken out further up ends, and the configuration behind it.
   struct Exit {
     uint32_t node;
     Config behind;
   };
-  // Of the lexemes taken out at one node, in order.
+  // The exits of the lexemes that were taken out at one node, in order of their nodes.
   struct Exits {
-    uint32_t end;  // of the subtree
+    uint32_t end;  // end of the subtree
     std::vector<Exit> list;
     size_t at = 0;
   };
   struct Level {
     uint32_t end;
-    uint32_t dead_end;  // up to there nothing follows from the config: only exits lead on
+    uint32_t dead_end;  // up to this node the config is dead: only exits continue
     Config config;
     Stack::Mark mark;
     size_t n_items;
@@ -98,9 +101,9 @@ class MaskBuilder {
   std::vector<Item>& items_;
   Stepper& stepper_;
   StateHasher& hasher_;
-  uint32_t unsure_until_ = 0;  // while suffixes are tried: the end of what depends on texts before
+  uint32_t unsure_until_ = 0;  // while suffixes are tried: end of the part that depends on earlier texts
   std::vector<uint32_t> scratch_;
-  std::vector<std::vector<uint32_t>> spare_;  // masks to be used again
+  std::vector<std::vector<uint32_t>> spare_;  // masks for reuse
 };
 
 }  // namespace penstock::grammar

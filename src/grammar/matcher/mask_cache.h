@@ -1,6 +1,6 @@
-// The masks of one grammar that were made before, found again by what they depend on.
+// The cache of a grammar's masks, keyed by the hash of the state that they depend on.
 //
-// Any thread may call. Bounded: when it is full it starts anew.
+// Thread-safe. Bounded: a full cache is cleared.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -12,7 +12,7 @@
 
 namespace penstock::grammar {
 
-// 128 bits, so that two different states are never taken for one.
+// A hash of 128 bits, so that collisions of different states are negligible.
 struct StateHash {
   uint64_t a = 0x6A09E667F3BCC908, b = 0xBB67AE8584CAA73B;
   void add(uint64_t value) {
@@ -39,11 +39,12 @@ class MaskCache {
     const size_t memory = mask.memory();
     insert_in(masks_, key, std::move(mask), memory);
   }
-  // The suffixes behind a quotation mark that a state allows.
+  // The suffixes after a quotation mark that a state allows.
   struct Suffixes {
     std::vector<int32_t> sure;
     std::vector<int32_t>
-        unsure;  // to be tried token by token: it depends on what stands before the quotation mark
+        // Suffixes to be tried for each token, since they depend on the text before the quotation mark.
+        unsure;
   };
   std::shared_ptr<const Suffixes> find_suffixes(const StateHash& key) const {
     return find_in(suffixes_, key);

@@ -1,10 +1,10 @@
-// What may come next in an object or array, so that it can still be finished.
+// The rules for the next member of an object or item of an array, such that it can still be completed.
 #pragma once
 #include "grammar/matcher/stack.h"
 
 namespace penstock::grammar {
 
-// A view of one object's progress.
+// A view of the state of one object.
 class ObjectRules {
  public:
   ObjectRules(const ObjectGraph& graph, const Frame& frame, const Stack& stack)
@@ -14,25 +14,25 @@ class ObjectRules {
   bool may_continue() const { return any_slot() || any_other(); }
   bool any_slot() const;
   bool any_other() const;
-  // The list of edges of a slot's value; kNone where its key must not come now.
+  // Returns the list of edges of a slot's value; kNone: its key is not allowed now.
   uint32_t slot_values(uint32_t slot) const;
-  // The list of edges behind another key with this label, likewise.
+  // Returns the list of edges after another key with this label; kNone: the key is not allowed now.
   uint32_t other_values(uint32_t label) const;
-  // Whether one of the slots' keys that the automaton of slot_keys can still become in `state` may come now.
+  // Whether a slot key that is allowed now can be completed from `state` of the automaton of slot_keys.
   bool slot_key_alive(uint32_t state) const;
-  // Whether the part of another key that was read can still become one that was not used and may come now.
+  // Whether the other key of which `so_far` was read can become an unused key that is allowed now.
   bool other_key_alive(uint32_t state, std::string_view so_far) const;
   bool other_key_accepts(uint32_t state, std::string_view key) const;
-  // Whether there is room for a member that leads to the state.
+  // Whether a member that leads to state `target` fits within the bounds.
   bool fits(uint32_t target) const;
-  // Behind the member whose value is one of the edges of `list`.
+  // Returns the frame after the member whose value is one of the edges of `list`.
   Frame after(uint32_t list, uint32_t target, uint32_t used) const;
 
  private:
   bool any_fits(uint32_t list, bool as_slot) const;
   uint32_t n_others_used(std::string_view prefix) const;
   bool enough_others(uint64_t need, uint32_t n_used) const;
-  // With any_order: the members so far, and whether they can be brought within the bounds.
+  // With any_order: the numbers of members so far (all, slots, required slots).
   struct Came {
     uint32_t all, slots, required;
   };
@@ -54,7 +54,7 @@ class ArrayRules {
   bool may_continue() const;
   bool fits(const ValueEdge& edge) const;
   Frame after(uint32_t target, uint32_t used) const;
-  // Items of a unique array, of which `so_far` was read.
+  // Whether the item of a unique array of which `so_far` was read can still become, is, an allowed item.
   bool item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const;
   bool item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const;
 

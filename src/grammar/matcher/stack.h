@@ -1,4 +1,5 @@
-// Where a text stands in a grammar: a graph-structured stack whose tables only grow and are cut back to undo.
+// The state of a text in a grammar: a graph-structured stack whose tables only grow and are truncated to
+// undo.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace penstock::grammar {
 
-// What an item waits for, in the top bits of Item::point; the rest is an index into the program.
+// The kind of input that an item waits for, in the top bits of Item::point; the other bits are an index into
+// the program.
 enum class Point : uint8_t {
   kScan,        // instruction kMatch: bytes of its leaf
   kToken,       // instruction kToken
@@ -27,7 +29,7 @@ enum class Point : uint8_t {
   kArrayNext,   // array graph: a comma or the closing bracket
   kUniqueItem,  // array graph: white space, then the first byte of an item unlike those before
   kUniqueLeaf,  // unique leaf: bytes of such an item
-  // Never waiting: what follows at once.
+  // Items that do not wait but are expanded immediately.
   kPlay,    // instruction
   kRepeat,  // repetition
 };
@@ -36,32 +38,33 @@ constexpr uint32_t point_of(Point kind, uint32_t index) { return static_cast<uin
 
 struct Item {
   uint32_t point;
-  uint32_t state = 0;  // of the lexeme, or of the white space
+  uint32_t state = 0;  // state of the automaton of the lexeme or of white space
   uint32_t count = 0;  // characters of the lexeme; kRepeat: rounds; kColon: the list of edges taken
-  uint32_t data = 0;   // frame of the object or array
-  uint32_t node = 0;   // whose end is awaited
-  uint32_t start = 0;  // where the key or item began in the text; kColon: the used texts with it
+  uint32_t data = 0;   // index of the frame of the object or array
+  uint32_t node = 0;   // index of the node to which the item belongs
+  // Position at which the key or array item began; kColon: list of used texts including the key.
+  uint32_t start = 0;
   Point kind() const { return static_cast<Point>(point >> 28); }
   uint32_t index() const { return point & 0xFFFFFFF; }
   bool operator==(const Item&) const = default;
 };
 
-// Progress within an object or array.
+// The state of an object or array.
 struct Frame {
-  uint32_t state = 0;     // of the graph
-  uint32_t count = 0;     // members or items, as far as they matter
-  uint32_t used = kNone;  // texts that must not come again
+  uint32_t state = 0;     // state of the graph
+  uint32_t count = 0;     // number of members or items, as far as it matters
+  uint32_t used = kNone;  // list of texts that must not be repeated
   bool operator==(const Frame&) const = default;
 };
 
 class Stack {
  public:
   struct Node {
-    uint32_t key;       // what was called: a symbol, or kInJson | goal
-    uint32_t position;  // bytes before it
-    uint32_t step;      // bytes of the text when it was made: those of one step hang together
+    uint32_t key;       // callee: a symbol, or kInJson | goal
+    uint32_t position;  // position in the text at which it begins
+    uint32_t step;      // length of the text when the node was made, which identifies the step
     uint32_t callers = kNone;
-    bool ended = false;  // in the step it was made in: callers that come later go on at once
+    bool ended = false;  // ended in the step that made it: callers that are added later resume immediately
   };
   static constexpr uint32_t kInJson = 1U << 31;
   struct Caller {
@@ -70,8 +73,8 @@ class Stack {
   };
   struct Used {
     uint32_t begin, size, next;
-    uint32_t n;     // in the list
-    uint64_t hash;  // of the list as a set
+    uint32_t n;     // length of the list
+    uint64_t hash;  // hash of the list as a set
   };
   struct Mark {
     uint32_t nodes, callers, frames, used, text;
@@ -80,7 +83,7 @@ class Stack {
   Mark mark() const;
   void cut(const Mark& mark);
   void clear() { cut({}); }
-  void reserve(size_t n, size_t n_bytes);  // of each kind, and of the text
+  void reserve(size_t n, size_t n_bytes);  // n entries of each table, n_bytes bytes of text
 
   uint32_t add_node(uint32_t key, uint32_t position);
   void add_caller(uint32_t node, const Item& resume);
@@ -102,10 +105,10 @@ class Stack {
 
   bool is_used(uint32_t list, std::string_view text) const;
   uint32_t n_used(uint32_t list) const { return list == kNone ? 0 : used_[list].n; }
-  // How many of the list begin with prefix.
+  // Returns the number of texts in the list that begin with prefix.
   uint32_t n_used_with(uint32_t list, std::string_view prefix) const;
 
-  // Who works on the stack, or only reads it, counts it here.
+  // The meter on which all work on the stack, reading included, is counted.
   WorkMeter& work() const { return work_; }
   size_t memory() const;  // bytes in use
 

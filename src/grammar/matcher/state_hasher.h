@@ -1,4 +1,4 @@
-// What the future of a text depends on, as a hash: equal hashes allow the same tokens.
+// Hashes the state that the continuations of a text depend on: equal hashes allow the same tokens.
 #pragma once
 #include "grammar/matcher/mask_cache.h"
 #include "grammar/matcher/stack.h"
@@ -6,7 +6,7 @@
 
 namespace penstock::grammar {
 
-// Keeps the hashes of the stack's nodes. The owner calls cut() with the stack.
+// Caches the hashes of the stack's nodes. The owner calls cut() whenever it cuts the stack.
 class StateHasher {
  public:
   StateHasher(const Program& program, const Stack& stack) : program_(program), stack_(stack) {}
@@ -27,7 +27,7 @@ class StateHasher {
 
   const Program& program_;
   const Stack& stack_;
-  std::vector<StateHash> nodes_;  // of the first nodes of the stack
+  std::vector<StateHash> nodes_;  // hashes of the first nodes of the stack
 };
 
 }  // namespace penstock::grammar

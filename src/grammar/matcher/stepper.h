@@ -1,4 +1,4 @@
-// Advances a set of items by one byte: the whole meaning of a Program.
+// Advances a set of items by one byte: the semantics of a Program.
 #pragma once
 #include <span>
 #include <utility>
@@ -11,32 +11,32 @@
 
 namespace penstock::grammar {
 
-// Items [begin, end) of a list, and whether the text may end.
+// A configuration: items [begin, end) of a list, and whether the text may end.
 struct Config {
   uint32_t begin = 0, end = 0;
   bool complete = false;
   bool dead() const { return begin == end && !complete; }
 };
 
-// Adds the bytes an item may take. May be more than it takes, never less.
+// Adds the first bytes that an item may accept: a superset.
 void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes);
 
-// What one step has come to so far. Every item is taken once, every node ends once: a step's work is bounded by the items
-// and callers that there are, however many ways lead to them.
+// The agenda of one step. Every item is added once and every node ends once: a step's work is bounded by the
+// number of items and callers, however many ways lead to them.
 class StepAgenda {
  protected:
   StepAgenda(const Program& program, Stack& stack, std::vector<Item>& items)
       : stack_(stack), items_(items), merge_(program, stack, items) {}
   void begin();
   Config result();
-  // What stands at both.
+  // Returns the union of two configurations.
   Config joined(const Config& a, const Config& b);
   bool may_go_on() { return stack_.work().spend(1); }
   void add(const Item& item) {
     if (seen_.insert(item).second) items_.push_back(item);
   }
   void end_node(uint32_t node);
-  // The node of a call; callers of one call share it.
+  // Returns the node of a call; all callers of the same call share it.
   uint32_t node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new);
   uint32_t frame_for(const Frame& frame);
   uint32_t frame_like(uint32_t old, const Frame& frame) {
@@ -49,33 +49,34 @@ class StepAgenda {
   StepSet<CalledNode> called_;
   StepSet<NumberedFrame> frames_;
   ItemMerge merge_;
-  // Items that follow at once, and the node whose end they follow.
+  // Items to be expanded immediately, each with the node whose end it follows.
   std::vector<std::pair<Item, uint32_t>> todo_;
   uint32_t first_item_ = 0, first_node_ = 0;
-  uint32_t position_ = 0;  // of what is being added
+  uint32_t position_ = 0;  // position in the text of the items that are being added
   bool complete_ = false, looked_at_used_ = false;
 };
 
-// Appends to the stack and to the items; both are cut back by their owner. Where the stack's work has run out, nothing
-// follows.
+// Appends to the stack and to the items; the owner truncates both. Once the stack's work has run out, all
+// results are dead.
 class Stepper : private StepAgenda {
  public:
   Stepper(const Program& program, Stack& stack, std::vector<Item>& items)
       : StepAgenda(program, stack, items), program_(program) {}
 
-  // Before the first byte. REQUIRES: stack and items are empty.
+  // Returns the configuration before the first byte. REQUIRES: stack and items are empty.
   Config start();
-  // Behind one more byte, which the stack's text then ends with.
+  // Returns the configuration after one more byte. REQUIRES: the stack's text ends with that byte.
   Config step(const Config& from, uint8_t byte);
-  // Behind a special token instead of a byte.
+  // Returns the configuration after a special token.
   Config step_token(const Config& from, TokenId token);
-  // What follows at once when the lexeme of a scanning item ends here with this tag; the text stays. Where the lexeme's
-  // text must not come again, only its part so far is remembered.
+  // Returns the configuration after the lexeme of a scanning item ends here with this tag, without a byte of
+  // text. If the lexeme's text must not be repeated, only the part read so far is recorded.
   Config ended(const Item& item, uint32_t tag);
-  // Likewise of several items of kScan and kLeaf at once, and `beside` them what else stands there.
+  // As ended() above, for several items of kScan and kLeaf at once; `beside`: other items at the same
+  // position.
   Config ended(std::span<const Item> scans, std::span<const Item> beside);
   using StepAgenda::joined;
-  // Whether a step since the last call looked at texts that must not come again.
+  // Returns, and resets, whether a step since the last call looked at lists of used texts.
   bool looked_at_used() { return std::exchange(looked_at_used_, false); }
 
  private:

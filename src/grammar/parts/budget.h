@@ -1,4 +1,5 @@
-// How much a compilation may build. Counted, not timed: the same input gives the same answer on every machine.
+// Limits on the work of a compilation. They are counted, not timed, so that results are the same on every
+// machine.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -9,31 +10,31 @@
 namespace penstock::grammar {
 
 struct CompileLimits {
-  size_t max_text_bytes = 4 << 20;  // of a schema, regex, grammar or structural tag
-  size_t max_depth = 256;           // of nested arrays, objects, groups
+  size_t max_text_bytes = 4 << 20;  // bytes of a schema, regex, grammar or structural tag
+  size_t max_depth = 256;           // nesting of arrays, objects, groups
   size_t max_schemas = 100'000;     // subschemas and combinations of them
-  size_t max_expr_nodes = 400'000;  // of regular expressions and their derivatives
-  size_t max_states = 200'000;      // of all automata together
-  size_t max_edges = 2'000'000;     // likewise
-  size_t max_alternatives = 256;    // a combination of subschemas may fall into
-  size_t max_values = 300'000;      // of a JSON document: objects, arrays and what stands in them
+  size_t max_expr_nodes = 400'000;  // nodes of regular expressions and their derivatives
+  size_t max_states = 200'000;      // states of all automata together
+  size_t max_edges = 2'000'000;     // edges of all automata together
+  size_t max_alternatives = 256;    // alternatives that a combination of subschemas expands to
+  size_t max_values = 300'000;      // values of a JSON document, nested ones included
   uint64_t max_steps =
-      100'000'000;  // of work: parts of formulas, members, items, words and states that are looked at
-  // Set by another thread when nobody wants the grammar any longer: there is room for nothing more then. Outlives the
-  // compilation; null: somebody always does.
+      100'000'000;  // Steps of work: parts of formulas, members, items, words and states that are visited.
+  // Another thread sets it to cancel the compilation, which then fails as if a limit were reached; null:
+  // never cancelled. REQUIRES: it outlives the compilation.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// Belongs to one compilation. What does not fit leaves it exhausted for good.
+// The budget of one compilation. After the first refusal it stays exhausted. Not thread-safe.
 class Budget {
  public:
   explicit Budget(const CompileLimits& limits) : limits_(limits) {}
   const CompileLimits& limits() const { return limits_; }
-  // Whether there is room for so many more; takes it.
+  // Take n states, edges or schemas; return whether they fit into the limits.
   bool take_states(size_t n) { return keep((states_ += n) <= limits_.max_states) && spend(n); }
   bool take_edges(size_t n) { return keep((edges_ += n) <= limits_.max_edges) && spend(n); }
   bool take_schemas(size_t n) { return keep((schemas_ += n) <= limits_.max_schemas) && spend(n); }
-  // Whether so many steps more may be taken; takes them.
+  // Takes n steps; returns whether they fit into the limits.
   bool spend(uint64_t n) { return !exhausted_ && keep((steps_ += n) <= limits_.max_steps && wanted()); }
   bool exhausted() const { return exhausted_; }
   uint64_t steps() const { return steps_; }

@@ -1,4 +1,5 @@
-// Finds an equal element of a list that only grows, so that equal elements have equal indices.
+// A hash table for interning: finds an equal element of a list that only grows, so that equal elements have
+// equal indices.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace penstock::grammar {
 
-// Neither symmetric nor zero for small values: some hashes stand for what they were made of.
+// Mixes a value into a hash. Not symmetric, and not zero for small values: some hashes are compared instead
+// of the values that they were made of.
 constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash * 0x9E3779B97F4A7C15 + value + 0x632BE59BD9B4E019);
   hash = (hash ^ (hash >> 32)) * 0xD6E8FEB86659FD93;
@@ -25,7 +27,8 @@ class InternTable {
  public:
   static constexpr uint32_t kAbsent = UINT32_MAX;
 
-  // equal(index): whether the element there is the one sought. kAbsent when there is none.
+  // Returns the index of an equal element, or kAbsent. equal(index): whether the element at the index is the
+  // one sought.
   template <class Equal>
   uint32_t find(uint64_t hash, Equal&& equal) const {
     if (slots_.empty()) return kAbsent;
@@ -34,7 +37,7 @@ class InternTable {
     }
     return kAbsent;
   }
-  // REQUIRES: find() was kAbsent.
+  // REQUIRES: find() returned kAbsent.
   void insert(uint64_t hash, uint32_t index) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
     place({hash, index});
@@ -65,7 +68,7 @@ class InternTable {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two
+  std::vector<Slot> slots_;  // size: a power of two
   size_t size_ = 0;
 };
 

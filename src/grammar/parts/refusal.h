@@ -1,4 +1,5 @@
-// Why a grammar was not compiled. Refusals are for callers to show: they say what, where and what would work.
+// Refusals: reasons why a grammar was not compiled. They are meant to be shown to users and say what is
+// wrong, where, and what would work.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,13 +11,13 @@ namespace penstock::grammar {
 enum class RefusalKind : uint8_t {
   kUnsupported,  // well-formed, but not enforced here
   kInvalid,      // malformed, or nothing can satisfy it
-  kTooLarge,     // a limit of CompileLimits
+  kTooLarge,     // a limit of CompileLimits is exceeded
 };
 
 struct Refusal {
   RefusalKind kind = RefusalKind::kInvalid;
   std::string where;    // JSON pointer as a URI fragment ("#/properties/a/not"), or "line 3, column 7"
-  std::string keyword;  // "" when it is about no keyword
+  std::string keyword;  // keyword of the schema that is refused; "": none
   std::string message;  // what is wrong and what would work, in one line
 };
 

@@ -1,4 +1,4 @@
-// Reads the text of a grammar character by character and knows where it is.
+// Reads the text of a grammar character by character and reports its position.
 #pragma once
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ class TextCursor {
     at_ += expected.size();
     return true;
   }
-  // One character of UTF-8; U+FFFD for a byte that is none.
+  // Reads one UTF-8 character; U+FFFD for an ill-formed byte. REQUIRES: !at_end().
   char32_t next() {
     const unicode::Decoded c = unicode::decode(text_, at_);
     at_ += c.length;
@@ -38,7 +38,7 @@ class TextCursor {
   size_t position() const { return at_; }
   void back_to(size_t position) { at_ = position; }
 
-  // "line 3, column 7"
+  // Returns the position as "line 3, column 7".
   std::string where() const {
     const size_t at = std::min(at_, text_.size());
     const auto line = std::prev(std::upper_bound(lines_.begin(), lines_.end(), at));
@@ -48,7 +48,7 @@ class TextCursor {
  private:
   std::string_view text_;
   size_t at_ = 0;
-  std::vector<size_t> lines_{0};  // where each begins
+  std::vector<size_t> lines_{0};  // byte offset at which each line begins
 };
 
 inline bool is_name_char(char c) {

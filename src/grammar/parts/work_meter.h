@@ -1,7 +1,8 @@
-// What it may cost to follow one text: operations, counted and not timed, so that they are the same on every machine.
+// Bounds the work of following one text. Operations are counted, not timed, so that results are the same on
+// every machine.
 //
-// One operation is a byte that an item takes, a rule that is called or ends, a caller that goes on, a text that is compared, or eight
-// nodes of a vocabulary's trie beside an automaton.
+// One operation is a byte that an item consumes, a rule that is called or ends, a caller that resumes, a text
+// that is compared, or eight nodes of a vocabulary's trie that are visited with an automaton.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -9,15 +10,15 @@
 
 namespace penstock::grammar {
 
-// Belongs to one thread at a time. Once the work has run out nothing more is done.
+// Not thread-safe. Once the work has run out, spend() always fails.
 class WorkMeter {
  public:
-  // A text begins with kMost; every token that is appended adds kPerToken, up to kMost again.
+  // A text starts with kMost operations; every appended token adds kPerToken, up to kMost in total.
   static constexpr uint64_t kMost = 2'000'000, kPerToken = 100'000;
-  static constexpr size_t kMostMemory = 64 << 20;  // bytes, of one text's state
+  static constexpr size_t kMostMemory = 64 << 20;  // bytes of one text's state
   enum class Failure : uint8_t { kNone, kWork, kMemory };
 
-  // Whether so much more may be done; takes it.
+  // Takes n operations; returns whether they were left.
   bool spend(uint64_t n) {
     spent_ += n;
     if (n <= left_) {
@@ -38,7 +39,8 @@ class WorkMeter {
   Failure failure() const { return failure_; }
   uint64_t spent() const { return spent_; }
 
-  // Work that can be left undone: a part of what is left is its own, and running out of that is no failure.
+  // A scope of optional work: it may use 1 / kPart of the operations left, and running out of them is no
+  // failure.
   class Optional {
    public:
     explicit Optional(WorkMeter& meter)

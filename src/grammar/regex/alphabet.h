@@ -1,4 +1,4 @@
-// The characters an automaton tells apart: a partition of all scalar values into classes.
+// The alphabet of an automaton: a partition of all Unicode scalar values into classes (symbols).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace penstock::grammar {
 class Alphabet {
  public:
   struct Span {
-    char32_t first;  // up to the next span's first
+    char32_t first;  // the span ends before the next span's first
     uint16_t symbol;
   };
 
-  // The coarsest partition of which every set is a union.
+  // Returns the coarsest partition of which every set is a union of classes.
   static Alphabet of(std::span<const CharSet* const> sets);
 
   uint16_t symbol(char32_t c) const { return c < 128 ? ascii_[c] : symbol_beyond_ascii(c); }
   int size() const { return static_cast<int>(samples_.size()); }
-  char32_t sample(int symbol) const { return samples_[symbol]; }  // some member of the class
+  char32_t sample(int symbol) const { return samples_[symbol]; }  // a member of the class
   // Ascending; the first begins at 0; surrogates belong to the span they fall into and are never asked for.
   std::span<const Span> spans() const { return spans_; }
 

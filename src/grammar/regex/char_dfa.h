@@ -1,4 +1,4 @@
-// Deterministic automata over characters, made of expressions.
+// Deterministic automata over characters, made from expressions.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,20 +25,20 @@ struct CharDfa {
   uint32_t step(uint32_t state, char32_t c) const {
     return next[state * static_cast<size_t>(alphabet.size()) + alphabet.symbol(c)];
   }
-  // The tag of the state that text leads to.
+  // Returns the tag of the state after text.
   uint32_t run(std::u32string_view text) const;
 };
 
-// Accepts with tag 1 what expr denotes. Errors: kTooLarge.
+// Returns an automaton that accepts the language of expr with tag 1. Errors: kTooLarge.
 Compiled<CharDfa> make_dfa(ExprPool& pool, ExprId expr, Budget& budget);
 
-// Which of several expressions a text belongs to: accepts with the tag that tag_of gives for the list of those
-// that do (tag 0: not acceptable).
+// Returns an automaton that classifies texts by several expressions: it accepts with tag_of(matched), where
+// matched[i] is whether exprs[i] matches (tag 0: not accepted).
 using TagOf = std::function<uint32_t(const std::vector<bool>& matched)>;
 Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs, const TagOf& tag_of,
                                   Budget& budget);
 
-// More than this many words are as good as infinitely many.
+// Sets of more words than this count as infinite.
 inline constexpr uint32_t kManyWords = 1U << 20;
 
 }  // namespace penstock::grammar

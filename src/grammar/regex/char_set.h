@@ -1,4 +1,4 @@
-// Sets of Unicode scalar values: what a character class of a regular expression stands for.
+// Sets of Unicode scalar values: the values of character classes in regular expressions.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,9 +22,10 @@ class CharSet {
   CharSet(std::initializer_list<CodeRange> ranges);
   static CharSet all();
   static CharSet of(char32_t c) { return CharSet{{c, c}}; }
-  // Ranges in any order, overlapping or not.
+  // Makes a set of ranges in any order, which may overlap.
   static CharSet from_ranges(std::vector<CodeRange> ranges);
-  // What \p{...} names: a general category, a binary property, or Script=X / sc=X. nullopt: no such property.
+  // Returns the set of \p{name}: a general category, a binary property, or Script=X / sc=X. nullopt: no such
+  // property.
   static std::optional<CharSet> property(std::string_view name);
 
   bool empty() const { return ranges_.empty(); }
@@ -46,13 +47,13 @@ const CharSet& digit();
 const CharSet& word();
 const CharSet& space();
 const CharSet& line_end();
-// Those of Unicode (UTS 18, annex C).
+// The classes \d, \w and \s of Unicode (UTS 18, annex C).
 const CharSet& unicode_digit();
 const CharSet& unicode_word();
 const CharSet& unicode_space();
 }  // namespace classes
 
-// With both cases of every letter (simple case folding).
+// Returns the set with both cases of every letter (simple case folding).
 CharSet ignore_case(const CharSet& set);
 
 }  // namespace penstock::grammar

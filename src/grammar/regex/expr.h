@@ -14,12 +14,12 @@
 
 namespace penstock::grammar {
 
-// The characters of UTF-8 text; U+FFFD for each byte that is none.
+// Decodes UTF-8 text; U+FFFD for each ill-formed byte.
 std::u32string characters_of(std::string_view utf8);
 
 enum class ExprId : uint32_t {};
 
-// Belongs to one compilation; not for several threads.
+// The expressions of one compilation. Not thread-safe.
 class ExprPool {
  public:
   static constexpr uint32_t kUnbounded = UINT32_MAX;
@@ -28,30 +28,30 @@ class ExprPool {
   static constexpr ExprId kAnyChar{2};     // every string of one character
   static constexpr ExprId kEverything{3};  // every string
 
-  // A pool that would grow past max_nodes, or work more than max_steps, is exhausted(): what it returns from then on is
-  // meaningless.
+  // A pool that would exceed max_nodes nodes or max_steps steps of work becomes exhausted(); its results are
+  // meaningless from then on.
   explicit ExprPool(size_t max_nodes = 400'000, size_t max_steps = 1'000'000);
 
   ExprId chars(const CharSet& set);
   ExprId literal(std::u32string_view text);
-  // One of the texts. Shared beginnings are written once, so that a derivative looks at one branch only.
+  // Returns the union of the texts. Common prefixes are shared, so that a derivative visits only one branch.
   ExprId any_literal(std::vector<std::u32string> texts);
   ExprId concat(ExprId head, ExprId tail);
   ExprId any_of(std::vector<ExprId> parts);
   ExprId all_of(std::vector<ExprId> parts);
   ExprId negate(ExprId part);
-  // part, at least min and at most max times. REQUIRES: min <= max.
+  // Returns min to max repetitions of part. REQUIRES: min <= max.
   ExprId repeat(ExprId part, uint32_t min, uint32_t max);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId star(ExprId part) { return repeat(part, 0, kUnbounded); }
 
   bool accepts_empty(ExprId id) const { return node(id).accepts_empty; }
-  // Neither intersections nor complements in it: it has a text unless it is kNothing.
+  // Whether id has neither intersections nor complements, so that it denotes some text unless it is kNothing.
   bool is_plain(ExprId id) const { return node(id).plain; }
   bool is_char_set(ExprId id) const { return node(id).kind == Kind::kChars; }
-  // What may follow c in the strings of id that start with c.
+  // Returns the Brzozowski derivative of id by c: the rests, after c, of the strings of id that start with c.
   ExprId derivative(ExprId id, char32_t c);
-  // The sets of characters that id tells apart, appended to out (each once).
+  // Appends to out the character sets that id distinguishes, each once.
   void collect_sets(ExprId id, std::vector<const CharSet*>& out) const;
 
   bool exhausted() const { return exhausted_; }
@@ -79,7 +79,7 @@ class ExprPool {
   ExprId derive_repeat(const Node& node, char32_t c, int depth);
   ExprId derive_list(const Node& node, char32_t c, int depth);
 
-  // Counts n steps of work; whether there is an end to them.
+  // Counts n steps of work; returns whether the pool is not exhausted.
   bool work(size_t n) { return !(exhausted_ |= (steps_ += n) > max_steps_); }
 
   size_t max_nodes_, max_steps_, steps_ = 0;

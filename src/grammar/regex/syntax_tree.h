@@ -1,4 +1,4 @@
-// A regular expression between its text and its meaning.
+// The syntax tree of a regular expression.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -12,7 +12,7 @@ struct RegexNode {
   enum class Kind : uint8_t { kChars, kConcat, kAlternatives, kRepeat, kTextStart, kTextEnd, kLookAhead };
   Kind kind = Kind::kConcat;
   bool negative = false;        // kLookAhead
-  bool has_assertions = false;  // anchors or look-aheads, here or below
+  bool has_assertions = false;  // whether the node or a descendant is an anchor or a look-ahead
   uint32_t min = 0, max = 0;    // kRepeat
   CharSet chars;                // kChars
   std::vector<uint32_t> parts;  // children; kRepeat, kLookAhead: one
@@ -23,9 +23,9 @@ struct RegexTree {
   uint32_t root = 0;
 };
 
-// What is understood beside ECMAScript's dialect, or instead of it.
+// Options of the dialect, besides ECMAScript's.
 struct RegexDialect {
-  bool terminal = false;  // parse_terminal_regex's
+  bool terminal = false;  // the dialect of parse_terminal_regex()
   bool ignore_case = false, dot_all = false;
 };
 

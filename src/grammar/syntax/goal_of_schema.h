@@ -1,4 +1,4 @@
-// JSON values among rules.
+// The hook by which rules refer to JSON Schemas.
 #pragma once
 #include <functional>
 
@@ -7,7 +7,8 @@
 
 namespace penstock::grammar {
 
-// The goal of a JSON Schema in the program that the rules will be added to. python_words: as JsonStyle has it.
+// Returns the goal of a JSON Schema in the program that the rules will be added to. python_words: see
+// JsonStyle.
 using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema, bool python_words)>;
 
 }  // namespace penstock::grammar

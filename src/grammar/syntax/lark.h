@@ -23,7 +23,8 @@
 
 namespace penstock::grammar {
 
-// The rule to begin with. vocabulary: for special tokens; may be null. Refusals name the line and column.
+// Returns the index of the start rule. vocabulary: for special tokens; may be null. Refusals name the line and
+// column.
 Compiled<uint32_t> parse_lark(std::string_view text, Rules& rules, const GoalOfSchema& goal_of,
                               const Vocabulary* vocabulary, Budget& budget);
 

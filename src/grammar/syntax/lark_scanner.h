@@ -1,4 +1,4 @@
-// The words of Lark's notation: lines, names, strings and expressions.
+// The scanner of Lark's notation: lines, names, strings and regular expressions.
 #pragma once
 #include "grammar/syntax/rule_scanner.h"
 
@@ -9,20 +9,23 @@ class LarkScanner : protected RuleScanner {
   using RuleScanner::RuleScanner;
   uint32_t unsupported(std::string message) { return fail(RefusalKind::kUnsupported, std::move(message)); }
 
-  // White space and comments up to the end of the line, which a backslash hides.
+  // Skips white space and comments up to the end of the line; a backslash before the line end continues the
+  // line.
   void space();
-  void lines();  // likewise, with all line ends
-  // The mark between alternatives; only in front of it may a definition go on in another line.
+  void lines();  // as space(), line ends included
+  // Skips "|" between alternatives and returns whether it was there; only before it a definition may continue
+  // on another line.
   bool bar();
 
-  std::string name();  // "": there is none
+  std::string name();  // reads a name; "": there is none
   static bool is_terminal(std::string_view name);
-  // Whether it is a name that rules or terminals can have; fails else.
+  // Whether the name is valid for a rule or terminal; if not, records a refusal.
   bool check_name(std::string_view name);
 
-  uint32_t string();  // "..." "..."i or "a".."z"
-  uint32_t regex();   // /.../ with flags
-  // How long the JSON object is that begins here: up to the brace that closes it, or all there is.
+  uint32_t string();  // reads "..." "..."i or "a".."z"
+  uint32_t regex();   // reads /.../ with flags
+  // Returns the length of the JSON object that begins here: up to its closing brace, or up to the end of the
+  // text.
   size_t json_length() const;
 
  private:

@@ -1,4 +1,5 @@
-// Strings of a JSON Schema that are written without quotes and escapes, as some models write parameters of tools.
+// Raw strings: strings of a JSON Schema without quotation marks and escapes, as some models write parameters
+// of tools.
 #pragma once
 #include <vector>
 
@@ -7,8 +8,8 @@
 
 namespace penstock::grammar {
 
-// The node of texts that obey enum, const, pattern, format, minLength and maxLength of the schema and are in all of
-// `also`. Errors: kInvalid, kUnsupported; the place is the keyword.
+// Returns the node of the texts that obey enum, const, pattern, format, minLength and maxLength of the schema
+// and match all of `also`. Errors: kInvalid, kUnsupported; `where` names the keyword.
 Compiled<uint32_t> add_raw_string(const JsonValue& schema, const std::vector<ExprId>& also, Rules& rules,
                                   int max_depth);
 

@@ -1,5 +1,4 @@
-// What the notations of rules have in common: where they are in the text, the first refusal, and the parts that are
-// written alike.
+// The common base of the scanners of rule notations: the cursor, the first refusal, and the shared syntax.
 #pragma once
 #include <optional>
 #include <string>
@@ -18,22 +17,22 @@ class RuleScanner {
       : in_(text), rules_(rules), vocabulary_(vocabulary), max_depth_(max_depth) {}
 
  protected:
-  // Keeps the first refusal, with the place where the text is read; returns 0.
+  // Records a refusal with the current position, unless there is one already; returns 0.
   uint32_t fail(RefusalKind kind, std::string message);
   uint32_t invalid(std::string message) { return fail(RefusalKind::kInvalid, std::move(message)); }
 
-  // The rest of an escape: so many hexadecimal digits, or {1} to {10FFFF}.
+  // Read the rest of an escape: `digits` hexadecimal digits, or {1} to {10FFFF}.
   char32_t hex(size_t digits);
   char32_t braced_hex();
-  // <name>, <[12]> or <[12,20-29]>: one of these special tokens.
+  // Reads <name>, <[12]> or <[12,20-29]>: one of these special tokens.
   uint32_t token();
-  // "{2}" "{2,}" "{,5}" "{2,5}" behind what they repeat.
+  // Reads "{2}" "{2,}" "{,5}" or "{2,5}" after `part`; returns the node of the repetition.
   uint32_t counted(uint32_t part);
-  // part, where least and most are as they were written.
+  // Returns the node of `part` repeated least to most times, with the counts as written.
   uint32_t repeated(uint32_t part, uint32_t least, uint32_t most);
-  // Digits, none at all being nullopt; more than any count is as much as there can be.
+  // Reads a number; nullopt when there are no digits; too large numbers are clamped to the maximum.
   std::optional<uint32_t> number();
-  void blanks();  // and line ends
+  void blanks();  // skips white space and line ends
 
   TextCursor in_;
   Rules& rules_;

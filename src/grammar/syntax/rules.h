@@ -1,4 +1,4 @@
-// Context-free rules between the text of a grammar and the program it becomes.
+// Context-free rules: the intermediate form between the text of a grammar and its program.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,20 +16,20 @@ namespace penstock::grammar {
 
 struct RuleNode {
   enum class Kind : uint8_t {
-    kText,      // what an expression denotes
+    kText,      // the language of an expression
     kSequence,  // all parts, in order
     kChoice,    // one of the parts
     kRepeat,    // the part, min to max times
-    kRule,      // what a rule denotes
+    kRule,      // the texts of a rule
     kToken,     // a special token
     kGoal,      // a JSON value of the program
   };
   Kind kind = Kind::kSequence;
   ExprId text = ExprPool::kEmpty;
-  CountWindow window = {};        // kText: how many characters
-  bool apart = false;             // kText: an automaton of its own, shared by all such texts
-  uint32_t index = 0;             // of the rule, the token or the goal
-  uint32_t min = 0, max = kNone;  // kNone: any number
+  CountWindow window = {};        // kText: bounds on the number of characters
+  bool apart = false;             // kText: gets an automaton of its own, which equal texts share
+  uint32_t index = 0;             // index of the rule, token or goal
+  uint32_t min = 0, max = kNone;  // kNone: no upper bound
   std::vector<uint32_t> parts;
 };
 
@@ -39,7 +39,7 @@ class Rules {
   struct Rule {
     std::string name;
     std::optional<uint32_t> body;
-    std::string where;  // it was first named there
+    std::string where;  // position of its first mention
   };
 
   explicit Rules(ExprPool& pool) : pool_(pool) {}
@@ -50,8 +50,8 @@ class Rules {
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
   uint32_t text(ExprId expr) { return add({.kind = RuleNode::Kind::kText, .text = expr}); }
-  // Not merged with what stands around it. window: REQUIRES that the expression has texts within it, whatever their
-  // beginning.
+  // As text(), but not merged with neighbouring nodes. REQUIRES: every prefix of a text of the expression can
+  // be completed within the window.
   uint32_t text_apart(ExprId expr, const CountWindow& window = {}) {
     return add({.kind = RuleNode::Kind::kText, .text = expr, .window = window, .apart = true});
   }
@@ -64,16 +64,16 @@ class Rules {
   }
   uint32_t goal(uint32_t index) { return add({.kind = RuleNode::Kind::kGoal, .index = index}); }
 
-  // The rule of that name, made if there is none yet.
+  // Returns the rule with this name, creating it if there is none.
   uint32_t named(std::string_view name, std::string where);
-  // kNone: there is none.
+  // Returns the rule with this name, or kNone.
   uint32_t find(const std::string& name) const;
-  // Names of rules begin anew; those that were named before stay.
+  // Starts a new scope of names; existing rules stay.
   void begin_scope() { by_name_.clear(); }
   uint32_t anonymous(uint32_t body);
   std::vector<Rule>& rules() { return rules_; }
   const std::vector<Rule>& rules() const { return rules_; }
-  // Texts that intersections leave empty become kNothing. Errors: kTooLarge.
+  // Replaces expressions whose intersections are empty by kNothing. Errors: kTooLarge.
   Compiled<void> find_empty_texts(Budget& budget);
   const RuleNode& node(uint32_t i) const { return nodes_[i]; }
   size_t size() const { return nodes_.size(); }
@@ -85,8 +85,8 @@ class Rules {
   std::unordered_map<std::string, uint32_t> by_name_;
 };
 
-// Adds the rules to the program and returns the symbol of `root`. What is regular in them becomes automata, as large as can
-// be; alternatives without any text are left out. Errors: kInvalid (a rule has no definition, or root no text),
+// Adds the rules to the program and returns the symbol of `root`. Maximal regular parts become automata;
+// alternatives that have no texts are dropped. Errors: kInvalid (a rule has no definition, or root no text),
 // kTooLarge.
 Compiled<uint32_t> add_rules(Rules& rules, uint32_t root, Program& program, Budget& budget);
 

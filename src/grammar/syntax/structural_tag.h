@@ -7,9 +7,9 @@
 // tags_with_separator token. The names and their meaning follow XGrammar's; any text ends where the end of its tag, a
 // trigger or what it excludes first occurs. A fixed text that a special token of the vocabulary spells is that token.
 //
-// Besides: raw_string is a string of a JSON Schema without quotes (raw_string.h); plus has a separator and a max; a
-// json_schema of style "python" has True, False and None; best_effort takes any object where a schema cannot be enforced;
-// "where" is how refusals call the place.
+// Extensions: raw_string is a string of a JSON Schema without quotes (raw_string.h); plus has a separator and
+// a max; a json_schema of style "python" has True, False and None; best_effort takes any object where a
+// schema cannot be enforced; "where" is the name of the place in refusals.
 #pragma once
 #include "grammar/syntax/goal_of_schema.h"
 #include "grammar/syntax/rules.h"
@@ -17,7 +17,8 @@
 
 namespace penstock::grammar {
 
-// The rule to begin with. vocabulary: for tokens; may be null. The places of refusals are JSON pointers.
+// Returns the index of the start rule. vocabulary: for tokens; may be null. Refusals name their place by a
+// JSON pointer.
 Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,
                                         const Vocabulary* vocabulary, Budget& budget);
 

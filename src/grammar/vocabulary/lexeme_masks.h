@@ -1,7 +1,8 @@
-// Which tokens stay inside of a lexeme, and where they leave it: what masks are put together from.
+// Masks of lexemes: the tokens that stay inside a lexeme and those that leave it. Masks of grammars are
+// composed of them.
 //
-// It depends on the lexeme, its state and the vocabulary only, so that every position, request and grammar that comes to
-// the same state shares it. Any thread may ask; what is not known yet is worked out by the one who asks first.
+// A mask depends only on the lexeme, its state and the vocabulary, so that all positions, requests and
+// grammars share it. Thread-safe; the first caller computes a mask.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -15,32 +16,34 @@
 
 namespace penstock::grammar {
 
-// No token has more bytes, or is cut to that many where counts are compared; vocabularies' longest have 128.
+// Maximum bytes of a token; longer ones are cut to it where counts are compared. The longest tokens of known
+// vocabularies have 128.
 inline constexpr uint64_t kLongestToken = 256;
 
-// Of the tokens below one node of the trie, from one state.
+// The mask of the tokens below one node of the trie, from one state of a lexeme.
 struct ScanMask {
-  // Tokens behind which the lexeme can go on; of lexemes that end at once, those that end it too.
+  // Tokens after which the lexeme can continue; for lexemes that end immediately also those that end it.
   TokenSet inside;
-  // Lexemes without quotation marks: nodes behind which the lexeme may have ended in `state` and a token goes on that is not inside; nodes
-  // ascend.
+  // Lexemes without quotation marks: nodes at which the lexeme may end in `state` and below which there are
+  // tokens that are not in `inside`; ascending nodes.
   struct Exit {
     uint32_t node, state;
   };
   std::vector<Exit> exits;
-  // Quoted ones: tokens that end the lexeme at a quotation mark, by what follows it.
+  // Quoted lexemes: tokens that end the lexeme at a quotation mark, by the suffix after the mark.
   struct QuoteExit {
     uint32_t suffix, tag, count;  // count: characters before the quotation mark
     int32_t token;
   };
-  std::vector<QuoteExit> quote_exits;  // by suffix
-  // Lexemes of any content: tokens inside by how many characters they have, most first, where a window may need them.
+  std::vector<QuoteExit> quote_exits;  // in order of suffix
+  // Lexemes of any content: tokens of `inside` with their numbers of characters, most first, if a window may
+  // need them.
   struct Counted {
     uint32_t count;
     int32_t token;
   };
   std::vector<Counted> counted;
-  uint32_t n_visited = 0;  // nodes that making it took
+  uint32_t n_visited = 0;  // number of trie nodes visited to make the mask
   size_t memory() const;
 };
 
@@ -50,10 +53,11 @@ class LexemeMasks {
   LexemeMasks(const Lexeme& lexeme, const Vocabulary& vocabulary)
       : lexeme_(lexeme), vocabulary_(vocabulary) {}
 
-  // From `state` below the node `root` of vocabulary.trie(). left: what is left of the leaf's window; of lexemes of any
-  // content it is left to the caller, who looks at the counts. What has to be made is counted.
+  // Returns the mask from `state` of the tokens below node `root` of vocabulary.trie(). left: remaining
+  // window of the leaf; for lexemes of any content the caller applies it, by ScanMask::counted. Computing a
+  // mask is counted on `work`.
   std::shared_ptr<const ScanMask> get(uint32_t state, CountWindow left, uint32_t root, WorkMeter& work);
-  // Forgets all. Returns how many bytes that were.
+  // Clears the cache; returns the number of bytes freed.
   size_t clear();
   size_t memory() const { return memory_.load(std::memory_order_relaxed); }
 
@@ -76,12 +80,13 @@ class LexemeMasks {
   std::atomic<size_t> memory_ = 0;
 };
 
-// The masks of all lexemes over one vocabulary. Any thread may call.
+// The masks of all lexemes over one vocabulary. Thread-safe.
 class LexemeMaskRegistry {
  public:
-  // The masks live as long as a caller holds them, those of the lexemes that all grammars share for ever.
+  // Returns the masks of a lexeme. They live as long as a caller holds them; those of CommonLexemes live as
+  // long as the registry.
   std::shared_ptr<LexemeMasks> of(const std::shared_ptr<const Lexeme>& lexeme, const Vocabulary& vocabulary);
-  // Makes those that the first string of any grammar needs, which take longest.
+  // Precomputes the masks of strings, which every JSON grammar needs and which take longest.
   void prepare(const Vocabulary& vocabulary);
 
  private:
@@ -91,7 +96,7 @@ class LexemeMaskRegistry {
   };
   static constexpr size_t kFewEntries = 4096;
   std::mutex mutex_;
-  std::unordered_map<const Lexeme*, Entry> entries_;  // also of lexemes that are gone, up to most_entries_
+  std::unordered_map<const Lexeme*, Entry> entries_;  // may include expired lexemes, up to most_entries_
   size_t most_entries_ = kFewEntries;
   std::vector<std::shared_ptr<LexemeMasks>> common_;
 };

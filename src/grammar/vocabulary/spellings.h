@@ -1,6 +1,7 @@
-// How a tokenizer writes a text that is known before it is written: the tokens a model most likely chooses for it.
+// The tokenizer's spelling of a text that is known in advance: the tokens that a model most likely chooses
+// for it.
 //
-// What was spelled before is kept within a bound, so that the keys of a schema are tokenized once. Any thread may call.
+// Results are cached within a bound, so that the keys of a schema are tokenized once. Thread-safe.
 #pragma once
 #include <mutex>
 #include <span>
@@ -19,15 +20,15 @@ namespace grammar {
 
 class Spellings {
  public:
-  // tokenizer: outlives this.
+  // REQUIRES: the tokenizer outlives this object.
   explicit Spellings(const Tokenizer& tokenizer);
 
   struct Known {
-    std::string_view text;       // behind other text
-    std::string_view followers;  // bytes of which one may follow; empty: nothing follows
+    std::string_view text;       // the text, which follows other text
+    std::string_view followers;  // bytes that may follow the text; empty: it is the end
   };
-  // Puts in the tokens of the text, as many as there is room for and as stay the same before most of the followers, and
-  // returns how many. Allocates nothing for what was asked before.
+  // Writes the tokens of the text to `tokens`, as many as fit and do not depend on the following byte for
+  // most followers, and returns their number. Does not allocate for cached texts.
   int write(const Known& known, std::span<TokenId> tokens);
 
  private:
@@ -40,7 +41,7 @@ class Spellings {
   std::vector<TokenId> spell(const Known& known) const;
 
   const Tokenizer& tokenizer_;
-  std::vector<TokenId> before_;  // of the text that stands before all others
+  std::vector<TokenId> before_;  // tokens of the text that precedes every spelled text
   std::mutex mutex_;
   std::string key_;
   std::unordered_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>> kept_;

@@ -1,4 +1,4 @@
-// Sets of tokens as masks have them: a bit per token, in words of 32.
+// Sets of tokens and operations on masks: one bit per token, in words of 32 bits.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -17,7 +17,7 @@ inline void set_bits(std::span<uint32_t> bits, std::span<const int32_t> tokens) 
   for (const int32_t token : tokens) set_bit(bits, token);
 }
 
-// A list while it is short, bits otherwise.
+// A set of tokens, stored as a list while it is small, else as bits.
 class TokenSet {
  public:
   TokenSet() = default;
