@@ -1,4 +1,4 @@
-// LoRA adapters of an engine: those that were opened, and which of them are in the model's memory now.
+// LoRA adapters of an engine: opened adapters, and the slots of those that are loaded now.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,23 +11,26 @@
 
 namespace penstock {
 
-// What Engine::open_adapter() gives. Its files are read again whenever it comes into the model's memory.
+// An opened adapter, as returned by Engine::open_adapter(). Its files are read again whenever it is loaded
+// into a slot.
 class Adapter {
  public:
-  // Errors: those of open_lora(), of a model it does not belong to, of a rank above `max_rank`.
+  // Opens an adapter. Errors: those of open_lora(); kInvalidArgument when it is of another model or its rank
+  // is above max_rank.
   static Result<std::shared_ptr<const Adapter>> open(const std::string& path, const StepModel& model,
                                                      int max_rank);
 
   const std::string& path() const { return path_; }
-  int rank() const { return rank_; }        // the largest of its layers'
-  int64_t bytes() const { return bytes_; }  // in the model's memory
-  // Of its content: two with the same compute the same.
+  int rank() const { return rank_; }        // largest rank of its layers
+  int64_t bytes() const { return bytes_; }  // bytes that it takes when loaded
+  // Fingerprint of its content: adapters with equal fingerprints compute the same.
   uint64_t fingerprint() const { return fingerprint_; }
   const StepModel& model() const { return *model_; }
 
-  // The same adapter as each of several engines has opened it, at least one.
+  // Makes one adapter of those that each of several engines has opened from the same files. REQUIRES: at
+  // least one.
   static std::shared_ptr<const Adapter> of_engines(std::vector<std::shared_ptr<const Adapter>> opened);
-  // Of an adapter of several: what engine i has opened; null: this is none.
+  // The adapter of engine i, or null if this was not made by of_engines().
   std::shared_ptr<const Adapter> of_engine(size_t i) const {
     return i < opened_.size() ? opened_[i] : nullptr;
   }
@@ -41,17 +44,19 @@ class Adapter {
   std::vector<std::shared_ptr<const Adapter>> opened_;
 };
 
-// The slots of the model's memory from `first` on, each with one adapter that stays until another needs the place. Engine thread only.
+// The adapter slots of a model from `first` on. Each holds one adapter, which stays loaded until another
+// needs the slot. Engine thread only.
 class AdapterPool {
  public:
   AdapterPool(StepModel& model, int n_slots, int first = 0)
       : model_(model), first_(first), slots_(static_cast<size_t>(n_slots)) {}
 
-  // The slot of an adapter, which stays there until it was given back as often as it was taken; nullopt: all slots are taken.
-  // Errors: the file has changed or cannot be read, memory.
+  // Returns the slot of an adapter, loading it if needed. It stays there until give_back() was called as
+  // often as take(). nullopt: all slots are in use. Errors: the file has changed or cannot be read, or there
+  // is no memory for it.
   Result<std::optional<int>> take(const std::shared_ptr<const Adapter>& adapter);
   void give_back(int slot) { --slots_[static_cast<size_t>(slot - first_)].n_users; }
-  // Frees the memory of adapters that nobody can ask for any more.
+  // Unloads adapters that only the pool still refers to.
   void drop_forgotten();
 
   int n_loaded() const;
@@ -61,7 +66,7 @@ class AdapterPool {
   struct Slot {
     std::shared_ptr<const Adapter> adapter;
     int n_users = 0;
-    int64_t used = 0;  // when it was last taken
+    int64_t used = 0;  // value of n_taken_ when it was last taken
   };
   Status load(size_t slot, const std::shared_ptr<const Adapter>& adapter);
 

@@ -1,5 +1,5 @@
-// Beam search over one prompt: which beams go on, which have ended, when it is over. Pure bookkeeping of
-// scores; the decisions are those of transformers' generate(num_beams=...).
+// Beam search over one prompt: which beams continue, which have ended, and when the search is over. Pure
+// bookkeeping of scores; the decisions are those of transformers' generate(num_beams=...).
 #pragma once
 #include <span>
 #include <vector>
@@ -12,8 +12,8 @@ struct BeamOptions {
   int width = 1;
   double length_penalty = 1;
   bool early_stopping = false;
-  int min_tokens = 0;  // no end before this many tokens
-  int max_tokens = 1;  // a beam ends at this many
+  int min_tokens = 0;  // no beam ends by an end token before this many tokens
+  int max_tokens = 1;  // a beam ends at this many tokens
   std::vector<TokenId> end_tokens;
 };
 
@@ -21,7 +21,7 @@ struct EndedBeam {
   std::vector<TokenId> tokens;  // after the prompt, with the end token
   std::vector<float> logprobs;  // [tokens.size()]
   double score = 0;             // sum of logprobs / tokens.size()^length_penalty
-  bool ended = false;           // by an end token; false: by length
+  bool ended = false;           // true: it ended by an end token; false: by length
 };
 
 class BeamSearch {
@@ -30,10 +30,10 @@ class BeamSearch {
 
   int width() const { return options_.width; }
   int n_live() const { return static_cast<int>(live_.size()); }
-  // How many of its most likely tokens a beam has to offer.
+  // Number of most likely tokens that offer() needs for each beam.
   int n_candidates() const;
   bool has_offered(int beam) const { return live_[beam].offered; }
-  // The most likely next tokens of a live beam.
+  // Passes the n_candidates() most likely next tokens of a live beam.
   void offer(int beam, std::span<const TokenLogprob> candidates);
   bool complete() const { return n_offered_ == n_live(); }
 
@@ -44,7 +44,7 @@ class BeamSearch {
   std::span<const int> parents() const { return parents_; }
   std::span<const TokenId> tokens() const { return tokens_; }
 
-  // The best first, at most width of them.
+  // The ended beams, best first, at most width of them.
   std::span<const EndedBeam> ended() const { return ended_; }
 
  private:

@@ -1,7 +1,7 @@
-// What callers leave for the engine thread, and how the two wait for each other. Bounded: who comes when it is full is
-// refused.
+// Queue of requests, cancellations and jobs from callers to the engine thread. Bounded: requests are refused
+// when it is full.
 //
-// Callers: any thread. The engine's side: its thread alone.
+// The callers' side: any thread. The engine's side: engine thread only.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,9 +16,9 @@ namespace penstock {
 
 class Inbox {
  public:
-  using Numbers = std::shared_ptr<std::atomic<uint64_t>>;  // the next request's
-  // Of requests that have not begun to run; max_tokens: of their prompts, 0 = no limit. next_request: with several inboxes that
-  // number their requests together.
+  using Numbers = std::shared_ptr<std::atomic<uint64_t>>;  // number of the next request
+  // max_requests, max_tokens: most requests that have not begun to run, and most prompt tokens of these (0 =
+  // no limit). next_request: counter that several inboxes share; null: an own one.
   Inbox(int max_requests, int64_t max_tokens, Numbers next_request = nullptr)
       : max_requests_(max_requests),
         max_tokens_(max_tokens),
@@ -27,7 +27,7 @@ class Inbox {
 
   struct Cancel {
     RequestId request;
-    int index;  // -1: all
+    int index;  // which of the request's sequences; -1: all
     FinishReason reason;
   };
   struct Content {
@@ -37,34 +37,36 @@ class Inbox {
   };
 
   // --- Callers -------------------------------------------------------------------------------------------------
-  // Errors: kResourceExhausted, kCancelled. What runs out of memory leaves nothing behind.
+  // Queues a request. Errors: kResourceExhausted (the queue is full, or no memory: then nothing was queued),
+  // kCancelled.
   Result<RequestId> submit(std::unique_ptr<RequestState> state);
   void cancel(const Cancel& cancel);
   void reset_prefix_cache();
-  // Has `work` done by the engine thread between two steps, or does it here when there is none. Errors: kCancelled,
-  // kResourceExhausted.
+  // Has the engine thread do `work` between two steps and waits for it; does it on this thread when there is
+  // no engine thread. Errors: kCancelled, kResourceExhausted.
   Status between_steps(const std::function<void()>& work);
 
   // --- The engine ----------------------------------------------------------------------------------------------
-  void open();      // a thread of the engine serves from here on
-  void close();     // nobody gets in any more; wait() returns false
-  void unserved();  // that thread is gone
-  // What came since the last call; `content` was emptied.
+  void open();      // an engine thread serves the inbox from now on
+  void close();     // refuses everything from now on; wait() returns false
+  void unserved();  // the engine thread has ended
+  // Moves what came since the last call into `content`. REQUIRES: `content` is empty.
   void take(Content& content);
-  // Between two steps: what callers wait for.
+  // Does the work of between_steps(); called between two steps.
   void run_jobs();
-  // The request does not count against the bounds any more: it runs, or has ended.
+  // Takes a request that begins to run, or has ended, out of the counts of queued requests and tokens.
   void leave(RequestState& state);
   int64_t n_rejected() const;
 
   enum class Patience : uint8_t { kNone, kSome, kUntilWork };
-  // Until something comes, half a millisecond at most with kSome. False: it was closed.
+  // Waits until something comes; with kSome half a millisecond at most, with kNone not at all. False: the
+  // inbox was closed.
   bool wait(Patience patience);
 
  private:
   struct Job {
     const std::function<void()>* work;
-    bool done = false, failed = false;  // failed: for want of memory
+    bool done = false, failed = false;  // failed: it threw std::bad_alloc
   };
 
   const int max_requests_;
@@ -72,7 +74,7 @@ class Inbox {
   mutable std::mutex mutex_;
   std::condition_variable filled_, job_done_;
   Content content_;
-  std::vector<Job*> jobs_;  // of callers that wait in between_steps
+  std::vector<Job*> jobs_;  // jobs of callers that wait in between_steps()
   bool closed_ = false, served_ = false;
   const Numbers next_request_;
   int n_queued_ = 0;

@@ -1,4 +1,4 @@
-// The engine's metrics: filled on its thread, read by anybody as of the last finished step.
+// The engine's metrics: filled in on the engine thread, read by any thread as of the last finished step.
 #pragma once
 #include <mutex>
 
@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Of the processes that share a model, by rank.
+// Fills in the metrics per rank. ranks: [rank], of the processes that share a model.
 void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics);
 
 class MetricsRecorder {
@@ -21,7 +21,8 @@ class MetricsRecorder {
   void note_token(Running& sequence, double time);
   void note_end(const Running& sequence, FinishReason reason, double time);
   void note_draft(int n_proposed, int n_accepted);
-  // Published at once: events are delivered within a step, after publish(), so that who has one finds its token counted.
+  // Adds a step and publishes that at once. (Events are delivered after publish(), so that a caller who has
+  // received one finds its token counted.)
   void note_step(double seconds);
 
   void publish(const Scheduler& scheduler);

@@ -1,7 +1,7 @@
-// The events of a step on their way to the sinks: one call per sink and step.
+// Collects the events of a step and delivers them to the sinks, in one call per sink.
 //
-// Engine thread only. Keeps its memory from step to step; where an event must not be lost for want of memory, room for it
-// is made beforehand.
+// Engine thread only. Keeps its memory from step to step. Events that must not be lost when memory runs out
+// get their room beforehand.
 #pragma once
 #include <span>
 #include <vector>
@@ -13,20 +13,22 @@ namespace penstock {
 
 class Outbox {
  public:
-  // Before a request begins; n_requests: those that run, with this one. Throws std::bad_alloc and changes nothing.
+  // Reserves room for a request that begins; n_requests: running requests, with this one. Throws
+  // std::bad_alloc and then changes nothing.
   void make_room(RequestState& state, size_t n_requests);
-  // Room for one more event of a request, which push() then takes in without memory. Throws std::bad_alloc.
+  // Reserves room for one more event of a request, so that the next push() does not allocate. Throws
+  // std::bad_alloc.
   void make_room_for_event(RequestState& state);
-  // The ends of all open sequences can be taken in, if need be in place of tokens. Allocates nothing.
+  // Makes room for the last events of all open sequences, dropping tokens if needed. Allocates nothing.
   void make_room_for_ends(RequestState& state);
 
-  // A copy of an event's alternatives that lasts until the event is delivered.
+  // Returns a copy of an event's alternatives that is valid until the events are delivered.
   std::span<const TokenLogprob> keep(std::span<const TokenLogprob> alternatives);
-  // What the event refers to lasts until it is delivered.
+  // Adds an event. What it refers to must stay valid until it is delivered.
   void push(RequestState& state, const TokenEvent& event);
 
-  // Calls failed(state) for a request whose sink runs out of memory, which may push its end, and finished(state) for one
-  // that has no open sequence any more.
+  // Delivers all events. Calls failed(state) for a request whose sink ran out of memory, which may push its
+  // last events, and finished(state) for a request without open sequences.
   template <class Failed, class Finished>
   void deliver(Failed&& failed, Finished&& finished) {
     for (size_t i = 0; i < with_news_.size(); ++i) {  // one that failed adds its own end
@@ -38,8 +40,8 @@ class Outbox {
     alternatives_.reset();
   }
 
-  // The ends of sequences [0, n) that nobody can be told of in another way: of a request that was never started, or whose
-  // sink has no memory. Allocates nothing.
+  // Sends the last events, with `error`, of sequences [0, n) directly to the sink: for a request that was
+  // never started, or whose sink ran out of memory. Allocates nothing.
   static void send_ends(RequestState& state, int n, const Error& error);
 
  private:

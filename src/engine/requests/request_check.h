@@ -1,4 +1,4 @@
-// Whether a request can be served at all.
+// Validation of requests before they are queued.
 #pragma once
 #include "base/result.h"
 #include "engine/schedule/scheduler.h"
@@ -8,7 +8,7 @@ namespace penstock {
 
 class StepModel;
 
-// Any thread. Errors: kInvalidArgument, kUnsupported, with the parameter's name.
+// Implements Engine::check(). Any thread. Errors: kInvalidArgument, kUnsupported, with the parameter's name.
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
                      const Scheduler& scheduler, const StepModel& model);
 

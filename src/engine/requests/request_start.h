@@ -1,4 +1,4 @@
-// The sequences of a request that begins.
+// Makes the sequences of a request that begins.
 #pragma once
 #include "engine/requests/request_state.h"
 
@@ -6,11 +6,11 @@ namespace penstock {
 
 struct SequenceStart {
   const EngineInfo& info;
-  uint64_t seed;            // of requests that bring none
-  uint64_t& next_sequence;  // ascending ids
+  uint64_t seed;            // the engine's seed, for requests that bring none
+  uint64_t& next_sequence;  // id of the next sequence; counted up
 };
 
-// Fills in the request's spec, its sequences, none of which is known to a scheduler, and its beam search. Throws
+// Fills in the request's spec, its sequences (not added to a scheduler) and its beam search. Throws
 // std::bad_alloc.
 void make_sequences(RequestState& state, const SequenceStart& start);
 

@@ -1,4 +1,4 @@
-// A request in the engine and its sequences. Engine thread only, once it was taken in.
+// A request in the engine and its sequences. Engine thread only, once it was taken from the inbox.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,19 +13,20 @@ namespace penstock {
 
 struct RequestState;
 
-// What a sequence's grammar forces to come next, as far as it is to be checked in this step.
+// Tokens that a sequence's grammar forces next, which are verified as a draft in this step.
 struct ForcedText {
-  static constexpr int kMost = 24;  // tokens at a time
+  static constexpr int kMost = 24;  // most tokens of a step
   std::array<TokenId, kMost> tokens;
   int n = 0;
-  float right =
-      kPrior;  // how often such tokens were what the target chose: it may spell the same text otherwise
+  // Share of such tokens that the target chose, lately: it may spell the same text with other tokens.
+  float right = kPrior;
 
   void learn(int n_proposed, int n_accepted) {
     for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
       right += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - right);
   }
-  // What is never tried is forgotten slowly, so that it is tried again.
+  // Moves `right` towards the prior when nothing was verified, so that forced tokens are tried again some
+  // time.
   void fade() { right += kFade * (kPrior - right); }
 
  private:
@@ -37,13 +38,14 @@ struct Running : Sequence {
   RequestState* request = nullptr;
   int index = 0;
   SamplerState sampler;
-  bool joined = false;  // known to the scheduler (the others wait for the first one's prompt)
+  bool joined =
+      false;  // added to the scheduler (the request's other sequences wait for the first one's prefill)
   bool done = false;
-  bool draws_on_host = false;  // its next token: the device has left it to the host
-  int n_prompt_logprobs = 0;   // prompt positions reported
+  bool draws_on_host = false;  // its next token is drawn on the host, since the device could not draw it
+  int n_prompt_logprobs = 0;   // prompt positions whose log-probabilities were reported
   double first_scheduled = -1, first_token = -1, last_token = -1;
-  bool draft_priced = false;  // the draft asked for is to stop where it does not pay
-  bool drafted = false;       // a draft was asked for in this step
+  bool draft_priced = false;  // its draft stops where a further token does not pay (Speculation::Choice)
+  bool drafted = false;       // the drafter was asked for a draft in this step
   ForcedText forced;
   RequestStats stats;
   Error error;
@@ -56,18 +58,18 @@ inline const Running& running(const Sequence& sequence) { return static_cast<con
 
 struct RequestState {
   RequestId id{};
-  Request request;  // its sampling parameters move to the spec when it begins
-  int n = 1;        // sequences that its sink hears of
+  Request request;  // its sampling parameters are moved to `spec` when it begins
+  int n = 1;        // sequences that its sink gets events of
   std::shared_ptr<EventSink> sink;
   std::shared_ptr<const SamplingSpec> spec;
   std::vector<std::unique_ptr<Running>> sequences;
   std::unique_ptr<BeamSearch> beams;  // sequences [0, n_live) are the live beams
-  int n_open = 0;
-  int adapter_slot = -1;  // taken from the pool; -1 = none
+  int n_open = 0;                     // sequences whose last event was not pushed yet
+  int adapter_slot = -1;              // slot taken from the pool; -1 = none
   double submitted = 0;
-  bool queued = true;            // counts against the queue's bounds
-  std::vector<TokenEvent> news;  // that the sink has not got yet
-  bool has_news = false;         // stands in the outbox' list
+  bool queued = true;            // counts against the inbox' limits
+  std::vector<TokenEvent> news;  // events not delivered yet
+  bool has_news = false;         // the request is in the outbox' list
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The requests that have begun, from their start to the end of their last sequence: what happens to sequences as tokens
-// come, requests are cancelled or memory runs out, and what their sinks hear of it.
+// The running requests, from their start to the end of their last sequence: handles new tokens,
+// cancellations, deadlines and lack of memory, and sends the events to the sinks.
 //
 // Engine thread only.
 #pragma once
@@ -23,7 +23,7 @@ namespace penstock {
 
 class Requests {
  public:
-  // What a sequence's life touches.
+  // The parts of the engine that requests use; all must outlive this.
   struct Around {
     const EngineInfo& info;
     const EngineClock& clock;
@@ -32,16 +32,17 @@ class Requests {
     Inbox& inbox;
     AdapterPool& adapters;
     MetricsRecorder& metrics;
-    // Called for each sequence that ends or is preempted: nobody drafts for it any more. Empty: there is no drafter.
+    // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty: there is no
+    // drafter.
     std::function<void(SeqId)> stop_drafting;
   };
   explicit Requests(Around around) : around_(std::move(around)) {}
 
-  // --- Coming and going ----------------------------------------------------------------------------------------
-  // Begins a request, or tells its sink that there is no memory for it. One whose adapter finds no place waits, and all behind
-  // it that have an adapter: first come, first served.
+  // --- Start and end -------------------------------------------------------------------------------------------
+  // Begins a request, or ends it with an error when there is no memory for it. A request whose adapter gets
+  // no slot waits, and so do all later requests with an adapter (first come, first served).
   void start(std::unique_ptr<RequestState> state);
-  // Begins those that waited for their adapter, as far as there is a place now.
+  // Begins requests that waited for an adapter slot, as many as get one now.
   void start_waiting();
   bool some_wait() const { return !waiting_.empty(); }
   void cancel(const Inbox::Cancel& cancel);
@@ -50,30 +51,31 @@ class Requests {
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
   void fail(RequestState& state, const Error& error);
-  // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that steps under
-  // way may know, after as many more calls, between which one of them ends.
-  // Returns whether every sink had the memory for it.
+  // Delivers the events to the sinks. Requests without open sequences are released with their sinks, after
+  // n_under_way further calls, since steps in flight may refer to them (one step ends between two calls).
+  // Returns whether no sink ran out of memory.
   bool deliver(int n_under_way = 0);
 
   // --- Steps ---------------------------------------------------------------------------------------------------
-  // What a plan says about who begins to run and who has to wait again.
+  // Notes which sequences the plan admits and preempts.
   void note_plan(const Plan& plan, double time);
-  // A sequence that goes on from the first one's prompt begins.
+  // Begins another sequence of the request, which continues from the prompt that the first one has computed.
   void join(Running& child, const Running& first);
-  // The next token of a sequence, which may end it.
+  // Takes the next token of a sequence, which may end it.
   void accept(Running& sequence, const SampleResult& drawn, std::span<const TokenLogprob> alternatives,
               double time);
   void end(Running& sequence, FinishReason reason) { end(sequence, reason, TokenEvent()); }
-  // With its last event.
+  // Ends a sequence; `event` is its last event.
   void end(Running& sequence, FinishReason reason, TokenEvent event);
   void push(RequestState& state, const TokenEvent& event) { outbox_.push(state, event); }
-  // Whether the token ends the sequence; which stop token it was goes into the event.
+  // Whether the token ends the sequence; sets event.stop_token when it is a stop token.
   static bool is_end(const Running& sequence, TokenId token, TokenEvent& event);
-  // No step under way will tell a token any more. Allocates nothing.
+  // Drops the stand-in tokens of all sequences, since no step in flight will draw them. Allocates nothing.
   void drop_tokens_ahead();
 
  private:
-  void begin(std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and leaves it where it was
+  void begin(
+      std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and then leaves `state` unchanged
   void begin_or_refuse(std::unique_ptr<RequestState> state);
   void refuse(RequestState& state);
   bool take_adapter(RequestState& state);
@@ -83,10 +85,10 @@ class Requests {
   const Around around_;
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
-  std::deque<std::unique_ptr<RequestState>> waiting_;  // for a place for their adapter
+  std::deque<std::unique_ptr<RequestState>> waiting_;  // requests that wait for an adapter slot
   struct Ended {
     std::unique_ptr<RequestState> state;
-    int n_calls;  // of deliver() that it outlives
+    int n_calls;  // calls of deliver() until it is released
   };
   std::vector<Ended> ended_;
   uint64_t next_sequence_ = 1;

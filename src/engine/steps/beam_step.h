@@ -17,8 +17,8 @@ class BeamStep {
   BeamStep(Scheduler& scheduler, Requests& requests, MetricsRecorder& metrics)
       : scheduler_(scheduler), requests_(requests), metrics_(metrics) {}
 
-  // The logits after a beam's last token, which are overwritten. When the last beam's are there the search goes on, or ends
-  // its request.
+  // Passes the logits after a beam's last token, which are overwritten. When all beams' were passed the
+  // search advances, or ends and finishes its request.
   void offer(Running& beam, std::span<float> logits, Sampler& sampler, double time);
 
  private:

@@ -1,4 +1,5 @@
-// Carries out what a plan says about whole blocks: between the cache and the swap space, and copies before a write.
+// Carries out a plan's operations on whole blocks: swaps between the cache and the swap space, and copies on
+// write.
 //
 // Engine thread only.
 #pragma once
@@ -14,11 +15,12 @@ namespace penstock {
 
 class BlockMover {
  public:
-  // swap: null if the scheduler has no swap space.
+  // swap: null when the scheduler has no swap space.
   BlockMover(StepModel& model, Scheduler& scheduler, SwapStore* swap, MetricsRecorder& metrics)
       : model_(model), scheduler_(scheduler), swap_(swap), metrics_(metrics) {}
 
-  // Before the plan's step. A sequence whose blocks the swap space does not keep or give back loses its place in the plan.
+  // Called before the plan's step. A sequence whose blocks cannot be swapped is taken out of the plan and
+  // recomputed later.
   void carry_out(Plan& plan);
 
  private:

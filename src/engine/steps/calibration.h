@@ -1,4 +1,4 @@
-// Finds out what steps of few rows and a drafter's passes take before the first request comes.
+// Measures the time of steps of few rows and of a drafter's passes before the first request comes.
 #pragma once
 #include "engine/compute/step_model.h"
 #include "engine/steps/speculation.h"
@@ -6,15 +6,16 @@
 namespace penstock {
 
 struct CalibrationConfig {
-  int n_groups = 1;  // of the cache
+  int n_groups = 1;  // groups of the cache
   int block_size = 16;
-  int max_rows = 32;      // as far as the cache, the model and a step's tokens go
-  double seconds = 0.15;  // of work: no new step is begun after so long
+  int max_rows = 32;      // most rows of a step; within what the cache, the model and a step's tokens allow
+  double seconds = 0.15;  // work time after which no new step is begun
 };
 
-// Computes steps of one sequence in the first blocks of every group, whose content is lost: only before
-// anything is in the cache. The shortest time of each size counts, since a busy machine only adds to it. Then the drafter, if it has
-// weights of its own, guesses for a sequence that it forgets again: its first passes put them in order.
+// Computes steps of one sequence in the first blocks of every group and passes the shortest time of each size
+// to `speculation`, since a busy machine only adds time. Then a drafter with weights of its own drafts for a
+// sequence that it forgets again: its first passes may prepare its weights. REQUIRES: the cache is empty; the
+// content of these blocks is lost.
 void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& speculation);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// What speculation adds to a step: who may have a draft, asking the drafter, checking what it guessed.
+// The part of a step that speculation adds: which sequences may have a draft, asking the drafter, verifying
+// drafts.
 //
 // Engine thread only.
 #pragma once
@@ -17,7 +18,7 @@ namespace penstock {
 
 class DraftStep {
  public:
-  // What drafts touch.
+  // The parts of the engine that drafts use; all must outlive this.
   struct Around {
     const EngineClock& clock;
     StepModel& model;
@@ -26,26 +27,28 @@ class DraftStep {
     MetricsRecorder& metrics;
   };
   DraftStep(Around around, Speculation& speculation);
-  // Memory for those of a step.
+  // Reserves memory for the drafts of a step.
   static void reserve(Step& step, int max_seqs);
   // --- In the order of a step ----------------------------------------------------------------------------------
-  // Before the plan: how much room running sequences ask for. step_under_way: none, since it is not known yet what they
-  // have.
+  // Called before the plan: sets Sequence::n_draft of the running sequences. step_under_way: a step is in
+  // flight, so that their last tokens are not known yet: none gets a draft.
   void ask(Step& step, bool step_under_way);
-  // Fills the room that the plan has for drafts, and gives back what is not used of it.
+  // Has the drafter fill the room that the plan has for drafts, and releases what is not used of it.
   void propose(Step& step);
-  // What the step is to draw for a draft, whose root has output row `row`. On a device all nodes of a tree are drawn at
-  // once: only then is it known which of them come.
+  // Adds the draws for a draft, whose root has output row `row`, to the step. A device draws at all nodes of
+  // a tree, since which of them are accepted is known only afterwards.
   void ask_for_draws(Running& sequence, const DraftTree& tree, int row, Step& step);
-  // Takes the results of item i, which has a draft.
+  // Verifies the draft of item i: takes its results and accepts its tokens.
   void verify(Step& step, size_t i, double time);
-  // A sequence without a draft has got its next token, from the logits of this row.
+  // Notes that a sequence without a draft got its next token from the logits of this row.
   void note_plain(const Step& step, Running& sequence, int row) { note_outcome(step, sequence, 0, 0, row); }
-  // The step has computed item i, of whose tokens the first n_kept stay; before its sequence may end.
+  // Passes the states of the first n_kept tokens of item i, those that are accepted, to the drafter. Called
+  // before the sequence may end.
   void note_states(const Step& step, size_t i, int n_kept);
-  // After the last result of a step: the drafter hears of it.
+  // Tells the drafter the outcomes of the step; called after its last result.
   void tell_outcomes(const Step& step);
-  // Behind that. `alone`: no other was under way; now: of the work clock.
+  // Notes the step's time; called after tell_outcomes(). alone: no other step was in flight; now: of the work
+  // clock.
   void note_time(const Step& step, bool alone, double now);
   // Whether only sequences with a grammar ever have drafts.
   bool only_forced() const { return speculation_.max_nodes() == 0; }
@@ -70,7 +73,7 @@ class DraftStep {
   std::vector<int> path_;          // accepted nodes of a tree
   std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
   std::vector<int32_t> move_from_, move_to_;
-  int n_kept_ = 0;  // guesses of the finishing step's drafts that were right
+  int n_kept_ = 0;  // accepted draft tokens of the step that is finishing
 };
 
 }  // namespace penstock

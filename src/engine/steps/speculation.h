@@ -1,16 +1,16 @@
-// Who gets a draft, and what guesses cost at the moment: from measured times and from what drafts brought so
-// far.
+// Decides which sequences get a draft and computes the prices of draft tokens, from measured times and from
+// the gains of earlier drafts.
 //
-// The drafter decides about single guesses, by prices (draft/draft_prices.h) that are calculated here from
+// The drafter decides about single draft tokens, by prices (draft/draft_prices.h) that are computed here from
 // the time of steps by their rows and from the drafter's own time, at the present number of decoding
 // sequences: when these fill the machine already, a row costs about as much as a token, and nothing is
-// drafted. A sequence whose drafts cost more than they bring is decoded plainly, and tries again after some
-// time, each time later.
+// drafted. A sequence whose drafts cost more than they gain is decoded plainly and tries again later, with
+// growing intervals.
 //
-// Prices are estimates; what they leave out (a kernel that computes eight rows more for one, a drafter that reads a
-// prompt first) is found by an account of what drafts cost in fact beyond plain decoding. Only what it holds may be
-// spent on trying, and plain steps pay little into it: at a load where drafts lose they are off, but for probes
-// that take less than a hundredth of the time.
+// Prices are estimates. What they leave out (a kernel that computes eight rows more for one, a drafter that
+// computes a prompt first) is measured by an account of the actual cost of drafts beyond plain decoding.
+// Trying drafts is limited by its balance, to which plain steps add a little: at a load where drafts lose,
+// they are off except for probes that take less than a hundredth of the time.
 //
 // Engine thread only.
 #pragma once
@@ -28,11 +28,11 @@ namespace penstock {
 class Speculation {
  public:
   struct Choice {
-    int nodes = 0;       // at most
-    bool priced = true;  // false: all of them, whatever they cost
+    int nodes = 0;       // most draft tokens
+    bool priced = true;  // false: draft `nodes` tokens, whatever they cost
   };
 
-  // length: 0 = automatic, else always so many nodes. chains_only: trees are cut down to chains.
+  // length: draft tokens of every draft, 0 = automatic. chains_only: trees are pruned to chains.
   Speculation(std::unique_ptr<Drafter> drafter, int length, bool chains_only);
 
   Drafter& drafter() { return *drafter_; }
@@ -40,37 +40,38 @@ class Speculation {
   bool automatic() const { return length_ == 0; }
   int max_nodes() const;
 
-  // For a step in which these sequences may be drafted for, of n_decoding that decode: choices[i] for
-  // sequences[i].
+  // Sets choices[i] for sequences[i], those that may get a draft in a step with n_decoding decoding
+  // sequences.
   void choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices);
-  // How many of n guesses that took no time, each right with this chance when those before it are, are worth their rows where
-  // n_drafting of the sequences have as many.
+  // Returns how many of n draft tokens that cost nothing to make pay for their rows, when n_drafting of the
+  // n_decoding sequences have as many. chance: probability that a token is accepted when those before it are.
   int worth_checking(int n_decoding, int n_drafting, int n, float chance) const;
-  // For the choices made last. Valid until the next choose().
+  // Prices for the choices made last. Valid until the next choose().
   const DraftPrices& prices() const { return prices_; }
-  // Whether any sequence may have a draft in the next kNotice steps, or had one in the last: else a drafter need not see what the
-  // target computes.
+  // Whether a sequence may get a draft in the next kNotice steps, or had one recently. Else the drafter does
+  // not need the states of the target.
   bool awaits_drafts() const { return awaited_ > 0; }
 
-  // The shortest of some steps of so many rows that were made to find out what they take.
+  // Notes the shortest time of several calibration steps of `rows` rows.
   void note_calibration(int rows, double seconds) { costs_.add_best(rows, seconds); }
-  // The same of a pass of the drafter for one sequence, after them.
+  // Notes the time of a calibration pass of the drafter for one sequence. Called after note_calibration().
   void note_pass_calibration(double seconds) {
     const double step = costs_.level() * cost(1, 1);
     if (seconds > 0 && step > 0) unknown_pass_ = seconds / step;
   }
-  // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
+  // A call of Drafter::propose(): its successive passes and the draft of each sequence, which may be empty.
   struct Round {
     int n_decoding = 0;
     double seconds = 0;
-    int passes = 0;  // 0: not typical
+    int passes = 0;  // 0: the time is not typical of a pass
     std::span<const DraftTree> trees;
   };
   void note_draft(const Round& round);
-  // A draft that was asked for and checked; n_proposed may be 0.
+  // Notes a draft that was asked for and verified; n_proposed may be 0.
   void note_outcome(SeqId sequence, int n_decoding, int n_proposed, int n_accepted);
-  // A step's decoding: `rows` computed, `tokens` gained. seconds: without the drafter's; < 0 where prompts were
-  // computed too, so that it tells nothing. drafter_seconds: < 0 where no draft was asked for.
+  // Decoding in a step: `rows` computed, `tokens` generated. seconds: time without the drafter's; < 0 when
+  // the step also had prefill, so that its time says nothing. drafter_seconds: < 0 when no draft was asked
+  // for.
   struct Step {
     int n_decoding = 0, rows = 0, tokens = 0;
     double seconds = 0, drafter_seconds = -1;
@@ -80,31 +81,33 @@ class Speculation {
 
  private:
   static constexpr int kNotice = 32, kHopeful = 2 * kNotice;
-  // What is known for about the same number of decoding sequences.
+  // Statistics at about the same number of decoding sequences. "At level 1": in units of StepCosts::level().
   struct Load {
-    RecentMedian pass;            // of the drafter, at level 1
-    double passes = 0;            // of a draft, on average
-    double tokens = 0, cost = 0;  // of the steps lately, fading; cost at level 1
-    double gain = 0;              // tokens that a priced draft brought beyond its price, of n_drafts
-    double n_drafts = 0;
-    double chance = kPriorChance, n_guesses = 0;  // of a guess to be right
-    double account = kOpening;                    // plain steps gained by drafts or granted to them
-    double granted = kGranted;                    // by a plain step
-    double proposing = 1;                         // share of who is asked that gets guesses, where any do
+    RecentMedian pass;            // time of a pass of the drafter, at level 1
+    double passes = 0;            // mean passes of a draft
+    double tokens = 0, cost = 0;  // tokens and cost (at level 1) of recent steps, with exponential decay
+    double gain = 0;              // mean tokens that a priced draft gained beyond its price
+    double n_drafts = 0;          // number of such drafts
+    // Probability that a draft token is accepted, and the number of tokens that it was learned from.
+    double chance = kPriorChance, n_guesses = 0;
+    double account = kOpening;  // balance, in plain steps: gained by drafts or granted by plain steps
+    double granted = kGranted;  // what a plain step adds to the account
+    double proposing = 1;       // share of the sequences asked for that get draft tokens, when any do
     int n_choices = 0;
-    int hopeful = kHopeful;  // steps in a row in which very good guesses would pay, kHopeful at most
+    int hopeful = kHopeful;  // steps in a row in which very good drafts would pay, kHopeful at most
     int since_probe = 0, probe_after = kFirstProbe;
   };
-  // What the drafts of one sequence brought beyond their price, old ones fading.
+  // History of the drafts of one sequence.
   struct Record {
     int load = -1;
     bool drafted = false;
-    double gain = 0;
+    double gain = 0;  // tokens gained beyond the price, with exponential decay
     int idle = 0, wait = kFirstProbe, trial = 0;
-    int n_empty = 0;  // times in a row that the drafter had nothing
+    int n_empty = 0;  // empty drafts in a row
   };
   static constexpr double kPriorChance = 0.7;
-  // Plain steps; the last for each of them. Beside many sequences there is less to gain, and trying is paid by all of them.
+  // Account limits, in plain steps; kMostSaved is the most that it may hold. With many sequences there is
+  // less to gain, and all of them pay for trying.
   static constexpr double kOpening = 4, kOpeningOfMany = 2, kMostSaved = 16;
   static constexpr double kGranted = 0.01, kGrantedToMany = 0.005;
   static constexpr size_t kManyFrom = 2;  // the load of 3
@@ -130,18 +133,18 @@ class Speculation {
   const bool chains_only_;
   const bool one_pass_;
   StepCosts costs_;
-  double unknown_pass_ = 0.1;  // of a plain step, until a pass beside so many was seen
+  double unknown_pass_ = 0.1;  // assumed time of a pass, as a share of a plain step's, until one was measured
   std::array<Load, 12> loads_;
   std::unordered_map<SeqId, Record> records_;
   DraftPrices prices_;
   std::vector<float> checking_;
-  int awaited_ = kNotice;   // steps for which awaits_drafts() holds
+  int awaited_ = kNotice;   // further steps for which awaits_drafts() holds
   bool soon_ = false;       // a draft may be wanted in the next kNotice steps
-  bool probing_ = false;    // in this step
-  bool hopeful_ = true;     // very good guesses would pay for long now
-  double price_scale_ = 1;  // what this step's guesses cost, by their prices
-  double plain_share_ = 1;  // a price by what plain decoding makes, as a share of that in prices_
-  double round_price_ = 0;  // of the drafter's time for a sequence's draft, by what plain decoding makes
+  bool probing_ = false;    // whether the drafts of this step are probes
+  bool hopeful_ = true;     // very good drafts would have paid in all recent steps
+  double price_scale_ = 1;  // cost of this step's draft tokens, relative to their prices
+  double plain_share_ = 1;  // price at the rate of plain decoding, relative to the one in prices_
+  double round_price_ = 0;  // price of the drafter's time for one draft, at the rate of plain decoding
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// A step on its way from its plan to its results: which row and which draw belongs to what.
+// A step from its plan to its results: the output rows and draws of each item of the plan.
 #pragma once
 #include <vector>
 
@@ -9,11 +9,11 @@
 namespace penstock {
 
 struct Step {
-  // A draw that an item of the plan waits for: of its sequence, of another one of the request that begins with it, or of a
-  // node of its draft (sequence null).
+  // A draw for an item of the plan: for its sequence, for another sequence of the request that starts from
+  // the same prompt, or for a node of its draft (sequence is null).
   struct AskedDraw {
     Running* sequence;
-    int draw;  // -1: cannot come
+    int draw;  // number in `draws`; -1: it cannot come
   };
   struct Range {
     size_t first = 0, n = 0;
@@ -27,26 +27,26 @@ struct Step {
     draws_of.reserve(max_seqs);
   }
 
-  // What was asked of its draft: DraftStep's.
+  // The drafts of the step; used by DraftStep.
   struct Drafts {
-    std::vector<DraftTree> trees;   // [requests] of the drafter
-    std::vector<DraftTree> forced;  // of what grammars force
+    std::vector<DraftTree> trees;   // [n_requests] drafts of the drafter
+    std::vector<DraftTree> forced;  // drafts of tokens that grammars force
     size_t n_requests = 0;
     double work = 0;        // seconds that the drafts took
-    bool awaited = true;    // as Speculation::awaits_drafts(): its states are kept
-    int n_decoding = 0;     // sequences that decode
-    int n_constrained = 0;  // of these, with a grammar
+    bool awaited = true;    // as Speculation::awaits_drafts(): the step's states are kept
+    int n_decoding = 0;     // decoding sequences
+    int n_constrained = 0;  // decoding sequences with a grammar
   };
 
   Plan plan;
   Drafts drafts;
-  bool committed = false;           // the scheduler counts it as computed
+  bool committed = false;           // Scheduler::commit() was called
   double started = 0, planned = 0;  // seconds of the engine's clock
   double work_started = 0;          // of the work clock
-  std::vector<char> all_rows;       // [plan items] every token has an output row, not the last one only
+  std::vector<char> all_rows;       // [plan items] 1: every token has an output row; 0: only the last one
   std::vector<int> first_rows;      // [plan items] output row of each, or -1
   std::vector<AskedDraw> asked;
-  std::vector<Range> draws_of;  // [plan items] in `asked`
+  std::vector<Range> draws_of;  // [plan items] the item's entries in `asked`
   StepDraws draws;
 };
 

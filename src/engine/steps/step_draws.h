@@ -1,4 +1,5 @@
-// The draws of a step: by the device that has computed it where it can, else on the host's threads.
+// The draws (samples of next tokens) of a step: on the device that computes it if it can, else on the host's
+// threads.
 //
 // Engine thread only. Keeps its memory from step to step.
 #pragma once
@@ -14,32 +15,34 @@ class StepDraws {
  public:
   StepDraws(StepModel& model, int vocab_size, int max_len, int max_seqs);
 
-  // Whether draws are made by the device at all: then it pays to ask for more than will be needed.
+  // Whether the device makes draws; then it pays to ask for more draws than may be needed.
   bool on_device() const { return model_.samples(); }
 
   void clear() {
     n_ = 0, in_step_ = false;
-    asked_.clear();  // of a step that ran out of memory
+    asked_.clear();  // may be left from a step that ran out of memory
   }
-  // The next token of a sequence, from an output row of the step; returns the draw's number. The context stays valid and
-  // as it is until finish(). Several draws may be made from one row.
+  // Adds a draw of the next token of a sequence from an output row of the step; returns the draw's number.
+  // The context must stay valid and unchanged until finish(). Several draws may be made from one row.
   int add(const SampleContext& context, int row);
-  // The next token, drawn by the host although the device draws.
+  // Adds a draw that the host makes although the device draws.
   int add_on_host(const SampleContext& context, int row);
-  // One of what will be the case if `path` comes first; asked of the device at once. REQUIRES: on_device();
-  // Sampler::row_says_all(). Number -1: the path cannot come.
+  // Adds a draw for the case that the tokens `path` come first. Returns -1 when the path cannot come.
+  // REQUIRES: on_device(); Sampler::row_says_all().
   int add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row);
-  // Before the step's submit(): what the device can draw becomes a part of the step, but for masks. Else it is done while the device
-  // computes, which what takes long is worth.
+  // Called before the step's submit(): makes the draws that the device can make a part of the batch, unless
+  // one of them has a mask. (Masks take long to make: such draws are asked for in submit(), while the device
+  // computes.)
   void put_into(Batch& batch);
-  // After the step's submit(): asks the device for what it can draw and is not a part of the step.
+  // Called after the step's submit(): asks the device for the draws that it can make and that are not a part
+  // of the step.
   void submit();
-  // Whether submit() asked the device for all of them.
+  // Whether the device was asked for all draws.
   bool all_asked() const { return static_cast<size_t>(n_) == asked_.size(); }
-  // Of a draw that the device was asked for: its number there.
+  // Index of a draw among those that the device was asked for.
   int number_on_device(int draw) const;
-  // After the step's wait(): draws the others on the host. logits_gone: another step was submitted since; then they stay
-  // undrawn.
+  // Called after the step's wait(): makes the other draws on the host. logits_gone: another step was
+  // submitted since, so that they stay undrawn.
   void finish(bool logits_gone = false);
   bool drawn(int draw) const { return draws_[draw].result.drawn || draws_[draw].failed; }
 
@@ -47,9 +50,9 @@ class StepDraws {
   const SampleResult& result(int draw) const;
   std::span<const TokenLogprob> alternatives(int draw) const { return draws_[draw].top; }
 
-  // Of all threads since the last call.
+  // Returns the grammar work of all threads since the last call.
   GrammarWork take_grammar_work();
-  // For what is not drawn ahead.
+  // Sampler for draws that are not added beforehand.
   Sampler& host() { return samplers_[0]; }
 
  private:
@@ -58,10 +61,10 @@ class StepDraws {
     std::span<const TokenId> tokens;
     int n_prompt = 0;
     int row = 0;
-    bool shares_row = false;  // the row has to stay as it is
+    bool shares_row = false;  // other draws use the row, so that it must not be overwritten
     bool host_only = false;
-    bool asked = false;   // of the device
-    bool failed = false;  // for want of memory
+    bool asked = false;   // the device was asked for it
+    bool failed = false;  // memory ran out
     SampleRow described;
     LogitEdits edits;
     std::vector<TokenLogprob> top;
@@ -78,10 +81,10 @@ class StepDraws {
   int n_ = 0;
   std::vector<Sampler> samplers_;               // [host thread]
   std::vector<std::vector<float>> row_copies_;  // [host thread]
-  std::vector<SampleRow> rows_;                 // for the device
+  std::vector<SampleRow> rows_;                 // the draws that the device was asked for
   std::vector<SampleResult> results_;
-  std::vector<int> asked_;  // draws, in the order of rows_
-  bool in_step_ = false;    // they are a part of it
+  std::vector<int> asked_;  // numbers of these draws, in the order of rows_
+  bool in_step_ = false;    // they are a part of the step's batch
 };
 
 }  // namespace penstock

@@ -1,13 +1,15 @@
-// One step after the other: plan, forward, draws, commit.
+// The loop over steps: plan, forward, draws, commit.
 //
-// Where a device draws, the next step is planned and submitted while one runs: a token ahead stands for what the device
-// is about to draw, and its batch names it by reference (ops/batch.h). That is for steps all of whose draws the device
-// makes from what is known already: one with a grammar, penalties, beams, drafts, log-probabilities of prompts or a
-// sequence that ends is waited for first.
+// When a device draws, the next step is planned and submitted while one runs: a stand-in token takes the
+// place of the token that the device is about to draw, and the batch refers to that draw (ops/batch.h). This
+// is done when the device can make all draws of the running step from what is known already: a step with a
+// grammar, penalties, beams, drafts, log-probabilities of prompts or a sequence that ends is waited for
+// first.
 //
-// With the stages of a pipeline several steps are under way, of different sequences: each is committed when it is submitted, so that
-// its sequences have no gap until their draws are made, and the chunks of a prompt follow one another. Whatever changes the cache is
-// done by every stage in the order in which it was asked for, so blocks may be given to others while a step writes to them.
+// With the stages of a pipeline several steps of different sequences are in flight. Each is committed when it
+// is submitted, so that its sequences have no gap until their draws are made, and the chunks of a prompt
+// follow one another. Every stage carries out changes of the cache in the order of the calls, so blocks may
+// be given to other sequences while a step still writes to them.
 //
 // Engine thread only.
 #pragma once
@@ -29,27 +31,27 @@ namespace penstock {
 class StepLoop {
  public:
   struct Limits {
-    int vocab_size = 0, max_len = 0;   // of a sequence
-    int max_seqs = 0, max_tokens = 0;  // of a step
-    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: by time
+    int vocab_size = 0, max_len = 0;   // max_len: most tokens of a sequence
+    int max_seqs = 0, max_tokens = 0;  // most sequences and tokens of a step
+    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: as PrefillPace says
   };
-  // speculation, swap: null if there is none.
+  // speculation, swap: null when there is none.
   StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation, SwapStore* swap);
 
   enum class Progress : uint8_t {
     kNone,       // nothing can run now
-    kSubmitted,  // a step is under way, none has finished
-    kFinished,   // one has
-    kFailed,     // StepModel::status() says why: nothing can be computed any more, unless it recovers
+    kSubmitted,  // a step was submitted, none has finished
+    kFinished,   // a step has finished
+    kFailed,  // nothing can be computed any more unless the model recovers; StepModel::status() has the error
   };
-  // Throws std::bad_alloc: then recover() is due.
+  // Plans and submits a step, finishes one, or both. Throws std::bad_alloc: then recover() must be called.
   Progress run();
-  // A step has been submitted whose results were not taken yet.
+  // Number of steps that were submitted and whose results were not taken yet.
   int n_under_way() const { return running_ != nullptr ? 1 : static_cast<int>(in_stages_.size()); }
-  // Gives up the steps that are under way.
+  // Gives up the steps in flight.
   void drop();
-  // A step came to no end for want of memory: nobody knows what it left undone, so all who ran end with this error. What waits goes
-  // on. Allocates nothing.
+  // Called when run() ran out of memory: ends all running sequences with this error, since the state that the
+  // step has left them in is unknown. Waiting ones go on. Allocates nothing.
   void recover(const Error& error);
 
  private:
@@ -62,7 +64,7 @@ class StepLoop {
   void submit(Step& step);
   bool may_draw_in(const Step& step) const;
   bool may_run_on(const Step& step) const;
-  // False: its results are worth nothing, and nothing was done with them.
+  // Waits for the step and takes its results. False: the results are invalid and were dropped.
   bool finish(Step& step);
   void wait();
   int prefill_limit();
@@ -86,11 +88,11 @@ class StepLoop {
   BatchBuilder builder_;
   const int n_stages_;
   std::deque<Step> steps_;
-  Step* running_ = nullptr;      // of these: submitted, its results were not taken
-  std::deque<Step*> in_stages_;  // with several stages the same, the first one first
-  int n_submitted_ = 0;          // that were not waited for
+  Step* running_ = nullptr;      // the step that was submitted and whose results were not taken; or null
+  std::deque<Step*> in_stages_;  // with several stages: all such steps, oldest first
+  int n_submitted_ = 0;          // submitted steps that were not waited for
   const WorkClock work_clock_;
-  double finished_ = 0, work_finished_ = 0;  // the last step, by the engine's clock and the work clock
+  double finished_ = 0, work_finished_ = 0;  // end of the last step, by the engine's clock and the work clock
   PrefillPace pace_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;
