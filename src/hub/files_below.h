@@ -1,4 +1,4 @@
-// The files below a folder that another program filled.
+// Lists the files below a folder that another program wrote.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,18 +9,19 @@
 namespace penstock {
 
 struct FilesBelow {
-  std::vector<RepoFile> files;       // regular files, also behind a link; paths relative to the folder
-  std::vector<std::string> refused;  // links to somewhere outside of `inside`
+  std::vector<RepoFile> files;       // regular files, also through links; paths are relative to the folder
+  std::vector<std::string> refused;  // links that lead outside `inside`
 };
 
-// Links to folders are not entered, links that lead nowhere are left out, and the walk ends at a bound that no model reaches.
-// With `inside`, a link must lead below that folder: in a cache that others can write to it could name any file.
+// Lists the files below a folder. Links to folders are not followed, broken links are omitted, and the number
+// of files is bounded. inside: if not empty, links must lead below this folder, since in a cache that others
+// can write to a link could name any file.
 FilesBelow files_below(const std::filesystem::path& folder, const std::filesystem::path& inside = {});
 
-// Reads a small file below the folder, for choose_model_files.
+// Returns a reader of small files below the folder, for choose_model_files().
 ReadRepoFile read_below(std::filesystem::path folder);
 
-// The names in a folder, sorted; none when there is no such folder.
+// Returns the sorted names in a folder; empty when the folder does not exist.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 }  // namespace penstock

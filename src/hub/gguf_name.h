@@ -1,4 +1,4 @@
-// What the name of a GGUF file says: its place among shards, its quantization, whether it is a model at all.
+// Parses names of GGUF files: shard number, quantization, and whether the file is a model.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,16 +10,16 @@ struct GgufName {
   int shard = 1, n_shards = 1;
 };
 
-// "" as stem: no GGUF file.
+// Parses a path; an empty stem means that it is no GGUF file.
 GgufName parse_gguf_name(std::string_view path);
 
-// A projector of images, an importance matrix or a drafter beside a model.
+// Whether the file accompanies a model: an image projector, an importance matrix or a draft model.
 bool is_companion(std::string_view path);
 
-// Whether the quantization's name stands in the path as a word of its own: Q4_K is not in Q4_K_M.
+// Whether the path contains the quantization's name as a separate word: Q4_K is not in Q4_K_M.
 bool has_quantization(std::string_view path, std::string_view quantization);
 
-// a == b but for the case of ASCII letters.
+// Whether a == b, ignoring the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
 }  // namespace penstock

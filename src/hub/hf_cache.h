@@ -1,4 +1,4 @@
-// The cache of the Hugging Face hub's tools, read and written in the layout of their package huggingface_hub:
+// The Hugging Face hub's cache, in the layout of the package huggingface_hub:
 //
 //   models--ORG--NAME/refs/REVISION            the commit that a branch or tag was at
 //   models--ORG--NAME/snapshots/COMMIT/PATH    -> ../../blobs/ETAG
@@ -26,21 +26,22 @@ class HfCache {
   std::filesystem::path repo_folder(const std::string& repo) const { return root_ / folder_name(repo); }
   std::filesystem::path snapshot_folder(const std::string& repo, const std::string& commit) const;
 
-  // The repositories that are there.
+  // Returns the repositories in the cache.
   std::vector<std::string> repos() const;
-  // Revision and commit of each ref, main first; then the commits without one, with themselves as revision.
+  // A revision in the cache: a ref and its commit, or a commit without a ref under its own name. revisions()
+  // lists refs first, main before the others.
   struct Revision {
     std::string name, commit;
   };
   std::vector<Revision> revisions(const std::string& repo) const;
 
-  // The commit of which there is a snapshot. Error: kNotFound.
+  // Returns the commit of a revision that has a snapshot. Errors: kNotFound.
   Result<std::string> commit_of(const std::string& repo, const std::string& revision) const;
 
-  // The files of a snapshot; links out of the cache are refused.
+  // Returns the files of a snapshot; links that lead out of the cache are refused.
   FilesBelow snapshot(const std::string& repo, const std::string& commit) const;
 
-  // The listing that was kept with a commit, if there is one that can be read.
+  // Returns the cached list of a commit's files; nullopt when it is missing or malformed.
   std::optional<std::vector<RepoFile>> tree(const std::string& repo, const std::string& commit) const;
 
  private:

@@ -1,7 +1,6 @@
-// Models by name: found in the folders that this and other tools filled, else downloaded.
+// Finds models by name in the folders of this and other tools, or downloads them.
 //
-// The narrow way in: everything else in this room serves these functions. They may be called from any thread; two processes
-// may fetch the same model at once.
+// The public interface of src/hub. Thread-safe; several processes may download the same model at once.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,47 +16,49 @@ namespace penstock {
 
 struct FoundModel {
   std::filesystem::path path;  // a GGUF file (the first of its shards), or a folder with a checkpoint
-  std::string name;            // as it would be typed: "org/name:model-Q4_K_M.gguf"
+  std::string name;            // name as the user would type it: "org/name:model-Q4_K_M.gguf"
   std::string source;          // "Hugging Face cache", "LM Studio", "Ollama"
-  int64_t bytes = 0;           // of all its files
-  std::string
-      missing;  // what it may lack, in words: a vocabulary, or files that its repository has; "" is nothing
+  int64_t bytes = 0;           // total bytes of all files
+  // Description of what may be missing: a vocabulary, or files that the repository has; "": nothing.
+  std::string missing;
 };
 
-// What a download is doing.
+// The progress of a download.
 struct PullProgress {
-  std::string name;             // what is fetched: "org/name"
+  std::string name;             // name of the model: "org/name"
   int64_t done = 0, total = 0;  // bytes; total 0: not known yet
   int n_files = 0;
-  std::string note;  // what is waited for, if anything
+  std::string note;  // what is being waited for; "": nothing
 };
-// Called about ten times a second, on the calling thread. False stops: kCancelled; what was received is kept and taken up again.
+// Called about ten times a second on the calling thread. Returns false to stop: the download ends with
+// kCancelled; received bytes are kept and a later download resumes.
 using PullObserver = std::function<bool(const PullProgress&)>;
 
-// Looks on disk, and downloads what is not there. What may be incomplete (FoundModel::missing) is completed if a server can be
-// reached. Errors: those of the two functions below.
+// Finds a model on disk, or downloads it. A model that may be incomplete (FoundModel::missing) is completed
+// if a server can be reached. Errors: those of the two functions below.
 Result<FoundModel> resolve_model(const HubSettings& settings, std::string_view name,
                                  const PullObserver& observer);
 
-// Asks the hub for the newest commit of the name's revision and receives what is not in the cache. Offline: what is there.
-// Errors: kInvalidArgument, kNotFound, kIo, kCorruptFile (wrong content, or an answer that makes no sense), kResourceExhausted,
-// kCancelled, kDeadlineExceeded.
+// Downloads the newest commit of the name's revision, except for files in the cache. Offline: returns what is
+// on disk. Errors: kInvalidArgument, kNotFound, kIo, kCorruptFile (wrong content, or a malformed answer),
+// kResourceExhausted, kCancelled, kDeadlineExceeded.
 Result<FoundModel> pull_model(const HubSettings& settings, std::string_view name,
                               const PullObserver& observer);
 
-// Looks on disk only. Errors: kNotFound with the places searched and what was wrong there; kInvalidArgument for a name that
-// is none.
+// Finds a model on disk only. Errors: kNotFound, with the searched folders and the problems there;
+// kInvalidArgument, for a malformed name.
 Result<FoundModel> find_on_disk(const HubSettings& settings, std::string_view name);
 
-// Takes a model out of the Hugging Face cache: org/name is everything of it, unfinished downloads too; with a revision that
-// snapshot; with a file, folder or quantization that, of the revision or of all. What other revisions or repositories share
-// stays. Errors: kNotFound; kUnsupported when another tool's folder has it; kIo when a process is downloading it.
+// Removes a model from the Hugging Face cache. org/name: the whole repository, including unfinished
+// downloads; with a revision: its snapshot; with a file, folder or quantization: these files, in the revision
+// or in all. Content that other revisions or repositories share stays. Errors: kNotFound; kUnsupported, when
+// the model is in another tool's folder; kIo, when a process is downloading it.
 struct RemovedModel {
-  int64_t bytes = 0;  // freed on disk
+  int64_t bytes = 0;  // bytes freed on disk
 };
 Result<RemovedModel> remove_model(const HubSettings& settings, std::string_view name);
 
-// Every model on disk that can be typed as a name.
+// Returns all models on disk that can be given by name.
 std::vector<FoundModel> models_on_disk(const HubSettings& settings);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// JSON texts that other programs wrote or a server sent: bounded in size and in depth.
+// Reads JSON texts of other programs and of servers, with bounded size and depth.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace penstock {
 
-// `where` names the text in messages. Errors: kCorruptFile when it is no JSON, or nested deeper than any text that is
-// expected here.
+// Parses a text. where: name of the text in messages. Errors: kCorruptFile, when it is no JSON, too large or
+// nested too deeply.
 Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view where);
 
-// The member of that name when `object` is an object that has it with this type, else what a reader expects least: "" or -1.
+// Return the member `key` if `object` is an object that has it with this type, else "" or -1.
 std::string json_string(const nlohmann::json& object, const char* key);
 int64_t json_integer(const nlohmann::json& object, const char* key);
 
-// The text for a message: control characters and bytes beyond ASCII as \xNN, at most max_chars of them.
+// Returns the text for a message: at most max_chars characters, with control characters and bytes beyond
+// ASCII as \xNN.
 std::string printable(std::string_view text, size_t max_chars = 200);
 
 }  // namespace penstock

@@ -11,22 +11,23 @@ namespace penstock {
 struct Checksum {
   enum class Kind : uint8_t {
     kNone,
-    kSha256,   // of the content: files in large-file storage
-    kGitBlob,  // SHA-1 of "blob SIZE\0" and the content: git's own name of a file
+    kSha256,   // SHA-256 of the content: files in large-file storage (LFS)
+    kGitBlob,  // SHA-1 of "blob SIZE\0" and the content: git's blob id
   };
   Kind kind = Kind::kNone;
   std::string hex;  // lower case
 };
 
-// What an etag is by its length: 64 hexadecimal digits, 40, or nothing that can be checked.
+// Returns the checksum that an etag is, by its length: kSha256 (64 hexadecimal digits), kGitBlob (40), or
+// kNone.
 Checksum checksum_of_etag(std::string_view etag);
 
 class Digest {
  public:
-  // `size` is that of the whole content.
+  // size: bytes of the whole content.
   Digest(Checksum::Kind kind, int64_t size);
   void update(std::span<const std::byte> data);
-  std::string hex();  // ends it
+  std::string hex();  // returns the digest; REQUIRES: nothing is called afterwards
 
  private:
   struct Free {

@@ -1,8 +1,9 @@
-// Receiving the files of a commit into the cache: several at once, large ones in several ranges.
+// Downloads the files of a commit to the cache: several at once, large ones in several ranges.
 //
-// Per file: ask what it is (HEAD), take the lock of its blob, receive what is missing, check it, give it its name and its place
-// in the snapshot. A connection that is cut goes on where it was; a signed address that has expired is asked for again; a
-// server without ranges sends the whole file; a lock that another process holds is waited for.
+// Steps for each file: request its metadata (HEAD), take the lock of its blob, download the missing bytes,
+// verify the checksum, rename the blob and link it into the snapshot. A broken connection is resumed; an
+// expired signed URL is requested again; a server without ranges sends the whole file; a lock that another
+// process holds is waited for.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,13 +17,13 @@
 namespace penstock {
 
 struct FetchProgress {
-  int64_t done = 0, total = 0;  // bytes of all files, also of those that were there
-  std::string note;             // what is waited for, if anything
+  int64_t done = 0, total = 0;  // bytes of all files, including those that were in the cache
+  std::string note;             // what is being waited for; "": nothing
 };
-// False stops: kCancelled, and what was received is kept.
+// Returns false to stop: the fetch ends with kCancelled and the received bytes are kept.
 using FetchObserver = std::function<bool(const FetchProgress&)>;
 
-// Where the files come from and go to. Lives as long as the fetch.
+// Source and destination of the files. REQUIRES: lives as long as the fetch.
 struct FetchContext {
   const HubSettings& settings;
   HttpClient& client;
@@ -31,7 +32,8 @@ struct FetchContext {
   std::string repo, commit;
 };
 
-// Returns when all files are in the snapshot. Errors: the first one; the other files are kept as far as they came.
+// Returns when all files are in the snapshot. Errors: the first one of any file; the received bytes of the
+// other files are kept.
 Status fetch_files(FetchContext& context, const std::vector<RepoFile>& files, const FetchObserver& observer);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// One file of a fetch (fetch.h): a state machine that the fetch moves on, between the events of its connections.
+// One file of a fetch (fetch.h): a state machine that fetch_files() advances between the events of its
+// connections.
 #pragma once
 #include <chrono>
 #include <list>
@@ -19,7 +20,8 @@ class FileFetch {
   FileFetch(const FileFetch&) = delete;
   FileFetch& operator=(const FileFetch&) = delete;
 
-  // Does what can be done now: starts at most `n_free` requests, checks some bytes. True when there is more to do at once.
+  // Advances the file without waiting: starts at most n_free requests, hashes some bytes. Returns whether
+  // there is more to do immediately.
   bool step(int n_free);
 
   bool done() const { return state_ == State::kDone; }
@@ -30,8 +32,8 @@ class FileFetch {
 
  private:
   enum class State : uint8_t { kAsk, kAsking, kLock, kReceive, kDone };
-  class Question;  // receives the answer to HEAD
-  class Part;      // receives a range
+  class Question;  // receiver of the answer to HEAD
+  class Part;      // receiver of a range
 
   void ask();
   void on_description(const HttpAnswer& answer);
@@ -49,9 +51,9 @@ class FileFetch {
   Status finish();
   Status into_snapshot();
 
-  void failed(const HttpAnswer& answer);  // tries again later, or gives up
+  void failed(const HttpAnswer& answer);  // schedules a retry, or sets the error
   void set_error(Error error);
-  std::string shown() const;  // the file in messages
+  std::string shown() const;  // the name of the file in messages
 
   FetchContext& context_;
   RepoFile file_;
@@ -66,10 +68,11 @@ class FileFetch {
   std::optional<PartialBlob> blob_;
   std::list<std::unique_ptr<Part>> parts_;
   bool whole_ = false;      // the server sends no ranges
-  bool restarted_ = false;  // once, after ranges that did not fit
-  bool rechecked_ = false;  // once, after a checksum that did not fit what an earlier run had received
-  int n_failures_ = 0;      // since more was there than ever before
-  int64_t most_ = 0;        // bytes that were there at once
+  bool restarted_ = false;  // the download was restarted (once) after ranges that did not match
+  // The download was restarted (once) after a wrong checksum of bytes from an earlier run.
+  bool rechecked_ = false;
+  int n_failures_ = 0;  // failures since most_ last grew
+  int64_t most_ = 0;    // maximum number of received bytes so far
   std::chrono::steady_clock::time_point not_before_;
 };
 

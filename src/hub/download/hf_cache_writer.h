@@ -1,4 +1,4 @@
-// Writing into the cache of the Hugging Face hub's tools (hf_cache.h has its layout), as they would.
+// Writes to the cache of huggingface_hub (layout: hf_cache.h) as that package does.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,29 +9,29 @@
 
 namespace penstock {
 
-// One commit of one repository. Folders are made as they are needed; links among them are refused, since what is written would
-// land elsewhere. Errors: kIo.
+// Writes one commit of one repository. Folders are created as needed; symbolic links among them are refused,
+// since they could redirect the writes. Errors: kIo.
 class HfCacheWriter {
  public:
-  // `symlinks` false: a snapshot holds the files themselves.
+  // symlinks = false: the snapshot has the files instead of links to blobs.
   HfCacheWriter(const HfCache& cache, std::string repo, std::string commit, bool symlinks);
 
-  // The repository's folders and the mark that lets backups skip the cache.
+  // Creates the repository's folders and the tag that makes backups skip the cache.
   Status prepare() const;
 
   std::filesystem::path blob_path(const std::string& etag) const;
   std::filesystem::path lock_path(const std::string& etag) const;
 
-  // Whether a blob of that size is there.
+  // Whether the cache has the blob with this size.
   bool has_blob(const std::string& etag, int64_t size) const;
 
-  // Makes the file of the snapshot that shows the blob.
+  // Creates the snapshot's file `path`, a link to the blob (without symlinks: the blob itself).
   Status link(const std::string& path, const std::string& etag) const;
 
-  // Keeps the listing of the commit. A failure is none: it is only asked for again.
+  // Caches the list of the commit's files. Failures are ignored: the list will be requested again.
   void write_tree(const std::vector<RepoFile>& files) const;
 
-  // Remembers which commit the revision is at; nothing to do when it is the commit itself.
+  // Writes refs/REVISION with the commit; does nothing when the revision is the commit itself.
   Status write_ref(const std::string& revision) const;
 
  private:

@@ -1,7 +1,7 @@
-// HTTP by libcurl: requests that run side by side on the calling thread.
+// An HTTP client on libcurl: concurrent requests on the calling thread.
 //
-// Redirects are followed here and not by libcurl, so that one rule decides what goes where: the token only to the hub's own
-// origins, nothing from https to http, at most kMaxRedirects.
+// Redirects are followed here and not by libcurl, so that one place enforces the rules: the token is sent
+// only to the hub's own origins, https is never redirected to http, and there are at most kMaxRedirects.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,41 +19,43 @@ namespace penstock {
 struct HubRequest {
   std::string url;
   bool head = false;
-  int64_t begin = -1, end = -1;  // bytes [begin, end) of the content; -1 is all of it
+  int64_t begin = -1, end = -1;  // bytes [begin, end) of the content; -1: all of it
   bool leave_origin = true;      // follow redirects to other hosts; those within the hub are always followed
-  std::chrono::seconds silence{10};  // gives up after this long without a byte
+  std::chrono::seconds silence{10};  // timeout without a received byte
 };
 
 struct HttpAnswer {
   enum class Failure : uint8_t {
     kNone,
     kConnect,  // no connection
-    kBroken,   // cut off, or silent for too long: worth another try
-    kStopped,  // by the receiver
+    kBroken,   // connection broken or timed out; may be retried
+    kStopped,  // stopped by the receiver
     kFatal,    // certificates, redirects, protocol
   };
   int status = 0;
-  std::string url;                                          // of the last request, after redirects
+  std::string url;                                          // URL of the last request, after redirects
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case
-  int64_t retry_after = 0;                                  // seconds that the server asks for
+  int64_t retry_after = 0;  // delay in seconds that the server requests (Retry-After)
   Failure failure = Failure::kNone;
-  std::string problem;  // in words, with a failure
+  std::string problem;  // description of a failure
 
   std::string_view header(std::string_view name) const;  // "" when there is none
 };
 
-// Called by HttpClient::poll. The first two run inside of libcurl: they may not start or cancel requests.
+// The callbacks of a request, called by HttpClient::poll(). on_answer() and on_data() run inside libcurl:
+// they must not start or cancel requests.
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
-  // Status and headers are there, of the last answer after redirects. False stops the request.
+  // Called with status and headers of the final answer, after redirects. Returns false to stop the request,
+  // as on_data().
   virtual bool on_answer(const HttpAnswer& answer) = 0;
   virtual bool on_data(std::span<const std::byte> data) = 0;
-  // The end, also of a request that failed; the request is no more.
+  // Called at the end of the request, failed or not; its id is invalid from then on.
   virtual void on_end(const HttpAnswer& answer) = 0;
 };
 
-// Of a hub at an https address every request is https; another one ends as kFatal, unsent.
+// If the hub's endpoint is https, every request must be https; others end with kFatal without being sent.
 class HttpClient {
  public:
   explicit HttpClient(const HubSettings& settings);
@@ -62,12 +64,12 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   using Id = uint64_t;
-  // The receiver must live until its on_end or until cancel.
+  // Starts a request. REQUIRES: the receiver lives until on_end() or cancel().
   Id start(HubRequest request, HttpReceiver& receiver);
-  void cancel(Id id);  // without on_end
+  void cancel(Id id);  // ends the request without on_end()
   size_t n_running() const;
 
-  // Moves every request on, waiting up to that long for something to happen.
+  // Advances all requests; waits at most `wait` for events.
   void poll(std::chrono::milliseconds wait);
 
  private:
@@ -75,13 +77,13 @@ class HttpClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// "https://host:443" of an address, in lower case; "" of what is none.
+// Returns the origin of a URL, "https://host:443", in lower case; "" for an invalid URL.
 std::string origin_of(const std::string& url);
-// The address without what must not be printed: user, password and query, which signs it.
+// Returns the URL without its secrets: user, password and query (which may be a signature).
 std::string shown_url(const std::string& url);
-// `location` as a redirect from `url` means it.
+// Returns the absolute URL of a redirect from `url` to `location`, which may be relative.
 std::string redirect_target(const std::string& url, const std::string& location);
-// Everything but letters, digits and -._~ as %XX; with `keep_slashes` also not those.
+// Escapes everything but letters, digits, -._~ and, with keep_slashes, '/' as %XX.
 std::string escape_url(std::string_view text, bool keep_slashes);
 
 }  // namespace penstock

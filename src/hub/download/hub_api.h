@@ -1,4 +1,4 @@
-// What a hub's server is asked, besides the files themselves (docs/models.md lists the requests).
+// The API of a hub's server, besides the files' contents (docs/models.md lists the requests).
 #pragma once
 #include <chrono>
 #include <functional>
@@ -12,33 +12,34 @@
 
 namespace penstock {
 
-// Called several times a second while a server is waited for, with what is waited for in words ("" for the answer itself).
-// False ends it: kCancelled.
+// Called several times a second while waiting for a server. note: what is being waited for; "": the answer.
+// Returns false to cancel (kCancelled).
 using KeepWaiting = std::function<bool(const std::string& note)>;
 
-// What the answer about a file says, before its content is asked for.
+// The metadata of a file, from the answer to a HEAD request.
 struct RemoteFile {
-  std::string etag;      // names the blob
+  std::string etag;      // name of the blob
   int64_t size = -1;     // bytes; -1 is unknown
   std::string commit;    // "" when the server does not say
-  std::string location;  // where the content is; a signed address, perhaps
+  std::string location;  // URL of the content, which may be signed
 };
 
 class HubApi {
  public:
   HubApi(const HubSettings& settings, HttpClient& client) : settings_(settings), client_(client) {}
 
-  // The commit that a branch, tag or commit is at; "" is main.
+  // Returns the commit of a revision (branch, tag or commit); "": main.
   Result<std::string> commit(const std::string& repo, const std::string& revision,
                              const KeepWaiting& keep_waiting);
 
-  // All files of a commit, page by page.
+  // Returns all files of a commit; requests the list page by page.
   Result<std::vector<RepoFile>> tree(const std::string& repo, const std::string& commit,
                                      const KeepWaiting& keep_waiting);
 
   std::string file_url(const std::string& repo, const std::string& commit, const std::string& path) const;
 
-  // An answer that is no success, as an error that says what can be done. `what` names what was asked for.
+  // Returns the error for an unsuccessful answer, with advice for the user. what: name of the requested
+  // object.
   Error error_of(const HttpAnswer& answer, const std::string& repo, const std::string& what) const;
 
  private:
@@ -53,15 +54,15 @@ class HubApi {
   HttpClient& client_;
 };
 
-// Of an answer to HEAD. Errors: kCorruptFile when it cannot be a hub's.
+// Reads the answer to a HEAD request. Errors: kCorruptFile, when it is not the answer of a hub.
 Result<RemoteFile> read_remote_file(const HttpAnswer& answer);
 
-// Parts of the protocol that read what a server sends; exposed for tests and the fuzzer.
+// Parsers of the server's answers; exposed for tests and the fuzzer.
 Result<std::vector<RepoFile>> parse_tree(std::string_view text, std::string_view where);
 Result<std::string> parse_commit(std::string_view text, std::string_view where);
-std::string next_link(std::string_view link_header);  // <https://...>; rel="next"; "" is none
+std::string next_link(std::string_view link_header);  // the URL in <https://...>; rel="next"; "": none
 
-// How long to wait before try n (from 1) of a request that failed this way; nothing: not again.
+// Returns the delay before retry n (from 1) of a request that failed this way; nullopt: no retry.
 std::optional<std::chrono::milliseconds> retry_delay(const HttpAnswer& answer, int n);
 
 }  // namespace penstock

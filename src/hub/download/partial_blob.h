@@ -1,8 +1,8 @@
-// A blob that is being received: its bytes lie at their places in BLOB.penstock.incomplete, and BLOB.penstock.ranges says
-// which of them are there, so that another run goes on where this one was stopped. The checksum is taken as the start of the
-// file fills up. Only a whole and checked file gets the blob's name.
+// A partially downloaded blob. Received bytes are stored at their offsets in BLOB.penstock.incomplete, and
+// BLOB.penstock.ranges lists the received ranges, so that a later run can resume. The prefix without gaps is
+// hashed as it grows. The file gets the blob's name only when it is complete and its checksum is correct.
 //
-// One process at a time works on a blob: it holds the blob's lock.
+// REQUIRES: the process holds the blob's lock (FileLock).
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -18,36 +18,37 @@ namespace penstock {
 
 class PartialBlob {
  public:
-  // Takes up what an earlier run received, also a plain BLOB.incomplete from the start as older hub tools leave it. Takes the
-  // disk space for all of it, where the file system can. Errors: kResourceExhausted, kIo.
+  // Opens a blob and resumes what an earlier run received, including a BLOB.incomplete of older hub tools.
+  // Reserves the disk space for the whole blob, if the file system supports it. Errors: kResourceExhausted,
+  // kIo.
   static Result<PartialBlob> open(const std::filesystem::path& blob, int64_t size, Checksum checksum);
 
   PartialBlob(PartialBlob&& other) noexcept;
   PartialBlob& operator=(PartialBlob&&) = delete;
-  ~PartialBlob();  // keeps what was received
+  ~PartialBlob();  // keeps the received bytes on disk
 
   int64_t size() const { return size_; }
   const RangeSet& received() const { return received_; }
   bool complete() const { return received_.total() == size_; }
-  bool resumed() const { return resumed_; }  // some bytes are of an earlier run
+  bool resumed() const { return resumed_; }  // some bytes were received by an earlier run
 
-  // Errors: kResourceExhausted, kIo.
+  // Writes received bytes. Errors: kResourceExhausted, kIo.
   Status write(int64_t offset, std::span<const std::byte> data);
 
-  // Forgets all bytes.
+  // Discards all received bytes and starts again.
   Status restart();
 
-  // Takes the checksum of up to max_bytes more of what has no gap before it; true when there is no more to take.
+  // Hashes up to max_bytes more of the prefix without gaps; returns whether the prefix is fully hashed.
   Result<bool> hash_some(int64_t max_bytes);
 
-  // Removes all of it from the disk. Nothing else may be called then.
+  // Removes the files from disk. REQUIRES: nothing is called afterwards.
   void discard();
 
-  // Of a complete and hashed file: compares the checksum and gives the file its name. Error: kCorruptFile when it differs,
-  // which forgets all bytes; kIo.
+  // Verifies the checksum and renames the file to the blob. REQUIRES: complete() and fully hashed. Errors:
+  // kCorruptFile, when the checksum differs; all bytes are discarded then; kIo.
   Status finish();
 
-  // Writes down what is there; by itself at most once a second.
+  // Writes the list of received ranges to disk, at most once a second unless `now`.
   void keep(bool now);
 
  private:
@@ -64,7 +65,7 @@ class PartialBlob {
   std::optional<Digest> digest_;
   int64_t n_hashed_ = 0;
   bool resumed_ = false;
-  int64_t n_kept_ = -1;  // received bytes when the ranges were last written down
+  int64_t n_kept_ = -1;  // number of received bytes when the ranges were last written
   std::chrono::steady_clock::time_point kept_at_;
 };
 

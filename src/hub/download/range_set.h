@@ -1,4 +1,4 @@
-// Which bytes of a file are there.
+// Sets of byte ranges of a file.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,14 +14,14 @@ struct ByteRange {
 
 class RangeSet {
  public:
-  void add(ByteRange range);  // may touch or overlap what is there
+  void add(ByteRange range);  // the range may touch or overlap others
   int64_t total() const { return total_; }
-  int64_t prefix() const;  // bytes from the start of the file without a gap
+  int64_t prefix() const;  // length of the prefix without gaps
   std::vector<ByteRange> ranges() const;
-  std::vector<ByteRange> gaps(int64_t size) const;  // what [0, size) lacks
+  std::vector<ByteRange> gaps(int64_t size) const;  // the ranges of [0, size) that are missing
 
  private:
-  std::map<int64_t, int64_t> ranges_;  // begin -> end, apart from each other
+  std::map<int64_t, int64_t> ranges_;  // begin -> end; ranges neither overlap nor touch
   int64_t total_ = 0;
 };
 
