@@ -1,5 +1,5 @@
-// The parsed template. Built by the parser; the resolver fills in where variables live. Immutable afterwards,
-// so that threads may render it at once.
+// The syntax tree of a template. Built by the parser; the resolver fills in the slots of variables. Immutable
+// afterwards, so that several threads may render it at once.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace penstock::jinja {
 
-// A variable: `hops` function activations outwards, then a slot. hops < 0: not a variable of the template.
+// A reference to a variable: `slot` of the activation that is `hops` activations outwards. hops < 0: not a
+// variable of the template.
 struct VarRef {
   int hops = -1;
   int slot = 0;
@@ -28,9 +29,9 @@ enum class ExprKind : uint8_t {
   kAttribute,    // items[0].name
   kItem,         // items[0][items[1]]
   kSlice,        // items[0][items[1]:items[2]:items[3]], null where omitted
-  kSliceBounds,  // what the parser makes of a:b:c before it knows the object
+  kSliceBounds,  // intermediate node of the parser: a:b:c before the object is known
   kCall,         // items[0](args)
-  kFilter,       // items[0] | name(args); a null items[0] stands for the block's text
+  kFilter,       // items[0] | name(args); items[0] null: the text of a filter block
   kTest,         // items[0] is name(args)
   kCondition,    // items[0] if items[1] else items[2], which may be null
   kAnd,
@@ -57,7 +58,7 @@ struct CallArgs {
 struct Expr {
   ExprKind kind = ExprKind::kConst;
   int line = 0;
-  int depth = 1;  // of the tree below, bounded by the parser
+  int depth = 1;  // height of the expression's tree, bounded by the parser
   BinaryOp op{};
   Value value;         // kConst
   std::string name;    // kName, kNamespaceRef, kAttribute, kFilter, kTest
@@ -71,7 +72,7 @@ struct Expr {
 enum class StmtKind : uint8_t {
   kData,
   kOutput,       // exprs
-  kIf,           // branches; a null test is the else
+  kIf,           // branches; null test: the else branch
   kFor,          // target, exprs[0] (iterable), test, body, orelse
   kSet,          // target, exprs[0]
   kSetBlock,     // target, filter (may be null), body
@@ -79,18 +80,18 @@ enum class StmtKind : uint8_t {
   kCallBlock,    // exprs[0] (the call), macro
   kFilterBlock,  // filter, body
   kWith,         // targets in `targets`, values in exprs, body
-  kScope,        // body, in a scope of its own
+  kScope,        // body, in its own scope
   kBlock,        // name, function
   kBreak,
   kContinue,
-  kFail,  // what only fails when it runs: text is the message
+  kFail,  // an error at run time with `text` as its message
 };
 
 struct Stmt;
 using StmtPtr = std::unique_ptr<Stmt>;
 using Body = std::vector<StmtPtr>;
 
-// What to do with the variables of a scope when it is entered.
+// The initialization of a variable when its scope is entered.
 struct SlotLoad {
   enum class From : uint8_t { kMissing, kContext, kAlias };
   From from = From::kMissing;
@@ -100,7 +101,8 @@ struct SlotLoad {
 };
 using ScopeEntry = std::vector<SlotLoad>;
 
-// A function of its own variables: the template, a macro, a recursive loop or a block.
+// A function with its own activation (slots of variables): the template, a macro, a recursive loop or a
+// block.
 struct FunctionInfo {
   int n_slots = 0;
 };
@@ -108,13 +110,13 @@ struct FunctionInfo {
 struct MacroInfo {
   std::string name;  // empty for the body of a call block
   std::vector<std::string> params;
-  std::vector<ExprPtr> defaults;  // of the last params
+  std::vector<ExprPtr> defaults;  // default values of the last params
   Body body;
   FunctionInfo function;
   ScopeEntry entry;
   std::vector<int> param_slots;
-  int caller_slot = -1, kwargs_slot = -1,
-      varargs_slot = -1;  // -1: the body does not use it, or has it as a parameter
+  // Slots of the implicit variables; -1: the body does not use the variable, or has it as a parameter.
+  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;
   bool uses_caller = false;
 };
 
@@ -135,9 +137,11 @@ struct Stmt {
   std::unique_ptr<MacroInfo> macro;
 
   bool recursive = false;
-  bool scoped = false;   // kBlock
-  bool exports = false;  // kSet, kSetBlock, kMacro: at the top level of a template with blocks
-  VarRef ref;            // kMacro: where the macro goes
+  bool scoped = false;  // kBlock
+  // kSet, kSetBlock, kMacro: kSet, kSetBlock, kMacro: at the top level of a template with blocks, which see
+  // the variable.
+  bool exports = false;
+  VarRef ref;  // kMacro: variable to which the macro is assigned
   ScopeEntry entry, test_entry, else_entry;
   int loop_slot = -1;                                   // kFor: the variable `loop`; -1: not used
   FunctionInfo function;                                // kFor when recursive, kBlock

@@ -1,4 +1,4 @@
-// Runs a parsed template once.
+// The evaluator: renders a parsed template once.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace penstock::jinja {
 
-inline constexpr int kMaxEvalDepth = 2500;  // nested statements, expressions and calls together
+inline constexpr int kMaxEvalDepth = 2500;  // maximum nesting of statements, expressions and calls together
 
-// The variables of one call of a function (template, macro, recursive loop, block).
+// The variables of one call of a function (template, macro, recursive loop or block).
 struct Activation : Object {
   Activation(Budget* budget, int n_slots, std::shared_ptr<Activation> parent);
   std::vector<Value> slots;
   std::shared_ptr<Activation> parent;
-  bool captured = false;  // a macro made here may outlive the call
+  bool captured = false;  // a macro that was made here may outlive the call
 };
 
 struct Macro : Object {
@@ -37,7 +37,7 @@ class Evaluator {
   struct Frame {
     std::shared_ptr<Activation> vars;
     std::string* out;
-    const Value* block_text = nullptr;  // what a filter without an operand applies to
+    const Value* block_text = nullptr;  // operand of a filter without one: the text of the filter block
   };
   class Deeper;
   class TestedIter;
@@ -46,7 +46,7 @@ class Evaluator {
   Flow run_statement(const Stmt& stmt, Frame& frame);
   Flow run_if(const Stmt& stmt, Frame& frame);
   Flow run_loop(const Stmt& stmt, Frame& frame, const Value& iterable, int depth0);
-  Flow run_captured(const Stmt& stmt, Frame& frame);  // set block and filter block
+  Flow run_captured(const Stmt& stmt, Frame& frame);  // evaluates set blocks and filter blocks
   void append_text(std::string& out, const Value& value);
   void append_block(const Value& value, Frame& frame);
   void run_block(const Stmt& stmt, Frame& frame);
@@ -57,7 +57,7 @@ class Evaluator {
 
   Value eval(const Expr& expr, Frame& frame);
   Value eval_name(const Expr& expr, Frame& frame);
-  Value eval_items(const Expr& expr, Frame& frame);  // tuple and list
+  Value eval_items(const Expr& expr, Frame& frame);  // evaluates tuples and lists
   Value eval_dict(const Expr& expr, Frame& frame);
   Value eval_slice(const Expr& expr, Frame& frame);
   Value eval_filter(const Expr& expr, Frame& frame);
@@ -77,16 +77,17 @@ class Evaluator {
   Value& slot(VarRef ref, Frame& frame);
   void assign(const Expr& target, const Value& value, Frame& frame, bool exports);
   void check_namespaces(const Expr& target, Frame& frame);
-  Value resolve(const std::string& name);  // from the context or the globals; kMissing when neither has it
+  // Looks a name up in the context, then in the globals; kMissing: not found.
+  Value resolve(const std::string& name);
 
   const TemplateTree& tree_;
   Runtime& rt_;
   const Value context_;
-  std::map<std::string, Value> exported_;  // what blocks see of the top level
+  std::map<std::string, Value> exported_;  // top-level variables that blocks see
   int depth_ = 0;
 };
 
-// range, namespace, raise_exception, …; kMissing for an unknown name.
+// Returns a global function (range, namespace, raise_exception, …); kMissing for an unknown name.
 Value global_function(Runtime& rt, const std::string& name);
 
 }  // namespace penstock::jinja

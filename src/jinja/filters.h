@@ -1,4 +1,4 @@
-// Filters and tests: explicit tables of functions from a value and arguments to a value.
+// Filters and tests: tables of functions from a value and arguments to a value.
 #pragma once
 #include <span>
 #include <string>
@@ -20,17 +20,17 @@ std::span<const FilterRow> text_filters();
 std::span<const FilterRow> list_filters();
 std::span<const FilterRow> tests();
 
-FilterFunction find_filter(std::string_view name);  // null when there is none
+FilterFunction find_filter(std::string_view name);  // return null for an unknown name
 FilterFunction find_test(std::string_view name);
 
-// Fails with jinja2's message for an unknown name.
+// Call a filter or test. Throw Failure with jinja2's message for an unknown name.
 Value call_filter(Runtime& rt, std::string_view name, const Value& self, const Args& args);
 bool call_test(Runtime& rt, std::string_view name, const Value& self, const Args& args);
 
-// "a.b.0" applied to a value, as the attribute= arguments of filters mean it.
+// A path such as "a.b.0" into a value, as given by the attribute= arguments of filters.
 class AttributePath {
  public:
-  AttributePath(Runtime& rt, const Value& attribute);  // kMissing or None: the value itself
+  AttributePath(Runtime& rt, const Value& attribute);  // attribute: kMissing or None means the value itself
   Value get(Runtime& rt, Value item, const Value& fallback = {}) const;
 
  private:

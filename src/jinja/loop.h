@@ -1,4 +1,4 @@
-// The variable `loop` of a for loop.
+// The object `loop` of a for loop.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,15 +11,15 @@ namespace penstock::jinja {
 
 class Loop : public Object {
  public:
-  // Renders the loop's body over a value, one level deeper; empty when the loop is not recursive.
+  // Renders the loop's body over another iterable, one level deeper; empty if the loop is not recursive.
   using Recurse = std::function<Value(Runtime&, const Value& iterable, int depth0)>;
 
-  // filtered: the iterable passes a test first, so its own length says nothing.
+  // filtered: the loop has a test, so that the iterable's length is not the loop's.
   Loop(Budget* budget, Value iterable, bool filtered, std::unique_ptr<Iter> iter, int depth0,
        Recurse recurse);
 
   bool next(Runtime& rt, Value& out);
-  void finish();  // drops what it holds; a template may keep the loop itself
+  void finish();  // releases the values that it holds; a template may keep the loop itself
   Value member(Runtime& rt, const std::string& name, const Value& self);
   Value call(Runtime& rt, const Args& args);
 

@@ -19,14 +19,15 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
 // The method or property `name` of the value's type; kMissing when the type has none.
 Value find_method(Runtime& rt, const Value& object, const std::string& name);
 
-// "text % arguments"
+// Returns text % arguments.
 std::string format_percent(Runtime& rt, const std::string& text, const Value& arguments);
-// text.format(*positional, **keyword)
+// Returns text.format(*positional, **keyword).
 std::string format_braces(Runtime& rt, const std::string& text, const Args& args);
-// format(value, spec)
+// Returns format(value, spec).
 std::string format_spec(Runtime& rt, const Value& value, std::string_view spec);
 
-// The integer of an index, width or count; TypeError for the rest.
+// Returns the integer value of an index, width or count; throws TypeError for other types. what: name of the
+// value in messages.
 int64_t to_index(const Value& value, const char* what);
 
 }  // namespace penstock::jinja

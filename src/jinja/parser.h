@@ -1,4 +1,4 @@
-// Template text to tree.
+// The parser: template text to syntax tree.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace penstock::jinja {
 
-// Throws Failure. The variables of the tree are resolved.
+// Parses a template and resolves its variables. Throws Failure.
 TemplateTree parse_template(std::string_view source);
 
-// Fills in every VarRef and ScopeEntry (resolver.cc).
+// Fills in every VarRef and ScopeEntry of the tree (resolver.cc).
 void resolve_variables(TemplateTree& tree);
 
-inline constexpr int kMaxNesting = 100;    // statements in statements, parentheses in parentheses
-inline constexpr int kMaxExprDepth = 400;  // of an expression's tree
+inline constexpr int kMaxNesting = 100;    // maximum nesting of statements and of parentheses
+inline constexpr int kMaxExprDepth = 400;  // maximum height of an expression's tree
 
-// The tokens of a template and how far they were read.
+// The tokens of a template with the reading position.
 class TokenReader {
  public:
   explicit TokenReader(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   const Token& current() const { return tokens_[position_]; }
   const Token& look() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
-  const Token& next();  // returns the token it leaves behind
+  const Token& next();  // returns the current token and advances
   bool skip_name(std::string_view name);
   bool skip_operator(std::string_view symbol);
   const Token& expect(TokenKind kind, const char* what);
@@ -56,9 +56,9 @@ class ExprParser {
   };
   ExprPtr tuple(const TupleOptions& options);
   ExprPtr expression(bool with_condition = true);
-  ExprPtr filters(ExprPtr node, bool start_inline);  // "| a | b(c)" behind node
+  ExprPtr filters(ExprPtr node, bool start_inline);  // parses "| a | b(c)" after node
   ExprPtr target(const char* end_name, bool with_namespace);
-  std::string target_name();  // a bare name to assign to
+  std::string target_name();  // parses a bare name as assignment target
 
  private:
   ExprPtr condition();

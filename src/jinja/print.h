@@ -1,4 +1,4 @@
-// How values turn into text: str(), repr(), json.dumps and number formatting, as Python does.
+// Conversion of values to text as in Python: str(), repr(), json.dumps and number formatting.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace penstock::jinja {
 
-std::string quote(std::string_view text);      // repr of a str
-std::string repr_double(double value);         // shortest digits that read back the same
-std::string plain_number(const Value& value);  // repr of what needs no runtime; the type's name for the rest
+std::string quote(std::string_view text);  // repr of a str
+std::string repr_double(double value);     // repr of a float: the shortest digits that round-trip
+// Repr of values that need no runtime; for others the name of the type.
+std::string plain_number(const Value& value);
 std::string to_text(Runtime& rt, const Value& value);  // str(value)
 std::string to_repr(Runtime& rt, const Value& value);
 
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::optional<std::string> indent;  // one level's white space
+  std::optional<std::string> indent;  // white space of one level; nullopt: on one line
   std::string item_separator, key_separator;
 };
 std::string to_json(Runtime& rt, const Value& value, const JsonStyle& style);

@@ -1,4 +1,4 @@
-// Unicode text the way Python's str sees it: valid UTF-8 in memory, positions counted in code points.
+// Functions on Unicode text as Python's str defines them: text is valid UTF-8, positions count code points.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,14 +8,17 @@
 
 namespace penstock::jinja {
 
-// Byte offset of the first byte that is not part of valid UTF-8, or npos.
+// Returns the offset of the first byte that is not part of valid UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// All below require valid UTF-8.
+// REQUIRES, for all functions below: the text is valid UTF-8.
 size_t count_code_points(std::string_view text);
-char32_t decode(std::string_view text, size_t& position);       // position moves to the next code point
-size_t previous(std::string_view text, size_t position);        // start of the code point before position
-size_t byte_offset(std::string_view text, size_t code_points);  // clamps to the end
+// Returns the code point at position and moves position to the next one.
+char32_t decode(std::string_view text, size_t& position);
+// Returns the start of the code point before position.
+size_t previous(std::string_view text, size_t position);
+// Returns the offset of a code point, at most the end of the text.
+size_t byte_offset(std::string_view text, size_t code_points);
 void append_utf8(std::string& out, char32_t c);
 
 bool is_space(char32_t c);      // str.isspace
@@ -37,10 +40,10 @@ std::string title_words(std::string_view text);  // str.title
 std::string swap_case(std::string_view text);
 
 enum class Side { kLeft, kRight, kBoth };
-// Without chars: white space. With chars: any code point of chars.
+// Strips white space or, with chars, all code points in chars.
 std::string_view strip(std::string_view text, Side side, const std::string_view* chars = nullptr);
 
-// str.splitlines; of more than `most` lines the first most + 1.
+// str.splitlines, at most the first most + 1 lines.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, size_t most);
 
 }  // namespace penstock::jinja

@@ -1,5 +1,5 @@
-// Values of the template language, with Python's types and meaning. A value belongs to one rendering
-// (constants of a parsed template excepted) and is used by one thread.
+// Values of the template language, with Python's types and semantics. A value belongs to one rendering,
+// except for the constants of a parsed template, and is used by one thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,15 +17,16 @@ namespace penstock::jinja {
 
 class Runtime;
 
-// Why a template stopped. Thrown inside the interpreter only; ChatTemplate turns it into an Error.
+// The exception of a failed template. Thrown only inside the interpreter; ChatTemplate converts it to an
+// Error.
 struct Failure {
   ErrorCode code = ErrorCode::kInvalidArgument;
-  std::string type;  // the name of Python's exception; empty when the message stands alone
+  std::string type;  // name of Python's exception; empty: none
   std::string message;
   int line = 0;  // 0: not yet known
 };
 [[noreturn]] void fail(std::string type, std::string message);
-// Of a limit that the same template and context will always reach.
+// Fails for a limit that this template and context always reach.
 [[noreturn]] void fail_limit(std::string message);
 
 enum class Kind : uint8_t {
@@ -53,8 +54,8 @@ struct Budget {
   int64_t live_bytes = 0;
 };
 
-// What a value points to. depth is 1 + the deepest content, so that recursion over values and their
-// destruction are bounded (kMaxDepth); budget may be null (constants of the template).
+// The base of objects that values point to. depth: 1 + the maximum depth of the contents, which bounds
+// recursion over values and their destruction (kMaxDepth). budget: may be null (constants of the template).
 struct Object {
   Object(Budget* budget, size_t bytes, int depth);
   virtual ~Object();
@@ -100,26 +101,26 @@ using Pairs = std::vector<std::pair<Value, Value>>;
 struct Undefined : Object {
   Undefined(Budget* budget, std::string hint, std::string owner, Value name, bool unsafe);
   std::string message() const;
-  const std::string hint;   // the whole message, or empty
-  const std::string owner;  // the type that lacks `name`, or empty for a variable
+  const std::string hint;   // the complete message, or empty
+  const std::string owner;  // type that has no attribute `name`; empty for a variable
   const Value name;
-  const bool unsafe;  // using it is a SecurityError
+  const bool unsafe;  // its use is a SecurityError
 };
 
 struct String : Object {
   String(Budget* budget, std::string text, bool markup);
-  size_t length() const;  // code points
+  size_t length() const;  // number of code points
   const std::string text;
-  const bool markup;  // Markup: joins by + escape the other side
+  const bool markup;  // Markup: + escapes the other operand
 
  private:
   mutable std::atomic<int64_t> length_{-1};
 };
 
-struct List : Object {  // list and tuple; nothing in the sandbox changes one
+struct List : Object {  // a list or tuple; immutable in the sandbox
   List(Budget* budget, std::vector<Value> items, int depth);
   const std::vector<Value> items;
-  bool is_group = false;  // a tuple of groupby: has .grouper and .list
+  bool is_group = false;  // a result of groupby: a tuple with .grouper and .list
 };
 
 // A dict in insertion order; also the attributes of a namespace.
@@ -132,7 +133,8 @@ struct Dict : Object {
 
  private:
   const Value* find_hashed(Runtime& rt, const Value& key, size_t hash) const;
-  mutable std::unordered_multimap<size_t, size_t> index_;  // hash -> position, once there are many items
+  // Hash -> position; built when there are many items.
+  mutable std::unordered_multimap<size_t, size_t> index_;
 };
 
 struct Range : Object {
@@ -147,7 +149,7 @@ class Iter {
   virtual bool next(Runtime& rt, Value& out) = 0;  // false: exhausted
 };
 
-struct Iterator : Object {  // a generator and its like: consumed once
+struct Iterator : Object {  // a generator or similar, consumed once
   Iterator(Budget* budget, std::unique_ptr<Iter> iter, const char* type_name, int depth);
   const std::unique_ptr<Iter> iter;
   const char* const type_name;
@@ -165,7 +167,8 @@ struct Args {
   std::vector<std::pair<std::string, Value>> keyword;
 
   const Value* find(std::string_view name) const;
-  // One value for each of params, kMissing where omitted. Fails as Python does on wrong ones.
+  // Returns a value for each of params, kMissing for omitted ones. Fails as Python does for wrong arguments.
+  // required: number of leading params that must be given.
   std::vector<Value> bind(std::string_view function, const std::vector<const char*>& params,
                           size_t required) const;
   void no_keywords(std::string_view function) const;
