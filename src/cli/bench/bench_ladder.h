@@ -1,4 +1,4 @@
-// penstock bench --ladder: one request after the other gets what makes an engine fast.
+// penstock bench --ladder: measures the engine with its optimizations added one by one.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,23 +12,23 @@ class App;
 
 namespace penstock {
 
-// A rung: everything of the rungs before it and one thing more.
+// A rung of the ladder: the optimizations of all earlier rungs and one more.
 struct LadderRung {
   std::string name;              // "+ KV cache"
-  int n_requests = 1;            // at a time
-  double request_seconds = 0;    // from the start to the last token of a request
-  double tokens_per_second = 0;  // of all requests
-  int64_t memory_bytes = 0;      // weights, and K and V of the requests
-  double tokens_per_round = 1;   // of speculation
+  int n_requests = 1;            // number of concurrent requests
+  double request_seconds = 0;    // duration of a request, from its start to its last token
+  double tokens_per_second = 0;  // throughput of all requests together
+  int64_t memory_bytes = 0;      // bytes of weights and of the requests' K and V
+  double tokens_per_round = 1;   // tokens per round of speculation; 1: none
 };
 
 struct Ladder {
   explicit Ladder(CLI::App& app);
-  // Measures, prints and draws. `config` has the engine's flags; `shape` instead of a model file when not
-  // empty.
+  // Measures the rungs, prints them and writes the plot. config: flags of the engine; shape: if not empty,
+  // random weights of this shape instead of a model file.
   Status run(EngineConfig config, const std::string& shape, int repetitions, bool json) const;
 
-  // One request without and with speculation, in turn; prints a JSON object.
+  // Measures one request with and without speculation, alternating; prints a JSON object.
   Status run_pairs(EngineConfig config, const std::string& shape, const std::string& type,
                    int repetitions) const;
 
@@ -38,7 +38,7 @@ struct Ladder {
   double acceptance = 0.7;
 };
 
-// A drawing of the rungs' tokens/s, one bar each.
+// Returns an SVG bar chart of the rungs' tokens/s.
 std::string ladder_svg(const std::string& title, const std::vector<LadderRung>& rungs);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Requests that run together, and what became of them.
+// Runs requests concurrently and reports their statistics.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace penstock {
 
-// Greedy, and as long as it is asked to be.
+// Returns a greedy request that generates exactly n_decode tokens.
 Request decode_request(std::vector<TokenId> prompt, int n_decode);
 
 struct RoundReport {
-  std::vector<RequestStats> stats;  // in the order of their ends
-  // What all requests made from when each had its first token to the first end: from then on fewer decode than are to be measured.
-  // Counted in whole steps. 0 where there was none.
+  std::vector<RequestStats> stats;  // statistics of the requests in the order in which they ended
+  // The decode throughput while all requests run: from the time at which each has its first token to the
+  // first end. Counted in whole steps; 0 when there is no such time.
   struct Together {
     int64_t n_tokens = 0;
     double seconds = 0;
@@ -23,13 +23,14 @@ struct RoundReport {
   Together together;
 };
 
-// All at once, on an engine that was started; waits for their ends. Errors: a request's, kCancelled (interrupted).
+// Runs all requests at once and waits for their ends. REQUIRES: the engine was started. Errors: those of a
+// request; kCancelled after Ctrl-C.
 Result<RoundReport> run_round(Engine& engine, std::vector<Request> requests);
-// Their stats alone.
+// As run_round(), but returns only the statistics.
 Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Request> requests);
 
-// Takes the first steps of an engine that was started, which may still pack weights (of a mixture nearly all experts), so
-// that none is measured. Errors: as run_requests.
+// Runs the warm-up steps of a started engine, in which weights may still be packed lazily (in mixtures of
+// experts nearly all experts), so that they are not measured. Errors: those of run_requests().
 Status settle(Engine& engine);
 
 }  // namespace penstock

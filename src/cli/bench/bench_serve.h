@@ -1,4 +1,4 @@
-// penstock bench --serve: a load of many requests on an engine in this process.
+// penstock bench --serve: runs a load of many requests on an engine in this process.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,20 +14,21 @@ namespace penstock {
 
 struct ServeLoad {
   bool on = false;
-  std::string trace;  // "": lengths around mean_prompt and mean_output
+  std::string trace;  // file of a request trace; "": lengths spread around mean_prompt and mean_output
   int n_requests = 100;
-  double rate = 0;          // open loop: requests per second; 0 = as the trace has it
-  int concurrency = 0;      // > 0: closed loop, this many requests at any time
-  double length_scale = 1;  // of prompts and outputs
-  int max_length = 0;       // of prompt and output together; longer requests are left out; 0 = max_model_len
+  double rate = 0;          // open loop: requests per second; 0: arrival times of the trace
+  int concurrency = 0;      // > 0: closed loop with this number of concurrent requests
+  double length_scale = 1;  // factor on the lengths of prompts and outputs
+  // Maximum tokens of prompt and output together; longer requests are omitted; 0: max_model_len.
+  int max_length = 0;
   int mean_prompt = 200, mean_output = 100;
-  int shared_prefix = 0;  // leading tokens that all prompts have in common
-  std::string svg;        // "": no plot
+  int shared_prefix = 0;  // number of leading tokens that all prompts share
+  std::string svg;        // file of the plot; "": none
 
   void add_options(CLI::App& app);
 };
 
-// Ascending values; quantile by linear interpolation. Nothing: 0.
+// Returns a quantile of ascending values by linear interpolation; 0 if there are none.
 double percentile(const std::vector<double>& ascending, double share);
 
 struct Spread {
@@ -35,21 +36,22 @@ struct Spread {
   static Spread of(std::vector<double> values);
 };
 
-// The engine's state every 50 ms or so.
+// A sample of the engine's state, taken about every 50 ms.
 struct LoadSample {
-  double time = 0;  // seconds
+  double time = 0;  // seconds since the start
   double running = 0, waiting = 0;
-  double cache_usage = 0, waste = 0;  // shares
-  double hit_share = 0;               // of the prompt tokens looked up since the sample before
-  double tokens_per_second = 0;       // output, since the sample before
+  double cache_usage = 0, waste = 0;  // shares, 0 to 1
+  // Prefix cache hits as a share of the prompt tokens looked up since the previous sample.
+  double hit_share = 0;
+  double tokens_per_second = 0;  // output tokens per second since the previous sample
 };
 
 struct ServeReport {
   int n_requests = 0, n_failed = 0;
   double seconds = 0;
   double prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  double computed_tokens = 0;  // by the model, prompts and outputs
-  double schedule_share = 0;   // of the time in steps
+  double computed_tokens = 0;  // tokens that the model computed, of prompts and outputs
+  double schedule_share = 0;   // share of the steps' time that scheduling takes
   double schedule_seconds_per_step = 0;
   double preemptions = 0;
   double most_running = 0, mean_running = 0, mean_waste = 0;
@@ -57,12 +59,14 @@ struct ServeReport {
   std::vector<LoadSample> samples;
 };
 
-// REQUIRES: the engine's thread runs. Errors: those of the trace; kCancelled after Ctrl-C.
+// Runs the load and reports. REQUIRES: the engine was started. Errors: those of read_trace(); kCancelled
+// after Ctrl-C.
 Result<ServeReport> run_load(Engine& engine, const ServeLoad& load);
 
 nlohmann::json report_json(const ServeReport& report);
 void print_report(const ServeReport& report);
-// Batch size, waiting requests, cache and throughput over time, and the latencies' quantiles.
+// Returns an SVG plot of batch size, waiting requests, cache use and throughput over time, and of the
+// latencies' quantiles.
 std::string plot_svg(const ServeReport& report, const std::string& title);
 
 }  // namespace penstock

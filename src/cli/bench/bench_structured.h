@@ -1,5 +1,5 @@
-// What a JSON Schema costs while text is generated, and what its forced text saves: the same number of tokens without
-// it, with it, and with it while drafting, in turn.
+// Measures the cost of a JSON Schema during generation and the gain from drafting its forced text: the same
+// number of tokens without the schema, with it, and with it and drafting, alternating.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -16,14 +16,14 @@ class StructuredBench {
   bool wanted() const { return !schema_file_.empty(); }
 
   struct Setup {
-    Engine& plain;     // without speculation
-    Engine& drafting;  // the same model
+    Engine& plain;     // engine without speculation
+    Engine& drafting;  // engine that drafts, with the same model
     const std::vector<int>& batches;
     int n_decode = 0, repetitions = 0;
-    // Random weights prefer no spelling of a text that a schema forces; then only the tokenizer's own is allowed in all
-    // three, which is the one that trained models prefer.
+    // The model has random weights, which prefer no tokenization of forced text. All three runs then allow
+    // only the tokenizer's own, which trained models prefer.
     bool random_weights = false;
-    std::string model;  // file or directory that has a tokenizer
+    std::string model;  // file or directory with the tokenizer
     bool json = false;
   };
   Status run(const Setup& setup) const;

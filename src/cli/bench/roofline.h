@@ -1,4 +1,4 @@
-// What the machine can do at most, beside what a test did.
+// The roofline: measured limits of the machine, to compare with the result of a benchmark.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,30 +11,32 @@
 
 namespace penstock {
 
-// The best of samples that are taken between what is measured, so that both have the same neighbours.
+// Samples the machine's limits between the runs of a benchmark, under the same conditions, and keeps the
+// best.
 class LimitWatch {
  public:
-  // Null: nothing is measured.
+  // ops: null: nothing is measured.
   explicit LimitWatch(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
-  // Reads as much as the model for a token, as far as that fits beside it.
+  // Sets the bytes that a sample reads to what the model reads for a token, as far as memory allows.
   void read_as(const EngineInfo& info);
   void sample();
   const MachineLimits& best() const { return best_; }
-  // What each unit does with one thread and with all.
+  // Returns the limits of each unit with one thread and with all.
   std::vector<ThreadLimit> of_threads() const;
   UnpackingRates of_unpacking() const {
     return ops_ && ops_->computes_here() ? sample_unpacking() : UnpackingRates{};
   }
-  // What its device does, where it has one.
+  // Returns the limits of the device, if there is one.
   DeviceLimits of_device() const { return ops_ ? sample_device(*ops_) : DeviceLimits{}; }
 
  private:
   std::unique_ptr<Ops> ops_;
-  int64_t bytes_ = 0;  // to be read; 0: more than caches hold
+  int64_t bytes_ = 0;  // bytes that a sample reads; 0: more than the caches hold
   MachineLimits best_;
 };
 
-// Tokens per second, at most, when each needs these operations and its share of what is read; 0 where nothing was measured.
+// Returns the maximum tokens per second when each token needs these operations and reads `bytes`; 0: nothing
+// was measured.
 double token_limit(const MachineLimits& limits, const TokenOperations& token, double bytes);
 
 void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& threads);

@@ -1,4 +1,5 @@
-// How long a model's steps take here: what `plan --spec` and the benches of speculation calculate with.
+// Measures the duration of a model's steps on this machine, as input of `plan --spec` and of the benchmarks
+// of speculation.
 #pragma once
 #include <vector>
 
@@ -10,12 +11,14 @@ namespace penstock {
 
 struct StepTimesConfig {
   OpsConfig ops = {};
-  int context = 64;      // tokens in the cache before the step
-  int max_rows = 1;      // rows of one step, from 1 to this many
-  int repetitions = 13;  // taken in turn; of each the lower quartile, since a busy machine only adds time
+  int context = 64;  // number of tokens in the cache before the step
+  int max_rows = 1;  // measure steps of 1 to max_rows rows
+  // Repetitions of each step, alternating; the lower quartile counts, since other load only adds time.
+  int repetitions = 13;
 };
 
-// [i]: seconds of a step of i + 1 tokens of one sequence, with the logits of every token.
+// Returns the step times: [i] is the seconds of a step of i + 1 tokens of one sequence, with the logits of
+// every token.
 Result<std::vector<double>> measure_step_times(const WeightSource& source, const StepTimesConfig& config);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Request traces: when requests come, how long their prompts are, how much they generate, what they share.
+// Request traces: arrival times, lengths of prompts and outputs, and shared prefixes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,24 +10,25 @@
 namespace penstock {
 
 struct TraceRequest {
-  double arrival = 0;  // seconds after the first
+  double arrival = 0;  // seconds after the first request
   int prompt_tokens = 1;
   int output_tokens = 1;
   std::vector<int64_t>
-      blocks;  // names of the prompt's blocks of kTraceBlock tokens; equal names, equal tokens
+      // Names of the prompt's blocks of kTraceBlock tokens; blocks of the same name have the same tokens.
+      blocks;
 };
 inline constexpr int kTraceBlock = 512;
 
-// A CSV file with the columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure), or JSON lines with timestamp
-// (milliseconds), input_length, output_length and hash_ids (Mooncake). At most `most` requests from the
-// start. Errors: kNotFound, kCorruptFile with the line.
+// Reads the first `most` requests of a trace: a CSV file with the columns TIMESTAMP, ContextTokens,
+// GeneratedTokens (Azure), or JSON lines with timestamp (milliseconds), input_length, output_length and
+// hash_ids (Mooncake). Errors: kNotFound, kCorruptFile (names the line).
 Result<std::vector<TraceRequest>> read_trace(const std::filesystem::path& path, size_t most);
 
-// The same load without a trace: lengths spread evenly around their means, all at once.
+// Returns a synthetic trace: lengths are spread evenly around their means, all requests arrive at once.
 std::vector<TraceRequest> uniform_trace(size_t n, int mean_prompt, int mean_output);
 
-// Tokens of a request: blocks by name where the trace names them, else tokens of its own, after shared_prefix
-// tokens that all requests have in common (part of prompt_tokens).
+// Returns the prompt of a request: shared_prefix tokens that all requests share (they count in
+// prompt_tokens), then the tokens of the named blocks or, without names, tokens that no other request has.
 std::vector<TokenId> trace_prompt(const TraceRequest& request, size_t index, int shared_prefix,
                                   int vocab_size);
 

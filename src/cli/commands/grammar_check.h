@@ -1,4 +1,4 @@
-// What `penstock grammar check` answers for one specification.
+// `penstock grammar check`: checks one specification and texts against it.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,19 +18,19 @@ struct GrammarCheck {
 struct TextResult {
   bool valid = false;
   int at =
-      0;  // !valid: the position of the first forbidden token; the number of tokens where only the end is
-  std::string failure = {};  // why it cannot be told from `at` on; "": it was
+      0;  // !valid: position of the first forbidden token; the number of tokens if only the end is forbidden.
+  std::string failure = {};  // why the text could not be checked from `at` on; "": it was checked
 };
 
 struct CheckAnswer {
   std::optional<grammar::Refusal> refusal;
-  double compile_us = 0;  // from the specification's text to the first mask that can be asked for
+  double compile_us = 0;  // time from the specification's text to the first available mask
   std::vector<TextResult> results;
   std::vector<double> mask_us;
   std::vector<grammar::Note> notes;
-  std::string broken;  // a mask and the step behind it disagree: a defect of the program
+  std::string broken;  // error of the program: a mask and the following step disagree; "": none
 
-  // One line of JSON; id: "" for none.
+  // Returns the answer as one line of JSON. id: "": none.
   std::string json(const std::string& id) const;
 };
 

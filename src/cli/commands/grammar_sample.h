@@ -1,4 +1,4 @@
-// Texts drawn at random from what a grammar allows: input for whoever reads such texts, and a test of the grammar.
+// Random texts of a grammar: test input for readers of such texts, and a test of the grammar.
 #pragma once
 #include <memory>
 #include <random>
@@ -8,17 +8,17 @@
 
 namespace penstock {
 
-// Draws tokens uniformly from the masks, as a model does that knows nothing.
+// Draws tokens uniformly from the masks, as a model with random weights would.
 class GrammarSampler {
  public:
-  // wander: tokens after which the texts turn to their ends, as far as the grammar lets them.
+  // wander: number of tokens after which texts are steered to their ends, as far as the grammar allows.
   GrammarSampler(std::shared_ptr<const grammar::Grammar> grammar, uint64_t seed, int wander, int max_tokens);
 
   struct Text {
     std::string text;
-    bool complete = false;  // false: max_tokens came first, or (a defect) no token was allowed
+    bool complete = false;  // false: max_tokens was reached, or (an error) no token was allowed
     bool dead_end = false;
-    std::string failure = {};  // why it could not go on: following it takes too much work
+    std::string failure = {};  // why the text could not continue: following it takes too much work; "": none
   };
   Text draw();
 
@@ -29,7 +29,7 @@ class GrammarSampler {
   std::shared_ptr<const grammar::Grammar> grammar_;
   std::mt19937_64 random_;
   const int wander_, max_tokens_;
-  std::vector<TokenId> closing_;  // tokens that lead to ends, the best first
+  std::vector<TokenId> closing_;  // tokens that lead to ends, best first
 };
 
 }  // namespace penstock

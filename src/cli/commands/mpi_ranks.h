@@ -1,14 +1,15 @@
-// Commands in processes that MPI starts: ranks of several hosts.
+// Runs commands as MPI ranks on several hosts.
 #pragma once
 #include "cli/commands/commands.h"
 
 namespace penstock {
 
-// Adds --hosts to a command whose engine can have several ranks.
+// Adds the flag --hosts to a command whose engine can have several ranks.
 void add_hosts_flag(CLI::App& command);
 
-// Carries a command out that was parsed: here; with --hosts by mpirun, which starts this program once for each rank; and in a process that
-// mpirun or srun has started as rank 0 of several. Ranks above 0 compute with that one until it ends. Returns the exit code.
+// Runs a parsed command and returns the exit code. Without --hosts it runs in this process; with --hosts by
+// mpirun, which starts this program once for each rank. In a process that mpirun or srun has started, rank 0
+// runs the command and the other ranks compute for it until it ends.
 int carry_out(const CLI::App& command, const Action& action, char** argv);
 
 }  // namespace penstock

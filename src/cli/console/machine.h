@@ -1,10 +1,11 @@
-// What this machine has.
+// The memory of this machine.
 #pragma once
 #include <cstdint>
 
 namespace penstock {
 
-// Bytes of memory that a process of this machine may use: what is built in, or what its control group allows if that is less.
+// Returns the bytes of memory that this process may use: the physical memory, or the limit of its control
+// group if that is less.
 int64_t machine_memory();
 
 }  // namespace penstock

@@ -1,9 +1,9 @@
-// The whole program: what main() does, for whoever brings a main() of its own (the Python package).
+// The program's main function, for callers with their own main() (the Python package).
 #pragma once
 
 namespace penstock {
 
-// Returns the exit code. Nothing is thrown.
+// Runs the program and returns the exit code. Does not throw.
 int run_program(int argc, char** argv);
 
 }  // namespace penstock

@@ -1,10 +1,10 @@
-// Plots are SVG texts; what they share.
+// Common functions of SVG plots.
 #pragma once
 #include <string>
 
 namespace penstock {
 
-// A text between tags: &, < and > as entities.
+// Escapes a text between tags: &, < and > become entities.
 inline std::string svg_text(const std::string& text) {
   std::string out;
   for (const char c : text) {

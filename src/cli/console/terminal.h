@@ -10,7 +10,7 @@ namespace penstock {
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
-// The text in dim or bold type on a terminal's stderr, unchanged elsewhere.
+// Return the text in dim or bold type if stderr is a terminal, else unchanged.
 std::string dim(std::string_view text);
 std::string bold(std::string_view text);
 
@@ -30,13 +30,14 @@ class ProgressBar {
   bool drawn_ = false;
 };
 
-// True once Ctrl-C was pressed since the last reset; installing the handler makes Ctrl-C not end the program.
-// A second Ctrl-C while the flag is set ends it with exit code 130.
+// install_interrupt_handler() makes Ctrl-C set a flag instead of ending the program; a second Ctrl-C while
+// the flag is set ends it with exit code 130. interrupted() returns the flag, reset_interrupt() clears it.
 void install_interrupt_handler();
 bool interrupted();
 void reset_interrupt();
 
-// Waits until a line can be read from a terminal on stdin; false when Ctrl-C came first. At once true when stdin is none.
+// Waits until a line can be read from stdin; returns false when Ctrl-C came first. Returns true immediately
+// when stdin is no terminal.
 bool wait_for_line();
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What the program says when it is used wrongly.
+// Messages for wrong usage of the program.
 #pragma once
 #include <string>
 
@@ -9,7 +9,8 @@ class Error;
 
 namespace penstock {
 
-// Lines for stderr: what is wrong, with the nearest name where a command or option is not known, and where help is.
+// Returns the lines for stderr: the error, the most similar name for an unknown command or option, and how to
+// get help.
 std::string usage_error(const CLI::App* app, const CLI::Error& error);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Flags of what a model is served for and how its chats are written and read.
+// Adds the flags of a served model's task, chat template and reply parsers.
 #pragma once
 #include "server/services/served_model.h"
 

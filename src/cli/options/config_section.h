@@ -1,4 +1,4 @@
-// Reading the objects of a JSON configuration: every field is asked for, and what is wrong is named by its place.
+// Reads the objects of a JSON configuration. Unknown fields are errors; errors name the place of the field.
 #pragma once
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace penstock {
 
 using SectionJson = nlohmann::ordered_json;
 
-// Reads the fields of one object; every one must be asked for.
+// Reads the fields of one object. Each known field must be read, so that check() can report unknown ones.
 class Section {
  public:
   Section(const SectionJson& fields, std::string place) : fields_(fields), place_(std::move(place)) {
@@ -26,7 +26,7 @@ class Section {
       failure_ = {ErrorCode::kInvalidArgument, fmt::format("{}: expected an object", place_)};
   }
 
-  // Absent and null leave `value` as it is.
+  // Reads a field; leaves `value` unchanged if the field is absent or null.
   template <class T>
   void read(const char* name, T& value) {
     known_.emplace_back(name);
@@ -53,7 +53,7 @@ class Section {
                   fmt::format("{}.{}: expected {}, got {}", place_, name, expected, text_of(got))};
     }
   }
-  // The first mistake, or a field that nobody asked for.
+  // Returns the first error, or an error for a field that was not read.
   Status check() const {
     if (failure_) return tl::unexpected(*failure_);
     for (const auto& [name, value] : fields_.items()) {

@@ -1,4 +1,4 @@
-// Flags made from the lists SamplingParams::visit and EngineConfig::visit: a new field needs no edit here.
+// Flags of the fields in SamplingParams::visit and EngineConfig::visit: a new field needs no edit here.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,11 +13,11 @@ class Option;
 
 namespace penstock {
 
-// Sampling flags and which of them the user gave: the model's own defaults hold for the others.
+// The sampling flags and which of them the user gave; for the others the model's defaults apply.
 class SamplingFlags {
  public:
   explicit SamplingFlags(CLI::App& app);
-  // `defaults` with every given flag put over it.
+  // Returns `defaults`, overridden by the given flags.
   SamplingParams over(const SamplingParams& defaults) const;
   bool given(const std::string& field) const;
 
@@ -30,10 +30,11 @@ class SamplingFlags {
   std::vector<Flag> flags_;
 };
 
-// Adds the engine's flags; the model is -m/--model and falls back to the built-in one when not required.
+// Adds the flags of EngineConfig; the model's flag is -m/--model, whose default is the built-in model.
 void add_engine_flags(CLI::App& app, EngineConfig& config);
 
-// Bytes of "512", "1.5GiB", "800M" (K, M, G, T and KiB … all mean powers of 1,024).
-std::string parse_bytes(const std::string& text, int64_t& bytes);  // "" or what is wrong
+// Parses "512", "1.5GiB" or "800M" to bytes (K, M, G, T and KiB … are powers of 1,024). Returns the error, or
+// "".
+std::string parse_bytes(const std::string& text, int64_t& bytes);
 
 }  // namespace penstock

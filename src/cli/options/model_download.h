@@ -1,4 +1,4 @@
-// Models by name for commands: found, or downloaded before the user's eyes.
+// Finds or downloads models by name for commands, with visible progress.
 #pragma once
 #include <string>
 
@@ -7,8 +7,9 @@
 
 namespace penstock {
 
-// resolve_model and pull_model with a progress bar on a terminal, and a line on stderr at the start elsewhere. Ctrl-C stops
-// the download and keeps what came; before and after it does what it did.
+// Call resolve_model() and pull_model() with a progress bar on a terminal, otherwise with one line on stderr
+// at the start. During the download Ctrl-C stops it and keeps the received bytes; afterwards the previous
+// handler applies again.
 Result<FoundModel> find_or_download(const std::string& name);
 Result<FoundModel> download_newest(const std::string& name);
 

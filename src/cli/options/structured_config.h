@@ -1,4 +1,4 @@
-// vLLM's --structured-outputs-config.
+// Reads vLLM's flag --structured-outputs-config.
 #pragma once
 #include <string>
 
@@ -6,8 +6,9 @@
 
 namespace penstock {
 
-// text: a JSON object of StructuredOutputsConfig's fields. disable_any_whitespace, disable_additional_properties and
-// reasoning_parser are taken over; others may say only what is the case here. Error: kInvalidArgument, which and why.
+// text: a JSON object of StructuredOutputsConfig's fields. disable_any_whitespace,
+// disable_additional_properties and reasoning_parser are applied; other fields must have the values that this
+// engine implements. Errors: kInvalidArgument, with the field and the reason.
 Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat);
 
 }  // namespace penstock

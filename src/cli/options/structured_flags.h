@@ -1,4 +1,4 @@
-// Flags that say what the text must look like.
+// Flags of structured outputs.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,10 +15,10 @@ namespace penstock {
 
 class StructuredFlags {
  public:
-  // --json-schema FILE, --json-object, --regex R, --grammar FILE, --structural-tag FILE, --choice TEXT: one of them at
-  // most.
+  // Adds --json-schema FILE, --json-object, --regex R, --grammar FILE, --structural-tag FILE and --choice
+  // TEXT, of which at most one may be given.
   void add_to(CLI::App& app);
-  // Reads the files. nullopt: no flag was given. Errors: of reading.
+  // Reads the files and returns the constraint; nullopt: no flag was given. Errors: those of read_text().
   Result<std::optional<StructuredOutputs>> read() const;
 
  private:

@@ -1,4 +1,4 @@
-// penstock plan --spec: what speculative decoding would bring, from acceptance and step times.
+// penstock plan --spec: estimates the gain of speculative decoding from acceptance rates and step times.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ namespace penstock {
 
 struct SpecPlan {
   explicit SpecPlan(CLI::App& app);
-  // Prints the table (or one JSON object). Times that were not given are measured with the target (`model`,
-  // or random weights of `shape`) and with the draft model.
+  // Prints a table, or one JSON object. Times that are not given are measured with the target (`model`, or
+  // random weights of `shape`) and with the draft model.
   Status run(const std::string& model, const std::string& shape, const std::string& type, bool json) const;
 
   bool wanted = false;

@@ -1,18 +1,21 @@
-// What a decode step of one model over many ranks costs, and a prompt alone, from the model's shape and the machines' numbers:
-// tensor x pipeline x data parallelism (docs/parallel.md, "What it would give").
+// Estimates the time of a decode step, and of a single prompt, of a model on many ranks from the model's
+// shape and the machines' properties: tensor x pipeline x data parallelism (docs/parallel.md, "What it would
+// give").
 //
-// A rank reads its share of the weights and of the cache at its memory's bandwidth, or computes for as long as its share of the
-// operations takes, if that is more. Then come the sums. One of b bytes over N ranks on H hosts costs
+// A rank reads its share of the weights and of the cache at its memory's bandwidth, or computes its share of
+// the operations, if that takes longer. Then the all-reduces (sums) follow. A sum of b bytes over N ranks on
+// H hosts costs
 //   all to all:    rounds(H) latencies, (N - 1) b bytes to each rank,
 //   or by parts:   2 rounds(H) latencies, 2 (N - 1) / N b bytes to each rank,
-// with rounds(H) = ceil(log2(H)), at least 1, and the ranks of a host sharing its link. On one host the cheaper counts, between hosts the
-// one that src/parallel/mpi_communicator.cc takes, in pieces of 1 MiB, each with its latencies. Beside the sums: the batch from rank
-// 0, the logits or the candidates of a draw, and in a pipeline the stream from stage to stage, over three latencies where it is longer
-// than 1 MiB: OpenMPI's TCP asks first whether it may come. Of b sequences a pipeline of P stages has min(b, P) steps under way, so
-// that a token takes
+// with rounds(H) = ceil(log2(H)), at least 1, and the ranks of a host sharing its link. On one host the
+// cheaper way counts, between hosts the way that src/parallel/mpi_communicator.cc takes, in pieces of 1 MiB,
+// each with its latencies. Further messages: the batch from rank 0, the logits or candidates of a draw, and
+// in a pipeline the stream from stage to stage, which takes three latencies if it is longer than 1 MiB
+// (OpenMPI's rendezvous protocol over TCP). With b sequences a pipeline of P stages runs min(b, P) steps at
+// once, so that a token takes
 //   max(steps x the busiest stage, one step through all stages and the messages between them).
-// A prompt is one step of all its tokens, or of as many as a step takes; in a pipeline parts that follow one another through the
-// stages, as StepLoop::share_of_stage() cuts them.
+// A prompt is computed in one step, or in several if it exceeds the tokens of a step; in a pipeline it is cut
+// into parts that follow one another through the stages, as by StepLoop::share_of_stage().
 #pragma once
 #include <string>
 #include <vector>
@@ -27,16 +30,18 @@ struct PlannedModel {
   std::string name;
   const ModelConfig& config;
   double bytes_per_weight;
-  int64_t tokens;  // of a sequence
+  int64_t tokens;  // tokens of a sequence
   CacheTypes cache;
   int block_size;
 };
 
-// Bytes of K and V that a sequence of `tokens` keeps: whole blocks, and in windowed layers no more than the window
-// (plus the block that is being filled). And the state of recurrent layers, however long it is.
+// Returns the bytes of a sequence's cache: K and V in whole blocks, in windowed layers at most of the window
+// (plus the block that is being filled), and the state of recurrent layers, which does not depend on the
+// length.
 int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens);
 
-// How many ranks share each layer, how many stages follow one another, and how many such engines there are.
+// A combination of tensor parallelism (ranks that share each layer), pipeline stages and engines (data
+// parallelism).
 struct Combination {
   int tensor = 1, stages = 1, engines = 1;
   int64_t of_engine() const { return int64_t{tensor} * stages; }
@@ -46,38 +51,42 @@ struct Combination {
 
 struct Machines {
   int hosts = 1;
-  double link_bytes_per_second = 0, link_seconds = 0;  // of a host, one way, with what its system takes
-  double rank_bytes_per_second = 0;                    // of memory
-  double rank_operations_per_second = 0;               // 0: reading is all that takes time
+  // Bandwidth and one-way latency of a host's link, including the system's overhead.
+  double link_bytes_per_second = 0, link_seconds = 0;
+  double rank_bytes_per_second = 0;       // memory bandwidth of a rank
+  double rank_operations_per_second = 0;  // compute rate of a rank; 0: only reading is counted
   std::vector<std::pair<int, double>>
-      step_seconds;  // rows, time of one rank with the whole model, ascending; empty: by the above
+      // Measured step times of one rank with the whole model: (rows, seconds), ascending in rows; empty:
+      // computed from the rates above.
+      step_seconds;
 };
 
 struct RankCosts {
   Combination combination;
   double weight_bytes = 0, kv_token_bytes = 0,
-         cache_bytes = 0;      // of the rank that has most; the cache of all its sequences
-  int sums = 0, messages = 0;  // that a token waits for; sums are messages too
-  double wire_bytes = 0;       // that a rank gives for a token
-  double compute_seconds = 0;  // of the busiest rank, for a token of every sequence
-  double step_seconds = 0;     // a token of every sequence
-  double prompt_seconds = 0;   // a prompt alone; 0: not asked for
+         cache_bytes = 0;  // Bytes of the rank that has most; cache_bytes: the cache of all its sequences.
+  int sums = 0, messages = 0;  // sums and messages that a token waits for; sums are messages too
+  double wire_bytes = 0;       // bytes that a rank sends for a token
+  double compute_seconds = 0;  // compute time of the busiest rank for one token of every sequence
+  double step_seconds = 0;     // time of one token of every sequence
+  double prompt_seconds = 0;   // time of a single prompt; 0: not requested
 };
 
 struct PlannedLoad {
-  int batch = 1;           // sequences that decode
-  int candidates = 0;      // that a draw needs of each rank; 0: all logits
-  int prompt_tokens = 0;   // of a prompt alone; 0: none
-  int most_tokens = 2048;  // in a step
+  int batch = 1;           // number of sequences that decode
+  int candidates = 0;      // number of candidates that sampling needs of each rank; 0: all logits
+  int prompt_tokens = 0;   // tokens of the single prompt; 0: none
+  int most_tokens = 2048;  // maximum number of tokens in a step
 };
 
 class RankPlanner {
  public:
-  // All outlive this.
+  // REQUIRES: all arguments outlive the planner.
   RankPlanner(const PlannedModel& model, const Machines& machines, const PlannedLoad& load)
       : model_(model), machines_(machines), load_(load) {}
 
-  // Error: kInvalidArgument, ranks that cannot stand on the hosts like this; kUnsupported, layers that cannot be cut like this.
+  // Returns the costs of a combination. Errors: kInvalidArgument, when the ranks cannot be placed on the
+  // hosts; kUnsupported, when the layers cannot be split this way.
   Result<RankCosts> estimate(const Combination& combination) const;
 
  private:
@@ -85,7 +94,7 @@ class RankPlanner {
   struct StageCosts;
   struct Stream {
     double seconds = 0;
-    bool asked = false;  // comes when its stage is ready for it, not while that computes
+    bool asked = false;  // arrives only when its stage is ready for it, not while the stage computes
   };
   struct StepRows {
     int tokens = 1, outputs = 1;

@@ -1,4 +1,4 @@
-// Calibration text for commands that look at activations.
+// The calibration text of commands that measure activations.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -15,16 +15,16 @@ namespace penstock {
 
 class CalibrationText {
  public:
-  // --calibration FILE and its settings.
+  // Adds --calibration FILE and its settings.
   void add_flags(CLI::App& app);
   bool given() const { return !file_.empty(); }
   const std::string& file() const { return file_; }
   int length() const { return length_; }
 
-  // Sequences of `--calibration-length` tokens of the model's tokenizer, chosen by the seed: a text is cut
-  // into pieces of that length, a .jsonl file gives one document per line ("text", or the whole line when it
-  // is a string), joined in random order. Errors: kNotFound, kIo, kCorruptFile (with the line),
-  // kInvalidArgument for too little text.
+  // Returns sequences of --calibration-length tokens of the model's tokenizer, chosen by the seed. A text
+  // file is cut into pieces of that length; the documents of a .jsonl file, one per line ("text", or the
+  // whole line when it is a string), are joined in random order. Errors: kNotFound, kIo, kCorruptFile (names
+  // the line), kInvalidArgument (too little text).
   Result<std::vector<std::vector<TokenId>>> samples(const std::filesystem::path& model) const;
 
  private:

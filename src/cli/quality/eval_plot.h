@@ -1,4 +1,4 @@
-// A picture of what quantization costs and brings.
+// The plot of the costs and gains of quantization.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@ struct PlotPoint {
   std::string name;
   double size = 0;      // MiB
   double decode = 0;    // tokens/s, 0 = not measured
-  double increase = 0;  // of perplexity, percent
+  double increase = 0;  // increase of perplexity in percent
 };
 
-// An SVG with two panels: size against quality and, where it was measured, speed against quality.
+// Returns an SVG with two panels: size against quality and, if measured, speed against quality.
 std::string plot_svg(const std::vector<PlotPoint>& points);
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
-// A model with its matrices in another encoding, made in memory by rounding to nearest: to compare what
-// encodings cost, not to keep.
+// Weights whose matrices are re-encoded in memory by rounding to nearest, for comparisons of encodings.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -9,8 +8,8 @@
 
 namespace penstock {
 
-// `type`: a file type's name ("bf16", "q4_k_m"). Matrices that are in 16 bits already stay as they are when 16
-// are wanted. Errors: kInvalidArgument for an unknown name.
+// Returns the source with its matrices in another encoding. type: name of a file type ("bf16", "q4_k_m").
+// 16-bit matrices are unchanged when the type has 16 bits. Errors: kInvalidArgument (unknown name).
 Result<std::unique_ptr<WeightSource>> recode(std::unique_ptr<WeightSource> source, std::string_view type);
 
 }  // namespace penstock
