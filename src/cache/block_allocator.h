@@ -1,9 +1,9 @@
-// Which blocks of a KV cache are in use, by how many, and what they hold. Bookkeeping only: it never touches
-// the memory.
+// Allocator of the blocks of a KV cache, with reference counts and the prefix index. Bookkeeping only: it
+// never touches the cache's memory.
 //
-// One allocator per cache group. A block is free (no content worth keeping), cached (published, no user:
-// evicted oldest first when blocks run out) or referenced (one or more users). Belongs to the engine thread.
-// Allocates memory only in its constructor.
+// One allocator per cache group. A block is free (no content worth keeping), cached (published and without
+// references: evicted, least recently used first, when blocks run out) or referenced (one or more users).
+// Engine thread only. Allocates memory only in its constructor.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,8 +22,10 @@ struct BlockHash {
   bool operator==(const BlockHash&) const = default;
 };
 
-// The parent of a sequence's first block. Sequences share blocks only when their salts are equal.
+// Returns the parent hash of a sequence's first block. Sequences share blocks only when their salts are
+// equal.
 BlockHash root_hash(std::string_view salt);
+// Returns the hash of a block with these tokens after `parent`.
 BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
 
 class BlockAllocator {
@@ -32,28 +34,31 @@ class BlockAllocator {
 
   int n_blocks() const { return static_cast<int>(blocks_.size()); }
   int block_size() const { return block_size_; }
-  int n_available() const { return n_free_ + n_cached_; }  // that allocate() can hand out
+  int n_available() const { return n_free_ + n_cached_; }  // blocks that allocate() can return
   int n_cached() const { return n_cached_; }
   int n_referenced() const { return n_blocks() - n_available(); }
 
-  // A block with one reference; evicts the least recently used cached block when none is free. Nothing when
-  // all are in use.
+  // Returns a block with one reference; evicts the least recently used cached block when none is free.
+  // Nothing when all blocks are referenced.
   std::optional<BlockId> allocate();
-  void retain(BlockId block);  // REQUIRES: referenced
-  void release(
-      BlockId block);  // REQUIRES: referenced. The last release of a published block leaves it cached.
+  // Adds a reference. REQUIRES: the block is referenced.
+  void retain(BlockId block);
+  // Removes a reference; without further ones the block is cached if it is published, else free. REQUIRES:
+  // the block is referenced.
+  void release(BlockId block);
   int references(BlockId block) const { return at(block).references; }
 
-  // The published block with this content, with a reference for the caller. Nothing when there is none.
+  // Returns the published block with this content and adds a reference for the caller. Nothing when there is
+  // none.
   std::optional<BlockId> acquire(const BlockHash& hash, std::span<const TokenId> tokens);
   bool contains(const BlockHash& hash) const { return find(hash) != kNone; }
-  // Makes a full block findable. False when the same content is published already (the block stays as it is).
-  // REQUIRES: referenced and not published; tokens.size() == block_size.
+  // Adds a full block to the prefix index. False when the same content is published already (the block stays
+  // as it is). REQUIRES: the block is referenced and not published; tokens.size() == block_size.
   bool publish(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens);
-  // Nobody finds it any more. REQUIRES: referenced and published.
+  // Removes a block from the prefix index. REQUIRES: the block is referenced and published.
   void unpublish(BlockId block);
   bool is_published(BlockId block) const { return at(block).published; }
-  // Forgets all published content; cached blocks become free.
+  // Empties the prefix index; cached blocks become free.
   void clear_index();
 
   // Calls f(block, hash, tokens) for every published block, least recently used first, then those in use.
@@ -89,7 +94,7 @@ class BlockAllocator {
 
   int block_size_;
   std::vector<Block> blocks_;
-  std::vector<TokenId> tokens_;  // [n_blocks * block_size], of published blocks
+  std::vector<TokenId> tokens_;  // [n_blocks * block_size] tokens of published blocks
   std::vector<int> index_;       // open addressing by hash: block or kNone
   int free_head_ = kNone, lru_head_ = kNone, lru_tail_ = kNone;
   int n_free_ = 0, n_cached_ = 0;

@@ -1,5 +1,5 @@
-// What a model needs of a cache: per-layer shapes of K and V, grouped by how long their tokens must be kept, and the
-// state that recurrent layers keep of a sequence.
+// Layout of a model's cache: per-layer shapes of K and V, grouped by how long their tokens must be kept, and
+// the state that recurrent layers keep for a sequence.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-// kI8, kF8 (E4M3): one F32 scale per token, head and of K and V.
+// Type of K and V. kI8, kF8 (E4M3): with one F32 scale for each token, head and K or V.
 enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8 };
-// Of the states. kBF16: rounded to nearest even when they are written; what computes with them is F32.
+// Type of recurrent states. kBF16: rounded to nearest even when they are stored; computation is in F32.
 enum class StateDType : uint8_t { kF32, kBF16 };
 
 struct CacheTypes {
@@ -18,8 +18,8 @@ struct CacheTypes {
   StateDType states;
 };
 
-// In the place of a group's window: it holds no tokens. A block of it is what all layers with a state keep of one
-// sequence, and a sequence has one.
+// Value of a group's window that marks the group of states, which holds no tokens. A block of it is the state
+// of one sequence in all recurrent layers; a sequence has one such block.
 inline constexpr int kStateWindow = -1;
 
 struct KvLayerSpec {
@@ -27,11 +27,14 @@ struct KvLayerSpec {
   int head_dim = 0;
   int window = 0;  // tokens visible to a query including itself; 0 = all
   int group = 0;   // layers of one group share block tables; group 0 keeps all tokens
-  // > 0: a value is the first features of its key, so many, and is not kept beside it; 0: values of head_dim features.
+  // > 0: a token's value is the first values_in_keys features of its key and is not stored (latent
+  // attention); 0: values have head_dim features.
   int values_in_keys = 0;
-  bool chunked =
-      false;  // the sequence lies in chunks of `window` tokens, and a query sees those of its own only
-  // A query sees all tokens of its sequence, those behind it too; with a window those less than that far away.
+  // Chunked attention: the sequence is divided into chunks of `window` tokens, and a query sees only tokens
+  // of its own chunk.
+  bool chunked = false;
+  // Bidirectional attention: a query also sees later tokens; with a window those less than `window` tokens
+  // away.
   bool both_ways = false;
 
   int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
@@ -41,12 +44,13 @@ struct CacheSpec {
   std::vector<KvLayerSpec> layers;
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
-  // Values that a layer keeps of a sequence: [n_layers], or empty where no layer does. Zeros before the first token.
+  // Numbers of a sequence's state in each layer: [n_layers], or empty when no layer has a state. A state
+  // starts as zeros.
   std::vector<int64_t> state_values;
   StateDType state_dtype = StateDType::kF32;
 
   bool has_states() const { return !state_values.empty(); }
-  // Those of tokens come first.
+  // Number of groups that hold tokens; they come before the group of states.
   int n_token_groups() const {
     int n = has_states() ? 1 : 0;
     for (const KvLayerSpec& layer : layers) n = layer.group + 1 > n ? layer.group + 1 : n;
@@ -55,12 +59,12 @@ struct CacheSpec {
   int n_groups() const { return n_token_groups() + (has_states() ? 1 : 0); }
   int state_group() const { return has_states() ? n_token_groups() : -1; }
   int64_t state_value_bytes() const { return state_dtype == StateDType::kF32 ? 4 : 2; }
-  // Bytes of one sequence's state in a layer, and in all of them.
+  // Bytes of one sequence's state in a layer, and in all layers.
   int64_t state_bytes(size_t layer) const { return state_values[layer] * state_value_bytes(); }
   int64_t state_bytes() const {
     return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) * state_value_bytes();
   }
-  // Bytes of one token in one layer: K and V, with scales for codes of 8 bits.
+  // Bytes of one token in one layer: K and V, with the scales of 8-bit types.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
     const int64_t rows = layer.values_in_keys > 0 ? layer.n_kv_heads : 2LL * layer.n_kv_heads;
     const int64_t values = rows * layer.head_dim;

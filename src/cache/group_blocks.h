@@ -1,4 +1,4 @@
-// Where one sequence's tokens of one cache group live.
+// Block table of one sequence in one cache group.
 #pragma once
 #include <vector>
 
@@ -6,13 +6,15 @@
 
 namespace penstock {
 
-// A sliding-window group gives up leading blocks: blocks[0] holds tokens from first_block * block_size on.
+// blocks[0] holds the tokens from first_block * block_size on; in a sliding-window group earlier blocks were
+// released.
 struct GroupBlocks {
   std::vector<BlockId> blocks;
   int first_block = 0;
 };
 
-// Where the token at `position` lives: block * block_size + offset in the block. REQUIRES: its block is there.
+// Returns the slot of the token at `position`: block * block_size + offset in the block. REQUIRES: its block
+// is in the table.
 inline int32_t slot_of(const GroupBlocks& kv, int position, int block_size) {
   const int offset = position - kv.first_block * block_size;
   return static_cast<int32_t>(kv.blocks[offset / block_size]) * block_size + offset % block_size;

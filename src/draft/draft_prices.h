@@ -1,8 +1,8 @@
-// What guesses cost, and how many of them pay.
+// Prices of draft tokens, and how many of them pay.
 //
-// Everything is counted in tokens: the price of something is the number of tokens that are generated
-// elsewhere in the time that it takes. A guess that is kept with probability r is worth r tokens, so a draft
-// of k guesses with the chances r1 >= r2 >= … gains r1 + … + rk - checking[k] - k * pass.
+// Everything is counted in tokens: the price of something is the number of tokens that could be generated in
+// the time that it takes. A draft token that is accepted with probability r is worth r tokens, so a draft of
+// k tokens with the probabilities r1 >= r2 >= … gains r1 + … + rk - checking[k] - k * pass.
 #pragma once
 #include <array>
 #include <span>
@@ -11,34 +11,36 @@ namespace penstock {
 
 // Owned by whoever asks for drafts; checking points into its memory.
 struct DraftPrices {
-  std::span<const float> checking;  // [k]: a step of the target that checks k guesses more; [0] is 0
-  float pass = 0;                   // one more pass of a drafter that guesses one token per pass
+  std::span<const float>
+      checking;    // [k]: price of verifying k draft tokens in a step of the target; [0] is 0
+  float pass = 0;  // price of a pass of a drafter that makes one token per pass
 
   int max_nodes() const { return static_cast<int>(checking.size()) - 1; }
 };
 
-// How many of guesses that are made already are to be checked: the length of the first part of `reach` that
-// gains most, 0 where none gains. reach[i]: chance that guess i is kept, with all that it depends on. The
-// shortest of equals.
+// Returns how many of the draft tokens that were made already to verify: the length of the prefix of `reach`
+// that gains most, the shortest among equals; 0 when none gains. reach[i]: probability that token i and all
+// tokens that it depends on are accepted.
 int nodes_worth(std::span<const float> reach, const DraftPrices& prices);
 
-// The best length of a chain each of whose guesses is kept with `chance` when all before it are; 0 where none
-// gains.
+// Returns the best length of a chain each of whose tokens is accepted with probability `chance` when all
+// before it are; 0 when none gains.
 int best_length(float chance, const DraftPrices& prices, int max_nodes);
 
-// After n guesses, all of which are kept with probability `reach`: whether another pass gains, when each
-// further guess is kept with `chance`.
+// Whether another pass gains after n draft tokens, all of which are accepted with probability `reach`, when
+// each further token is accepted with probability `chance`.
 bool worth_another(int n, float reach, float chance, const DraftPrices& prices, int max_nodes);
 
-// How often guesses were right, by the probability that the drafter itself gave them.
+// Calibration of a drafter: acceptance rates of draft tokens by the probability that the drafter gave them.
 class Confidence {
  public:
-  // The chance that a guess with the drafter's probability p is right when all before it are.
+  // Probability that a token with the drafter's probability p is accepted when all before it are.
   float right(float p) const { return rate_[static_cast<size_t>(bucket(p))]; }
   float mean() const { return mean_; }
-  // A chain of guesses with the probabilities p, the first n_accepted of which were right.
+  // Learns from a chain of tokens with the drafter's probabilities p, the first n_accepted of which were
+  // accepted.
   void learn(std::span<const float> p, int n_accepted);
-  // The same for guesses whose probability says nothing.
+  // Learns from a chain of tokens without probabilities; changes mean() only.
   void learn_mean(int n_guesses, int n_accepted);
 
  private:

@@ -1,4 +1,4 @@
-// Which drafters there are, and how one is made from the engine's configuration.
+// The list of drafters, and how one is made from the engine's configuration.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -10,14 +10,16 @@
 namespace penstock {
 
 struct DrafterConfig {
-  EngineConfig engine;  // spec is the drafter's row in the list; all numbers are settled
-  std::unique_ptr<WeightSource> draft_source;  // engine.draft_model, opened already; or null
-  std::vector<TokenId> corpus;                 // of engine.spec_corpus
+  EngineConfig engine;  // a resolved config; engine.spec is the drafter's name
+  std::unique_ptr<WeightSource>
+      draft_source;             // weights of engine.draft_model if they are open already; or null
+  std::vector<TokenId> corpus;  // tokens of engine.spec_corpus
   KvDType kv_dtype = KvDType::kF16;
   std::filesystem::path packed_cache;  // folder of packed weights; empty = none
 };
 
-// Errors: kInvalidArgument with the names, kNotFound, kCorruptFile, kUnsupported (does not fit the target).
+// Makes the drafter of config.engine.spec, a row of THE list in drafters.cc. Errors: kInvalidArgument with
+// the known names, kNotFound, kCorruptFile, kUnsupported (it does not fit the target).
 Result<std::unique_ptr<Drafter>> make_drafter(DrafterConfig config, const DraftTarget& target);
 
 // "draft, ngram, …"

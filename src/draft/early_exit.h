@@ -1,5 +1,5 @@
-// What an early exit computes with. Where several ranks share the model all of them have it: they compute every batch of the drafter
-// together (DraftTarget::announce).
+// The layers and weights of the early-exit drafter. When several ranks share the model every rank has its
+// part, since all of them compute each batch of the drafter together (DraftTarget::announce).
 #pragma once
 #include <memory>
 
@@ -11,11 +11,11 @@ namespace penstock {
 struct EarlyExit {
   int n_layers = 0;
   std::unique_ptr<WeightSource> light_source;  // a backend may keep views into it
-  std::unique_ptr<Model> light;                // the first layers in 4 bits; null: the target's own
+  std::unique_ptr<Model> light;  // the first layers in 4 bits; null: the target's layers are used
 };
-// After how many layers the exit is. Errors: kInvalidArgument, kUnsupported.
+// Returns the number of layers before the exit. Errors: kInvalidArgument, kUnsupported.
 Result<int> exit_layers(const EngineConfig& config, const ModelConfig& model);
-// Of this rank. Errors: kInvalidArgument, kUnsupported; those of loading.
+// Loads this rank's part. Errors: kInvalidArgument, kUnsupported; those of loading.
 Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The next guess for every sequence that a drafter computes, from the logits of its forward: by the device where it can
-// draw, else on the host.
+// Chooses the next draft token of every sequence from the logits of a drafter's forward: on the device if it
+// can draw, else on the host.
 #pragma once
 #include <span>
 #include <vector>
@@ -12,24 +12,25 @@ namespace penstock {
 
 class Guesser {
  public:
-  // vocab_size: the target's. The drafter's own logits may have some more or fewer, which count as impossible; logit i is of
-  // token vocabulary[i], where there is one.
+  // vocab_size: the target's. The drafter may have more or fewer logits: surplus ones are ignored, missing
+  // ones count as impossible. vocabulary: logit i is that of token vocabulary[i]; empty: of token i.
   Guesser(Ops& ops, int vocab_size, std::span<const TokenId> vocabulary = {})
       : ops_(ops), rows_(ops), vocabulary_(vocabulary), row_(static_cast<size_t>(vocab_size)) {}
 
   // One sequence, whose logits are a row of the step.
   struct Wanted {
     const DraftRequest* request;
-    DraftTree* tree;                  // as far as it has grown
-    std::span<const TokenId> tokens;  // the sequence's and the tree's
-    bool likeliest;                   // Guess::likeliest is wanted
+    DraftTree* tree;                  // the draft so far
+    std::span<const TokenId> tokens;  // the sequence's tokens, then the draft's
+    bool likeliest;                   // whether Guess::likeliest is wanted
   };
   struct Guess {
     TokenId token = kNoToken;  // kNoToken: none is possible
-    float likeliest = 1;  // the drafter's own probability of its most likely token; 1 where it is not wanted
+    float likeliest = 1;       // the drafter's probability of its most likely token; 1 when it is not wanted
   };
-  // Ends the step of `ops`. Row i of `logits` is wanted[i]'s. Drawn guesses leave their distribution in the tree; the
-  // guesses themselves are not added. Valid until the next call.
+  // Submits and waits for the step of `ops`, and chooses a token for each of `wanted` from its row i of
+  // `logits`. The distribution of a drawn token is added to the tree, the token itself is not. Valid until
+  // the next call.
   std::span<const Guess> guess(Tensor logits, std::span<const Wanted> wanted);
 
  private:
@@ -41,7 +42,7 @@ class Guesser {
   std::span<const TokenId> vocabulary_;
   Sampler sampler_;
   std::vector<Guess> guesses_;
-  std::vector<bool> drawn_;  // [wanted] by the device
+  std::vector<bool> drawn_;  // [wanted] whether the device has drawn it
   std::vector<SampleRow> asked_;
   std::vector<int> asked_for_;
   std::vector<LogitEdits> edits_;  // [wanted]

@@ -11,13 +11,13 @@ namespace penstock {
 class NgramIndex {
  public:
   struct Match {
-    int next = -1;   // position after the occurrence, or -1: none
-    int length = 0;  // tokens that agree before it
+    int next = -1;   // position after the occurrence, or -1: there is none
+    int length = 0;  // length of the occurrence in tokens
   };
-  // Tokens, and pairs of tokens that end, before position `end` are found from now on.
+  // Adds the tokens before position `end`, and the pairs of tokens that end there, to the index.
   void extend(std::span<const TokenId> text, int end);
-  // The longest agreement of the context's end with the text; the latest among equals. Of a common pair the
-  // latest kMostTried occurrences are looked at.
+  // Returns the longest occurrence of the context's end in the text; the latest among equals. Of the
+  // occurrences of the context's last pair the latest kMostTried are compared.
   Match find(std::span<const TokenId> text, std::span<const TokenId> context) const;
   int end() const { return static_cast<int>(previous_.size()); }
 
@@ -28,7 +28,7 @@ class NgramIndex {
 
   std::unordered_map<TokenId, int32_t> latest_;  // the last position of a token
   std::vector<int32_t> slots_;     // open addressing: the last position at which a pair ends, or -1
-  std::vector<int32_t> previous_;  // [end] the pair's position before this one, or -1
+  std::vector<int32_t> previous_;  // [end] previous position at which the same pair ends, or -1
   int used_ = 0;
 };
 

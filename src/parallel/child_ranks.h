@@ -1,8 +1,10 @@
-// The ranks of one host that a process starts beside itself: rank 0 is the process, each other rank a child of it.
+// Ranks of one host as child processes: rank 0 is the process that starts them, each other rank a child of
+// it.
 //
-// A child is another run of the program (set_rank_program(), else this process' own file) with the arguments "rank --segment 3
-// --rank R --size N --parent P". It has the shared memory as file 3 and no other but standard error, a process group of its own, so that a
-// terminal's Ctrl-C is rank 0's alone, and the CPUs of its share.
+// A child runs the program (set_rank_program(), else this process' own executable) with the arguments "rank
+// --segment 3 --rank R --size N --parent P". Its open files are the shared memory, as descriptor 3, and
+// standard error. It has a process group of its own, so that a terminal's Ctrl-C reaches rank 0 only, and
+// stays on its share of the CPUs.
 #pragma once
 #include <sys/types.h>
 
@@ -20,23 +22,24 @@ namespace penstock {
 
 inline constexpr int kRankSegmentFd = 3;
 
-// Why a run ends when its rank 0 does, which is no error of anybody.
+// Reason with which rank 0 ends a run at its regular end; it is not a failure.
 inline constexpr const char* kRunEnded = "rank 0 has ended the run";
 
-// What is started for a child, before the arguments above; for processes that are no penstock program. Before any ChildRanks.
+// Sets the command to start for a child, to which the arguments above are appended; for processes that are
+// not the penstock program. Called before any ChildRanks is started.
 void set_rank_program(std::vector<std::string> command);
 
-// Has the kernel end this process when the one that started it, `parent`, has ended, however that was.
+// Has the kernel end this process when `parent`, the process that started it, ends in any way.
 void end_with_parent(pid_t parent);
 
 class ChildRanks final : public RankRun {
  public:
   // Starts ranks 1 to n_ranks - 1. Errors: those of make_shm_segment() and of starting programs.
   static Result<std::unique_ptr<RankRun>> start(int n_ranks, const RunPlace& among);
-  // Ends the run: the children get a few seconds to leave by themselves.
+  // Ends the run: the children get a few seconds to exit by themselves.
   ~ChildRanks() override;
 
-  // A child that ends before this does fails the run, with how it ended.
+  // A child that exits before this is destroyed fails the run; the error says how it ended.
   Communicator& communicator() override { return *communicator_; }
   int n_here() const override { return communicator_->size(); }
   std::vector<int> cpus() const override { return cpus_of(0); }
@@ -44,7 +47,7 @@ class ChildRanks final : public RankRun {
  private:
   struct Child {
     pid_t process;
-    std::jthread parent;  // starts it and waits for its end; to the kernel a thread is a child's parent
+    std::jthread parent;  // starts the child and waits for its end (for PDEATHSIG the thread is the parent)
   };
   explicit ChildRanks(const RunPlace& among) : among_(among) {}
   std::vector<int> cpus_of(int rank) const;

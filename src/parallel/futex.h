@@ -1,4 +1,4 @@
-// Sleeping on a word that other processes change.
+// Futexes: sleeping until another process changes a word of shared memory.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -6,9 +6,9 @@
 
 namespace penstock {
 
-// Early, late or not at all: the caller looks again.
+// Sleeps while word == seen, for at_most at most. May also return early: the caller checks the word again.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::milliseconds at_most);
-// All who sleep on it.
+// Wakes all threads that sleep on the word.
 void futex_wake(std::atomic<uint32_t>& word);
 
 }  // namespace penstock

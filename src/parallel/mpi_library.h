@@ -1,7 +1,8 @@
-// MPI as a library that is loaded when it is wanted: who has one host needs none. Types and constants are those of OpenMPI's mpi.h
-// (PENSTOCK_MPI tells that it was there), the functions are found by name in libmpi.so.40.
+// MPI, loaded at run time when it is used, since runs on one host do not need it. Types and constants are
+// those of OpenMPI's mpi.h (PENSTOCK_MPI is defined when the build has found it); functions are looked up by
+// name in libmpi.so.40.
 #pragma once
-#define OMPI_SKIP_MPICXX 1  // the C++ bindings that MPI has given up
+#define OMPI_SKIP_MPICXX 1  // without the C++ bindings that MPI has removed
 #include <mpi.h>
 
 #include "base/result.h"
@@ -9,7 +10,7 @@
 namespace penstock {
 
 struct MpiLibrary {
-  // Of what is called below, in MPI's own words.
+  // The functions that are used, by their MPI names.
   decltype(&MPI_Init_thread) init_thread;
   decltype(&MPI_Finalize) finalize;
   decltype(&MPI_Comm_rank) comm_rank;
@@ -35,10 +36,10 @@ struct MpiLibrary {
   MPI_Errhandler errors_return;
 };
 
-// Loaded, and initialized for threads that call it one at a time; finalized when the program ends, unless leave_mpi() was called.
-// Errors: kUnsupported.
+// Loads MPI and initializes it for threads that call it one at a time (MPI_THREAD_SERIALIZED). It is
+// finalized when the program ends, unless leave_mpi() was called. Errors: kUnsupported.
 Result<const MpiLibrary*> enter_mpi();
-// The other ranks may not come to the end any more: ends without them.
+// Makes the program end without MPI_Finalize, which waits for the other ranks; for a run that has failed.
 void leave_mpi();
 
 }  // namespace penstock

@@ -11,8 +11,8 @@ struct Shard {
   struct Range {
     int first, count;
   };
-  // This rank's part of n things that are cut at multiples of `unit` only; the first ranks have more where n does not
-  // divide evenly, the last ones may have none.
+  // This rank's part of n items, which are divided at multiples of `unit` only. When n does not divide
+  // evenly, the first ranks have more, and the last ones may have none.
   constexpr Range range(int n, int unit = 1) const {
     const int64_t n_units = (n + unit - 1) / unit;
     const auto cut = [&](int at) {
@@ -23,7 +23,8 @@ struct Shard {
   }
 };
 
-// Which part of a pipeline: layers one after the other. The first has the embedding, the last makes logits.
+// A stage of a pipeline: a run of consecutive layers. The first stage has the embedding, the last computes
+// the logits.
 struct Stage {
   int index = 0;
   int count = 1;

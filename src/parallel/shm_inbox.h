@@ -1,6 +1,7 @@
-// The inboxes of ranks on one host (shm_segment.h), as one of them uses them: it reads its own and writes into the others'.
+// One rank's access to the inboxes in shared memory (shm_segment.h): it reads its own and writes into the
+// others'.
 //
-// One thread of the rank. Nothing here waits, apart from sleep().
+// Used by one thread. No call waits, except sleep().
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -14,28 +15,28 @@ namespace penstock {
 
 class ShmInboxes {
  public:
-  // `segment` outlives this.
+  // `segment` must outlive this.
   ShmInboxes(const ShmSegment& segment, int rank)
       : segment_(segment), rank_(rank), sources_(segment.header().n_ranks) {}
 
-  // A record of the message from its byte `done` on, as long as there is room for; counts `done` up. False: there is none, or
-  // another rank writes there just now.
+  // Writes a record with as much of the message from byte `done` on as fits, and adds its size to `done`.
+  // False: the inbox is full, or another rank is writing to it.
   bool write(int to, std::span<const std::byte> message, size_t& done);
-  // Takes all that has come out of the own inbox, so that others have room.
+  // Moves all records out of this rank's inbox, so that others have room to write.
   void drain();
-  // The next message of that rank, if it has come.
+  // Takes the next complete message of rank `from`; false when there is none.
   bool pop(int from, std::vector<std::byte>& message);
-  // Returns when something comes, or after `at_most`, or before.
+  // Sleeps until something arrives, for at_most at most. May return early.
   void sleep(std::chrono::milliseconds at_most);
 
  private:
   struct Record {
     uint64_t total;       // bytes of the whole message
-    uint32_t from, size;  // of this piece, which follows
+    uint32_t from, size;  // sending rank; bytes of this piece of the message, which follow
   };
   struct Source {
-    std::vector<std::byte> begun;  // a message of which not all has come
-    std::deque<std::vector<std::byte>> messages;
+    std::vector<std::byte> begun;                 // a message that has come in part
+    std::deque<std::vector<std::byte>> messages;  // complete messages
   };
   static size_t padded(size_t n) { return (n + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record); }
   InboxState& state(int rank) const { return segment_.header().inboxes[rank]; }

@@ -1,10 +1,13 @@
-// What ranks on one host share: a state for each, two buffers of each, used in turn, and an inbox of each.
+// Layout of the memory that the ranks of one host share: for each rank a state, two buffers (double
+// buffering) and an inbox.
 //
-// A message is shown in turns. In a turn a rank fills the buffer of that turn, counts its `turn` up, waits until all have
-// counted theirs up as far, and reads their buffers. It fills the same buffer again two turns later: by then all have counted
-// up the turn between, so they have read what was there.
+// Collective operations proceed in turns. In a turn a rank fills its buffer of that turn, increments its
+// `turn`, waits until all ranks have incremented theirs as far, and reads their buffers. It fills the same
+// buffer again two turns later: by then all ranks have incremented the turn between, so they have read the
+// old content.
 //
-// An inbox is a ring of records, which all others write and its owner reads. A message is one record or, where it is long, several.
+// An inbox is a ring buffer of records that all other ranks write and its owner reads. A message is one
+// record or, when it is long, several.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,7 +19,7 @@
 
 namespace penstock {
 
-// What a rank shows in a turn: all ranks must show the same.
+// Description of the operation that a rank takes part in in a turn: it must be the same on all ranks.
 struct ShownMessage {
   uint32_t kind = 0;
   uint32_t root = 0;
@@ -25,26 +28,26 @@ struct ShownMessage {
 };
 
 struct alignas(64) RankState {
-  std::atomic<uint32_t> turn;      // how many it has shown; others sleep on it (futex)
-  std::atomic<uint32_t> sleepers;  // of the others
-  std::atomic<uint32_t> process;   // its id, 0 until it joins
-  std::atomic<uint32_t> left;      // 1: it has ended and shows no more
-  std::atomic<uint32_t> beats;     // counts up as long as it lives
-  ShownMessage shown[2];           // of the last two turns
+  std::atomic<uint32_t> turn;      // turns that the rank has completed; others sleep on it (futex)
+  std::atomic<uint32_t> sleepers;  // number of other ranks that sleep on `turn`
+  std::atomic<uint32_t> process;   // process id, 0 until the rank joins
+  std::atomic<uint32_t> left;      // 1: the rank has ended and takes part no more
+  std::atomic<uint32_t> beats;     // heartbeats: incremented as long as the rank lives
+  ShownMessage shown[2];           // operations of the last two turns
 };
 
-// What it has said of itself.
+// A rank's counters (CommunicatorUse) as of its last heartbeat.
 struct alignas(64) RankSaid {
   std::atomic<int64_t> calls, bytes, memory_bytes;
   std::atomic<double> seconds;
 };
 
 struct alignas(64) InboxState {
-  std::atomic<uint64_t> written;  // bytes, ever; by whoever has the turn
-  std::atomic<uint64_t> read;     // by the owner
+  std::atomic<uint64_t> written;  // bytes ever written; changed by the rank in `writer`
+  std::atomic<uint64_t> read;     // bytes ever read; changed by the owner
   std::atomic<uint32_t> writer;   // 1 + the rank that writes now; 0: none
-  std::atomic<uint32_t> bell;     // counts records up; the owner sleeps on it (futex)
-  std::atomic<uint32_t> asleep;   // 1: it does, or is about to
+  std::atomic<uint32_t> bell;     // incremented for each record; the owner sleeps on it (futex)
+  std::atomic<uint32_t> asleep;   // 1: the owner sleeps on `bell`, or is about to
 };
 
 struct ShmHeader {
@@ -53,24 +56,26 @@ struct ShmHeader {
   uint64_t buffer_bytes;
   enum Failure : uint32_t { kNone, kBeingSaid, kSaid };
   std::atomic<uint32_t> failure;
-  char reason[476];                 // of the failure, with a zero behind it
-  ErrorCode code;                   // of the failure
-  std::atomic<uint32_t> n_grouped;  // ranks that read nothing any more that was shown to all
+  char reason[476];  // message of the failure, zero-terminated
+  ErrorCode code;    // code of the failure
+  std::atomic<uint32_t>
+      n_grouped;  // ranks that have formed groups: they read no other group's buffers any more
   RankState ranks[kMaxRanks];
   RankSaid said[kMaxRanks];
   InboxState inboxes[kMaxRanks];
 };
 
-inline constexpr size_t kInboxBuffers = 4;  // an inbox is as large as so many buffers
+inline constexpr size_t kInboxBuffers = 4;  // size of an inbox, in buffers
 
 class ShmSegment {
  public:
-  // Of a file descriptor from make_shm_segment(), which may be closed then. Errors: kInvalidArgument, kIo.
+  // Maps the memory of a file descriptor from make_shm_segment(), which may be closed afterwards. Errors:
+  // kInvalidArgument, kIo.
   static Result<ShmSegment> map(int fd);
   ShmHeader& header() const { return *static_cast<ShmHeader*>(memory_.get()); }
   size_t buffer_bytes() const { return buffer_bytes_; }
   std::byte* buffer(int rank, uint32_t turn) const;
-  // Its ring, of inbox_bytes().
+  // The rank's ring buffer, inbox_bytes() long.
   std::byte* inbox(int rank) const;
   size_t inbox_bytes() const { return kInboxBuffers * buffer_bytes_; }
 
