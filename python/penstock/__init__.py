@@ -31,7 +31,7 @@ from .tokenizer import Tokenizer
 from .version import __version__, __version_tuple__
 
 _core.set_engine_error(EngineError)
-_core.set_rank_program([_sys.executable, "-m", "penstock"])  # tensor_parallel_size: other processes of this package
+_core.set_rank_program([_sys.executable, "-m", "penstock"])  # ranks of tensor_parallel_size run this package
 _core.add_model_folder(_os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "models"))
 
 __all__ = [

@@ -11,7 +11,7 @@ from penstock import _core
 
 def main() -> NoReturn:
     """Runs the program with this process's arguments and ends with its exit code."""
-    assert penstock  # which knows where the models are
+    assert penstock  # its import registers the models folder
     if sys.stdout is not None:
         sys.stdout.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)

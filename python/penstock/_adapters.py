@@ -1,4 +1,4 @@
-"""LoRA adapters that requests have named, by their numbers."""
+"""The cache of open LoRA adapters, by lora_int_id."""
 from __future__ import annotations
 
 import os
@@ -10,15 +10,15 @@ from .lora.request import LoRARequest
 
 
 class Opens(Protocol):
-    """A model that takes adapters."""
+    """The protocol of models that can open adapters."""
 
     def open_adapter(self, path: str) -> _core.OpenedAdapter:
-        """The adapter in this folder."""
+        """Opens the adapter in the folder `path`."""
         ...
 
 
 class Adapters:
-    """What was opened stays until it is removed; any thread."""
+    """The open adapters of a model; each stays open until remove(). Thread-safe."""
 
     def __init__(self, session: Opens, enabled: bool) -> None:
         self._session = session
@@ -27,8 +27,8 @@ class Adapters:
         self._lock = threading.Lock()
 
     def get(self, request: Optional[LoRARequest]) -> Optional[_core.OpenedAdapter]:
-        """The adapter, opened if it is new. Errors: ValueError (adapters are not enabled, it is one of another model, its number is
-        that of another adapter), FileNotFoundError."""
+        """Returns the adapter of a request and opens it if necessary. Errors: ValueError (adapters are not enabled, the adapter
+        belongs to another model, or its number to another adapter), FileNotFoundError."""
         if request is None:
             return None
         if not isinstance(request, LoRARequest):
@@ -47,7 +47,7 @@ class Adapters:
             return opened
 
     def for_each(self, requests: Any, n: int) -> List[Optional[LoRARequest]]:
-        """One request for all of n prompts, or a list with one for each; every adapter is open then."""
+        """Returns the LoRA request of each of n prompts and opens their adapters. requests: one for all prompts, or a list."""
         each = list(requests) if isinstance(requests, (list, tuple)) else [requests] * n
         if len(each) != n:
             raise ValueError(f"lora_request: expected one or {n}, as many as prompts, got {len(each)}")
@@ -56,11 +56,11 @@ class Adapters:
         return each
 
     def remove(self, number: int) -> bool:
-        """Whether there was one; requests that have it go on."""
+        """Removes an adapter and returns whether it was open. Running requests keep it."""
         with self._lock:
             return self._open.pop(number, None) is not None
 
     def numbers(self) -> Set[int]:
-        """Of those that are open."""
+        """Returns the numbers of the open adapters."""
         with self._lock:
             return set(self._open)

@@ -1,4 +1,4 @@
-"""Functions that take the arguments of another, as editors and type checkers show them."""
+"""A decorator that gives a function the signature of another one, for editors and type checkers."""
 from __future__ import annotations
 
 import functools
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def takes_arguments_of(source: "Callable[P, Any]") -> "Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]":
-    """A method that hands its arguments on to `source` has that one's signature."""
+    """Decorates a method that passes its arguments to `source` with the signature of `source`."""
     def decorate(method: Callable[..., None]) -> Any:
         @functools.wraps(method)
         def taking(self: Any, *arguments: Any, **named: Any) -> None:

@@ -1,4 +1,4 @@
-"""Arrays that scripts for vLLM, which have torch's tensors there, can go on with."""
+"""numpy arrays with the methods of torch tensors that scripts for vLLM use."""
 from __future__ import annotations
 
 from typing import Any, Optional
@@ -7,33 +7,33 @@ import numpy
 
 
 class Rows(numpy.ndarray):
-    """An array of numpy; the methods that torch has too take its `dim` as well."""
+    """A numpy array with some methods of torch.Tensor; reductions accept torch's `dim`."""
 
     def float(self) -> "Rows":
-        """As numbers of 32 bits, which they are."""
+        """Returns self: values are float32 already."""
         return self
 
     def cpu(self) -> "Rows":
-        """In the memory of the processor, where it is."""
+        """Returns self: arrays are in CPU memory."""
         return self
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
-        """The same numbers as a plain array."""
+        """Returns a view as a plain numpy array."""
         return self.view(numpy.ndarray)
 
     def argmax(self, axis: Optional[int] = None, *rest: Any, dim: Optional[int] = None, **more: Any) -> Any:  # type: ignore[override]
-        """As numpy's; dim is axis."""
+        """As numpy's method; `dim` is an alias of `axis`."""
         return super().argmax(axis if dim is None else dim, *rest, **more)
 
     def sum(self, axis: Any = None, *rest: Any, dim: Any = None, **more: Any) -> Any:
-        """As numpy's; dim is axis."""
+        """As numpy's method; `dim` is an alias of `axis`."""
         return super().sum(axis if dim is None else dim, *rest, **more)
 
     def mean(self, axis: Any = None, *rest: Any, dim: Any = None, **more: Any) -> Any:
-        """As numpy's; dim is axis."""
+        """As numpy's method; `dim` is an alias of `axis`."""
         return super().mean(axis if dim is None else dim, *rest, **more)
 
 
 def rows(data: Any) -> Rows:
-    """The same numbers, without a copy."""
+    """Returns `data` as Rows, without a copy if possible."""
     return numpy.asarray(data).view(Rows)

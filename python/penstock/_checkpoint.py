@@ -1,4 +1,4 @@
-"""What the files of a model decide: its runner, whether it can be quantized as asked, and its configuration with hf_overrides."""
+"""Finds a model's files and reads from them the runner, the quantization method and the configuration with hf_overrides."""
 from __future__ import annotations
 
 import json
@@ -12,16 +12,16 @@ from typing import Any, Dict, Optional
 from . import _core
 from ._engine_rules import Opening
 
-# vLLM's names of one method.
+# Aliases of quantization methods in vLLM.
 _SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "gptq_marlin_24": "gptq", "gptq_bitblas": "gptq", "auto_round": "auto-round",
          "intel/auto-round": "auto-round", "inc": "auto-round", "fbgemm_fp8": "fp8", "gpt_oss_mxfp4": "mxfp4"}
-# Methods of vLLM: claims about the files, which Penstock's own names of encodings (q8_0, int8, ...) are not.
+# vLLM's quantization methods that describe the files of a checkpoint, unlike Penstock's encodings (q8_0, int8, ...).
 _OF_FILES = {"awq", "gptq", "gguf", "compressed-tensors", "auto-round", "mxfp4", "aqlm", "bitblas", "deepspeedfp", "experts_int8", "hqq",
              "marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8", "moe_wna16", "petit_nvfp4", "ptpc_fp8", "quark", "squeezellm",
              "torchao", "tpu_int8", "humming", "cpu_awq", "online", "bitnet"}
-# What vLLM makes of weights of full precision while it loads them.
+# vLLM's methods that quantize full-precision weights during loading, and Penstock's encodings for them.
 _AT_LOAD = {"bitsandbytes-4bit": "nf4", "bitsandbytes-fp4": "fp4", "bitsandbytes-8bit": "int8", "fp8": "fp8"}
-# Fields of config.json that may be given where a checkpoint does not have them.
+# Fields of config.json that hf_overrides may add to a checkpoint without them.
 _FIELDS = {"architectures", "rope_parameters", "rope_scaling", "rope_theta", "max_position_embeddings", "sliding_window", "num_labels",
            "id2label", "label2id", "problem_type", "classifier_from_token", "method", "is_original_qwen3_reranker", "eos_token_id",
            "bos_token_id", "pad_token_id", "tie_word_embeddings", "quantization_config", "text_config", "num_hidden_layers",
@@ -30,11 +30,12 @@ _FIELDS = {"architectures", "rope_parameters", "rope_scaling", "rope_theta", "ma
 
 @dataclass
 class Checkpoint:
-    """A model that was found.
+    """The files of a model.
 
     Attributes:
-        path: of the GGUF file or the directory that is opened; with hf_overrides a directory that is there as long as this.
-        config: config.json with the overrides; None of a GGUF file.
+        path: path of the GGUF file or directory to open; with hf_overrides a temporary directory, which is removed with this
+            object.
+        config: config.json with the overrides applied; None for a GGUF file.
     """
 
     path: str
@@ -42,7 +43,7 @@ class Checkpoint:
 
     @property
     def method(self) -> Optional[str]:
-        """How its weights are quantized by vLLM's name; None: they are not."""
+        """vLLM's name of the quantization method of the weights; None: not quantized."""
         if self.config is None:
             return "gguf"
         quantized = self.config.get("quantization_config")
@@ -53,7 +54,7 @@ class Checkpoint:
 
 
 def found(opening: Opening) -> Checkpoint:
-    """Finds the model, which may download it, and completes the opening: model, runner, quantize. ValueError, FileNotFoundError."""
+    """Finds or downloads the model and sets model, runner and quantize of the opening. Errors: ValueError, FileNotFoundError."""
     path, pools = _core.find_model(opening.config["model"])
     checkpoint = Checkpoint(path, _config_of(path))
     if opening.hf_overrides:
@@ -103,7 +104,7 @@ def _quantize(opening: Opening, checkpoint: Checkpoint) -> None:
 
 
 def _override(checkpoint: Checkpoint, opening: Opening) -> None:
-    """Puts a directory of links in front of the checkpoint's, with the changed config.json in it."""
+    """Replaces the checkpoint's path by a temporary directory with the changed config.json and links to the other files."""
     if checkpoint.config is None or not os.path.isdir(checkpoint.path):
         raise ValueError(f"hf_overrides: expected a Hugging Face directory with a config.json, got {checkpoint.path}")
     overrides = dict(opening.hf_overrides)

@@ -1,4 +1,4 @@
-"""What each argument of an engine does: it acts, is refused, or changes nothing that is computed here."""
+"""The rules of an engine's arguments: each one is applied, refused, or ignored because it does not affect the results here."""
 from __future__ import annotations
 
 import difflib
@@ -13,7 +13,7 @@ from .pooling_params import PoolerConfig
 
 @dataclass
 class StructuredDefaults:
-    """Of structured outputs, where a request says nothing."""
+    """Defaults of structured outputs for requests that do not set them."""
 
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
@@ -21,14 +21,14 @@ class StructuredDefaults:
 
 @dataclass
 class Opening:
-    """The arguments of an engine as they are understood.
+    """The interpreted arguments of an engine.
 
     Attributes:
         config: settings of Penstock's engine.
         runner: "generate" or "pooling"; "auto" until the model is known.
-        model_name: as it was given.
-        quantization: what was asked for by vLLM's name; the checkpoint decides whether it can be (penstock._checkpoint).
-        n_outside: processes that others started to share the model with, and this one's number among them; (1, 0): none.
+        model_name: name of the model as it was given.
+        quantization: vLLM's name of the requested method; penstock._checkpoint checks it against the checkpoint.
+        n_outside: number of externally started processes (torchrun) and the rank of this one; (1, 0): none.
     """
 
     config: Dict[str, Any]
@@ -60,14 +60,14 @@ _said: Set[str] = set()
 
 
 def say_once(text: str) -> None:
-    """Warns, the first time."""
+    """Warns once per text."""
     if text not in _said:
         _said.add(text)
         warnings.warn(text, stacklevel=2)
 
 
 def settings_of(value: Any, name: str) -> Dict[str, Any]:
-    """The settings of a dictionary or of one of penstock.config's objects that are not None. TypeError."""
+    """Returns the settings that are not None of a dictionary or an object of penstock.config. Errors: TypeError."""
     if hasattr(value, "as_dict"):
         value = value.as_dict()
     if not isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def settings_of(value: Any, name: str) -> Dict[str, Any]:
 # --- Kinds of rules.
 
 def _nothing(opening: Opening, name: str, value: Any) -> None:
-    """Changes nothing that is computed here."""
+    """Ignores the argument, which does not affect the results here."""
 
 
 def _gpu(opening: Opening, name: str, value: Any) -> None:
@@ -101,7 +101,7 @@ def _only(*allowed: Any) -> Rule:
 
 
 def _setting(setting: str = "", convert: Callable[[Any], Any] = lambda value: value) -> Rule:
-    """A setting of the engine, of the argument's name or another."""
+    """Returns the rule of an argument that sets an engine setting; `setting`: its name, if it differs from the argument's."""
     def rule(opening: Opening, name: str, value: Any) -> None:
         if value is None:
             return
@@ -113,7 +113,7 @@ def _setting(setting: str = "", convert: Callable[[Any], Any] = lambda value: va
 
 
 def _kept(attribute: str, kind: Type[Any]) -> Rule:
-    """What the package itself acts on."""
+    """Returns the rule of an argument that is stored in an attribute of Opening."""
     def rule(opening: Opening, name: str, value: Any) -> None:
         if value is not None:
             setattr(opening, attribute, kind(value))
@@ -135,7 +135,7 @@ _KV_DTYPES = {"auto": "auto", "float16": "f16", "half": "f16", "bfloat16": "bf16
 _DTYPES = {"auto", "float16", "half", "bfloat16", "float32", "float"}
 _SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "mtp": "mtp", "eagle3": "eagle3",
                 "early-exit": "early-exit", "early_exit": "early-exit", "grammar": "grammar", "off": "off"}
-# Of speculative_config: how drafts are computed. Whatever they are, texts are the same.
+# Fields of speculative_config that only affect how drafts are computed and are ignored: texts do not depend on drafts.
 _HOW_TO_DRAFT = {"prompt_lookup_max", "prompt_lookup_min", "disable_padded_drafter_batch", "parallel_drafting", "enforce_eager",
                  "max_model_len", "disable_by_batch_size", "attention_backend", "use_local_argmax_reduction", "disable_logprobs"}
 _GRAMMAR_BACKENDS = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
@@ -167,7 +167,8 @@ def _ask_quantization(opening: Opening, method: str) -> None:
 
 
 def _quantization(opening: Opening, name: str, value: Any) -> None:
-    """"bitsandbytes" is what load_in_4bit, load_in_8bit and quantization_config, which come before it, say more of."""
+    """Requests a quantization. "bitsandbytes" is ignored if load_in_4bit, load_in_8bit or quantization_config has set its
+    variant."""
     if value is None or (value == "bitsandbytes" and str(opening.quantization).startswith("bitsandbytes")):
         return
     _ask_quantization(opening, "bitsandbytes-4bit" if value == "bitsandbytes" else str(value))
@@ -185,7 +186,7 @@ def _enable_lora(opening: Opening, name: str, value: Any) -> None:
 
 
 def _max_loras(opening: Opening, name: str, value: Any) -> None:
-    """Those of a batch are those in memory, which is the processor's: the larger number holds."""
+    """max_loras and max_cpu_loras: adapters of a batch are in CPU memory, so that one limit, the larger, applies to both."""
     if value is not None:
         opening.config["max_loras"] = max(value, opening.config.get("max_loras", 0))
 
@@ -207,7 +208,7 @@ def _kv_cache_dtype(opening: Opening, name: str, value: Any) -> None:
 
 
 def _mamba_cache_dtype(opening: Opening, name: str, value: Any) -> None:
-    """All states have one type here; mamba_ssm_cache_dtype, where it is given too, has the last word."""
+    """All recurrent states have the same type; mamba_ssm_cache_dtype, if given, takes precedence."""
     if value not in (None, "auto", "float32", "bfloat16"):
         raise ValueError(f"mamba_cache_dtype: expected auto, float32 or bfloat16, got {value!r}")
     if value not in (None, "auto") and opening.given.get("mamba_ssm_cache_dtype") in (None, "auto"):
@@ -215,7 +216,7 @@ def _mamba_cache_dtype(opening: Opening, name: str, value: Any) -> None:
 
 
 def _swap_space(opening: Opening, name: str, value: Any) -> None:
-    """With preemption="swap" the engine's setting, in bytes; else vLLM's argument of old, which its engine ignores too."""
+    """With preemption="swap": the engine's setting, in bytes; otherwise vLLM's deprecated argument, which is ignored."""
     if opening.given.get("preemption") == "swap":
         opening.config["swap_space"] = value
     else:
@@ -365,15 +366,16 @@ def _structured_outputs(opening: Opening, name: str, value: Any) -> None:
         say_once(f"structured_outputs_config: backend {backend!r} is ignored: grammars are the engine's own")
     opening.structured = StructuredDefaults(bool(left.pop("disable_any_whitespace", False)),
                                             bool(left.pop("disable_additional_properties", False)))
-    left.pop("disable_fallback", None)  # there is one backend
-    left.pop("enable_in_reasoning", None)  # texts are held from their first token
+    left.pop("disable_fallback", None)  # there is only one backend, without a fallback
+    left.pop("enable_in_reasoning", None)  # constraints apply from the first token on
     for key, each in left.items():
         if each:
             raise ValueError(f"structured_outputs_config: {key!r} is not supported")
 
 
 def _executor(opening: Opening, name: str, value: Any) -> None:
-    """Processes that torchrun started each compute the whole model: the same texts, as the same numbers are drawn."""
+    """With external_launcher each process that torchrun started computes the whole model; texts are equal since random numbers
+    are."""
     if value is None or value in ("mp", "ray", "uni"):
         return
     if value != "external_launcher":
@@ -409,7 +411,7 @@ def _own(*names: str) -> Dict[str, Rule]:
 _TEXT_ONLY = _refused("models are given text or token ids")
 _ONE_HOST = "engines of several hosts are started by penstock serve --hosts (docs/parallel.md)"
 
-# In the order of this table.
+# The rule of each argument. Rules run in the order of this table.
 RULES: Dict[str, Rule] = {
     # The model and its files.
     "runner": _runner, "convert": _convert, "revision": _revision, "code_revision": _nothing, "tokenizer": _tokenizer,
@@ -423,7 +425,7 @@ RULES: Dict[str, Rule] = {
     "use_tqdm_on_load": _nothing, "pt_load_map_location": _nothing, "served_model_name": _served_name,
     "chat_template": _chat_template, "generation_config": _generation_config, "override_generation_config": _override,
     "pooler_config": _pooler_config, "override_pooler_config": _pooler_config,
-    # Numbers.
+    # Number types and quantization.
     "dtype": _dtype, "seed": _setting("seed", int), "quantization_config": _quantization_config,
     "load_in_4bit": _load_in_bits("bitsandbytes-4bit"), "load_in_8bit": _load_in_bits("bitsandbytes-8bit"),
     "quantization": _quantization, "allow_deprecated_quantization": _nothing, "quantize": _setting(),
@@ -450,7 +452,7 @@ RULES: Dict[str, Rule] = {
     "stream_interval": _at_least(1, _kept("stream_interval", int)),
     "shutdown_timeout": _at_least(0, _kept("shutdown_timeout", float)),
     "scheduler_cls": _refused("policies are the engine's own: policy"), "watermark": _gpu, "enable_sleep_mode": _nothing,
-    # Where it computes.
+    # Devices and parallelism.
     **_own("backend", "threads", "thread_weight", "rank_wire_dtype", "enforce_eager"),
     "tensor_parallel_size": _parallel, "pipeline_parallel_size": _parallel, "data_parallel_size": _parallel,
     "distributed_executor_backend": _executor, "worker_cls": _refused("the engine has no workers of Python"),
@@ -463,19 +465,19 @@ RULES: Dict[str, Rule] = {
     "lora_dtype": _only("auto"), "fully_sharded_loras": _nothing, "default_mm_loras": _TEXT_ONLY,
     "lora_target_modules": _refused("adapters act where their files say"), "enable_tower_connector_lora": _nothing,
     "specialize_active_lora": _nothing,
-    # What is told.
+    # Logging and reports.
     **dict.fromkeys(("disable_log_stats", "enable_log_requests", "disable_log_requests", "aggregate_engine_logging",
                      "show_hidden_metrics_for_version", "kv_cache_metrics", "kv_cache_metrics_sample",
                      "enable_logging_iteration_details"), _nothing),
     "profiler_config": _profiler_config, "otlp_traces_endpoint": _refused("traces are the server's"),
     "collect_detailed_traces": _refused("traces are the server's"),
     "enable_return_routed_experts": _refused("not supported"), "return_sampling_mask": _refused("not supported"),
-    # What models of text have no use for.
+    # Multimodal input, which text models ignore.
     **dict.fromkeys(("allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "mm_processor_kwargs",
                      "media_io_kwargs", "mm_processor_cache_gb", "disable_mm_preprocessor_cache", "disable_chunked_mm_input",
                      "interleave_mm_strings", "language_model_only", "skip_mm_profiling"), _nothing),
     "enable_mm_embeds": _TEXT_ONLY, "enable_prompt_embeds": _TEXT_ONLY, "io_processor_plugin": _refused("not supported"),
-    # What a GPU's engine is tuned by.
+    # Tuning of GPU engines.
     **dict.fromkeys(("compilation_config", "attention_config", "attention_backend", "kernel_config", "optimization_level",
                      "performance_mode", "additional_config", "cpu_offload_gb", "cpu_offload_params", "offload_backend",
                      "offload_group_size", "offload_params", "max_seq_len_to_capture", "cuda_graph_sizes",
@@ -486,7 +488,7 @@ RULES: Dict[str, Rule] = {
     **dict.fromkeys(("offload_num_in_group", "offload_prefetch_step", "disable_custom_all_reduce", "use_v2_block_manager",
                      "expert_placement_strategy", "enable_flashinfer_autotune"), _nothing),
     "kv_sharing_fast_prefill": _refused("every token of a prompt is computed"),
-    # Several hosts and engines that others start.
+    # Several hosts and external launchers.
     "nnodes": _only(1), "node_rank": _only(0), "master_addr": _nothing, "master_port": _nothing,
     "prefill_context_parallel_size": _only(1), "decode_context_parallel_size": _only(1),
     **dict.fromkeys(("data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local", "data_parallel_address",
@@ -499,8 +501,8 @@ RULES: Dict[str, Rule] = {
 
 
 def opening_of(given: Dict[str, Any]) -> Opening:
-    """The arguments as the engine takes them. `given`: those that are not as by default, and model. ValueError, TypeError,
-    FileNotFoundError (of a chat template)."""
+    """Interprets an engine's arguments. given: the arguments that differ from their defaults, and model. Errors: ValueError,
+    TypeError, FileNotFoundError (chat template)."""
     name = os.fspath(given["model"])
     opening = Opening({"model": name}, name, given=given)
     if os.environ.get("VLLM_BATCH_INVARIANT") == "1":
@@ -514,7 +516,7 @@ def opening_of(given: Dict[str, Any]) -> Opening:
     return opening
 
 
-# Names of other libraries and of older versions, and what they are here.
+# Hints for arguments of other libraries and of older versions: their equivalents here.
 _ELSEWHERE = {
     "task": "runner or convert", "guided_decoding_backend": "structured_outputs_config", "num_speculative_tokens": "speculative_config",
     "speculative_model": "speculative_config", "torch_dtype": "dtype", "n_ctx": "max_model_len", "context_length": "max_model_len",
@@ -527,11 +529,11 @@ _ELSEWHERE = {
     "host": "penstock.openai_server()", "max_length": "max_model_len", "max_new_tokens": "SamplingParams(max_tokens=...)",
     "do_sample": "SamplingParams(temperature=...)", "num_beams": "beam_search()",
 }
-_SPELLING = 0.8  # how alike a misspelt name is to the right one at least
+_SPELLING = 0.8  # minimum similarity of a misspelt name to a suggested one
 
 
 def unknown_argument(name: str, known: Set[str]) -> str:
-    """What is said of an argument that there is none of."""
+    """Returns the message for an unknown argument."""
     from .sampling_params import SamplingParams
 
     text = f"there is no argument {name!r}"

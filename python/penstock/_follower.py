@@ -1,4 +1,4 @@
-"""The requests of asynchronous callers, and the thread that brings their news into event loops."""
+"""The requests of asynchronous callers, and the thread that passes their outputs to event loops."""
 from __future__ import annotations
 
 import asyncio
@@ -18,7 +18,7 @@ News = Union[RequestOutput, BaseException]
 
 
 class Stream:
-    """The news of one request on their way into an event loop."""
+    """The queue of one request's outputs to an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request_id: str) -> None:
         self.loop = loop
@@ -27,8 +27,8 @@ class Stream:
 
 
 class Follower:
-    """An engine's requests by their names. It does not know who made it: when that is dropped, close() ends the thread and frees
-    the engine. Any thread."""
+    """An engine with its asynchronous requests by name. It has no reference to its owner, whose finalizer calls close() to end the
+    thread and free the engine. Thread-safe."""
 
     def __init__(self, opening: Opening) -> None:
         self.session = _core.ModelSession(opening.config)
@@ -36,7 +36,7 @@ class Follower:
         self._requests: Optional[Requests] = Requests(self.session, self.adapters, opening)
         self._streams: Dict[int, Stream] = {}
         self._numbers: Dict[str, int] = {}
-        self._lock = threading.RLock()  # what is dropped while one has it may close this
+        self._lock = threading.RLock()  # reentrant: a finalizer that runs while it is held may call close()
         self._closed = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="penstock-async", daemon=True)
@@ -44,24 +44,25 @@ class Follower:
 
     @property
     def closed(self) -> bool:
-        """Whether no requests are taken any more."""
+        """Whether new requests are refused."""
         return self._closed
 
     @property
     def n_open(self) -> int:
-        """Requests that have not come to their end."""
+        """Number of unfinished requests."""
         requests = self._requests
         return 0 if requests is None else requests.n_open
 
     def numbers(self, names: Optional[Sequence[str]] = None) -> List[int]:
-        """Of requests with these names, or of all; unknown ones are left out."""
+        """Returns the numbers of the requests with these names, or of all; unknown names are omitted."""
         with self._lock:
             if names is None:
                 return list(self._streams)
             return [self._numbers[name] for name in names if name in self._numbers]
 
     def submit(self, request_id: Optional[str], stream: Stream, send: Callable[[Requests], int]) -> int:
-        """Gives the number of the request that `send` submits. EngineError, ValueError (the name is taken), and those of `send`."""
+        """Registers a request that `send` submits and returns its number. Errors: EngineError, ValueError (the name is taken), and
+        those of `send`."""
         with self._lock:
             if self._closed or self._requests is None:
                 raise EngineError("the engine is closed")
@@ -75,7 +76,7 @@ class Follower:
         return number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this request any more: it ends."""
+        """Ends a request whose outputs nobody reads any more."""
         with self._lock:
             stream = self._streams.pop(number, None)
             if stream is not None:
@@ -84,20 +85,20 @@ class Follower:
             self.cancel([number])
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        """Ends requests; their last outputs still come."""
+        """Cancels requests; their final outputs are still delivered."""
         requests = self._requests
         if requests is not None:
             for number in numbers:
                 requests.cancel(number)
 
     def wait(self, numbers: Sequence[int], seconds: Optional[float] = None) -> None:
-        """Until these requests have ended, or so long."""
+        """Waits until these requests have ended, at most `seconds`."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while set(numbers).intersection(self.numbers()) and (deadline is None or time.monotonic() < deadline):
             time.sleep(0.005)
 
     def close(self, error: Optional[BaseException] = None) -> None:
-        """Ends what runs, whose streams get the error, and frees the engine."""
+        """Ends all requests, whose streams receive the error, and frees the engine."""
         with self._lock:
             if self._closed:
                 return
@@ -109,7 +110,7 @@ class Follower:
             streams = list(self._streams.values())
             self._streams.clear()
             self._numbers.clear()
-            self._requests = None  # which has the session, too
+            self._requests = None  # it holds a reference to the session
         self.session.close()
         for stream in streams:
             self._call(stream.loop, [(stream, error or EngineError("the engine was closed"))])
@@ -143,5 +144,5 @@ class Follower:
 
         try:
             loop.call_soon_threadsafe(put)
-        except RuntimeError:  # the loop was closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: there is no reader
             pass

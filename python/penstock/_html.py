@@ -1,4 +1,4 @@
-"""Outputs in a notebook: the text, its tokens shaded by how likely they were."""
+"""Outputs as HTML for notebooks: the text, with tokens shaded by their probability."""
 from __future__ import annotations
 
 import html
@@ -17,7 +17,7 @@ def _token(text: str, logprob: float) -> str:
 
 
 def completion(output: "CompletionOutput") -> str:
-    """One text as HTML. With logprobs every token has a shade: the darker, the less likely it was."""
+    """Returns one text as HTML. With logprobs every token is shaded: the darker, the less likely."""
     if output.logprobs:
         parts: List[str] = []
         for token, row in zip(output.token_ids, output.logprobs):
@@ -33,7 +33,7 @@ def completion(output: "CompletionOutput") -> str:
 
 
 def request(output: "RequestOutput") -> str:
-    """A prompt and its texts as HTML."""
+    """Returns a prompt and its texts as HTML."""
     prompt = html.escape(output.prompt or f"({len(output.prompt_token_ids or [])} tokens)").replace("\n", "<br>")
     texts = "".join(f"<li>{completion(one)}</li>" for one in output.outputs)
     return f'<div><b>{prompt}</b><ol start="0">{texts}</ol></div>'

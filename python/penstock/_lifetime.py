@@ -1,4 +1,4 @@
-"""What is open when the interpreter ends is closed before it does: engine threads do not outlive it."""
+"""Closes open engines before the interpreter ends, so that their threads do not outlive it."""
 from __future__ import annotations
 
 import atexit
@@ -11,7 +11,7 @@ _open: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def closes_at_exit(engine: Any) -> None:
-    """`engine` has a method close()."""
+    """Registers an engine to be closed before the interpreter ends. engine: an object with a method close()."""
     _open.add(engine)
 
 

@@ -1,4 +1,4 @@
-"""The engine's logits processors, in the form of vLLM's (penstock.v1.sample.logits_processor), for one request at a time."""
+"""Runs vLLM's logits processors of batches (penstock.v1.sample.logits_processor) for single requests."""
 from __future__ import annotations
 
 import importlib
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def processor_class(named: Any) -> Any:
-    """The class that an element of LLM(logits_processors=...) is: itself, or "module:Class". TypeError, ValueError."""
+    """Returns the class of an element of LLM(logits_processors=...): a class or "module:Class". Errors: TypeError, ValueError."""
     if isinstance(named, str):
         module, colon, name = named.partition(":")
         if not colon:
@@ -26,7 +26,7 @@ def processor_class(named: Any) -> Any:
 
 
 class _Device:
-    """What torch's device says, where torch is not installed."""
+    """A substitute for torch.device if torch is not installed."""
 
     type = "cpu"
     index: Optional[int] = None
@@ -44,8 +44,8 @@ def _torch() -> Any:
 
 
 class OfOneRequest:
-    """A processor of batches, whose batch is one sequence: the request's. Where it is another sequence than at the last call (of
-    several that the request asked for, or one that speculation tries), the processor hears of it as of a new request."""
+    """Runs a processor of batches with a batch of one sequence. When a call is for another sequence than the last one (one of the
+    request's n, or a draft of speculation), the processor is told of a new request."""
 
     def __init__(self, kind: Any, params: Any, opening: Opening) -> None:
         from .config import vllm_config_of
@@ -57,7 +57,7 @@ class OfOneRequest:
         self._output: Optional[List[int]] = None
 
     def __call__(self, prompt_token_ids: List[int], token_ids: List[int], logits: "numpy.ndarray[Any, Any]") -> None:
-        import numpy  # with the first request that needs it: its threads would take the program's signals
+        import numpy  # imported lazily: numpy's threads would receive the program's signals
 
         from .v1.sample.logits_processor import BatchUpdate
 
@@ -77,12 +77,12 @@ _Functions = List[Callable[..., None]]
 
 
 def processors_of_request(opening: Opening, params: Any) -> _Functions:
-    """Functions of (prompt_token_ids, token_ids, logits)."""
+    """Returns the engine's processors as functions of (prompt_token_ids, token_ids, logits)."""
     return [OfOneRequest(processor_class(named), params, opening) for named in opening.logits_processors]
 
 
 def check_extra_args(opening: Opening, params: Any) -> None:
-    """ValueError, where nothing reads the parameters' extra_args, and what the processors say of them."""
+    """Checks the parameters' extra_args. Errors: ValueError, when the engine has no processors; those of the processors."""
     extra: Optional[Dict[str, Any]] = getattr(params, "extra_args", None)
     if extra and not opening.logits_processors:
         raise ValueError("extra_args: nothing reads them: the engine has no logits_processors")

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible server beside a script or a notebook."""
+"""Starts the OpenAI-compatible server from a script or a notebook."""
 from __future__ import annotations
 
 import contextlib
@@ -18,31 +18,31 @@ from .errors import EngineError
 
 @dataclass
 class RunningServer:
-    """A server that runs: give `base_url` and `api_key` to a client."""
+    """A running server; clients need its `base_url` and `api_key`."""
 
     base_url: str  # "http://127.0.0.1:PORT/v1"
     api_key: str
-    model: str  # as the server calls it
+    model: str  # name of the model in requests
     process: "subprocess.Popen[bytes]"
 
 
 @contextlib.contextmanager
 def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.0, drain_seconds: float = 30.0,
                   **options: Any) -> Iterator[RunningServer]:
-    """A server in a process of its own, until the block ends.
+    """Runs a server in a separate process until the block ends.
 
         with penstock.openai_server("model.gguf", max_num_seqs=8) as server:
             client = openai.OpenAI(base_url=server.base_url, api_key=server.api_key)
 
     Args:
         model: as LLM takes it.
-        port: 0 is a free one.
-        start_timeout: seconds for the model to be loaded.
-        drain_seconds: how long requests that run may take to finish when the block ends, or this process does.
-        options: of `penstock serve`, with underscores; True is a flag without a value.
+        port: TCP port; 0: any free one.
+        start_timeout: maximum seconds until the server is ready.
+        drain_seconds: maximum seconds for running requests to finish when the block or this process ends.
+        options: flags of `penstock serve`, with underscores; True: a flag without a value.
 
     Raises:
-        EngineError: the server has ended, or was not ready in time; with what it said last.
+        EngineError: the server ended, or was not ready in time; with its last output.
     """
     command = [sys.executable, "-m", "penstock._serve_with_parent", str(drain_seconds), "--host", "127.0.0.1", "--port",
                str(port or _free_port())]

@@ -1,4 +1,4 @@
-"""Parameters of requests, as one engine takes them."""
+"""Checks and converts the parameters of requests for an engine."""
 from __future__ import annotations
 
 from typing import Any, Dict, List, Union
@@ -11,7 +11,7 @@ from .sampling_params import BeamSearchParams, SamplingParams
 
 
 def check_params(params: Any, args: Opening) -> None:
-    """TypeError, ValueError."""
+    """Checks sampling parameters. Errors: TypeError, ValueError."""
     if not isinstance(params, (SamplingParams, BeamSearchParams)):
         raise TypeError(f"sampling_params: expected SamplingParams, got {type(params).__name__}")
     check_extra_args(args, params)
@@ -23,7 +23,7 @@ def check_params(params: Any, args: Opening) -> None:
 
 
 def check_prompts(prompts: List[ParsedPrompt], mm_processor_kwargs: Any, args: Opening) -> None:
-    """ValueError."""
+    """Checks that the engine supports the prompts. Errors: ValueError."""
     if mm_processor_kwargs:
         raise ValueError("mm_processor_kwargs: models are given text or token ids")
     if args.skip_tokenizer and any(prompt.token_ids is None for prompt in prompts):
@@ -31,14 +31,14 @@ def check_prompts(prompts: List[ParsedPrompt], mm_processor_kwargs: Any, args: O
 
 
 def priority_level(priority: int, args: Opening) -> int:
-    """vLLM's priorities (lower is earlier, 0 is usual) as the engine's three: 0 high, 1 usual, 2 low."""
+    """Converts vLLM's priority (lower is earlier, default 0) to the engine's levels: 0 high, 1 normal, 2 low."""
     if priority != 0 and args.config.get("policy") != "priority":
         raise ValueError(f"priority: got {priority}, and scheduling_policy is not 'priority'")
     return 1 if priority == 0 else 0 if priority < 0 else 2
 
 
 def default_params(session: _core.ModelSession, args: Opening) -> SamplingParams:
-    """What a request without parameters gets."""
+    """Returns the sampling parameters of requests that give none."""
     known = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "max_tokens")
     values: Dict[str, Any] = {}
     if args.generation_config == "auto":
@@ -54,9 +54,9 @@ def default_params(session: _core.ModelSession, args: Opening) -> SamplingParams
 
 
 def fitting(messages: Any, add_generation_prompt: bool, continue_final_message: bool, content_format: str) -> List[Any]:
-    """The conversations of a call of chat(). ValueError.
+    """Returns the conversations of a call of chat(). Errors: ValueError.
 
-    `content_format` is vLLM's: the form of content that the template reads is found by itself, whatever it says.
+    content_format: vLLM's argument; ignored, since the content format of the template is detected.
     """
     if content_format not in ("auto", "string", "openai"):
         raise ValueError(f"chat_template_content_format: expected auto, string or openai, got {content_format!r}")

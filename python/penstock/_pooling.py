@@ -1,4 +1,4 @@
-"""Vectors, classes and scores: the part of `LLM` for models that pool."""
+"""Embeddings, classes and scores: the part of `LLM` for pooling models."""
 from __future__ import annotations
 
 import threading
@@ -17,12 +17,12 @@ from .pooling_params import PoolingParams
 Names = Callable[[int], List[str]]
 UseTqdm = Union[bool, Callable[..., Any]]
 ParamsOrList = Union[None, PoolingParams, Sequence[PoolingParams]]
-# One call's parameters, requests' names, progress, adapters and tokenization_kwargs.
+# The options of a call: pooling parameters, generator of request names, use_tqdm, adapters, tokenization_kwargs.
 Call = Tuple[ParamsOrList, Names, UseTqdm, Any, Optional[Dict[str, Any]]]
-# What computes a part of the inputs: its tokens, its parameters, its adapter, and whom to tell how far it is.
+# A function that computes some inputs: (tokens, parameters, adapter, progress callback).
 Compute = Callable[[List[List[int]], PoolingParams, Optional[_core.OpenedAdapter], Callable[[int, int], None]], Any]
 
-# Settings of the engine that a pooling model has, and those that say nothing of what it computes.
+# Engine settings that pooling models support, and settings that do not affect their results.
 _KNOWN = {"model", "backend", "threads", "batch_invariant", "enforce_eager", "quantize", "max_num_batched_tokens",
           "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "rank_wire_dtype", "max_loras", "max_lora_rank"}
 _NO_CACHE = {"thread_weight", "packed_cache", "block_size", "preset", "max_model_len", "max_num_seqs", "prefill_chunk",
@@ -32,10 +32,10 @@ _NO_CACHE = {"thread_weight", "packed_cache", "block_size", "preset", "max_model
 
 
 class Pooler:
-    """A model whose states become vectors. Any thread; calls come one after the other.
+    """A pooling model. Thread-safe; calls are serialized.
 
     Raises:
-        ValueError: an argument that models of vectors cannot honour.
+        ValueError: an argument that pooling models do not support.
     """
 
     def __init__(self, opening: Opening) -> None:
@@ -54,44 +54,45 @@ class Pooler:
         self._lock = threading.Lock()
         self._n_requests = self._n_tokens = 0
 
-    # What there is to know.
+    # Properties.
 
     @property
     def adapters(self) -> Adapters:
-        """Those that requests have named."""
+        """The open adapters."""
         return self._adapters
 
     @property
     def default_task(self) -> Optional[str]:
-        """What encode() gives where nobody says."""
+        """The task of encode() calls that do not name one; None: "embed"."""
         return self._config.task
 
     def info(self) -> Dict[str, Any]:
-        """Of the model: architecture, dimensions, labels of classes, tokens of an input."""
+        """Returns the model's properties: architecture, dimensions, labels of classes, maximum tokens of an input."""
         return {**self._info, "max_model_len": self._most}
 
     def native_tokenizer(self) -> "Optional[_core.NativeTokenizer]":
-        """None: the checkpoint has none."""
+        """Returns the tokenizer; None: the checkpoint has none."""
         return self._model.tokenizer()
 
     def render_chat(self, messages: Any, options: Dict[str, Any]) -> Tuple[str, List[int]]:
-        """The prompt of a conversation, as ModelSession has it."""
+        """Returns the prompt of a conversation, as ModelSession.render_chat()."""
         return self._model.render_chat(messages, options)
 
     def metrics(self) -> List[Tuple[str, str, str, Any]]:
-        """What was counted, as ModelSession has it."""
+        """Returns the metrics, in the form of ModelSession.metrics()."""
         return [("prompt_tokens", "counter", "tokens of inputs", float(self._n_tokens)),
                 ("request_success", "counter", "requests that have ended well", float(self._n_requests))]
 
     # Calls.
 
     def embed(self, prompts: List[ParsedPrompt], call: Call) -> List[EmbeddingRequestOutput]:
-        """Vectors as lists."""
+        """Returns a vector for each prompt, as a list."""
         found = self._run(prompts, call, "embed", True, self._vectors(""))
         return [EmbeddingRequestOutput(name, EmbeddingOutput(vector.tolist()), ids) for name, vector, ids in found]
 
     def encode(self, prompts: List[ParsedPrompt], task: str, call: Call) -> List[PoolingRequestOutput[PoolingOutput]]:
-        """Arrays: a vector of each prompt or of each of its tokens, or classes of the one or of the other."""
+        """Returns an array for each prompt: its vector, the vectors of its tokens, its class probabilities, or those of its
+        tokens."""
         from ._arrays import rows
 
         computes: Dict[str, Compute] = {"embed": self._vectors(""), "token_embed": self._vectors("all"),
@@ -102,12 +103,12 @@ class Pooler:
         return [PoolingRequestOutput(name, PoolingOutput(rows(data)), ids) for name, data, ids in found]
 
     def classify(self, prompts: List[ParsedPrompt], call: Call) -> List[ClassificationRequestOutput]:
-        """Probabilities, or with use_activation=False logits."""
+        """Returns class probabilities for each prompt; with use_activation=False logits."""
         found = self._run(prompts, call, "classify", False, self._classes(False))
         return [ClassificationRequestOutput(name, ClassificationOutput(row.tolist()), ids) for name, row, ids in found]
 
     def score(self, data_1: Any, data_2: Any, chat_template: Optional[str], call: Call) -> List[ScoringRequestOutput]:
-        """By the head of a cross-encoder; without one the cosine of the vectors' angle."""
+        """Returns the scores of pairs: by a cross-encoder's head, or without one the cosine similarity of the vectors."""
         first, second = parse_prompts(data_1), parse_prompts(data_2)
         if len(first) == 1:
             first = first * len(second)
@@ -119,7 +120,7 @@ class Pooler:
         return self._cosines(first, second, call)
 
     def _compares_vectors(self) -> bool:
-        """Whether the checkpoint has no head; one that cannot be read is an error of scores."""
+        """Whether the checkpoint has no head. A head that cannot be read counts as one, so that score() reports the error."""
         try:
             self._model.encode_pairs([], False, 0)
         except ValueError as error:
@@ -129,7 +130,7 @@ class Pooler:
         return False
 
     def _cosines(self, first: List[ParsedPrompt], second: List[ParsedPrompt], call: Call) -> List[ScoringRequestOutput]:
-        import numpy  # whose threads would take the program's signals if every command started them
+        import numpy  # imported lazily: numpy's threads would receive the program's signals
 
         params, names, use_tqdm, lora, options = call
         both = list(params) * 2 if isinstance(params, Sequence) else params
@@ -177,7 +178,7 @@ class Pooler:
                 for name, score, ids in zip(names(len(pairs)), scores, tokens)]
 
     def _rendered(self, template: str, pair: Tuple[str, str]) -> List[int]:
-        """A query and a document as a template of rerankers has them, with the tokenizer's own first and last tokens."""
+        """Returns the tokens of a query and a document in a reranker's template, with the tokenizer's first and last tokens."""
         messages = [{"role": "query", "content": pair[0]}, {"role": "document", "content": pair[1]}]
         text, ids = self._model.render_chat(messages, {"chat_template": template, "add_generation_prompt": False,
                                                        "continue_final_message": False})
@@ -210,7 +211,8 @@ class Pooler:
 
     def _run(self, prompts: List[ParsedPrompt], call: Call, task: str, with_prompt: bool,
              compute: Compute) -> List[Tuple[str, Any, List[int]]]:
-        """The name, what `compute` gives and the tokens of every prompt; those of equal parameters are computed together."""
+        """Returns for each prompt the request's name, the result of `compute` and the tokens; prompts with equal parameters share
+        calls of it."""
         params, names, use_tqdm, lora, options = call
         each = self._params(params, len(prompts), task)
         adapters = self._adapters.for_each(lora, len(prompts))
@@ -256,7 +258,8 @@ class Pooler:
         return each
 
     def _truncation(self, params: PoolingParams, options: Optional[Dict[str, Any]]) -> Tuple[bool, int]:
-        """Whether what is too long for the model is cut, and to how many tokens everything is (0: as it is). ValueError."""
+        """Returns whether inputs that are too long for the model are cut, and the length to which all are cut (0: none). Errors:
+        ValueError."""
         truncate, to = False, params.truncate_prompt_tokens
         for name, value in (options or {}).items():
             if name == "truncate_prompt_tokens":
@@ -275,7 +278,7 @@ class Pooler:
 
 def _alike(each: List[PoolingParams],
            adapters: List[Optional[LoRARequest]]) -> List[Tuple[List[int], PoolingParams, Optional[LoRARequest]]]:
-    """The places of prompts with equal parameters and adapters."""
+    """Groups the indices of prompts by parameters and adapter."""
     groups: Dict[Any, Tuple[List[int], PoolingParams, Optional[LoRARequest]]] = {}
     for i, (one, adapter) in enumerate(zip(each, adapters)):
         key = one.use_activation, one.dimensions, one.truncate_prompt_tokens, adapter

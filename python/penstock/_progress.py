@@ -1,4 +1,4 @@
-"""Progress on a terminal: tqdm's where it is installed, else a line of our own."""
+"""Progress bars on a terminal: tqdm's if it is installed, else a simple line."""
 from __future__ import annotations
 
 import sys
@@ -7,7 +7,7 @@ from typing import Any, Callable, Union
 
 
 class _Line:
-    """One line on stderr, redrawn at most ten times a second; nothing where stderr is no terminal."""
+    """A progress line on stderr, redrawn at most ten times a second; silent if stderr is no terminal."""
 
     def __init__(self, total: int, desc: str) -> None:
         self._total, self._desc, self._done = total, desc, 0
@@ -16,7 +16,7 @@ class _Line:
         self._shown = sys.stderr is not None and sys.stderr.isatty()
 
     def update(self, n: int = 1) -> None:
-        """So many more are done."""
+        """Adds n finished items."""
         self._done += n
         now = time.monotonic()
         if self._shown and (now - self._last > 0.1 or self._done == self._total):
@@ -33,14 +33,15 @@ class _Line:
 
 class _Nothing:
     def update(self, n: int = 1) -> None:
-        """Nothing is shown."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing is shown."""
+        """Does nothing."""
 
 
 def progress(use_tqdm: Union[bool, Callable[..., Any]], total: int, desc: str) -> Any:
-    """An object with update(n) and close(); `use_tqdm` may be a class in tqdm's manner."""
+    """Returns a progress bar with update(n) and close(). use_tqdm: False: none; a class with tqdm's interface is used instead of
+    tqdm."""
     if not use_tqdm:
         return _Nothing()
     if callable(use_tqdm):

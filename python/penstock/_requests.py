@@ -1,4 +1,4 @@
-"""Requests that one caller follows, from prompts to outputs."""
+"""Submits the requests of one caller and converts engine events to outputs."""
 from __future__ import annotations
 
 import copy
@@ -39,14 +39,14 @@ def _takes_prompt(processor: Any) -> bool:
 
 
 def prepared(session: _core.ModelSession, params: AnyParams, opening: Opening) -> _core.PreparedParams:
-    """Parameters as the engine takes them; their grammar is compiled here. ValueError."""
+    """Converts parameters for the engine and compiles their grammar. Errors: ValueError."""
     defaults = opening.structured
     return session.prepare(params._as_dict({name: True for name in ("disable_any_whitespace", "disable_additional_properties")
                                             if getattr(defaults, name)}))
 
 
 def joined(first: RequestOutput, second: RequestOutput) -> RequestOutput:
-    """Two outputs of a request with RequestOutputKind.DELTA, one after the other, as one."""
+    """Merges two consecutive outputs of a request with RequestOutputKind.DELTA."""
     parts = {part.index: part for part in first.outputs}
     for part in second.outputs:
         before = parts.get(part.index)
@@ -65,21 +65,21 @@ class _Open:
     request_id: str
     prompt: ParsedPrompt
     params: AnyParams
-    arrival: float  # since the epoch
-    queued: float  # monotonic
+    arrival: float  # time of arrival, seconds since the epoch
+    queued: float  # time of arrival by time.monotonic()
     lora: Optional[LoRARequest] = None
     stream: bool = False
-    # Of a request that streams: what has come of each sequence so far; with DELTA only the sum of log-probabilities.
+    # Streaming requests: output of each sequence so far; with DELTA only its sum of log-probabilities.
     so_far: Dict[int, CompletionOutput] = field(default_factory=dict)
 
     @property
     def delta(self) -> bool:
-        """Whether each output holds what is new."""
+        """Whether outputs hold only new text (RequestOutputKind.DELTA)."""
         return self.stream and getattr(self.params, "output_kind", None) is RequestOutputKind.DELTA
 
 
 class Requests:
-    """Submits, and gives outputs. One thread polls; others may submit and cancel."""
+    """Submits requests and returns their outputs. One thread calls poll(); any thread may submit and cancel."""
 
     def __init__(self, session: _core.ModelSession, adapters: Adapters, opening: Opening) -> None:
         self._tokenizer = session.tokenizer()
@@ -87,17 +87,17 @@ class Requests:
         self._opening = opening
         self._core = _core.Completions(session)
         self._open: Dict[int, _Open] = {}
-        # News of a request may be there before submit() has noted its number.
+        # The first event of a request may arrive before submit() has stored its number.
         self._lock = threading.Lock()
 
     @property
     def n_open(self) -> int:
-        """Requests that have not come to their end."""
+        """Number of unfinished requests."""
         return len(self._open)
 
     def submit(self, request_id: str, prompt: ParsedPrompt, params: AnyParams, ready: _core.PreparedParams, priority: int = 1,
                stream: bool = False, lora: Optional[LoRARequest] = None) -> int:
-        """Gives the number by which to cancel it. Errors of the engine: ValueError, MemoryError (its queue is full)."""
+        """Submits a request and returns its number, for cancel(). Errors: ValueError, MemoryError (the engine's queue is full)."""
         processors = _NO_PROCESSORS
         given = list(getattr(params, "logits_processors", None) or ())
         if self._opening.logits_processors:
@@ -113,11 +113,11 @@ class Requests:
         return number
 
     def cancel(self, number: int) -> None:
-        """Ends a request; its last output still comes."""
+        """Cancels a request; its final output is still delivered."""
         self._core.cancel(number)
 
     def cancel_all(self) -> None:
-        """Ends them all, and waits for their ends."""
+        """Cancels all requests and waits for their ends."""
         for number in list(self._open):
             self._core.cancel(number)
         deadline = time.monotonic() + 10
@@ -125,8 +125,8 @@ class Requests:
             self.poll(0.05)
 
     def poll(self, seconds: float) -> List[Tuple[int, Union[RequestOutput, BaseException]]]:
-        """Waits for news at most this long: outputs of requests that stream as they come, of others at their end; and what a
-        logits processor has raised, which ends its request."""
+        """Waits at most `seconds` and returns (number, output) pairs: outputs of streaming requests as they come, of others at
+        their end; or the exception of a logits processor, which ends its request."""
         news: List[Tuple[int, Union[RequestOutput, BaseException]]] = []
         for number, index, text, tokens, rows, end, done in self._core.poll(seconds):
             with self._lock:
@@ -141,7 +141,7 @@ class Requests:
 
     def _new(self, entry: _Open, index: int, text: str, tokens: List[int], rows: Optional[List[Row]],
              end: Optional[Tuple[str, Union[int, str, None], Optional[str]]]) -> CompletionOutput:
-        """What is new of a sequence; its sum of log-probabilities is that of all its tokens."""
+        """Returns the new part of a sequence; cumulative_logprob is the sum over all its tokens."""
         new = CompletionOutput(index, text if self._in_text(entry) else "", tokens)
         if rows is not None:
             new.logprobs = self._rows(entry, rows)
@@ -174,7 +174,7 @@ class Requests:
         outputs: List[CompletionOutput] = []
         for number, whole_text, ids, logprob_sum, one_rows, finish, stop, _, error in raw_outputs:
             if entry.delta and number != index:
-                continue  # the others have ended before, and their ends were told
+                continue  # ended before; its final output was delivered
             if entry.delta:
                 whole_text, ids, one_rows = text, tokens, rows
             logprobs = None if one_rows is None else self._rows(entry, one_rows)

@@ -1,6 +1,6 @@
-"""`penstock serve` that ends with the process that started it: standard input is a pipe that nobody writes to.
+"""Runs `penstock serve` until the parent process ends, which closes the pipe that is standard input.
 
-A parent that is killed cannot end its children; its end of the pipe closes by itself. Then requests that run are finished, as by
+A killed parent cannot end its children, but its end of the pipe is closed. The server then finishes running requests, as after
 SIGTERM, for at most the number of seconds that is the first argument.
 """
 import os
@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-import penstock  # noqa: F401  (tells where the models are)
+import penstock  # noqa: F401  (registers the models folder)
 from penstock import _core
 
 
