@@ -1,4 +1,4 @@
-"""Streams of tokens in an event loop: vLLM's `AsyncLLM`."""
+"""Asynchronous generation in an event loop: vLLM's `AsyncLLM`."""
 from __future__ import annotations
 
 import asyncio
@@ -30,10 +30,10 @@ _T = TypeVar("_T")
 
 
 class AsyncLLM:
-    """An engine whose requests are asynchronous generators. Arguments are LLM's.
+    """An engine whose requests are asynchronous generators. The arguments are those of LLM.
 
-    All methods may be called from any event loop's thread; requests of all share the engine's batch. An engine that is dropped is
-    freed, as shutdown() frees it.
+    Methods may be called from the threads of several event loops; all requests share the engine's batch. An engine without
+    references is freed, as by shutdown().
     """
 
     @takes_arguments_of(AsyncEngineArgs)
@@ -56,7 +56,7 @@ class AsyncLLM:
     def from_engine_args(cls, engine_args: EngineArgs, start_engine_loop: bool = True, usage_context: Any = None,
                          stat_loggers: Any = None, enable_log_requests: bool = False,
                          disable_log_stats: bool = True) -> "AsyncLLM":
-        """With arguments that are read already. stat_loggers are refused: get_metrics() has what is counted."""
+        """Opens an engine with arguments as an EngineArgs. stat_loggers are refused: get_metrics() returns the metrics."""
         if stat_loggers:
             raise ValueError("stat_loggers: not supported; get_metrics() has what is counted")
         given = engine_args.given()
@@ -64,7 +64,7 @@ class AsyncLLM:
 
     @classmethod
     def from_vllm_config(cls, *_: Any, **__: Any) -> "AsyncLLM":
-        """Refused: a VllmConfig says what is open, and opens nothing."""
+        """Not supported: a VllmConfig describes an open engine and cannot open one."""
         raise NotImplementedError("from_vllm_config: expected from_engine_args()")
 
     def _wake(self) -> None:
@@ -90,7 +90,7 @@ class AsyncLLM:
 
     @staticmethod
     async def _apart(call: Callable[..., _T], *arguments: Any) -> _T:
-        """In a thread of the loop's pool: it takes time."""
+        """Runs a blocking call in the loop's thread pool."""
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
     # Requests.
@@ -98,11 +98,11 @@ class AsyncLLM:
     async def generate(self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, *,
                        lora_request: Any = None, priority: int = 0, trace_headers: Optional[Dict[str, str]] = None,
                        tokenization_kwargs: Optional[Dict[str, Any]] = None) -> AsyncGenerator[RequestOutput, None]:
-        """Outputs as they come: everything so far, what is new, or one at the end (`sampling_params.output_kind`). When the
-        generator is closed or its task cancelled, the request ends. No traces are made, with trace_headers or without.
+        """Yields a request's outputs as they come: cumulative, deltas, or only the final one (`sampling_params.output_kind`).
+        Closing the generator or cancelling its task cancels the request. trace_headers are ignored.
 
         Raises:
-            ValueError: a prompt or a parameter the engine cannot take.
+            ValueError: a prompt or parameter that the engine does not support.
             EngineError: the engine is closed or asleep, or the request has failed.
         """
         follower = self._generator()
@@ -113,7 +113,7 @@ class AsyncLLM:
         number = await self._apart(self._submit, follower, prompt, params, request_id, level, tokenization_kwargs, stream,
                                    lora_request)
         interval = params.stream_interval or self.args.stream_interval
-        held: Optional[RequestOutput] = None  # DELTA: what was not told yet
+        held: Optional[RequestOutput] = None  # DELTA: outputs not yet yielded
         n_held = 0
         try:
             while True:
@@ -139,7 +139,7 @@ class AsyncLLM:
 
     def _submit(self, follower: Follower, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
                 options: Optional[Dict[str, Any]], stream: Stream, lora: Optional[LoRARequest]) -> int:
-        """In a thread of the loop's pool: a long text takes time to become tokens."""
+        """Tokenizes and submits a request. Runs in the loop's thread pool, since tokenizing a long text takes time."""
         parsed = parse_prompt(prompt)
         check_prompts([parsed], None, self.args)
         encode = follower.session.tokenizer().encode
@@ -159,8 +159,8 @@ class AsyncLLM:
                      lora_request: Any = None, trace_headers: Optional[Dict[str, str]] = None, priority: int = 0,
                      tokenization_kwargs: Optional[Dict[str, Any]] = None
                      ) -> AsyncGenerator[PoolingRequestOutput[PoolingOutput], None]:
-        """One output: what LLM.encode() gives for the prompt, with the task of pooling_params. Calls come one after the other, so
-        that a priority is refused."""
+        """Yields one output: the result of LLM.encode() for the prompt, with the task of pooling_params. Calls are serialized, so
+        that priorities are refused."""
         pooler = self._pooler
         if pooler is None:
             self._generator()
@@ -174,17 +174,17 @@ class AsyncLLM:
         yield found[0]
 
     async def abort(self, request_id: Union[str, List[str]], internal: bool = False) -> None:
-        """Ends requests by their names; unknown ones are ignored. Their generators get a last output. internal: vLLM's, for which
-        a request has two names; here it has one."""
+        """Cancels requests by name; unknown names are ignored. Their generators receive a final output. internal: vLLM's argument;
+        ignored, since a request has only one name here."""
         follower = self._generator()
         follower.cancel(follower.numbers([request_id] if isinstance(request_id, str) else request_id))
 
     async def pause_generation(self, *, mode: str = "abort", wait_for_inflight_requests: bool = False,
                                clear_cache: bool = True) -> None:
-        """Stops the engine between two steps: no token comes until resume_generation(), and new requests wait.
+        """Pauses the engine between two steps: no tokens are generated until resume_generation(), and new requests wait.
 
-        mode: what becomes of requests that run: "abort" ends them, "wait" lets them come to their end first (new ones run beside
-        them until then), "keep" leaves them where they are. clear_cache: forgets the blocks of former prompts, except with "keep".
+        mode: handling of running requests: "abort" ends them, "wait" finishes them first (new requests run as well until then),
+            "keep" suspends them. clear_cache: clears the prefix cache, except with "keep".
         """
         if mode not in ("abort", "wait", "keep"):
             raise ValueError(f"mode: expected abort, wait or keep, got {mode!r}")
@@ -202,15 +202,15 @@ class AsyncLLM:
             follower.session.reset_prefix_cache()
 
     async def resume_generation(self) -> None:
-        """Lets the engine go on."""
+        """Resumes the engine after pause_generation()."""
         await self._apart(self._generator().session.set_paused, False)
         self._paused = False
 
     async def is_paused(self) -> bool:
-        """Whether pause_generation() was called, and resume_generation() was not."""
+        """Whether the engine is paused by pause_generation()."""
         return self._paused
 
-    # Life.
+    # Lifecycle.
 
     async def sleep(self, level: int = 1, mode: str = "abort") -> None:
         """As LLM.sleep()."""
@@ -232,7 +232,7 @@ class AsyncLLM:
         await self._apart(self._wake)
 
     async def is_sleeping(self) -> bool:
-        """Whether sleep() was called, and wake_up() was not."""
+        """Whether the engine is asleep, after sleep()."""
         return self._follower is None and self._pooler is None and not self._stopped
 
     def _free(self, error: Optional[BaseException] = None) -> None:
@@ -244,8 +244,8 @@ class AsyncLLM:
             follower.close(error)
 
     def shutdown(self, timeout: Optional[float] = None) -> None:
-        """Ends what runs, after at most so many seconds (shutdown_timeout) in which it may come to its end, and frees the memory;
-        generators that wait get an EngineError."""
+        """Waits at most `timeout` seconds (default: shutdown_timeout) for running requests, cancels the others and frees the
+        memory; generators that still wait raise EngineError."""
         if self._stopped:
             return
         self._stopped = True
@@ -258,22 +258,22 @@ class AsyncLLM:
 
     @property
     def is_running(self) -> bool:
-        """Whether requests are taken."""
+        """Whether the engine accepts requests."""
         return not self._stopped
 
     @property
     def is_stopped(self) -> bool:
-        """Whether requests are refused for good."""
+        """Whether shutdown() was called, after which all requests are refused."""
         return self._stopped
 
     @property
     def errored(self) -> bool:
-        """Whether the engine cannot go on."""
+        """Whether the engine has failed and cannot continue."""
         return self._health() is not None
 
     @property
     def dead_error(self) -> BaseException:
-        """Why the engine cannot go on."""
+        """The error after which the engine cannot continue."""
         return self._health() or EngineError("the engine is well")
 
     def _health(self) -> Optional[BaseException]:
@@ -282,12 +282,12 @@ class AsyncLLM:
                 raise EngineError("the engine is closed")
             if self._follower is not None:
                 self._follower.session.check_health()
-        except Exception as error:  # whatever the engine says
+        except Exception as error:  # any error of the engine
             return error
         return None
 
     async def check_health(self) -> None:
-        """EngineError when the engine cannot go on."""
+        """Raises EngineError if the engine has failed."""
         error = self._health()
         if error is not None:
             raise error
@@ -295,78 +295,79 @@ class AsyncLLM:
     # Adapters.
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
-        """Opens an adapter before requests name it; whether it is a new one. Errors as generate() has them."""
+        """Opens an adapter before requests use it; returns whether it was new. Errors: those of generate()."""
         adapters = self._pooler.adapters if self._pooler is not None else self._generator().adapters
         new = lora_request.lora_int_id not in adapters.numbers()
         await self._apart(adapters.get, lora_request)
         return new
 
     async def remove_lora(self, lora_id: int) -> bool:
-        """Forgets an adapter; requests that have it go on. Whether there was one."""
+        """Removes an adapter and returns whether it was open. Running requests keep it."""
         return (self._pooler.adapters if self._pooler is not None else self._generator().adapters).remove(lora_id)
 
     async def list_loras(self) -> Set[int]:
-        """Numbers of the adapters that were named."""
+        """Returns the numbers of the open adapters."""
         return (self._pooler.adapters if self._pooler is not None else self._generator().adapters).numbers()
 
-    # What there is to know.
+    # Properties.
 
     async def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Returns the model's tokenizer."""
         return tokenizer_of(self._model(), self.args)
 
     async def get_metrics(self) -> List[metrics.Metric]:
-        """What the engine has counted until now."""
+        """Returns the engine's current metrics."""
         return metrics.snapshot(self._model().metrics(), label_of(self.args))
 
     async def get_default_sampling_params(self) -> SamplingParams:
-        """The checkpoint's generation_config over vLLM's defaults."""
+        """Returns the default sampling parameters: vLLM's, overridden by the checkpoint's generation_config."""
         return default_params(self._generator().session, self.args)
 
     async def get_supported_tasks(self) -> List[str]:
-        """What the model can be asked for."""
+        """Returns the tasks that the model supports."""
         return ["generate"] if self._pooler is None else ["embed", "token_embed", "classify", "token_classify", "score"]
 
     @property
     def model_config(self) -> "ModelConfig":
-        """What model is open, in vLLM's terms."""
+        """The open model's configuration as vLLM's ModelConfig."""
         from .config import model_config_of
 
         return model_config_of(self.args, self._checkpoint, self._model().info())
 
     @property
     def vllm_config(self) -> "VllmConfig":
-        """What engine is open, in vLLM's terms."""
+        """The open engine's configuration as vLLM's VllmConfig."""
         from .config import vllm_config_of
 
         settings = None if self._pooler is not None else self._generator().session.config()
         return vllm_config_of(self.args, self._checkpoint, self._model().info(), settings)
 
     async def get_model_config(self) -> "ModelConfig":
-        """model_config."""
+        """Returns model_config."""
         return self.model_config
 
     async def get_vllm_config(self) -> "VllmConfig":
-        """vllm_config."""
+        """Returns vllm_config."""
         return self.vllm_config
 
     async def is_tracing_enabled(self) -> bool:
-        """No traces are sent."""
+        """Returns False: the engine sends no traces."""
         return False
 
     async def do_log_stats(self) -> None:
-        """Nothing is logged; get_metrics() has what is counted."""
+        """Does nothing; get_metrics() returns the metrics."""
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
-        """Forgets the blocks of former prompts. Requests that run keep theirs, which change no text; a connector there is none."""
+        """Clears the prefix cache. Running requests keep their blocks, which does not affect their texts. There is no connector to
+        reset."""
         self._generator().session.reset_prefix_cache()
         return True
 
     async def reset_mm_cache(self) -> None:
-        """There is none: models are given text."""
+        """Does nothing: there is no multimodal cache."""
 
     async def collective_rpc(self, *_: Any, **__: Any) -> Any:
-        """Refused: there are no workers to send a function to."""
+        """Not supported: the engine has no workers that could run a function."""
         raise NotImplementedError("collective_rpc: the engine runs in this process and has no workers")
 
 

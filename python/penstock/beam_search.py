@@ -1,4 +1,4 @@
-"""vLLM's place for what a beam search gives."""
+"""vLLM's module name for the outputs of beam search."""
 from .outputs import BeamSearchOutput, BeamSearchSequence
 
 __all__ = ["BeamSearchOutput", "BeamSearchSequence"]

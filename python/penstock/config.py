@@ -1,4 +1,4 @@
-"""vLLM's classes of settings: LLM takes them where it takes dictionaries; and what an open engine is like, in their terms."""
+"""vLLM's configuration classes: LLM accepts them instead of dictionaries, and they describe an open engine."""
 from __future__ import annotations
 
 from enum import Enum, IntEnum
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """Settings by their names. What LLM does with each is said by the argument that takes it."""
+    """Settings by name. The effect of each is defined by the argument of LLM that takes the object."""
 
     def __init__(self, **settings: Any) -> None:
         self.__dict__.update(settings)
 
     def as_dict(self) -> Dict[str, Any]:
-        """The settings that were given."""
+        """Returns the settings that were given."""
         return dict(self.__dict__)
 
     def __getattr__(self, name: str) -> Any:
@@ -32,95 +32,95 @@ class Settings:
 
 
 class AttentionConfig(Settings):
-    """Of LLM(attention_config=...): means something on GPUs only."""
+    """Settings of LLM(attention_config=...), which are ignored: they apply to GPUs only."""
 
 
 class CacheConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class CompilationConfig(Settings):
-    """Of LLM(compilation_config=...): means something on GPUs only."""
+    """Settings of LLM(compilation_config=...), which are ignored: they apply to GPUs only."""
 
 
 class DeviceConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class ECTransferConfig(Settings):
-    """Of LLM(ec_transfer_config=...), which is refused."""
+    """Settings of LLM(ec_transfer_config=...), which is not supported."""
 
 
 class EPLBConfig(Settings):
-    """Of LLM(eplb_config=...): means something on GPUs only."""
+    """Settings of LLM(eplb_config=...), which are ignored: they apply to GPUs only."""
 
 
 class KernelConfig(Settings):
-    """Of LLM(kernel_config=...): means something on GPUs only."""
+    """Settings of LLM(kernel_config=...), which are ignored: they apply to GPUs only."""
 
 
 class KVEventsConfig(Settings):
-    """Of LLM(kv_events_config=...), which is refused."""
+    """Settings of LLM(kv_events_config=...), which is not supported."""
 
 
 class KVTransferConfig(Settings):
-    """Of LLM(kv_transfer_config=...), which is refused."""
+    """Settings of LLM(kv_transfer_config=...), which is not supported."""
 
 
 class LoadConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class LoRAConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class ModelConfig(Settings):
-    """What model is open."""
+    """The configuration of an open model."""
 
     def get_vocab_size(self) -> int:
-        """Of its tokenizer."""
+        """Returns the size of the tokenizer's vocabulary."""
         return int(self.vocab_size or 0)
 
     def get_hidden_size(self) -> Optional[int]:
-        """Numbers of a state; None where config.json does not say."""
+        """Returns the size of a hidden state; None if config.json does not have it."""
         return getattr(self.hf_text_config, "hidden_size", None)
 
 
 class ObservabilityConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class ParallelConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class ProfilerConfig(Settings):
-    """Of LLM(profiler_config=...): torch_profiler_dir is the folder of profiles."""
+    """Settings of LLM(profiler_config=...); torch_profiler_dir: folder for profiles."""
 
 
 class SchedulerConfig(Settings):
-    """Of a VllmConfig."""
+    """A part of VllmConfig."""
 
 
 class SpeculativeConfig(Settings):
-    """Of LLM(speculative_config=...)."""
+    """Settings of LLM(speculative_config=...)."""
 
 
 class StructuredOutputsConfig(Settings):
-    """Of LLM(structured_outputs_config=...)."""
+    """Settings of LLM(structured_outputs_config=...)."""
 
 
 class VllmConfig(Settings):
-    """What engine is open."""
+    """The configuration of an open engine."""
 
 
 class WeightTransferConfig(Settings):
-    """Of LLM(weight_transfer_config=...), which is refused."""
+    """Settings of LLM(weight_transfer_config=...), which is not supported."""
 
 
 class CompilationMode(IntEnum):
-    """Of a CompilationConfig."""
+    """A setting of CompilationConfig."""
 
     NONE = 0
     STOCK_TORCH_COMPILE = 1
@@ -129,7 +129,7 @@ class CompilationMode(IntEnum):
 
 
 class CUDAGraphMode(Enum):
-    """Of a CompilationConfig."""
+    """A setting of CompilationConfig."""
 
     NONE = 0
     PIECEWISE = 1
@@ -139,7 +139,7 @@ class CUDAGraphMode(Enum):
 
 
 def _as_object(config: Dict[str, Any]) -> SimpleNamespace:
-    """config.json as transformers has it: ids of labels are numbers."""
+    """Returns config.json as an object like transformers' config: the keys of id2label are integers."""
     fields = dict(config)
     if isinstance(fields.get("id2label"), dict):
         fields["id2label"] = {int(key) if str(key).isdigit() else key: label for key, label in fields["id2label"].items()}
@@ -148,7 +148,7 @@ def _as_object(config: Dict[str, Any]) -> SimpleNamespace:
 
 def model_config_of(opening: "Opening", checkpoint: "Optional[Checkpoint]" = None,
                     info: Optional[Dict[str, Any]] = None) -> ModelConfig:
-    """info: of the open model."""
+    """Returns the ModelConfig of an opening. info: ModelSession.info() of the open model, if it is open."""
     config = checkpoint.config if checkpoint is not None else None
     info = info or {}
     fields: Dict[str, Any] = dict(
@@ -167,7 +167,7 @@ def model_config_of(opening: "Opening", checkpoint: "Optional[Checkpoint]" = Non
 
 def vllm_config_of(opening: "Opening", checkpoint: "Optional[Checkpoint]" = None, info: Optional[Dict[str, Any]] = None,
                    settings: Optional[Dict[str, Any]] = None) -> VllmConfig:
-    """info, settings: of the open engine, as ModelSession has them."""
+    """Returns the VllmConfig of an opening. info, settings: ModelSession.info() and config() of the open engine, if it is open."""
     have = {**opening.config, **(settings or {})}
     n_outside, rank = opening.n_outside
     sizes = {name: int(opening.given.get(name) or have.get(name) or 1)

@@ -1,8 +1,8 @@
-"""vLLM's arguments of an engine, as Penstock's engine takes them.
+"""vLLM's engine arguments, with Penstock's own.
 
-What each argument does is said by its rule in penstock._engine_rules: it acts, or it is refused with what was expected; what changes
-nothing that is computed here is taken, and where somebody may have counted on it a warning says so once. Every setting of Penstock's
-own (docs/serving.md lists them: threads, preset, packed_cache, policy, ...) is an argument too.
+The effect of each argument is defined by its rule in penstock._engine_rules: it is applied, refused with an error, or ignored if it
+does not affect the results here, with one warning if users may expect an effect. Every setting of Penstock's engine
+(docs/serving.md lists them: threads, preset, packed_cache, policy, ...) is an argument too.
 """
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Settings = Union[Dict[str, Any], Any]  # a dictionary, or one of penstock.config
 
 @dataclass
 class EngineArgs:
-    """What an engine is opened with. Types and names are vLLM's; None leaves a choice to the engine.
+    """The arguments with which an engine is opened. Types and names are vLLM's; None: the engine's default.
 
     Raises:
-        ValueError: an argument cannot be honoured.
-        TypeError: there is no such argument; the nearest is named.
+        ValueError: an argument is not supported.
+        TypeError: an argument is unknown; the message suggests the most similar one.
     """
 
     model: Path = ""
@@ -58,7 +58,7 @@ class EngineArgs:
     override_generation_config: Optional[Dict[str, Any]] = None
     pooler_config: Optional[Settings] = None
     override_pooler_config: Optional[Settings] = None
-    # Numbers.
+    # Number types and quantization.
     dtype: Any = "auto"
     seed: int = 0
     quantization: Optional[str] = None
@@ -121,7 +121,7 @@ class EngineArgs:
     scheduler_cls: Any = None
     watermark: Optional[float] = None
     enable_sleep_mode: bool = False
-    # Where it computes.
+    # Devices and parallelism.
     backend: Optional[str] = None
     threads: Optional[int] = None
     thread_weight: Optional[float] = None
@@ -155,7 +155,7 @@ class EngineArgs:
     lora_target_modules: Optional[List[str]] = None
     enable_tower_connector_lora: bool = False
     specialize_active_lora: bool = False
-    # What is told.
+    # Logging and reports.
     disable_log_stats: bool = True
     enable_log_requests: bool = False
     disable_log_requests: bool = True
@@ -169,7 +169,7 @@ class EngineArgs:
     enable_logging_iteration_details: bool = False
     enable_return_routed_experts: bool = False
     return_sampling_mask: bool = False
-    # What models of text have no use for.
+    # Multimodal input, which text models ignore.
     allowed_local_media_path: str = ""
     allowed_media_domains: Optional[List[str]] = None
     limit_mm_per_prompt: Optional[Dict[str, Any]] = None
@@ -184,7 +184,7 @@ class EngineArgs:
     enable_mm_embeds: bool = False
     enable_prompt_embeds: bool = False
     io_processor_plugin: Optional[str] = None
-    # What a GPU's engine is tuned by.
+    # Tuning of GPU engines.
     compilation_config: Any = None
     attention_config: Any = None
     attention_backend: Optional[str] = None
@@ -223,7 +223,7 @@ class EngineArgs:
     enable_dbo: bool = False
     enable_flashinfer_autotune: bool = True
     kv_sharing_fast_prefill: bool = False
-    # Several hosts and engines that others start.
+    # Several hosts and external launchers.
     nnodes: int = 1
     node_rank: int = 0
     master_addr: str = "127.0.0.1"
@@ -250,30 +250,30 @@ class EngineArgs:
 
     @property
     def opening(self) -> Opening:
-        """The arguments as the engine takes them, as of when they were given."""
+        """The interpreted arguments, as they were at construction."""
         return self._opening
 
     @property
     def config(self) -> Dict[str, Any]:
-        """Settings of Penstock's engine."""
+        """The settings of Penstock's engine."""
         return self._opening.config
 
     def given(self) -> Dict[str, Any]:
-        """The arguments that are not as by default, and the model."""
+        """Returns the arguments that differ from their defaults, and the model."""
         each = {f.name: getattr(self, f.name) for f in fields(self)}
         return {f.name: each[f.name] for f in fields(self)
                 if f.name == "model" or each[f.name] is not f.default and not same(each[f.name], f.default)}
 
     def create_engine_config(self, *_: Any, **__: Any) -> Any:
-        """vLLM's VllmConfig, as far as it is known without the model's files."""
+        """Returns a VllmConfig with the values that are known without the model's files."""
         from .config import vllm_config_of
 
         return vllm_config_of(self._opening)
 
     @classmethod
     def add_cli_args(cls, parser: Any, **_: Any) -> Any:
-        """Gives an ArgumentParser, or a group of one, an option for every argument, so that LLM(**vars(parser.parse_args())) opens
-        a model."""
+        """Adds an option for every argument to an ArgumentParser, or to a group of one, so that LLM(**vars(parser.parse_args()))
+        opens a model."""
         taken = {option for action in parser._actions for option in action.option_strings}
         group = parser if isinstance(parser, argparse._ArgumentGroup) else parser.add_argument_group("engine")
         short = {"tensor_parallel_size": ["-tp"], "pipeline_parallel_size": ["-pp"], "data_parallel_size": ["-dp"]}
@@ -286,23 +286,23 @@ class EngineArgs:
 
     @classmethod
     def from_cli_args(cls, args: argparse.Namespace) -> "EngineArgs":
-        """Of a parsed command line."""
+        """Returns the arguments of a parsed command line."""
         known = set(cls.known_names())
         return cls(**{name: value for name, value in vars(args).items() if name in known})
 
     @classmethod
     def known_names(cls) -> List[str]:
-        """Every argument there is."""
+        """Returns the names of all arguments."""
         return sorted(f.name for f in fields(cls))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one kind: True is not 1."""
+    """Whether two values are equal and of the same type (True differs from 1)."""
     return isinstance(one, type(other)) and bool(one == other)
 
 
 def _value_of(text: str) -> Any:
-    """An option's value: a number, a truth, JSON, or the text itself."""
+    """Parses the value of an option: JSON, True, False or None; else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -310,7 +310,7 @@ def _value_of(text: str) -> Any:
 
 
 def _with_hints(cls: Type[EngineArgs]) -> None:
-    """An argument that there is none of is told with the nearest one."""
+    """Makes the class suggest the most similar argument for an unknown one."""
     plain: Callable[..., None] = cls.__init__
     known = set(cls.known_names())
 
@@ -329,4 +329,4 @@ _with_hints(EngineArgs)
 
 
 class AsyncEngineArgs(EngineArgs):
-    """The same, for AsyncLLM."""
+    """EngineArgs for AsyncLLM."""

@@ -1,5 +1,5 @@
-"""Exceptions that Python does not have a name for."""
+"""The package's own exceptions."""
 
 
 class EngineError(RuntimeError):
-    """The engine cannot go on with a call: it is closed, asleep, of another process, or something inside it failed."""
+    """The engine cannot serve a call: it is closed or asleep, belongs to another process, or has failed."""

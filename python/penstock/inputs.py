@@ -1,4 +1,4 @@
-"""The forms in which a prompt may be given."""
+"""The forms of prompts."""
 from __future__ import annotations
 
 import sys
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired, TypedDict
-else:  # the type checker's own; nothing reads them when the program runs
+else:  # only for type checkers; not used at run time
     from typing import Generic, TypedDict, TypeVar
 
     _T = TypeVar("_T")
@@ -17,14 +17,14 @@ else:  # the type checker's own; nothing reads them when the program runs
 
 
 class TextPrompt(TypedDict):
-    """A text, tokenized with the model's special tokens parsed and its first token added."""
+    """A text. Special tokens in it are parsed, and the tokenizer's first token (BOS) is added."""
 
     prompt: str
-    cache_salt: NotRequired[str]  # blocks are shared only among prompts of the same salt
+    cache_salt: NotRequired[str]  # prefix cache blocks are shared only between prompts with the same salt
 
 
 class TokensPrompt(TypedDict):
-    """Token ids as they are."""
+    """Token ids, used unchanged."""
 
     prompt_token_ids: List[int]
     prompt: NotRequired[str]
@@ -38,13 +38,13 @@ _KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "multi_modal_data", "mm_pr
           "prompt_embeds", "type"}
 
 
-# Iterable, and no list of prompts or token ids: bytes are numbers, a set has no order.
+# Iterable types that are no lists of prompts or token ids: bytes iterate as numbers, sets have no order.
 _NO_LISTS = (bytes, bytearray, memoryview, set, frozenset)
 
 
 @dataclass
 class ParsedPrompt:
-    """One prompt: its text, its ids, or both, of which the ids count."""
+    """One prompt: its text, its token ids, or both; then the ids are used."""
 
     text: Optional[str]
     token_ids: Optional[List[int]]
@@ -52,12 +52,12 @@ class ParsedPrompt:
 
     @property
     def content(self) -> Union[str, List[int]]:
-        """What the engine is given."""
+        """The input for the engine: token ids if there are any, else the text."""
         return self.token_ids if self.token_ids is not None else self.text or ""
 
 
 def parse_prompt(prompt: Any) -> ParsedPrompt:
-    """One prompt in any form. TypeError, ValueError."""
+    """Parses one prompt in any form. Errors: TypeError, ValueError."""
     if isinstance(prompt, str):
         return ParsedPrompt(prompt, None)
     if isinstance(prompt, Mapping):
@@ -95,7 +95,7 @@ def _is_ids(value: Any) -> bool:
 
 
 def parse_prompts(prompts: Any) -> List[ParsedPrompt]:
-    """One prompt, or a list of them. A list of integers is one prompt. TypeError, ValueError."""
+    """Parses one prompt or a list of prompts. A list of integers is one prompt. Errors: TypeError, ValueError."""
     if isinstance(prompts, (str, Mapping)):
         return [parse_prompt(prompts)]
     if isinstance(prompts, _NO_LISTS) or not hasattr(prompts, "__iter__"):
@@ -107,8 +107,8 @@ def parse_prompts(prompts: Any) -> List[ParsedPrompt]:
 
 
 def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: Any, max_model_len: int) -> ParsedPrompt:
-    """The prompt as `tokenization_kwargs` want it: add_special_tokens, truncate_prompt_tokens (the last so many; -1 is what
-    the model takes), truncation with max_length (the first so many)."""
+    """Applies `tokenization_kwargs` to a prompt: add_special_tokens, truncate_prompt_tokens (keeps the last tokens; -1:
+    max_model_len), truncation with max_length (keeps the first tokens)."""
     if not options:
         return prompt
     known = {"add_special_tokens", "truncate_prompt_tokens", "truncation", "max_length", "truncation_side"}

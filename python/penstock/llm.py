@@ -36,28 +36,28 @@ Messages = Sequence[Dict[str, Any]]
 UseTqdm = Union[bool, Callable[..., Any]]
 ParamsOrList = Union[AnyParams, Sequence[AnyParams]]
 
-_POLL_SECONDS = 0.05  # how long Ctrl-C may have to wait
-_MOST_IN_FLIGHT = 1024  # requests of one call that the engine holds at once
-# Its name, what is asked, with what, how soon, and with which adapter.
+_POLL_SECONDS = 0.05  # maximum delay of Ctrl-C
+_MOST_IN_FLIGHT = 1024  # maximum number of requests of one call in the engine
+# A request to submit: name, prompt, parameters, priority level, adapter.
 Job = Tuple[str, ParsedPrompt, AnyParams, int, Optional[LoRARequest]]
 
 
 class LLM:
-    """A model and its engine: prompts in, texts (or vectors, or scores) out.
+    """A model and its engine, which turns prompts into texts, vectors or scores.
 
     Args:
-        model: a GGUF file, a Hugging Face directory, or a name ("org/name", "org/name:Q4_K_M"), which is looked for on disk
-            and downloaded otherwise. Empty: the built-in story model.
-        **arguments: vLLM's of the same names, and Penstock's own: the fields of EngineArgs.
+        model: a GGUF file, a Hugging Face directory, or a name ("org/name", "org/name:Q4_K_M"), which is searched on disk, else
+            downloaded. Empty: the built-in story model.
+        **arguments: vLLM's arguments and Penstock's own: the fields of EngineArgs.
 
     Raises:
         FileNotFoundError: there is no such model.
-        ValueError: an argument cannot be honoured, or the model cannot be read.
-        TypeError: there is no such argument; the nearest is named.
-        MemoryError: weights and cache do not fit.
+        ValueError: an argument is not supported, or the model cannot be read.
+        TypeError: an argument is unknown; the message suggests the most similar one.
+        MemoryError: weights and cache do not fit into memory.
 
-    Methods may be called from several threads: requests share the engine's batch. Within a call Ctrl-C ends what runs, and the
-    engine goes on to be usable.
+    Thread-safe; requests of all threads share the engine's batch. Ctrl-C during a call cancels its requests; the engine stays
+    usable.
     """
 
     @takes_arguments_of(EngineArgs)
@@ -66,8 +66,8 @@ class LLM:
         self._checkpoint = _checkpoint.found(self.args)
         self._engine: Optional["weakref.ref[LLMEngine]"] = None
         self._counter = 0
-        self._n_calls = 0  # that generate now
-        self._rests = False  # asleep at level 0
+        self._n_calls = 0  # number of running generate calls
+        self._rests = False  # paused by sleep(level=0)
         self._session: Optional[_core.ModelSession] = None
         self._pooler: Optional[Pooler] = None
         self._queued: List[Job] = []
@@ -78,14 +78,14 @@ class LLM:
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> "LLM":
-        """With arguments that are read already."""
+        """Opens an engine with arguments as an EngineArgs."""
         given = engine_args.given()
         return cls(given.pop("model"), **given)
 
-    # Life.
+    # Lifecycle.
 
     def close(self) -> None:
-        """Ends what runs and frees the memory. The `LLM` cannot be used any more."""
+        """Cancels running requests and frees the memory. The `LLM` cannot be used afterwards."""
         self._closed = True
         self.sleep()
 
@@ -96,8 +96,8 @@ class LLM:
         self.close()
 
     def sleep(self, level: int = 1, mode: str = "abort") -> None:
-        """Frees weights and cache until wake_up(); what runs is ended, or with mode="wait" waited for. Levels 1 and 2 are the same:
-        weights come from the file again. Level 0 stops the engine where it is, and frees nothing."""
+        """Frees weights and cache until wake_up(). Running requests are cancelled or, with mode="wait", finished first. Levels 1
+        and 2 are equal: weights are read from the file again. Level 0 only pauses the engine and frees nothing."""
         check_sleep(level, mode)
         if level == 0:
             self._rests = True
@@ -112,7 +112,7 @@ class LLM:
         self._pooler = None
 
     def wake_up(self, tags: Optional[List[str]] = None) -> None:
-        """Opens the engine again, whole: `tags` name parts that vLLM wakes one by one, and the first brings all."""
+        """Opens the engine again as a whole. tags: parts that vLLM wakes separately; here any tag wakes all of them."""
         if self._closed:
             raise EngineError("the engine is closed")
         check_tags(tags)
@@ -128,7 +128,7 @@ class LLM:
 
     @property
     def is_sleeping(self) -> bool:
-        """Whether sleep() was called, and wake_up() was not."""
+        """Whether the engine is asleep, after sleep()."""
         return self._rests or (self._session is None and self._pooler is None)
 
     def _generator(self) -> _core.ModelSession:
@@ -151,17 +151,17 @@ class LLM:
                  lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
                  tokenization_kwargs: Optional[Dict[str, Any]] = None,
                  mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
-        """Completions of prompts, in their order; whole ones, whatever `output_kind` says.
+        """Returns the completions of prompts, in their order; always whole ones, whatever `output_kind` is.
 
         Args:
             prompts: a text, token ids, a dictionary with prompt or prompt_token_ids, or a list of those.
-            sampling_params: for all, or one for each; None is get_default_sampling_params().
+            sampling_params: one for all prompts, or a list; None: get_default_sampling_params().
             use_tqdm: whether progress is shown; or a class in tqdm's manner.
             priority: for all, or one for each; lower runs earlier, with scheduling_policy="priority".
             tokenization_kwargs: add_special_tokens, truncate_prompt_tokens.
 
         Raises:
-            ValueError: a prompt or a parameter the engine cannot take; nothing of the call goes on then.
+            ValueError: a prompt or parameter that the engine does not support; all requests of the call are cancelled.
         """
         parsed = parse_prompts(prompts)
         check_prompts(parsed, mm_processor_kwargs, self.args)
@@ -174,7 +174,8 @@ class LLM:
              tools: Optional[Sequence[Dict[str, Any]]] = None, chat_template_kwargs: Optional[Dict[str, Any]] = None,
              tokenization_kwargs: Optional[Dict[str, Any]] = None,
              mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
-        """Replies to one conversation, or to each of several. Texts are as the model wrote them, tool calls included."""
+        """Returns the replies to one conversation or to several. Texts are unparsed: tool calls stay in them as the model wrote
+        them."""
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
         conversations = fitting(messages, add_generation_prompt, continue_final_message, chat_template_content_format)
@@ -192,7 +193,7 @@ class LLM:
     def enqueue(self, prompts: Any, sampling_params: Optional[ParamsOrList] = None, *, use_tqdm: UseTqdm = False,
                 lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
                 tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
-        """Notes prompts for wait_for_completion(); gives the names of their requests."""
+        """Queues prompts for wait_for_completion(); returns the names of their requests."""
         parsed = parse_prompts(prompts)
         check_prompts(parsed, None, self.args)
         jobs = self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs)
@@ -200,7 +201,7 @@ class LLM:
         return [job[0] for job in jobs]
 
     def wait_for_completion(self, output_type: Any = None, *, use_tqdm: UseTqdm = True) -> List[RequestOutput]:
-        """Runs what was noted; outputs in the order in which it was. output_type: RequestOutput, where it is given."""
+        """Runs the queued prompts and returns their outputs in order. output_type: None or RequestOutput."""
         kinds = output_type if isinstance(output_type, tuple) else (output_type,)
         if output_type is not None and RequestOutput not in kinds:
             raise TypeError(f"output_type: what was noted gives RequestOutput, got {output_type!r}")
@@ -209,7 +210,7 @@ class LLM:
 
     def beam_search(self, prompts: Any, params: BeamSearchParams, lora_request: Any = None, use_tqdm: UseTqdm = False,
                     concurrency_limit: Optional[int] = None, priority: Optional[int] = None) -> List[BeamSearchOutput]:
-        """The `params.beam_width` likeliest texts of each prompt that a search finds, likeliest first."""
+        """Returns the `params.beam_width` most likely texts of each prompt that a beam search finds, most likely first."""
         jobs = self._jobs(parse_prompts(prompts), params, lora_request, priority, None)
         outputs = self._generate(jobs, use_tqdm, concurrency_limit or _MOST_IN_FLIGHT)
         tokenizer = self._generator().tokenizer()
@@ -267,7 +268,7 @@ class LLM:
                             ready[id(params)] = prepared(session, params, self.args)
                         number = requests.submit(name, prompt, params, ready[id(params)], level, lora=adapter)
                     except MemoryError:
-                        if not places:  # the queue is full of other callers' requests
+                        if not places:  # other callers' requests fill the queue
                             raise
                         break
                     except ValueError as error:
@@ -289,16 +290,16 @@ class LLM:
 
     def embed(self, prompts: Any, *, use_tqdm: UseTqdm = True, pooling_params: PoolingParamsOrList = None,
               lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[EmbeddingRequestOutput]:
-        """A vector for each prompt. pooling_params, lora_request: for all, or one for each."""
+        """Returns a vector for each prompt. pooling_params, lora_request: one for all prompts, or a list."""
         return self._pooling().embed(parse_prompts(prompts), (pooling_params, self._names, use_tqdm, lora_request,
                                                               tokenization_kwargs))
 
     def encode(self, prompts: Any, pooling_params: PoolingParamsOrList = None, *, use_tqdm: UseTqdm = True,
                lora_request: Any = None, pooling_task: Optional[str] = None,
                tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[PoolingRequestOutput[PoolingOutput]]:
-        """What the model's pooler gives for each prompt, as an array: with `pooling_task` "embed" (without one) a vector, with
-        "token_embed" a vector of each token, [tokens, dimensions], with "classify" the probabilities of classes, with
-        "token_classify" those of each token, [tokens, classes]."""
+        """Returns the pooler's output for each prompt as an array. pooling_task: "embed" (usual default): a vector; "token_embed":
+        a vector for each token, [tokens, dimensions]; "classify": class probabilities; "token_classify": those of each token,
+        [tokens, classes]."""
         pooler = self._pooling()
         given = pooling_params[0] if isinstance(pooling_params, (list, tuple)) and pooling_params else pooling_params
         task = pooling_task or getattr(given, "task", None) or pooler.default_task or "embed"
@@ -307,23 +308,23 @@ class LLM:
 
     def reward(self, prompts: Any, pooling_params: PoolingParamsOrList = None, *, use_tqdm: UseTqdm = True, lora_request: Any = None,
                tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[PoolingRequestOutput[PoolingOutput]]:
-        """What a reward model says of each token: encode() with pooling_task="token_classify"."""
+        """Returns the reward model's output for each token: encode() with pooling_task="token_classify"."""
         return self.encode(prompts, pooling_params, use_tqdm=use_tqdm, lora_request=lora_request, pooling_task="token_classify",
                            tokenization_kwargs=tokenization_kwargs)
 
     def classify(self, prompts: Any, *, pooling_params: PoolingParamsOrList = None, use_tqdm: UseTqdm = True,
                  lora_request: Any = None,
                  tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[ClassificationRequestOutput]:
-        """The probabilities of a classifier's classes for each prompt."""
+        """Returns the class probabilities of a classifier for each prompt."""
         return self._pooling().classify(parse_prompts(prompts), (pooling_params, self._names, use_tqdm, lora_request,
                                                                  tokenization_kwargs))
 
     def score(self, data_1: Any, data_2: Any, /, *, use_tqdm: UseTqdm = True, pooling_params: PoolingParamsOrList = None,
               lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None,
               chat_template: Optional[str] = None) -> List[ScoringRequestOutput]:
-        """How well texts go together: one with one, one with each of many, or pairs. Of embedding models it is the cosine of
-        the vectors' angle, of cross-encoders what their head says. chat_template: of cross-encoders, how a pair is written, from
-        messages of the roles "query" and "document"."""
+        """Returns the similarity or relevance scores of texts: one with one, one with each of several, or pairs. Embedding models:
+        cosine similarity of the vectors; cross-encoders: score of their head. chat_template: for cross-encoders, the template of a
+        pair, with messages of the roles "query" and "document"."""
         return self._pooling().score(data_1, data_2, chat_template, (pooling_params, self._names, use_tqdm, lora_request,
                                                                      tokenization_kwargs))
 
@@ -332,37 +333,38 @@ class LLM:
         self._counter += n
         return [str(first + i) for i in range(n)]
 
-    # What there is to know.
+    # Properties.
 
     def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer. ValueError where the checkpoint has none, and with skip_tokenizer_init."""
+        """Returns the model's tokenizer. Errors: ValueError, if the checkpoint has none or with skip_tokenizer_init."""
         return tokenizer_of(self._pooler or self._generator(), self.args)
 
     def apply_chat_template(self, messages: Messages, **options: Any) -> Any:
-        """The prompt of a conversation; options as Tokenizer.apply_chat_template has them."""
+        """Returns the prompt of a conversation. options: see Tokenizer.apply_chat_template()."""
         return self.get_tokenizer().apply_chat_template(messages, **options)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """The checkpoint's generation_config over vLLM's defaults."""
+        """Returns the default sampling parameters: vLLM's, overridden by the checkpoint's generation_config."""
         return default_params(self._generator(), self.args)
 
     def get_metrics(self) -> List[metrics.Metric]:
-        """What the engine has counted until now."""
+        """Returns the engine's current metrics."""
         return metrics.snapshot((self._pooler or self._generator()).metrics(), label_of(self.args))
 
     @property
     def info(self) -> Dict[str, Any]:
-        """What was opened: architecture, backend, sizes in bytes and tokens; of models of vectors dimensions and labels."""
+        """Properties of the open model: architecture, backend, sizes in bytes and tokens; for pooling models dimensions and
+        labels."""
         return (self._pooler or self._generator()).info()
 
     @property
     def config(self) -> Dict[str, Any]:
-        """The engine's settings, with every automatic value filled in; of models of vectors those that were given."""
+        """The engine's settings, with all automatic values resolved; for pooling models the settings that were given."""
         return dict(self.args.config) if self._pooler is not None else self._generator().config()
 
     @property
     def llm_engine(self) -> "LLMEngine":
-        """The same engine, for requests one by one."""
+        """The same engine with the interface for single requests."""
         from .engine.llm_engine import LLMEngine
 
         engine = self._engine() if self._engine is not None else None
@@ -373,27 +375,27 @@ class LLM:
 
     @property
     def model_config(self) -> "ModelConfig":
-        """What model is open, in vLLM's terms."""
+        """The open model's configuration as vLLM's ModelConfig."""
         from .config import model_config_of
 
         return model_config_of(self.args, self._checkpoint, self.info)
 
     @property
     def vllm_config(self) -> "VllmConfig":
-        """What engine is open, in vLLM's terms."""
+        """The open engine's configuration as vLLM's VllmConfig."""
         from .config import vllm_config_of
 
         return vllm_config_of(self.args, self._checkpoint, self.info, self.config)
 
     @property
     def renderer(self) -> "Renderer":
-        """What makes token ids of prompts before generate() is given them."""
+        """A renderer, which tokenizes prompts before they are passed to generate()."""
         from .renderers import Renderer
 
         return Renderer(self.get_tokenizer())
 
     def get_supported_tasks(self) -> List[str]:
-        """What the model can be asked for."""
+        """The tasks that the model supports."""
         if self._pooler is None:
             return ["generate"]
         of_tokens = self.info["labels_tokens"]
@@ -401,30 +403,31 @@ class LLM:
         return ["embed", "token_embed", *classes]
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
-        """Forgets the blocks of former prompts. Requests that run keep theirs, which change no text; a connector there is none."""
+        """Clears the prefix cache. Running requests keep their blocks, which does not affect their texts. There is no connector to
+        reset."""
         self._generator().reset_prefix_cache()
         return True
 
     def reset_mm_cache(self) -> None:
-        """There is none: models are given text."""
+        """Does nothing: there is no multimodal cache."""
 
     def release_kv_cache_memory(self) -> None:
-        """Frees the cache, and with it the weights, until wake_up()."""
+        """Frees the cache, together with the weights, until wake_up()."""
         self.sleep()
 
     def get_world_size(self, include_dp: bool = True) -> int:
-        """Ranks that share the model, of all its engines unless include_dp is False."""
+        """Returns the number of ranks that share the model, in all data-parallel engines unless include_dp is False."""
         config = self.config
         ranks: int = config.get("tensor_parallel_size", 1) * config.get("pipeline_parallel_size", 1)
         return ranks * int(config.get("data_parallel_size", 1)) if include_dp else ranks
 
     def start_profile(self, profile_prefix: Optional[str] = None) -> None:
-        """Begins to look at where time goes. profile_prefix: what the profile's name begins with."""
+        """Starts profiling. profile_prefix: prefix of the profile's file name."""
         self._profile = (time.monotonic(), self._times())
         self._profile_prefix = profile_prefix or f"penstock-profile-{os.getpid()}"
 
     def stop_profile(self) -> str:
-        """Writes what the engine did since start_profile() as JSON, in profiler_config's folder or here; gives its path."""
+        """Writes the profile since start_profile() as JSON to profiler_config's folder or the current one; returns the path."""
         if self._profile is None:
             raise EngineError("stop_profile: start_profile() was not called")
         start, before = self._profile
@@ -442,11 +445,11 @@ class LLM:
         return {name: value for name, kind, _, value in (self._pooler or self._generator()).metrics() if kind == "counter"}
 
     def collective_rpc(self, *_: Any, **__: Any) -> Any:
-        """Refused: there are no workers to send a function to."""
+        """Not supported: the engine has no workers that could run a function."""
         raise NotImplementedError("collective_rpc: the engine runs in this process and has no workers")
 
     def apply_model(self, *_: Any, **__: Any) -> Any:
-        """Refused: the model is not a Python object."""
+        """Not supported: the model is no Python object."""
         raise NotImplementedError("apply_model: the model is no torch module")
 
     def __repr__(self) -> str:
@@ -454,7 +457,7 @@ class LLM:
 
 
 def tokenizer_of(model: Union[Pooler, _core.ModelSession], args: Opening) -> Tokenizer:
-    """ValueError where there is none."""
+    """Returns a model's tokenizer. Errors: ValueError, if there is none."""
     if args.skip_tokenizer:
         raise ValueError("the engine was opened with skip_tokenizer_init: it has no tokenizer to give")
     native = model.native_tokenizer() if isinstance(model, Pooler) else model.tokenizer()
@@ -464,12 +467,12 @@ def tokenizer_of(model: Union[Pooler, _core.ModelSession], args: Opening) -> Tok
 
 
 def label_of(args: Opening) -> str:
-    """What metrics call the model."""
+    """Returns the model's name in metrics."""
     return args.served_name or os.path.basename(args.model_name or args.config["model"])
 
 
 def check_sleep(level: int, mode: str) -> None:
-    """ValueError."""
+    """Checks the arguments of sleep(). Errors: ValueError."""
     if level not in (0, 1, 2):
         raise ValueError(f"level: expected 0, 1 or 2, got {level}")
     if mode not in ("abort", "wait") and not (mode == "keep" and level == 0):
@@ -478,7 +481,7 @@ def check_sleep(level: int, mode: str) -> None:
 
 
 def check_tags(tags: Optional[Sequence[str]]) -> None:
-    """ValueError."""
+    """Checks the tags of wake_up(). Errors: ValueError."""
     for tag in tags or ():
         if tag not in ("weights", "kv_cache", "scheduling"):
             raise ValueError(f"tags: expected weights, kv_cache or scheduling, got {tag!r}")

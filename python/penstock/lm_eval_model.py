@@ -2,7 +2,7 @@
 
     python -m penstock.lm_eval_model --model penstock --model_args pretrained=model.gguf --tasks hellaswag,gsm8k
 
-takes lm-eval's own arguments. In a program of one's own: importing this module registers "penstock".
+accepts lm-eval's own arguments. In other programs: importing this module registers the model "penstock".
 """
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Pair = Tuple[Optional[Tuple[str, str]], List[int], List[int]]
 
 @register_model("penstock")  # type: ignore[untyped-decorator,unused-ignore]
 class PenstockLM(TemplateLM):  # type: ignore[misc,unused-ignore]
-    """Log-likelihoods and texts, whole tasks at a time: the engine makes the batches.
+    """Computes log-likelihoods and texts of whole tasks; the engine forms the batches.
 
     Args:
         pretrained: the model, as LLM takes it.
-        max_gen_toks: most tokens of a text where a task says nothing.
-        add_bos_token: whether texts get what the model puts first; None is as its tokenizer does.
-        batch_size, device, max_batch_size: lm-eval's, without a meaning here.
-        **arguments: LLM's.
+        max_gen_toks: maximum tokens of a text if the task does not set it.
+        add_bos_token: whether the tokenizer's first token (BOS) is added to texts; None: as the tokenizer does.
+        batch_size, device, max_batch_size: lm-eval's arguments; ignored.
+        **arguments: arguments of LLM.
     """
 
     def __init__(self, pretrained: str = "", max_gen_toks: int = 256, add_bos_token: Optional[bool] = None,
@@ -44,31 +44,31 @@ class PenstockLM(TemplateLM):  # type: ignore[misc,unused-ignore]
 
     @property
     def eot_token_id(self) -> int:
-        """The token that ends a text."""
+        """The end-of-sequence token."""
         return int(self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else 0)
 
     @property
     def prefix_token_id(self) -> int:
-        """What precedes a text that has no context."""
+        """The token that precedes a text without context."""
         first = self.tokenizer.bos_token_id
         return int(first if first is not None else self.eot_token_id)
 
     @property
     def tokenizer_name(self) -> str:
-        """What identifies prompts in lm-eval's cache."""
+        """The name under which lm-eval caches tokenized prompts."""
         return self._name.replace("/", "__")
 
     def chat_template(self, chat_template: Union[bool, str] = False) -> str:
-        """The model's, for the report."""
+        """Returns the model's chat template, for lm-eval's report."""
         return (self.tokenizer.chat_template or "") if chat_template else ""
 
     def apply_chat_template(self, chat_history: List[Dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation as a prompt."""
+        """Returns the prompt of a conversation."""
         return str(self.tokenizer.apply_chat_template(chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
                                                       continue_final_message=not add_generation_prompt))
 
     def tok_encode(self, string: str, add_special_tokens: Optional[bool] = None, **_: Any) -> List[int]:
-        """Ids; by default with what the model puts first, unless the text has it already."""
+        """Returns token ids; by default with the tokenizer's first token, unless the text starts with it."""
         if add_special_tokens is None:
             first = self.tokenizer.bos_token
             add_special_tokens = self.add_bos_token is not False and not (first and string.startswith(first))
@@ -92,7 +92,7 @@ class PenstockLM(TemplateLM):  # type: ignore[misc,unused-ignore]
         return answers
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> List[float]:
-        """Log-likelihoods of whole texts, in windows of the model's context."""
+        """Returns the log-likelihoods of whole texts, computed in windows of the model's context."""
         windows: List[List[Pair]] = []
         for (text,) in (request.args for request in requests):
             rolling = get_rolling_token_windows(token_list=self.tok_encode(text, add_special_tokens=False),
@@ -106,7 +106,7 @@ class PenstockLM(TemplateLM):  # type: ignore[misc,unused-ignore]
         return sums
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> List[str]:
-        """Texts until a stop string, or as many tokens as a task allows."""
+        """Generates texts up to a stop string or the task's token limit."""
         prompts, params = [], []
         for context, options in (request.args for request in requests):
             param = self._params(dict(options))
@@ -131,7 +131,7 @@ class PenstockLM(TemplateLM):  # type: ignore[misc,unused-ignore]
 
 
 def main() -> None:
-    """lm-eval's program, with "penstock" among its models."""
+    """Runs lm-eval's program with the model "penstock" registered."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

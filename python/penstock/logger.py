@@ -1,4 +1,4 @@
-"""Loggers of scripts."""
+"""vLLM's loggers for scripts."""
 from __future__ import annotations
 
 import logging
@@ -8,7 +8,7 @@ _said: Set[Tuple[str, int, str]] = set()
 
 
 class Logger(logging.Logger):
-    """A logger that can say things once."""
+    """A logger that can log messages once."""
 
     def _once(self, level: int, message: str, *arguments: Any) -> None:
         text = message % arguments if arguments else message
@@ -17,20 +17,20 @@ class Logger(logging.Logger):
             self.log(level, "%s", text)
 
     def debug_once(self, message: str, *arguments: Any, scope: str = "process") -> None:
-        """debug(), the first time."""
+        """debug(), once per message."""
         self._once(logging.DEBUG, message, *arguments)
 
     def info_once(self, message: str, *arguments: Any, scope: str = "process") -> None:
-        """info(), the first time."""
+        """info(), once per message."""
         self._once(logging.INFO, message, *arguments)
 
     def warning_once(self, message: str, *arguments: Any, scope: str = "process") -> None:
-        """warning(), the first time."""
+        """warning(), once per message."""
         self._once(logging.WARNING, message, *arguments)
 
 
 def init_logger(name: str) -> Logger:
-    """The logger of this name, which hands on to the root's handlers."""
+    """Returns the logger of this name, which propagates to the root logger's handlers."""
     if name not in _loggers:
         logger = Logger(name)
         logger.parent = logging.getLogger()

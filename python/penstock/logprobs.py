@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, as vLLM's `vllm.logprobs` has them."""
+"""Log-probabilities of tokens, in the form of `vllm.logprobs`."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Logprob:
     Attributes:
         logprob: natural logarithm, at most 0.
         rank: 1 for the most likely token.
-        decoded_token: what the token adds to a text; what is no whole character becomes U+FFFD.
+        decoded_token: text of the token; incomplete characters become U+FFFD.
     """
 
     logprob: float
@@ -21,6 +21,6 @@ class Logprob:
 
 
 LogprobsOnePosition = Dict[int, Logprob]
-# The first of a prompt is None: nothing precedes it.
+# The entry of a prompt's first token is None, since no token precedes it.
 PromptLogprobs = List[Optional[LogprobsOnePosition]]
 SampleLogprobs = List[LogprobsOnePosition]

@@ -1,4 +1,4 @@
-"""What an engine has counted, as objects: vLLM's metrics reader."""
+"""An engine's metrics as objects, in the form of vLLM's metrics reader."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 @dataclass
 class Metric:
-    """A name and its labels."""
+    """The base of metrics: name, labels and help text."""
 
     name: str
     labels: Dict[str, str] = field(default_factory=dict)
@@ -16,28 +16,28 @@ class Metric:
 
 @dataclass
 class Counter(Metric):
-    """A number that only grows."""
+    """A value that only grows."""
 
     value: float = 0
 
 
 @dataclass
 class Gauge(Metric):
-    """A number as it is now."""
+    """A current value."""
 
     value: float = 0.0
 
 
 @dataclass
 class Vector(Metric):
-    """Counters by their place in a sequence."""
+    """A vector of counters, by position."""
 
     values: List[float] = field(default_factory=list)
 
 
 @dataclass
 class Histogram(Metric):
-    """Observations: `buckets` says how many were at most each bound."""
+    """A histogram. buckets: cumulative number of observations by upper bound."""
 
     count: int = 0
     sum: float = 0.0
@@ -45,7 +45,7 @@ class Histogram(Metric):
 
 
 def snapshot(rows: Sequence[Any], model_name: str) -> List[Metric]:
-    """The engine's rows (name, kind, help, value) as objects, with vLLM's prefix of names."""
+    """Converts the engine's rows (name, kind, help, value) to metrics with vLLM's prefix "vllm:"."""
     metrics: List[Metric] = []
     for name, kind, text, value in rows:
         labels = {"model_name": model_name, "engine": "0"}

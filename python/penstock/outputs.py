@@ -1,4 +1,4 @@
-"""What comes of a request, in the shapes of vLLM's outputs."""
+"""The outputs of requests, in the form of vLLM's."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RequestStateStats:
-    """When things happened to a request. `arrival_time` and `finished_time` are seconds since the epoch, the others those of
+    """Statistics of a request. `arrival_time` and `finished_time` are seconds since the epoch, the ..._ts fields are times of
     time.monotonic()."""
 
     num_generation_tokens: int = 0
@@ -28,30 +28,30 @@ class RequestStateStats:
     first_token_latency: float = 0.0  # seconds from arrival
     is_corrupted: bool = False
     finished_time: float = 0.0
-    # Of speculation.
+    # Speculation.
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
 
-    # The names of vLLM's older RequestMetrics, in seconds since the epoch.
+    # Properties of vLLM's older RequestMetrics; times are seconds since the epoch.
     @property
     def first_scheduled_time(self) -> float:
-        """When the request was first computed on."""
+        """Time at which the request was first scheduled."""
         return self.arrival_time + self.scheduled_ts - self.queued_ts
 
     @property
     def first_token_time(self) -> float:
-        """When the first token was there."""
+        """Time of the first token."""
         return self.arrival_time + self.first_token_ts - self.queued_ts
 
     @property
     def last_token_time(self) -> float:
-        """When the last token was there."""
+        """Time of the last token."""
         return self.arrival_time + self.last_token_ts - self.queued_ts
 
     @property
     def time_in_queue(self) -> float:
-        """Seconds until the request was first computed on."""
+        """Seconds from the request's arrival until it was first scheduled."""
         return self.scheduled_ts - self.queued_ts
 
 
@@ -61,13 +61,13 @@ class CompletionOutput:
 
     Attributes:
         index: 0 to n - 1.
-        text: what was generated, without the stop string that ended it.
-        token_ids: its tokens, with the stop token that ended it.
+        text: the generated text, without the stop string that ended it.
+        token_ids: the generated tokens, including the stop token that ended the text.
         cumulative_logprob: the sum of the tokens' log-probabilities; None without logprobs.
-        logprobs: for every token the token itself and the alternatives asked for; None without logprobs.
+        logprobs: for every token the log-probabilities of the token and of the requested alternatives; None without logprobs.
         finish_reason: "stop", "length", "abort" or "error"; None while it runs.
         stop_reason: the stop string or stop token that ended it; None for an end-of-sequence token and other ends.
-        error: with finish_reason "error", and some "abort": why.
+        error: reason of finish_reason "error" and of some "abort".
     """
 
     index: int
@@ -82,7 +82,7 @@ class CompletionOutput:
     error: Optional[str] = None
 
     def finished(self) -> bool:
-        """Whether the text has come to its end."""
+        """Whether the text is finished."""
         return self.finish_reason is not None
 
     def __repr__(self) -> str:
@@ -100,13 +100,13 @@ class RequestOutput:
 
     Attributes:
         request_id: its name; unique within one engine.
-        prompt: its text; None where token ids were given.
-        prompt_token_ids: its tokens.
+        prompt: text of the prompt; None if token ids were given.
+        prompt_token_ids: tokens of the prompt.
         prompt_logprobs: for every token of the prompt, None for the first; None unless asked for.
-        outputs: n of them, or with RequestOutputKind.DELTA those that have news.
-        finished: whether all of them have come to their end.
-        metrics: when what happened; None while it runs.
-        num_cached_tokens: of the prompt, found in the prefix cache.
+        outputs: n outputs; with RequestOutputKind.DELTA only those with new tokens or text.
+        finished: whether all outputs are finished.
+        metrics: statistics; None while the request runs.
+        num_cached_tokens: number of prompt tokens found in the prefix cache.
     """
 
     request_id: str
@@ -134,12 +134,12 @@ class RequestOutput:
 
 @dataclass
 class BeamSearchSequence:
-    """One text that a beam search has found."""
+    """One text found by a beam search."""
 
-    tokens: List[int]  # the prompt's and its own
+    tokens: List[int]  # tokens of the prompt and of the text
     logprobs: SampleLogprobs
     cum_logprob: float
-    text: str  # of all tokens
+    text: str  # text of all tokens
     finish_reason: Optional[str] = None
     stop_reason: Union[int, str, None] = None
     lora_request: Optional[LoRARequest] = None
@@ -147,14 +147,14 @@ class BeamSearchSequence:
 
 @dataclass
 class BeamSearchOutput:
-    """The texts of one prompt, likeliest first."""
+    """The texts of one prompt, most likely first."""
 
     sequences: List[BeamSearchSequence] = field(default_factory=list)
 
 
 @dataclass
 class PoolingOutput:
-    """What a pooler made of a prompt's states: an array of float32 of numpy, whose methods take torch's `dim` too."""
+    """The pooler's output for a prompt: a float32 numpy array whose methods also accept torch's `dim`."""
 
     data: "numpy.typing.NDArray[numpy.float32]"
 
@@ -164,13 +164,13 @@ class PoolingOutput:
 
 @dataclass
 class EmbeddingOutput:
-    """A prompt's vector."""
+    """The embedding of a prompt."""
 
     embedding: List[float]
 
     @property
     def hidden_size(self) -> int:
-        """Of the vector."""
+        """The dimension of the vector."""
         return len(self.embedding)
 
     def __repr__(self) -> str:
@@ -179,13 +179,13 @@ class EmbeddingOutput:
 
 @dataclass
 class ClassificationOutput:
-    """A prompt's probabilities, one per class."""
+    """The class probabilities of a prompt."""
 
     probs: List[float]
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.probs)
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class ClassificationOutput:
 
 @dataclass
 class ScoringOutput:
-    """How well two texts go together."""
+    """The score of two texts."""
 
     score: float
 
@@ -207,7 +207,7 @@ _O = TypeVar("_O")
 
 @dataclass
 class PoolingRequestOutput(Generic[_O]):
-    """A request to a pooling model and what came of it."""
+    """A request to a pooling model and its outputs."""
 
     request_id: str
     outputs: _O
@@ -222,12 +222,12 @@ class PoolingRequestOutput(Generic[_O]):
 
 
 class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
-    """Of LLM.embed()."""
+    """An output of LLM.embed()."""
 
 
 class ClassificationRequestOutput(PoolingRequestOutput[ClassificationOutput]):
-    """Of LLM.classify()."""
+    """An output of LLM.classify()."""
 
 
 class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
-    """Of LLM.score()."""
+    """An output of LLM.score()."""

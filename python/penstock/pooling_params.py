@@ -1,4 +1,4 @@
-"""How states become vectors: vLLM's `PoolingParams`."""
+"""Parameters of pooling: vLLM's `PoolingParams`."""
 from __future__ import annotations
 
 import copy
@@ -11,14 +11,14 @@ _POOLINGS = ("MEAN", "CLS", "LAST", "MAX")
 
 @dataclass
 class PoolingParams:
-    """Of one request.
+    """Pooling parameters of one request.
 
     Attributes:
-        use_activation: whether vectors are normalised, scores activated; None is as the checkpoint says.
-        dimensions: the first so many (Matryoshka); None is all.
-        task: "embed", "token_embed", "classify", "token_classify" or "score"; the method that is called says it already, and
-            another one is refused there.
-        truncate_prompt_tokens: inputs are cut to so many tokens; -1 is what the model takes.
+        use_activation: whether vectors are normalized and activations are applied to scores; None: the checkpoint's default.
+        dimensions: number of leading dimensions to keep (Matryoshka); None: all.
+        task: "embed", "token_embed", "classify", "token_classify" or "score"; the called method implies the task and refuses a
+            different one.
+        truncate_prompt_tokens: maximum tokens of an input, to which it is cut; -1: the model's maximum.
     """
 
     use_activation: Optional[bool] = None
@@ -42,19 +42,19 @@ class PoolingParams:
                 raise ValueError(f"{name}: not supported")
 
     def clone(self) -> "PoolingParams":
-        """A copy."""
+        """Returns a copy."""
         return copy.copy(self)
 
 
 @dataclass
 class PoolerConfig:
-    """Of a model: instead of what its checkpoint says.
+    """Pooling settings of a model, which override its checkpoint's.
 
     Attributes:
-        pooling_type: "MEAN", "CLS", "LAST" or "MAX"; seq_pooling_type is the same.
-        use_activation: whether vectors are normalised, scores activated; normalize is the same for vectors.
-        dimensions: the first so many.
-        task: what LLM.encode() gives where the call does not say.
+        pooling_type: "MEAN", "CLS", "LAST" or "MAX"; seq_pooling_type is an alias.
+        use_activation: whether vectors are normalized and activations are applied to scores; normalize: the same, for vectors only.
+        dimensions: number of leading dimensions to keep.
+        task: task of LLM.encode() calls that do not name one.
     """
 
     pooling_type: Optional[str] = None

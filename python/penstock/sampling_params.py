@@ -1,4 +1,4 @@
-"""How text is generated: vLLM's `SamplingParams` and its kin, with the fields that Penstock has beside them."""
+"""Parameters of generation: vLLM's `SamplingParams` and related classes, with Penstock's additional fields."""
 from __future__ import annotations
 
 import copy
@@ -17,16 +17,16 @@ _MOST_BIAS = 100.0
 
 
 class RequestOutputKind(Enum):
-    """What the outputs of a streamed request hold."""
+    """The content of a streamed request's outputs."""
 
-    CUMULATIVE = 0  # everything so far, every time
-    DELTA = 1  # what is new
-    FINAL_ONLY = 2  # one output, at the end
+    CUMULATIVE = 0  # each output has everything so far
+    DELTA = 1  # each output has only what is new
+    FINAL_ONLY = 2  # only one output, at the end
 
 
 @dataclass
 class StructuredOutputsParams:
-    """What a text must look like. Exactly one of the first six; `json` takes a JSON Schema or its text."""
+    """Constraints on a text. Exactly one of the first six fields must be set; json: a JSON Schema or its text."""
 
     json: Optional[Union[str, Dict[str, Any]]] = None
     regex: Optional[str] = None
@@ -37,7 +37,7 @@ class StructuredOutputsParams:
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: Optional[str] = None
-    complete_within_max_tokens: bool = False  # Penstock's: the text comes to its end within max_tokens
+    complete_within_max_tokens: bool = False  # Penstock's: the text is completed within max_tokens
 
     def __post_init__(self) -> None:
         given = [name for name in ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -52,7 +52,7 @@ class StructuredOutputsParams:
         return {f.name: getattr(self, f.name) for f in fields(self)
                 if getattr(self, f.name) is not None and getattr(self, f.name) is not False}
 
-# Fields that are read here, or under another name.
+# Fields that are not passed to the engine, or under another name.
 _NOT_THE_ENGINES = {"logprob_token_ids", "flat_logprobs", "detokenize", "spaces_between_special_tokens", "output_kind",
                     "skip_clone", "structured_outputs", "extra_args", "skip_reading_prefix_cache", "thinking_token_budget",
                     "repetition_detection", "stream_interval", "logits_processors"}
@@ -64,10 +64,10 @@ def _refuse(name: str, why: str) -> None:
 
 @dataclass
 class SamplingParams:
-    """Parameters of one request, in vLLM's names and with its defaults.
+    """The sampling parameters of one request, with vLLM's names and defaults.
 
-    Fields of vLLM that Penstock cannot honour are refused when they are set. A temperature below 1e-5 is greedy; one
-    below 0.01 is raised to 0.01. `max_tokens=None` is what the context has room for.
+    Unsupported fields of vLLM are refused when they are set. A temperature below 1e-5 is greedy; one
+    below 0.01 is raised to 0.01. `max_tokens=None`: as many as fit into the context.
     """
 
     n: int = 1
@@ -97,7 +97,7 @@ class SamplingParams:
     structured_outputs: Optional[StructuredOutputsParams] = None
     logit_bias: Optional[Dict[int, float]] = None
     allowed_token_ids: Optional[List[int]] = None
-    extra_args: Optional[Dict[str, Any]] = None  # what the engine's logits_processors read
+    extra_args: Optional[Dict[str, Any]] = None  # arguments of the engine's logits_processors
     bad_words: Optional[List[str]] = None
     skip_reading_prefix_cache: Optional[bool] = None
     thinking_token_budget: Optional[int] = None
@@ -155,7 +155,7 @@ class SamplingParams:
             self.prompt_logprobs = 1 if self.prompt_logprobs else None
 
     def _check_numbers(self) -> None:
-        """What the engine would refuse too, but earlier: where the parameters are written."""
+        """Checks the ranges of numbers at construction, before the engine does."""
         for name, least, most in (("n", 1, 1024), ("presence_penalty", -2, 2), ("frequency_penalty", -2, 2),
                                   ("temperature", 0, 1e6), ("min_p", 0, 1), ("top_k", -1, None), ("min_tokens", 0, None),
                                   ("logprobs", -1, None), ("prompt_logprobs", -1, None), ("thinking_token_budget", -1, None),
@@ -177,7 +177,7 @@ class SamplingParams:
 
     @classmethod
     def from_optional(cls, **values: Any) -> "SamplingParams":
-        """The parameters with defaults where a value is None."""
+        """Returns parameters with defaults for the values that are None."""
         known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:
@@ -186,11 +186,11 @@ class SamplingParams:
         return cls(**kept)
 
     def clone(self) -> "SamplingParams":
-        """A copy whose lists are its own."""
+        """Returns a deep copy."""
         return copy.deepcopy(self)
 
     def _as_dict(self, structured: Mapping[str, Any] = MappingProxyType({})) -> Dict[str, Any]:
-        """As the engine reads it. structured: defaults of structured outputs."""
+        """Returns the parameters as the engine's dictionary. structured: defaults of structured outputs."""
         out: Dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -207,7 +207,7 @@ class SamplingParams:
 
 @dataclass
 class BeamSearchParams:
-    """A search for the likeliest texts: `beam_width` of them are followed and returned."""
+    """Parameters of a beam search for the most likely texts: `beam_width` texts are followed and returned."""
 
     beam_width: int
     max_tokens: int

@@ -10,7 +10,7 @@ Render = Callable[[Any, Dict[str, Any]], Tuple[str, List[int]]]
 
 
 class Tokenizer:
-    """Text to token ids and back, and conversations to prompts. Ids and texts equal transformers'."""
+    """A tokenizer: encodes and decodes text and renders conversations to prompts. Results equal those of transformers."""
 
     def __init__(self, native: NativeTokenizer, render: Render, chat_template: Optional[str] = None) -> None:
         self._native = native
@@ -33,7 +33,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The largest id and one."""
+        """The largest id + 1."""
         return int(self._info["vocab_size"])
 
     def __len__(self) -> int:
@@ -46,16 +46,16 @@ class Tokenizer:
 
     @property
     def all_special_tokens(self) -> List[str]:
-        """Their spelling."""
+        """Spellings of the special tokens."""
         return [self._native.piece_of(token) or "" for token in self._info["all_special_ids"]]
 
     @property
     def chat_template(self) -> Optional[str]:
-        """Its Jinja source; None when the model has none."""
+        """The Jinja source of the chat template; None if the model has none."""
         return self._chat_template or self._info["chat_template"] or None
 
     def get_vocab(self) -> Dict[str, int]:
-        """Every token's spelling and its id."""
+        """Returns a dictionary from the spelling of every token to its id."""
         vocab: Dict[str, int] = {}
         for token in range(self.vocab_size):
             piece = self._native.piece_of(token)
@@ -64,7 +64,7 @@ class Tokenizer:
         return vocab
 
     def encode(self, text: str, add_special_tokens: bool = True) -> List[int]:
-        """A text's ids; the names of special tokens in it are those tokens."""
+        """Returns the token ids of a text; names of special tokens in it become these tokens."""
         return self._native.encode(text, add_special_tokens, True)
 
     def __call__(self, text: Union[str, Sequence[str]], add_special_tokens: bool = True) -> Dict[str, Any]:
@@ -75,27 +75,27 @@ class Tokenizer:
         return {"input_ids": rows, "attention_mask": [[1] * len(ids) for ids in rows]}
 
     def decode(self, token_ids: Union[int, Sequence[int]], skip_special_tokens: bool = False) -> str:
-        """The text of ids."""
+        """Returns the text of token ids."""
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
         return self._native.decode(ids, skip_special_tokens)
 
     def batch_decode(self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool = False) -> List[str]:
-        """The texts of several lists of ids."""
+        """Returns the texts of several lists of token ids."""
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def tokenize(self, text: str) -> List[str]:
-        """The spelling of a text's tokens."""
+        """Returns the spellings of a text's tokens."""
         return [self._native.piece_of(token) or "" for token in self.encode(text, add_special_tokens=False)]
 
     def convert_tokens_to_ids(self, tokens: Union[str, Sequence[str]]) -> Any:
-        """Ids of tokens by their spelling; that of what is unknown where there is no such token."""
+        """Returns the ids of tokens by their spellings; unk_token_id for unknown ones."""
         if isinstance(tokens, str):
             found = self._native.id_of(tokens)
             return self.unk_token_id if found is None else found
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Union[int, Sequence[int]]) -> Any:
-        """The spelling of tokens."""
+        """Returns the spellings of token ids."""
         if isinstance(ids, int):
             return self._native.piece_of(ids)
         return [self._native.piece_of(token) for token in ids]
@@ -104,8 +104,8 @@ class Tokenizer:
                             chat_template: Optional[str] = None, add_generation_prompt: bool = False,
                             continue_final_message: bool = False, tokenize: bool = True, return_dict: bool = False,
                             **variables: Any) -> Any:
-        """The prompt of a conversation: ids, with tokenize=False its text, with return_dict=True both ids and mask. Further
-        arguments are the template's."""
+        """Returns the prompt of a conversation: token ids; with tokenize=False the text; with return_dict=True ids and attention
+        mask. Further arguments are variables of the template."""
         text, ids = self._render(list(conversation), {
             "tools": None if tools is None else list(tools), "chat_template": chat_template or self._chat_template,
             "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message,

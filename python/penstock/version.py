@@ -1,4 +1,4 @@
-"""vLLM's place for the version."""
+"""The version, under vLLM's module name."""
 from ._core import __version__
 
 __version_tuple__ = tuple(int(part) for part in __version__.split("."))
