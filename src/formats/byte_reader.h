@@ -15,7 +15,7 @@ class ByteReader {
   size_t remaining() const { return bytes_.size() - offset_; }
   bool ok() const { return ok_; }
 
-  // T{} after the end.
+  // Reads a value; T{} when it does not fit before the end.
   template <class T>
   T read() {
     T value = {};
@@ -23,7 +23,7 @@ class ByteReader {
     return value;
   }
 
-  // n elements of `size` bytes; nullptr when there are fewer.
+  // Skips n elements of `size` bytes and returns a pointer to them; nullptr when there are fewer.
   const std::byte* take(uint64_t n, size_t size = 1) {
     if (!ok_ || n > remaining() / size) {
       ok_ = false;
@@ -34,7 +34,7 @@ class ByteReader {
     return at;
   }
 
-  // A 64-bit length and as many bytes.
+  // Reads a 64-bit length and as many bytes.
   std::string_view read_string() {
     const auto length = read<uint64_t>();
     const std::byte* at = take(length);

@@ -35,15 +35,16 @@ class GgufWriter {
     for (const T value : values) put(value);
   }
   void set_array(std::string_view key, std::span<const std::string> values);
-  // A value as WeightSource::config() gives it: unsigned and signed numbers in 32 bits where they fit (else
-  // 64), floats in 32 bits. Errors: kInvalidArgument for null, objects, and arrays of mixed types.
+  // Sets a value as WeightSource::config() gives it: unsigned and signed numbers in 32 bits when they fit
+  // (else 64), floats in 32 bits. Errors: kInvalidArgument for null, objects, and arrays of mixed types.
   Status set_json(std::string_view key, const nlohmann::json& value);
 
-  // Shape outermost first, one to four dimensions. Names are unique and rows are whole blocks (checked by
-  // create()).
+  // Adds a tensor. shape: outermost dimension first, one to four dimensions. Names must be unique and rows
+  // whole blocks, which create() checks.
   void add_tensor(std::string name, QuantType type, std::vector<int64_t> shape);
 
-  // Errors: kInvalidArgument, kUnsupported for a type without a GGUF number, kIo.
+  // Writes the header and returns the file, to which the tensors' bytes are then written. Errors:
+  // kInvalidArgument, kUnsupported for a type without a GGUF number, kIo.
   Result<TensorFile> create(const std::filesystem::path& path) const;
 
  private:
@@ -72,7 +73,7 @@ class GgufWriter {
   void put_key(std::string_view key, GgufValueType type);
   void put_json(const nlohmann::json& value, GgufValueType type);
 
-  std::string pairs_;  // the metadata as it goes to the file
+  std::string pairs_;  // the metadata as encoded in the file
   uint64_t n_pairs_ = 0;
   std::vector<Tensor> tensors_;
 };

@@ -5,15 +5,16 @@
 
 namespace penstock {
 
-// With `only_file` (a name in the directory) the tensors come from that file alone.
+// Opens the directory. only_file: name of a file in it from which alone the tensors come; empty: from all.
 Result<std::unique_ptr<WeightSource>> open_hf_directory(const std::filesystem::path& directory,
                                                         const std::string& only_file = "");
 
-// The tensors of a safetensors or a PyTorch file, found by its content; `source` owns what they point into.
+// Opens a safetensors or PyTorch file, told apart by its content, and returns its tensors; `source` owns the
+// bytes that they point into.
 Result<std::vector<TensorInfo>> open_tensors(const std::filesystem::path& path, MappedSource& source);
 
-// The JSON object in the file, with Python's NaN and infinities as {"__float__": "NaN"}. Errors: unreadable, not JSON, not an
-// object, nested too deep.
+// Reads the JSON object in the file; Python's NaN and infinities become {"__float__": "NaN"}. An error when
+// the file cannot be read, is not JSON, is not an object or is nested too deeply.
 Result<nlohmann::json> read_json_object(const std::filesystem::path& path);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What all file formats share: the maps, the tensors with their index, the config.
+// Base class of the weight sources of all file formats: memory maps, tensors with their index, config.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -25,20 +25,21 @@ class MappedSource : public WeightSource {
   void read_ahead(const ByteLines& part) const override;
   void drop(const TensorInfo& tensor) const override;
 
-  // Building, before anyone else sees the source. Tensors must point into one of the files or of add_bytes().
+  // Setters for building the source, before others use it. Tensors must point into one of the files or into
+  // bytes of add_bytes().
   void set_config(nlohmann::json config) { config_ = std::move(config); }
   void set_generation_config(nlohmann::json config) { generation_config_ = std::move(config); }
   void set_side_directory(std::filesystem::path directory) { side_directory_ = std::move(directory); }
   void add_file(std::filesystem::path path, MappedFile file) {
     files_.push_back({std::move(path), std::move(file)});
   }
-  // Tensors may point into these too.
+  // Adds bytes that tensors may point into, beside the files.
   void add_bytes(std::vector<std::byte> bytes) { made_.push_back(std::move(bytes)); }
-  // Errors: kCorruptFile for a name that another tensor has.
+  // Errors: kCorruptFile when two tensors have the same name.
   Status set_tensors(std::vector<TensorInfo> tensors);
 
  private:
-  const MappedFile* file_of(const std::byte* at) const;  // null: none
+  const MappedFile* file_of(const std::byte* at) const;  // file that maps this address; null: none does
 
   Naming naming_;
   std::filesystem::path path_;
@@ -55,7 +56,8 @@ class MappedSource : public WeightSource {
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };
 
-// As MappedFile::open(); kCorruptFile for a pointer of Git LFS, which stands for a file that was not fetched.
+// Opens a file as MappedFile::open() does. Errors: also kCorruptFile for a Git LFS pointer in place of a file
+// that was not fetched.
 Result<MappedFile> open_fetched(const std::filesystem::path& path);
 
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
@@ -64,8 +66,8 @@ bool is_utf8(std::string_view text);
 // A name for messages: quoted, at most 80 bytes, unprintable bytes as \xNN.
 std::string quote_name(std::string_view name);
 
-// Bytes of a tensor, or an error that names `where`: dimensions at least 0, no overflow, rows of whole
-// blocks.
+// Returns the number of bytes of a tensor. An error that names `where`, when a dimension is negative, the
+// size overflows, or rows are not whole blocks.
 Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape, std::string_view where);
 
 }  // namespace penstock

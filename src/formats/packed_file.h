@@ -1,8 +1,9 @@
-// A file of packed weights: named parts of any content, each 64-byte aligned, that are used where they lie in the map.
-// Layout, little-endian: a head (magic, its checksum, sizes, what the parts were made from, the list of parts, a checksum
-// for every kChunk bytes of the file, without the head), then from a multiple of kAlignment on the parts. Written in whole
-// chunks, a file comes to lie in huge pages where the file system has such. Nothing in a file is believed: open() checks
-// the head and every bound, check_chunk() the rest. Immutable after open: any thread may read.
+// A file of packed weights: named parts of any content, each 64-byte aligned, that are used in place in the
+// memory map. Layout, little-endian: a head (magic, its checksum, sizes, what the parts were made from, the
+// list of parts, a checksum for every kChunk bytes of the file, without the head), then the parts, from a
+// multiple of kAlignment on. The file is written in whole chunks, so that file systems with huge pages use
+// them. Files are not trusted: open() checks the head and all bounds, check_chunk() the rest. Immutable after
+// open: any thread may read.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -23,9 +24,10 @@ struct PackedPart {
   std::span<const std::byte> bytes;
 };
 
-// What the parts were made from, and into what. Both are compared as a whole.
+// Description of what the parts were made from and of the form that they were packed into; files are reused
+// only when both are equal.
 struct PackedOrigin {
-  std::string source;  // lines of text; the first is the path of what was packed
+  std::string source;  // lines of text; the first is the path of the packed model
   std::string form;
   bool operator==(const PackedOrigin&) const = default;
 };
@@ -37,9 +39,9 @@ class PackedFile {
 
   // Errors: kNotFound, kIo; kCorruptFile for a head that is damaged, cut off or of another version.
   static Result<PackedFile> open(const std::filesystem::path& path);
-  // The head alone, for who wants to know what a file is about. Errors: as open().
+  // Reads only the head, to learn what a file is made from. Errors: as open().
   static Result<PackedOrigin> read_origin(const std::filesystem::path& path);
-  // What open() does with the file's content, of which it keeps views. `where` names it in messages.
+  // Parses a file's bytes as open() does; they must outlive the result. where: name of the file in messages.
   static Result<PackedFile> parse(std::span<const std::byte> bytes, const std::string& where);
 
   const PackedOrigin& origin() const { return origin_; }
@@ -48,7 +50,7 @@ class PackedFile {
   size_t size() const { return bytes_.size(); }
 
   int n_chunks() const { return static_cast<int>(sums_.size()); }
-  bool check_chunk(int i) const;  // of the file's chunks; false: damaged
+  bool check_chunk(int i) const;  // compares chunk i with its checksum; false: damaged
 
  private:
   MappedFile map_;
@@ -60,27 +62,28 @@ class PackedFile {
   size_t data_begin_ = 0;
 };
 
-// A part that is asked for its content when its turn comes, so that not all need be there at once.
+// A part whose content is produced only when it is written, so that not all parts are in memory at once.
 struct PartToWrite {
   std::string_view name, description;
   size_t n_bytes = 0;
-  std::function<OwnedBytes()> content;  // of n_bytes
+  std::function<OwnedBytes()> content;  // returns n_bytes
 };
 
-// Writes beside `path` and renames, so that readers see a whole file or the one before; writers at the same time do not
-// disturb each other, the last one's file stays. Errors: as file_error() (nothing is left behind).
+// Writes a temporary file beside `path` and renames it, so that readers see the whole file or the previous
+// one. Concurrent writers do not disturb each other; the last one's file stays. Errors: as file_error(); the
+// temporary file is then removed.
 Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
                          std::span<const PartToWrite> parts);
-// Of content that is there.
+// Writes a file of parts that are in memory.
 Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
                          std::span<const PackedPart> parts);
-// Into an open file, from its start. `where` names it in messages.
+// Writes to an open file, from its start. where: name of the file in messages.
 Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& origin,
                           std::span<const PartToWrite> parts);
 std::vector<PartToWrite> parts_to_write(std::span<const PackedPart> parts);
-// What such files are called: NAME.packed; while they are written, NAME.packed.XXXXXX.part.
+// Suffix of packed files: NAME.packed. Temporary files are NAME.packed.XXXXXX.part.
 inline constexpr const char* kPackedSuffix = ".packed";
-// Removes what writers of such files left in the folder when they were killed.
+// Removes temporary files that killed writers left in the folder.
 void remove_abandoned_parts(const std::filesystem::path& folder);
 
 }  // namespace penstock

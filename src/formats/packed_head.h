@@ -1,4 +1,4 @@
-// How a file of packed weights begins; for its reader and its writer.
+// The head of a file of packed weights, for its reader and its writer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,13 +10,14 @@ inline constexpr uint32_t kPackedVersion = 2;
 
 struct PackedHead {
   char magic[8];
-  uint64_t checksum;  // of the head's bytes behind this field
+  uint64_t checksum;  // checksum of the head's bytes after this field
   uint32_t version;
   uint32_t unused;
   uint64_t n_parts;
   uint64_t file_bytes;
-  uint64_t
-      head_bytes;  // this, two texts, the parts' names, descriptions, offsets and sizes, the chunks' checksums
+  // Size of the whole head: this struct, two texts, the parts' names, descriptions, offsets and sizes, the
+  // chunks' checksums.
+  uint64_t head_bytes;
 };
 inline constexpr size_t kPackedSumEnd = 16;
 static_assert(sizeof(PackedHead) == 48);

@@ -1,5 +1,5 @@
-// Python's pickles, as far as they describe tensors. Nothing that a file names is ever called: opcodes and globals are those of two
-// lists, and what the globals stand for is built here as plain data.
+// Reader of Python pickles that describe tensors. Nothing that a file names is ever called: opcodes and
+// globals must be on two fixed lists, and the objects of the globals are built here as plain data.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// What a pickle says of a storage, whose bytes are elsewhere.
+// Description of a storage in a pickle; its bytes are elsewhere.
 struct PickledStorage {
   QuantType type = QuantType::kF32;
   std::string_view key;
@@ -30,7 +30,6 @@ struct PickledTensor {
 };
 
 struct PickleValue {
-  // A compound's index is a place in the machine's lists.
   enum class Kind : uint8_t {
     kNone,
     kBool,
@@ -47,23 +46,25 @@ struct PickleValue {
     kTensor
   };
   Kind kind = Kind::kNone;
-  uint32_t index = 0;     // of compounds, storages, tensors and globals
-  int64_t integer = 0;    // and booleans
+  uint32_t index = 0;     // compounds, storages, tensors, globals: index in the list of their kind
+  int64_t integer = 0;    // value of integers and booleans
   std::string_view text;  // points into the pickle
 };
 
-// One machine may load several pickles, whose storages and tensors it numbers together. It holds at most kMostValues values of about
-// 50 bytes, whatever the file says, and has no recursion. The pickles outlive it.
+// The stack machine that executes pickles. One machine may load several pickles; their storages and tensors
+// get consecutive numbers. It holds at most kMostValues values of about 50 bytes, whatever the file contains,
+// and does not recurse. The pickles must outlive it.
 class PickleMachine {
  public:
   static constexpr size_t kMostValues = size_t{1} << 21;
 
   explicit PickleMachine(std::string where) : where_(std::move(where)) {}
 
-  // The next pickle of `in`, which is left behind its last byte. Errors: kUnsupported for what is not on the lists, kCorruptFile.
+  // Loads the next pickle of `in`, which then stands after its last byte. Errors: kUnsupported for opcodes
+  // and globals that are not on the lists, kCorruptFile.
   Result<PickleValue> load(ByteReader& in);
 
-  // Of a list, a tuple, or (keys and values in turn) a dict.
+  // Items of a list or tuple, or alternating keys and values of a dict.
   std::span<const PickleValue> items(const PickleValue& compound) const { return compounds_[compound.index]; }
   std::span<const PickledStorage> storages() const { return storages_; }
   const PickledTensor& tensor(const PickleValue& value) const { return tensors_[value.index]; }
@@ -91,7 +92,7 @@ class PickleMachine {
   Error bad(std::string_view expected) const;
 
   std::string where_;
-  size_t at_ = 0;  // of the opcode that is carried out
+  size_t at_ = 0;  // offset of the current opcode
   size_t n_values_ = 0;
   std::vector<PickleValue> stack_;
   std::unordered_map<uint32_t, PickleValue> memo_;

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// `config` is quantization_config of config.json, an object; the source outlives the result.
+// config: the object quantization_config of config.json. The source must outlive the result.
 using OpenPrequantized = Result<std::unique_ptr<Prequantized>> (*)(const WeightSource& source,
                                                                    const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source, const nlohmann::json& config);
@@ -20,7 +20,7 @@ Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, co
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const nlohmann::json& config);
 
-// Of a GGUF file; null where nothing is NVFP4.
+// Opens the NVFP4 layers of a GGUF file; null when there are none.
 std::unique_ptr<Prequantized> open_gguf_nvfp4(const WeightSource& source);
 
 // The tensors of one layer, with the checks that every method needs.
@@ -42,16 +42,17 @@ class LayerTensors {
   std::string layer_;
 };
 
-// A tensor that names each input's group, if there is one: when they are not in order, the inputs sorted by
-// group are the matrix's order. REQUIRES: sizes are set. Errors: kCorruptFile; kUnsupported for groups of
-// different sizes.
+// Reads the tensor LAYER.SUFFIX of each input's group (g_idx), if there is one. When the groups are not in
+// order, sets matrix.input_order to the inputs sorted by group. REQUIRES: the matrix's sizes are set. Errors:
+// kCorruptFile; kUnsupported for groups of different sizes.
 Status set_input_order(const LayerTensors& tensors, std::string_view suffix, GroupedMatrix& matrix);
 
-// A tensor's elements as F32 / as they are; the type must be the right one.
+// Copy a tensor's elements, converted to F32 or as I32. REQUIRES: a floating-point tensor; a tensor of type
+// kI32.
 std::vector<float> tensor_floats(const TensorInfo& tensor);
 std::vector<int32_t> tensor_int32(const TensorInfo& tensor);
 
-// [n_groups, rows] to [rows, n_groups].
+// Transposes [n_groups, rows] to [rows, n_groups].
 template <class T>
 std::vector<T> transposed(const std::vector<T>& in, size_t n_groups, size_t rows) {
   std::vector<T> out(in.size());

@@ -4,12 +4,14 @@
 
 namespace penstock {
 
-// A zip archive, or the form that torch wrote up to version 1.5: pickles, and storages behind them.
+// Whether the file is a zip archive, or of the form that torch wrote up to version 1.5 (pickles followed by
+// storages).
 bool is_pytorch(std::span<const std::byte> bytes);
 
-// The tensors of a state dict, sorted by name. They point into `bytes`; those that lie there with other strides than their shape's are
-// laid in order in `copies`, which take at most as many bytes as the file has. `where` names the file in messages. Errors: kCorruptFile;
-// kUnsupported where there is anything but tensors, or a type of number that no weight has.
+// Returns the tensors of a state dict, sorted by name. They point into `bytes`; tensors that are not
+// contiguous there are copied into `copies`, which takes at most as many bytes as the file has. where: name
+// of the file in messages. Errors: kCorruptFile; kUnsupported for anything but tensors, or a number type that
+// weights do not have.
 Result<std::vector<TensorInfo>> parse_pytorch(std::span<const std::byte> bytes, const std::string& where,
                                               std::vector<std::vector<std::byte>>& copies);
 

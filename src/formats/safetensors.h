@@ -9,11 +9,12 @@ namespace penstock {
 // True when the first bytes look like a safetensors header.
 bool is_safetensors(std::span<const std::byte> bytes);
 
-// The tensors, pointing into `bytes`, in the order of the data. They must cover the data without gaps or
-// overlaps, as the format demands. `where` names the file in messages.
+// Returns the tensors, pointing into `bytes`, in the order of the data. They must cover the data without gaps
+// or overlaps, as the format requires. where: name of the file in messages. Errors: kCorruptFile,
+// kUnsupported.
 Result<std::vector<TensorInfo>> parse_safetensors(std::span<const std::byte> bytes, const std::string& where);
 
-// The format's name of an encoding ("BF16"), or empty when it has none.
+// Returns the format's name of a type ("BF16"); empty when the format lacks the type.
 std::string_view safetensors_dtype(QuantType type);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// A model on disk, whatever its file format: configuration, tensors as they lie in the file, and side files.
+// A model on disk, of any file format: configuration, tensors in the file's encodings, and side files.
 //
 // Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc knows both.
 // All spans point into memory maps owned by the source and live as long as it does. Immutable after open: any
@@ -37,7 +37,7 @@ struct TensorInfo {
   }
 };
 
-// A file that tensors come from, as it was when it was opened.
+// A file that tensors come from, with its stamp at the time of opening.
 struct SourceFile {
   std::filesystem::path path;
   FileStamp stamp;
@@ -59,35 +59,38 @@ class WeightSource {
 
   // In file order; names are unique.
   virtual std::span<const TensorInfo> tensors() const = 0;
-  // nullptr when there is none.
+  // The tensor of this name; nullptr when there is none.
   virtual const TensorInfo* find(std::string_view name) const;
 
-  // The content of a file beside the weights ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-  // "chat_template.jinja", "1_Pooling/config.json"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
+  // Returns the content of a file beside the weights ("tokenizer.json", "tokenizer.model",
+  // "tokenizer_config.json", "chat_template.jinja", "1_Pooling/config.json"); nothing when there is no such
+  // file. GGUF files have none: their tokenizer is in config().
   virtual std::optional<std::string> side_file(std::string_view name) const = 0;
 
-  // Linear layers that are no tensors and that the configuration does not describe (formats/prequantized.h); null:
-  // none. Belongs to the source.
+  // Quantized linear layers made of several tensors that the configuration does not describe
+  // (formats/prequantized.h); null: none. Owned by the source.
   virtual const Prequantized* grouped_layers() const { return nullptr; }
 
-  // The files that the tensors lie in; none when they are made up.
+  // The files that hold the tensors; none for synthetic tensors.
   virtual std::vector<SourceFile> files() const { return {}; }
 
-  // Some parts of the tensors will be read only: from now on the system reads nothing around what is touched, so read_ahead() names them.
+  // Tells the system that only parts of the tensors will be read: it then reads no pages around those
+  // touched, and read_ahead() should be called for the parts.
   virtual void expect_parts() const {}
-  // Begins to read a part that is about to be used.
+  // Begins to read a part that is about to be used into memory.
   virtual void read_ahead(const ByteLines& part) const { (void)part; }
 
   // Tells the system that this tensor's pages will not be read again soon.
   virtual void drop(const TensorInfo& tensor) const = 0;
 };
 
-// A whole tensor's values. Error: kCorruptFile unless it is there, in this shape, and holds real numbers.
+// Returns the values of a whole tensor in F32. Error: kCorruptFile unless it exists, has this shape and holds
+// real numbers.
 Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,
                                        std::span<const int64_t> shape);
 
-// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory, found by content, not
-// by name. A single .safetensors file opens as its directory with only that file's tensors.
+// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory; the format is detected
+// by content, not by name. A single .safetensors file opens as its directory with only that file's tensors.
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Zip archives of files that are stored as they are, without compression, as torch writes them.
+// Zip archives of uncompressed files, as torch writes them.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -11,15 +11,16 @@
 namespace penstock {
 
 struct ZipEntry {
-  std::string_view name;             // points into the archive, as `bytes` do
-  std::span<const std::byte> bytes;  // empty where compressed
+  std::string_view name;             // points into the archive, as `bytes` does
+  std::span<const std::byte> bytes;  // content; empty when it is compressed
   bool compressed = false;
 };
 
 bool is_zip(std::span<const std::byte> bytes);
 
-// What the archive's directory lists, in its order; zip64 too. Every entry lies within the archive. `where` names the file in messages.
-// Errors: kCorruptFile; kUnsupported for archives in several parts.
+// Returns the entries of the archive's central directory in its order; reads zip64 too, and checks that every
+// entry lies within the archive. where: name of the file in messages. Errors: kCorruptFile; kUnsupported for
+// archives in several parts.
 Result<std::vector<ZipEntry>> list_zip(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The distribution of one next token while filters narrow it: the whole row of logits at first, a short list
-// later.
+// The distribution of one next token while filters narrow it: kept as the whole row of logits at first, as a
+// short list later.
 //
 // Order everywhere: more likely first, lower id first among equals. Scratch memory is kept between uses; one
 // object per thread. Every filter keeps at least one token.
@@ -21,10 +21,10 @@ struct Candidate {
 
 class Candidates {
  public:
-  // row: logits [vocab_size], read until the next reset (and written by remove()). False when no token is
-  // possible: all logits -infinity or NaN, or one of them +infinity.
+  // Starts from a row of logits [vocab_size], which must stay valid until the next reset; remove() writes to
+  // it. False when no token is possible: all logits are -infinity or NaN, or one of them is +infinity.
   bool reset(std::span<float> row, float temperature);
-  // The same for a row that is only looked at: no keep_*() and no remove() may follow.
+  // As reset(), but the row is read only: no keep_*() and no remove() may follow.
   bool view(std::span<const float> row, float temperature);
 
   double total();     // sum of w
@@ -33,19 +33,20 @@ class Candidates {
   double entropy();   // of the normalized distribution, nats
 
   void keep_top(int k);         // the k most likely
-  void keep_above(float x);     // those with Candidate::x >= x
-  void keep_mass(double p);     // the smallest prefix in order whose probability reaches p
-  void keep_typical(double p);  // the same in order of |-log probability - entropy|
+  void keep_above(float x);     // tokens with Candidate::x >= x
+  void keep_mass(double p);     // the shortest prefix in order whose probability reaches p
+  void keep_typical(double p);  // the shortest prefix in order of |-log probability - entropy| that reaches p
   // The tokens whose probability is at least p, in order. Valid until the next call.
   std::span<const Candidate> above_probability(double p);
   void remove(std::span<const Candidate> tokens);
 
-  // The most likely k (or all there are), in order, without narrowing. Valid until the next call.
+  // The k most likely tokens (or all that are left), in order; the distribution is not narrowed. Valid until
+  // the next call.
   std::span<const Candidate> peek_top(int k);
 
-  // Inverse of the cumulative distribution at u in [0, 1).
+  // The token at which the cumulative distribution reaches u in [0, 1).
   TokenId pick(double u);
-  // All that are left, any order. Valid until the next call.
+  // All tokens that are left, in any order. Valid until the next call.
   std::span<const Candidate> list() {
     make_list();
     return items_;
@@ -54,13 +55,13 @@ class Candidates {
 
  private:
   bool start(std::span<const float> row, float temperature);
-  void gather(int k, std::vector<Candidate>& out);  // at least the k most likely of the row, any order
+  void gather(int k, std::vector<Candidate>& out);  // at least the k most likely tokens of the row, any order
   void gather_all(std::vector<Candidate>& out);
   void sort_items();
-  void make_list();  // items_ holds everything
+  void make_list();  // makes items_ hold all tokens that are left
   TokenId pick_from_row(double u);
   Candidate at(TokenId id) const;
-  bool list_above(float x);  // items_ = those with x or more; false when they are too many for a list
+  bool list_above(float x);  // makes items_ hold the tokens with at least x; false when they are too many
   void refresh_row();        // after row_ was changed
   struct Range {
     float low, high;  // of Candidate::x
@@ -72,7 +73,7 @@ class Candidates {
   void fill_weights(std::vector<Candidate>& items) const;
 
   std::span<const float> row_;
-  std::span<float> writable_;  // the same row; empty where it is only looked at
+  std::span<float> writable_;  // the same row; empty after view()
   float max_ = 0, inv_t_ = 1;
   bool full_ = true;     // the row is the distribution; items_ is not used
   bool sorted_ = false;  // items_ is in order

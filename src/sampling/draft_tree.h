@@ -1,4 +1,4 @@
-// What a drafter guesses for one sequence: the tokens that may follow its last one.
+// A draft of one sequence: a tree of tokens that may follow its last one.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,7 +12,7 @@ struct TokenProb {
   float p = 0;
 };
 
-// Every token with a probability above 0, once, in any order; sums to 1.
+// A distribution: every token with a probability above 0, once, in any order. The probabilities sum to 1.
 using TokenDistribution = std::vector<TokenProb>;
 
 // Most nodes of a tree: a tree mask has 64 bits, one of them for the sequence's own last token.
@@ -21,9 +21,9 @@ inline constexpr int kMaxDraftNodes = 63;
 // A parent comes before its children. A chain has parents -1, 0, 1, …
 struct DraftTree {
   std::vector<TokenId> tokens;   // [n]
-  std::vector<int16_t> parents;  // [n] node, or -1: a child of the sequence's last token
-  // [n] or empty. What node i's token was drawn from, after the sequence's own sampler steps: then the tree
-  // is a chain. Empty: the tokens were not drawn at random, or with the random numbers of the target's own
+  std::vector<int16_t> parents;  // [n] index of the parent node, or -1: a child of the sequence's last token
+  // [n] distribution that node i's token was drawn from, after the sequence's own sampler steps; the tree is
+  // then a chain. Empty: the tokens were not drawn at random, or with the random numbers of the target's own
   // draw.
   std::vector<TokenDistribution> drawn_from;
 
@@ -36,7 +36,7 @@ struct DraftTree {
     }
     return true;
   }
-  // Tokens on the way from the root to node i, itself included.
+  // Number of nodes on the path from the root to `node`, itself included.
   int depth(int node) const {
     int n = 0;
     for (; node >= 0; node = parents[node]) ++n;
@@ -46,7 +46,7 @@ struct DraftTree {
     tokens.push_back(token);
     parents.push_back(static_cast<int16_t>(parent));
   }
-  void add_next(TokenId token) { add(token, size() - 1); }  // goes on with a chain
+  void add_next(TokenId token) { add(token, size() - 1); }  // appends to a chain
   void clear() { tokens.clear(), parents.clear(), drawn_from.clear(); }
   // Keeps the first n nodes. A prefix of a tree is a tree.
   void truncate(int n) {

@@ -1,4 +1,4 @@
-// Why nothing is left to choose: which parameters contradict each other. For messages; not fast.
+// Explains why no token is possible: which parameters contradict each other. For error messages; not fast.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// What excludes every token that could come next, by the names of the parameters, and the tokens that the grammar allows
-// if there is one. "" when some token is left, or when it is not the parameters' doing.
+// Returns the names of the parameters that together exclude every next token, and the tokens that the grammar
+// allows if there is one. "" when some token is possible, or when the parameters are not the reason.
 std::string why_none_is_left(const SampleContext& context);
 
 }  // namespace penstock

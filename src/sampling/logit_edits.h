@@ -1,5 +1,5 @@
-// What a sequence's history does to its next logits: collected by the sampler's steps, applied to the row by the host or
-// by a device.
+// Edits that a sequence's history makes to its next logits (masks, biases, penalties): collected by the
+// sampler's steps, applied to the row of logits on the host or on a device.
 #pragma once
 #include <limits>
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-inline constexpr float kImpossible =
-    -std::numeric_limits<float>::infinity();  // the logit of what may not be drawn
+// Logit of a token that may not be drawn.
+inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
 // Keeps its memory between uses.
 class LogitEdits {
@@ -18,15 +18,16 @@ class LogitEdits {
   void reserve(int n) { list_.reserve(n); }
   void clear();
 
-  // Only tokens inside the mask stay possible, of several masks those inside all. The mask is kept by reference unless
-  // there are several.
+  // Makes all tokens outside the mask impossible; several masks are intersected. A single mask is kept by
+  // reference.
   void allow(std::span<const uint32_t> mask);
-  // Nothing but the token is possible, whatever was said before.
+  // Makes all tokens but this one impossible; earlier masks and edits are dropped.
   void allow_only(TokenId token, int vocab_size);
-  // Memory for a mask of n_words, all bits 0, to be filled in and allowed; one at a time.
+  // Returns memory for a mask of n_words, all bits 0, to be filled in and passed to allow(); valid until the
+  // next call.
   std::span<uint32_t> new_mask(int n_words);
 
-  // The edits from here on come after those before.
+  // Begins a new phase: edits added from now on are applied after those added before.
   void next_phase() { phase_ += list_.empty() || list_.back().phase != phase_ ? 0 : 1; }
   void set(TokenId token, float value) { list_.push_back({token, LogitEdit::Kind::kSet, phase_, value}); }
   void add(TokenId token, float value) { list_.push_back({token, LogitEdit::Kind::kAdd, phase_, value}); }
@@ -42,7 +43,7 @@ class LogitEdits {
   uint16_t phase_ = 0;
 };
 
-// Steps 1 and 2 of a draw.
+// Applies the mask and the edits of `row` to the logits: steps 1 and 2 of SampleRow.
 void apply_edits(const SampleRow& row, std::span<float> logits);
 
 }  // namespace penstock

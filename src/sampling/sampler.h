@@ -1,8 +1,8 @@
-// Logits to tokens: applies the steps, picks, and reports log-probabilities.
+// Samples tokens from logits: applies the sampler steps, draws, and reports log-probabilities.
 //
-// What a sequence's history does to a draw is collected first, as plain data (describe()); the draw itself needs nothing
-// else. A Sampler is scratch memory: one per thread, no state between calls. All randomness comes from the sequence's
-// seed.
+// The effects of a sequence's history on a draw are collected first, as plain data (describe()), from which
+// the host or a device makes the draw. A Sampler is scratch memory: one per thread, no state between calls.
+// All randomness comes from the sequence's seed.
 #pragma once
 #include <span>
 #include <vector>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// Where a sequence stands.
+// A sequence at the token to be drawn.
 struct SampleContext {
   SamplerState& state;
   std::span<const TokenId> tokens;  // the sequence so far, prompt first
@@ -30,22 +30,22 @@ struct DrawnToken {
 
 class Sampler {
  public:
-  // The draw of the next token as plain data, which refers to `edits` and the state.
+  // Returns the draw of the next token as plain data, which points into `edits` and the state.
   SampleRow describe(const SampleContext& context, LogitEdits& edits);
-  // Whether a SampleRow says all that there is to such a draw; else only sample() can make it.
+  // Whether a SampleRow fully describes draws with these parameters; else only sample() can make them.
   static bool row_says_all(const SamplingSpec& spec);
-  // How many of the most likely tokens' logits such a draw needs, where it is the same whatever the others' are as long as they are less
-  // likely; 0: all are needed.
+  // Returns how many of the greatest logits determine the draw, so that the others may be left out; 0: all
+  // are needed.
   static int n_needed(const SampleContext& context);
-  static constexpr int kMostNeeded = 256;  // more: 0
-  // Whether a SampleRow depends on which tokens came before, not only on how many.
+  static constexpr int kMostNeeded = 256;  // n_needed() returns 0 instead of a greater number
+  // Whether the SampleRow of a draw depends on the tokens before it, and not only on their number.
   static bool row_reads_tokens(SamplerState& state);
 
   // Makes the draw that `row` describes from its logits, which are overwritten.
   SampleResult draw(const SampleRow& row, std::span<float> logits);
 
-  // Draws from the logits [vocab_size], which are overwritten; does not append the token to the state. alternatives:
-  // grows by the top params.logprobs tokens, as many as the result says.
+  // Draws from the logits [vocab_size], which are overwritten; does not append the token to the state. The
+  // top params.logprobs tokens, SampleResult::n_top of them, are appended to `alternatives`.
   SampleResult sample(const SampleContext& context, std::span<float> logits,
                       std::vector<TokenLogprob>& alternatives);
 
@@ -55,19 +55,19 @@ class Sampler {
                                   const DrawnToken& drawn, bool& accepted,
                                   std::vector<TokenLogprob>& alternatives);
 
-  // Draws as sample() does but with random numbers of its own kind, and tells the distribution. kNoToken when
-  // no token is possible. REQUIRES: neither greedy nor mirostat.
+  // Draws a draft token: as sample(), but with a separate stream of random numbers. Sets `from` to the
+  // distribution. kNoToken when no token is possible. REQUIRES: neither greedy nor mirostat.
   TokenId draw_draft(const SampleContext& context, std::span<float> logits, TokenDistribution& from);
 
-  // The log-probability and rank of `token` first, then the `n` most likely (-1: all), appended to `out`;
-  // returns how many. logits are not changed.
+  // Appends to `out` the log-probability and rank of `token`, then those of the n most likely tokens (-1:
+  // all); returns the number of entries. Logits are not changed.
   int logprobs(std::span<const float> logits, TokenId token, int n, std::vector<TokenLogprob>& out);
 
-  // Masks, bias and penalties on a row, as sample() applies them before temperature and filters.
+  // Applies masks, biases and penalties to a row, as sample() does before temperature and filters.
   void edit_logits(const SampleContext& context, std::span<float> logits);
 
   void reserve(int vocab_size, int max_tokens);
-  // Since the last call.
+  // Returns the work on grammars since the last call.
   GrammarWork take_grammar_work() { return std::exchange(scratch_.grammar, {}); }
 
  private:
@@ -87,7 +87,7 @@ class Sampler {
   Candidates candidates_;
   std::vector<float> block_max_, raw_;
   float raw_log_sum_ = 0;
-  std::vector<float> q_of_;  // [vocab_size], all 0 between calls
+  std::vector<float> q_of_;  // [vocab_size] probabilities q of pick_residual(); all 0 between calls
   LogitEdits edits_;
   std::vector<TokenLogprob> top_;
 

@@ -1,4 +1,4 @@
-// What the sampler knows of one sequence, and what its n sequences share.
+// State of the sampler for one sequence, and the specification that the n sequences of a request share.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,23 +14,23 @@
 
 namespace penstock {
 
-// What the owner of the tokenizer made of a request's text.
+// Token forms of a request's text parameters, made by the owner of the tokenizer.
 struct TokenForms {
-  std::vector<TokenId> end_ids;                 // end-of-sequence and stop ids: kept out before min_tokens
-  std::vector<std::vector<TokenId>> bad_words;  // none empty in a spec
-  std::vector<TokenId> dry_breakers;            // ascending in a spec
-  std::shared_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
+  std::vector<TokenId> end_ids;                 // end-of-sequence and stop ids: impossible before min_tokens
+  std::vector<std::vector<TokenId>> bad_words;  // in a SamplingSpec none is empty
+  std::vector<TokenId> dry_breakers;            // in a SamplingSpec ascending
+  std::shared_ptr<const TokenMatcher> matcher;  // at the start of the output; null: no grammar
   std::optional<ThinkingBudget> thinking = std::nullopt;
-  std::shared_ptr<LogitsProcessor> logits_processor = nullptr;  // null: logits are the model's
+  std::shared_ptr<LogitsProcessor> logits_processor = nullptr;  // null: the model's logits are not changed
 };
 
 // Immutable after creation; shared by the n sequences of a request.
 struct SamplingSpec : TokenForms {
-  SamplingParams params;          // a token has one bias at most
+  SamplingParams params;          // logit_bias has at most one entry per token
   std::vector<uint32_t> allowed;  // bit per token id; empty = all
   uint64_t seed = 0;
   int vocab_size = 0;
-  bool needs_counts = false;  // a penalty over seen tokens is on
+  bool needs_counts = false;  // a repetition, presence or frequency penalty is on
 
   static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms, uint64_t seed,
                                                   int vocab_size);
@@ -41,7 +41,7 @@ struct SamplingSpec : TokenForms {
   bool greedy() const { return params.temperature < 1e-5f && params.mirostat == 0; }
 };
 
-// The seed of a request that brings none.
+// Returns the seed of a request that brings none.
 uint64_t seed_of_request(uint64_t engine_seed, RequestId request);
 
 // Distinct tokens of a sequence with how often each occurs in prompt and output. Open addressing; grows by
@@ -64,27 +64,27 @@ class TokenCounts {
   int used_ = 0;
 };
 
-// Belongs to one sequence. append() follows every token of the sequence in order.
+// The sampler's state of one sequence. append() is called for every output token in order.
 struct SamplerState {
   std::shared_ptr<const SamplingSpec> spec;
   uint32_t index = 0;  // which of the n sequences
   TokenCounts counts;
   float mirostat_mu = 0;
-  std::unique_ptr<TokenMatcher> matcher;  // null: no grammar, or the output has left it
+  std::unique_ptr<TokenMatcher> matcher;  // null: no grammar, or the output does not match it any more
 
   SamplerState() = default;
   SamplerState(std::shared_ptr<const SamplingSpec> spec, uint32_t index, std::span<const TokenId> prompt,
                int max_output);
-  // Another sequence of the same request that stands where this one does.
+  // Returns the state of another sequence of the same request with the same tokens.
   SamplerState fork(uint32_t index) const;
-  // False: the grammar does not have the token here, and the state stays as it was.
+  // Appends a token. False: the grammar does not allow it here, and the state is not changed.
   bool append(TokenId token);
   void remove(TokenId token);  // undoes the last append(token)
-  // Whether the grammar has nothing but an end.
+  // Whether the grammar allows nothing but the end of the output.
   bool must_end() const { return matcher != nullptr && matcher->must_end(); }
 };
 
-// Tokens that may follow, appended to a state for as long as this lives.
+// Appends tokens to a state tentatively: they are removed when this is destroyed.
 class Hypothesis {
  public:
   explicit Hypothesis(SamplerState& state) : state_(state), mirostat_mu_(state.mirostat_mu) {}
@@ -97,7 +97,7 @@ class Hypothesis {
   }
   Hypothesis(const Hypothesis&) = delete;
   Hypothesis& operator=(const Hypothesis&) = delete;
-  // False: the grammar does not have the token here.
+  // False: the grammar does not allow the token here.
   bool append(TokenId token) {
     appended_.reserve(appended_.size() + 1);
     if (!state_.append(token)) return false;

@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// What grammars cost.
+// Rows of logits that grammars constrained, and the time of making their masks.
 struct GrammarWork {
   int64_t rows = 0;
   double seconds = 0;
@@ -19,13 +19,13 @@ struct GrammarWork {
 
 struct SamplerScratch {
   GrammarWork grammar;
-  std::vector<int32_t> match;                          // [context]
-  std::vector<std::pair<TokenId, int32_t>> followers;  // a token and the length of the match it followed
+  std::vector<int32_t> match;  // [context]
+  std::vector<std::pair<TokenId, int32_t>>
+      followers;  // a token, and the length of the match that it followed
 };
 
 struct StepContext {
-  SamplerState* state =
-      nullptr;  // null for a draw that comes as a SampleRow: then no step is active that needs it
+  SamplerState* state = nullptr;    // null for a draw from a SampleRow, for which no active step needs it
   std::span<const TokenId> tokens;  // prompt and output so far
   int n_prompt = 0;
   LogitEdits* edits = nullptr;  // logit steps
@@ -41,15 +41,18 @@ struct SamplerStep {
   const char* name;
   bool (*active)(const StepContext& context);
   void (*apply)(StepContext& context);
-  bool host_only = false;     // a SampleRow cannot say it
-  bool reads_tokens = false;  // of the output so far, not only how many there are
+  bool host_only = false;     // a SampleRow cannot describe the step
+  bool reads_tokens = false;  // the step depends on the output tokens, and not only on their number
 };
 
-// What the history does to the next logits, before temperature; also when greedy. They do not see the logits.
+// Steps that collect edits of the logits, applied before temperature, also when greedy. They do not read the
+// logits.
 std::span<const SamplerStep> logit_steps();
-std::span<const SamplerStep> filter_steps();  // narrow the candidates, after temperature
+// Steps that narrow the candidates, after temperature.
+std::span<const SamplerStep> filter_steps();
 
-// Replaces the filters when params.mirostat is not 0: narrows, picks with u in [0, 1) and updates the state.
+// Mirostat, which replaces the filters when params.mirostat is not 0: narrows the candidates, picks with u in
+// [0, 1) and updates the state.
 TokenId mirostat_pick(StepContext& context, double u);
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
-// Speculative acceptance: the target's logits at every node of a draft tree decide how much of it is kept.
-// Exact: the tokens have the distribution that plain sampling would give them, with every sampler step.
+// Speculative verification: the target's logits at every node of a draft tree decide how much of it is
+// accepted. Lossless: the tokens have the distribution that plain sampling would give them, with every
+// sampler step.
 //
 // Walk down from the root. At each node the target chooses the token that follows, with the sequence as it
 // then really is (penalties, grammar and the like see the tokens accepted so far):
@@ -16,24 +17,25 @@ namespace penstock {
 inline constexpr int kDraftRoot = -1;
 inline constexpr int kOffDraft = -2;
 
-// Chooses the token after `node` (kDraftRoot: after the sequence's last token) from the logits of that node, with the
-// tokens up to it in `context`. `node` becomes the child with the chosen token, or kOffDraft when there is none. As
-// Sampler::sample otherwise. REQUIRES: tree.drawn() only when the state is neither greedy nor mirostat.
+// Chooses the token after `node` (kDraftRoot: after the sequence's last token) from the logits of that node,
+// with the tokens up to it in `context`. `node` becomes the child with the chosen token, or kOffDraft when
+// there is none. Logits and alternatives as for Sampler::sample(). REQUIRES: tree.drawn() only when the state
+// is neither greedy nor mirostat.
 SampleResult verify_next(Sampler& sampler, const SampleContext& context, std::span<float> logits,
                          const DraftTree& tree, int& node, std::vector<TokenLogprob>& alternatives);
 
 // The child of `node` that has the token, or kOffDraft.
 int child_with(const DraftTree& tree, int node, TokenId token);
 
-// Whether drafts for this sequence may be drawn at random: one that brings no seed of its own and is not
-// greedy. The others get the tokens of plain sampling, whatever is drafted.
+// Whether drafts for this sequence may be drawn at random: only when its request is neither greedy nor
+// mirostat and brings no seed. With a seed the tokens must be those of plain sampling, whatever is drafted.
 bool may_draw_drafts(const SamplingSpec& spec);
 
-// Cuts off what the grammar does not have: those nodes would be computed and never accepted. Of a drawn chain the first such
-// node stays, since it is part of the distribution that is checked.
+// Removes nodes that the grammar does not allow, which would never be accepted. In a drawn chain the first
+// such node stays, since verification needs the distribution that it was drawn from.
 void prune_forbidden(DraftTree& tree, TokenMatcher& matcher);
 
-// Keeps of a tree only the chain of first children.
+// Prunes a tree to the chain of first children.
 void prune_to_chain(DraftTree& tree);
 
 }  // namespace penstock
