@@ -1,4 +1,4 @@
-// Letters and blanks of ASCII, whatever the locale.
+// ASCII letters and blanks, independent of the locale.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@ inline std::string ascii_lower(std::string_view text) {
   return lower;
 }
 
-// Without the spaces and tabs around it.
+// Returns the text without leading and trailing spaces and tabs.
 inline std::string_view trim_blanks(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
   return begin == text.npos ? text.substr(0, 0)

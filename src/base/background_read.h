@@ -1,4 +1,4 @@
-// Parts of mapped files, brought into memory ahead of those who use them.
+// Reads parts of mapped files into memory in the background, before they are used.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -8,20 +8,21 @@
 
 namespace penstock {
 
-// Reads what of the parts is not in memory, in their order and on a thread of its own, until all is asked for or this is gone. The
-// files stay mapped meanwhile; parts that lie in none are left out. Touched page by page, a file that lies on disk is waited for
-// every 128 KiB.
+// A thread that reads the parts that are not in memory, in order, until all of them were requested or this is
+// destroyed. It keeps the files mapped; parts outside mapped files are skipped. (A file on disk that is
+// touched page by page stalls every 128 KiB.)
 class BackgroundRead {
  public:
   BackgroundRead() = default;
-  // More than the machine has memory for is not begun: what came first would go before it was used.
+  // Reads nothing when the parts are larger than available_memory(), since the first would be evicted before
+  // they are used, or smaller than 1 MiB.
   explicit BackgroundRead(const std::vector<std::span<const std::byte>>& parts);
 
  private:
   struct Stops {
     void operator()(std::stop_source* source) const;
   };
-  // The thread has all that it reads itself: nobody waits for it, and a program that ends beside it leaves nothing to join.
+  // The thread is detached and owns all data that it uses, so that it is never joined.
   std::unique_ptr<std::stop_source, Stops> stop_;
 };
 

@@ -1,4 +1,5 @@
-// Equally long pieces of what is in memory or in a map, equally far apart: the part of a matrix's rows that somebody wants.
+// Strided bytes in memory or in a mapped file: `count` lines of equal length, such as a range of columns of a
+// matrix.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -6,8 +7,8 @@
 namespace penstock {
 
 struct ByteLines {
-  std::span<const std::byte> first;
-  size_t stride = 0;  // from where one begins to where the next does
+  std::span<const std::byte> first;  // the first line
+  size_t stride = 0;                 // bytes from the start of a line to the start of the next
   size_t count = 1;
 };
 

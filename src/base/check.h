@@ -1,4 +1,5 @@
-// PENSTOCK_CHECK: a broken invariant of our own. Never reachable from a file, a flag or a request.
+// PENSTOCK_CHECK(condition): ends the program when an internal invariant is broken. No file, flag or request
+// may cause that.
 #pragma once
 
 namespace penstock {

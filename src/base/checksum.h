@@ -1,4 +1,4 @@
-// A checksum at the speed of memory. It finds damage, not forgery.
+// A checksum as fast as memory. It detects damage, not forgery: it is not cryptographic.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// Any change of a single 8-byte word changes it; other changes go unnoticed with a chance of 2^-64. The same on every
-// machine.
+// Returns a checksum that any change of a single 8-byte word changes; other changes go undetected with
+// probability 2^-64. The same on every machine.
 uint64_t checksum64(std::span<const std::byte> bytes);
 
 }  // namespace penstock

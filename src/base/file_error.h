@@ -1,4 +1,4 @@
-// What an error of the system means for a file that is written.
+// Error codes for failed writes to files.
 #pragma once
 #include <cerrno>
 
@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-// kResourceExhausted where the disk has no room or the file may not be so large, else kIo.
+// Returns kResourceExhausted when the disk or quota is full or the file would be too large, else kIo.
+// error_number: errno.
 inline ErrorCode file_error(int error_number) {
   const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
   return full ? ErrorCode::kResourceExhausted : ErrorCode::kIo;

@@ -1,4 +1,4 @@
-// A callable that somebody else owns, as a parameter: no memory is taken for it, unlike for std::function.
+// A non-owning reference to a callable, for parameters: unlike std::function it allocates nothing.
 #pragma once
 #include <memory>
 #include <type_traits>
@@ -9,7 +9,7 @@ namespace penstock {
 template <class Signature>
 class FunctionRef;
 
-// Valid as long as what it was made of.
+// Valid as long as the callable that it was made from.
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:

@@ -1,6 +1,7 @@
-// The one way to read JSON that others wrote, files and replies: nesting is bounded, because what is done with a value
-// (copies, texts, checks) goes down into it level by level on the stack. Bodies of requests have a reader of their own
-// (server/api/json_reader.h), which bounds memory too. tools/check_layers.py holds all others to this file.
+// Parsing of JSON from outside, files and replies: nesting is bounded, because operations on a value
+// (copying, dumping, checking) recurse on the stack. Bodies of requests have a parser of their own
+// (server/api/json_reader.h), which bounds memory too. tools/check_layers.py checks that all other code uses
+// this file.
 #pragma once
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -11,11 +12,13 @@
 
 namespace penstock {
 
-inline constexpr int kMaxJsonNesting = 256;  // lists and objects within each other
+inline constexpr int kMaxJsonNesting = 256;  // greatest depth of nested lists and objects
 
-// Whether lists and objects of a text in JSON, comments aside, are in each other so many times at most; any text may be given.
+// Whether the depth of nested lists and objects in a JSON text is at most `most`; comments are skipped.
+// Accepts any text.
 inline bool nests_within(std::string_view text, int most) {
-  // The last byte of the comment that begins at a slash; without one the slash.
+  // Returns the position of the last byte of the comment that starts at `slash`; `slash` itself when there is
+  // none.
   const auto end_of_comment = [text](size_t slash) {
     const bool line = text.substr(slash, 2) == "//", block = text.substr(slash, 2) == "/*";
     if (!line && !block) return slash;
@@ -41,21 +44,23 @@ inline bool nests_within(std::string_view text, int most) {
   return true;
 }
 
-// The value; is_discarded() where the text is not JSON or nests too deeply.
+// Parses the text; the result is_discarded() when it is not JSON or nests too deeply.
 template <class Json = nlohmann::json>
 Json bounded_json(std::string_view text) {
   if (!nests_within(text, kMaxJsonNesting)) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, false);
 }
 
-// Where a text is no JSON. The parser's own message quotes the text, which may be of any file.
+// Describes where a text is not JSON. The parser's own message is not used, since it quotes the text, which
+// may be any file.
 inline std::string json_error_place(const std::exception& error) {
   const auto* const place = dynamic_cast<const nlohmann::json::parse_error*>(&error);
   return place == nullptr ? "expected JSON whose numbers are in range"
                           : fmt::format("expected JSON, got something else at byte {}", place->byte);
 }
 
-// The same with the reason. Errors: `code`, with `where` in front.
+// Parses the text as bounded_json() does, with an error that says why it failed. Errors: `code`; the message
+// starts with `where`.
 template <class Json = nlohmann::json>
 Result<Json> read_bounded_json(std::string_view text, ErrorCode code, std::string_view where,
                                int most = kMaxJsonNesting, bool with_comments = false) {

@@ -1,4 +1,4 @@
-// Bytes of mapped files for those who know no file, by their addresses. Any thread.
+// Access to mapped files by the addresses of their bytes, for code that has no MappedFile. Any thread.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -6,10 +6,11 @@
 
 namespace penstock {
 
-// Keeps the file that they lie in mapped, also when its MappedFile is gone; null: they lie in none.
+// Returns an owner that keeps the file with these bytes mapped after its MappedFile is destroyed; null: they
+// are in no mapped file.
 std::shared_ptr<const void> keep_mapped(std::span<const std::byte> bytes);
 
-// As MappedFile::drop. REQUIRES: bytes of a file that is mapped.
+// As MappedFile::drop(). REQUIRES: the bytes are in a mapped file.
 void drop_mapped(std::span<const std::byte> bytes);
 
 }  // namespace penstock

@@ -10,14 +10,15 @@
 
 namespace penstock {
 
-// What changes when a file's content does, unless someone takes care that it does not.
+// Stamp of a file, which changes with its content unless somebody resets the time on purpose.
 struct FileStamp {
   uint64_t size = 0, inode = 0;
   int64_t modified_ns = 0;
   bool operator==(const FileStamp&) const = default;
 };
 
-// Begins to read what of these bytes, which lie in a mapped file, is not in memory. How many bytes that is.
+// Begins to read those of the bytes that are not in memory; returns their number. REQUIRES: `part` is in a
+// mapped file.
 int64_t read_missing(std::span<const std::byte> part);
 
 class MappedFile {
@@ -31,15 +32,16 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const FileStamp& stamp() const { return stamp_; }  // when it was opened
+  const FileStamp& stamp() const { return stamp_; }  // stamp of the file when it was opened
 
   // Tells the system that these bytes will not be read again soon (they may be read again, at the price of disk).
   void drop(std::span<const std::byte> part) const;
-  // From now on no more is read than what is touched, page by page, and what read_ahead() names.
+  // Turns off the system's own read-ahead: from now on only pages that are touched or passed to read_ahead()
+  // are read.
   void expect_parts() const;
-  // Begins to read these lines, with what shares their pages.
+  // Begins to read the pages of these lines.
   void read_ahead(const ByteLines& lines) const;
-  // Enters the part's pages into the page table at once, which costs less than one by one as they are touched.
+  // Maps all pages of the part at once, which costs less than a page fault for each of them.
   void populate(std::span<const std::byte> part) const;
 
  private:

@@ -1,7 +1,7 @@
-// How much memory the machine has and what this process may still take of it.
+// Memory of the machine, and what this process may still take of it.
 //
-// What a part of the process was promised and has not touched yet is free for the system, but not for the others here: it
-// is entered in the process' ledger. Any thread.
+// Memory that a part of the process has reserved and not touched yet is free for the system, but not for the
+// other parts: it is registered as promised. Any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,19 +9,21 @@
 
 namespace penstock {
 
-// Bytes of the machine.
+// Bytes of memory that the machine has.
 int64_t total_memory();
 
 // Bytes of this process that are in memory now.
 int64_t resident_memory();
 
-// Bytes that the process may still take: of what the system and its control groups have free, less what is promised.
+// Bytes that the process may still take: the free memory of the system and of its control groups, less
+// promised_memory().
 int64_t available_memory();
 
-// Bytes that were promised in this process and are not touched yet.
+// Bytes that are promised in this process and not touched yet.
 int64_t promised_memory();
 
-// An anonymous mapping that will be touched bit by bit. Its untouched part counts as taken as long as this lives.
+// Registers an anonymous mapping that will be touched gradually: its untouched part counts as promised while
+// this lives.
 class PromisedMemory {
  public:
   PromisedMemory() = default;
@@ -34,7 +36,7 @@ class PromisedMemory {
   }
 
  private:
-  const void* begin_ = nullptr;  // its name in the ledger
+  const void* begin_ = nullptr;  // key of the mapping among those registered
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Bytes and whoever keeps them.
+// Bytes with their owner.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -8,7 +8,7 @@ namespace penstock {
 
 struct OwnedBytes {
   std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  // null: somebody else keeps them
+  std::shared_ptr<const void> owner;  // keeps the bytes alive; null: they are not owned
 };
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
-// Regular files that are read: the one way to open a path that a person, a file or a client named.
+// Reading of regular files: used for every path that comes from a user, a file or a client.
 //
-// Opening never waits. What is no regular file (a FIFO without a writer, a terminal, a socket, a directory) is refused
-// before it is opened: some devices do something when they are.
+// Opening never blocks. Anything but a regular file (a FIFO without a writer, a terminal, a socket, a
+// directory) is refused before it is opened, since opening has side effects on some devices.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// A descriptor, closed at the end. -1: none.
+// Owner of a file descriptor, which the destructor closes. -1: none.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int number = -1) : number_(number) {}
@@ -31,14 +31,17 @@ class FileDescriptor {
   int number_;
 };
 
-// For reading. Errors: kNotFound; kIo, which says what the path is instead.
+// Opens a file for reading. Errors: kNotFound; kIo, whose message says what the path is when it is not a
+// regular file.
 Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
-// Whether open_regular_file() would refuse it. For files that a library opens by their names.
+// Returns the error with which open_regular_file() would refuse the path. For files that a library opens by
+// name.
 Status check_regular_file(const std::filesystem::path& path);
-// The whole content. Errors: of open_regular_file(); kCorruptFile, longer than max_bytes.
+// Reads the whole file. Errors: those of open_regular_file(); kCorruptFile when it is longer than max_bytes.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
-// A regular file as a stream, for what is read piece by piece. It can seek from the beginning. Not thread-safe.
+// A regular file as a stream, to be read piece by piece. It can seek to offsets from the start. Not
+// thread-safe.
 class FileStream : public std::istream {
  public:
   explicit FileStream(FileDescriptor file) : std::istream(nullptr), buffer_(std::move(file)) {

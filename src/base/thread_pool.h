@@ -1,11 +1,13 @@
-// A fixed set of workers that run the same function in lock step. The caller is worker 0, and does the parts
-// of those that have not begun when it is through with its own.
+// A fork-join thread pool: a fixed set of workers that all run the same function in a parallel region. The
+// caller is worker 0; when it has finished its own part it also does the parts of workers that have not
+// begun.
 //
 // Workers spin briefly after a region and then park, so that regions inside a step start in under a
-// microsecond and an idle engine uses no CPU. Pools of the same size have the same workers, and one pool of the
-// process runs a region at a time: several engines take turns instead of slowing each other down, step by step where
-// they give way between their steps, and share the time by their weights. Pools that keep to CPUs of their own know of no others than
-// those on the same ones. A pool's run() is called by one thread only (the engine thread).
+// microsecond and an idle engine uses no CPU. Pools of the same size share their workers, and only one pool
+// of the process runs a region at a time: several engines take turns instead of slowing each other down, a
+// whole step at a time if they call give_way() between their steps, and share the time by their weights.
+// Pools with CPUs of their own take turns only with pools on the same CPUs. A pool's run() is called by one
+// thread only (the engine thread).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,15 +17,15 @@
 
 namespace penstock {
 
-// Threads that the affinity mask and the cgroup CPU quota allow, at least 1. Never the host's count.
+// Number of CPUs that the affinity mask and the cgroup CPU quota allow, at least 1.
 int available_cpus();
-// Keeps this thread, and those it makes, on them; does nothing for none.
+// Binds this thread, and those that it starts from now on, to these CPUs; does nothing for an empty list.
 void stay_on_cpus(const std::vector<int>& cpus);
-// This thread has nothing to compute for now: from here on, until it computes again, give_way() waits for it no more.
+// Says that this thread has nothing to compute: until it computes again, give_way() does not wait for it.
 void rest_from_turns();
 
-// While it lives, this thread's regions are one turn: for a step that is shorter than it takes to go to and fro between its
-// regions. Not for one that waits for another thread's regions.
+// Makes all regions of this thread one turn while it lives: for a step that takes less time than switching
+// between pools at each of its regions would. Not for a step that waits for regions of another thread.
 class OneTurn {
  public:
   OneTurn();
@@ -34,7 +36,8 @@ class OneTurn {
 
 class ThreadPool {
  public:
-  // n_threads <= 0 means available_cpus(). cpus: where its workers stay; the caller sees to itself.
+  // n_threads <= 0 means available_cpus(). cpus: CPUs that the workers are bound to; the caller's thread is
+  // not bound.
   explicit ThreadPool(int n_threads = 0, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,8 +45,8 @@ class ThreadPool {
 
   int size() const { return n_threads_; }
 
-  // Where one's own work may wait, as before a step: lets those threads go first that had less of the CPUs while they wanted
-  // them, each for its weight (> 0).
+  // Called where this thread's work may wait, as before a step: waits for threads that had less time on the
+  // CPUs than this one, relative to their weights, while they wanted to compute. weight: > 0.
   void give_way(double weight = 1);
 
   // Calls fn(worker, n_workers) once for every worker and returns when all are done. fn must not throw,
@@ -69,9 +72,9 @@ class ThreadPool {
     });
   }
 
-  // As for_ranges, but each worker takes its range in ever smaller pieces (multiples of `grain`) and then
-  // what is left of the others': a worker that is slowed down does not hold the rest up. fn is called several
-  // times per worker.
+  // As for_ranges, but with work stealing: each worker takes its range in ever smaller pieces (multiples of
+  // `grain`), and then pieces of the other workers' ranges, so that a slow worker does not delay the region.
+  // fn is called several times per worker.
   template <class F>
   void for_pieces(int64_t n_items, int64_t grain, F&& fn) {
     if (n_items <= grain || n_threads_ == 1) {
@@ -103,7 +106,7 @@ class ThreadPool {
   bool take_piece(int worker, int64_t grain, Piece& piece);
   void run_impl(Fn fn, void* ctx);
 
-  // What is left of a worker's range in for_pieces.
+  // The rest of a worker's range in for_pieces.
   struct Rest;
   std::unique_ptr<Rest[]> rests_;  // [worker]
   Place& place_;

@@ -1,8 +1,10 @@
-// A piece of work that is done for somebody who may leave meanwhile, and who may have asked for too much.
+// Cancellation of work that is done for a client, who may disconnect meanwhile or may have asked for too
+// much.
 //
-// Whoever starts it makes a Work, and a WorkScope on the thread that does it. Loops over what a client sent call
-// give_way() or end_work(), which throw WorkEnded out of the work; without a scope on the thread (the command line, the
-// library) they do nothing. Code between must be exception safe; a WorkEnded is caught by whoever made the scope.
+// The code that starts the work makes a Work, and a WorkScope on the thread that does it. Loops over a
+// client's input call give_way() or end_work(), which throw WorkEnded out of the work; without a scope on the
+// thread (command line, library) they do nothing. Code in between must be exception safe; the code that made
+// the scope catches WorkEnded.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -15,7 +17,7 @@ namespace penstock {
 class WorkEnded : public std::exception {
  public:
   explicit WorkEnded(Error error) : error_(std::move(error)) {}
-  const Error& error() const { return error_; }  // kCancelled: nobody wants the result
+  const Error& error() const { return error_; }  // kCancelled: the client has left
   const char* what() const noexcept override { return error_.message.c_str(); }
 
  private:
@@ -26,7 +28,8 @@ class Work {
  public:
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }  // any thread
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  // A step that takes milliseconds where others take microseconds, of the thread that works. False: it has had its share.
+  // Counts an operation that takes milliseconds instead of microseconds. False: there were kMostLongSteps of
+  // them already. Called by the working thread only.
   bool take_long_step() { return ++n_long_steps_ <= kMostLongSteps; }
 
  private:
@@ -35,27 +38,27 @@ class Work {
   int n_long_steps_ = 0;
 };
 
-// Says what this thread works for while it lives; scopes may nest.
+// Sets the Work that this thread does while the scope lives; scopes may nest.
 class WorkScope {
  public:
   explicit WorkScope(Work& work) : outer_(std::exchange(current_, &work)) {}
   ~WorkScope() { current_ = outer_; }
   WorkScope(const WorkScope&) = delete;
   WorkScope& operator=(const WorkScope&) = delete;
-  static Work* current() { return current_; }  // null: no client waits for what this thread does
+  static Work* current() { return current_; }  // null: this thread does not work for a client
 
  private:
   Work* const outer_;
   inline static thread_local Work* current_ = nullptr;
 };
 
-// Ends the work when it was cancelled. Cheap; meant for every few microseconds of work.
+// Throws WorkEnded when the work was cancelled. Cheap; to be called every few microseconds.
 inline void give_way() {
   const Work* work = WorkScope::current();
   if (work != nullptr && work->cancelled()) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
 }
 
-// Ends the work with an error for the client who asked for it.
+// Throws WorkEnded with an error for the client; does nothing without a scope.
 inline void end_work(Error error) {
   if (WorkScope::current() != nullptr) throw WorkEnded(std::move(error));
 }
