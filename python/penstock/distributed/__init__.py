@@ -1,4 +1,4 @@
-"""vLLM's place for what processes of one model share. Here there is nothing to clean up but memory."""
+"""vLLM's module for distributed processes. Here only memory needs to be cleaned up."""
 from .parallel_state import cleanup_dist_env_and_memory, destroy_distributed_environment, destroy_model_parallel
 
 __all__ = ["cleanup_dist_env_and_memory", "destroy_distributed_environment", "destroy_model_parallel"]

@@ -1,17 +1,17 @@
-"""The ends of scripts that open one model after the other."""
+"""vLLM's clean-up functions of scripts that open several models in turn."""
 from __future__ import annotations
 
 import gc
 
 
 def cleanup_dist_env_and_memory(shutdown_ray: bool = False) -> None:
-    """Frees engines that nobody has any more."""
+    """Frees engines without references."""
     gc.collect()
 
 
 def destroy_model_parallel() -> None:
-    """Nothing: an engine's ranks end with it."""
+    """Does nothing: an engine's ranks end with the engine."""
 
 
 def destroy_distributed_environment() -> None:
-    """Nothing: an engine's ranks end with it."""
+    """Does nothing: an engine's ranks end with the engine."""

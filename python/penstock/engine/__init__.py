@@ -1,1 +1,1 @@
-"""vLLM's place for arguments and the asynchronous engine."""
+"""vLLM's package of engine arguments and the asynchronous engine."""

@@ -1,4 +1,4 @@
-"""vLLM's place for an engine's arguments."""
+"""The engine arguments, under vLLM's module name."""
 from ..engine_args import AsyncEngineArgs, EngineArgs
 
 __all__ = ["AsyncEngineArgs", "EngineArgs"]

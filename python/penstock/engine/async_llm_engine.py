@@ -1,4 +1,4 @@
-"""vLLM's place for the asynchronous engine."""
+"""The asynchronous engine, under vLLM's module name."""
 from ..async_llm import AsyncLLMEngine
 
 __all__ = ["AsyncLLMEngine"]

@@ -1,4 +1,4 @@
-"""Requests one by one: vLLM's `LLMEngine`."""
+"""The interface for single requests: vLLM's `LLMEngine`."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from .. import metrics
     from ..config import ModelConfig, VllmConfig
 
-_STEP_SECONDS = 0.05  # how long step() waits for news
+_STEP_SECONDS = 0.05  # maximum time that step() waits for outputs
 AnyOutput = Union[RequestOutput, PoolingRequestOutput[PoolingOutput]]
 _Pooling = Tuple[str, ParsedPrompt, Optional[PoolingParams], Any, Optional[Dict[str, Any]]]
 
 
 class LLMEngine:
-    """Takes requests by names of their own, and gives what has come of them with every step(). The engine computes on a thread of its
-    own: a step is what it has done since the last one. One thread at a time.
+    """Accepts requests with names; every step() returns their new outputs. The engine computes on its own thread: step() returns
+    the results since the last call. Not thread-safe.
 
     Args:
-        llm: the model, which other calls may use meanwhile.
+        llm: the model; other calls may use it at the same time.
     """
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
         self._requests: Optional[Requests] = None
-        self._session: Any = None  # that the requests are of
+        self._session: Any = None  # session of self._requests
         self._numbers: Dict[str, int] = {}
-        self._deltas: Set[int] = set()  # requests each of whose outputs is what is new
+        self._deltas: Set[int] = set()  # numbers of requests with RequestOutputKind.DELTA
         self._pooling: List[_Pooling] = []
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, usage_context: Any = None, stat_loggers: Any = None,
                          enable_multiprocessing: bool = False) -> "LLMEngine":
-        """Opens the model. stat_loggers are refused: get_metrics() has what is counted."""
+        """Opens the model. stat_loggers are refused: get_metrics() returns the metrics."""
         if stat_loggers:
             raise ValueError("stat_loggers: not supported; get_metrics() has what is counted")
         return cls(LLM.from_engine_args(engine_args))
@@ -50,10 +50,11 @@ class LLMEngine:
     def add_request(self, request_id: str, prompt: Any, params: Any, arrival_time: Optional[float] = None,
                     lora_request: Optional[LoRARequest] = None, tokenization_kwargs: Optional[Dict[str, Any]] = None,
                     trace_headers: Optional[Mapping[str, str]] = None, priority: int = 0) -> str:
-        """Begins a request, and gives its name. params: SamplingParams, or PoolingParams of a model of vectors. No traces are made.
+        """Submits a request and returns its name. params: SamplingParams, or PoolingParams for pooling models. trace_headers are
+        ignored.
 
         Raises:
-            ValueError: the name is taken, or a prompt or a parameter the engine cannot take.
+            ValueError: the name is taken, or the engine does not support the prompt or a parameter.
         """
         if not isinstance(request_id, str):
             raise TypeError(f"request_id: expected a text, got {type(request_id).__name__}")
@@ -83,8 +84,8 @@ class LLMEngine:
         return request_id
 
     def step(self) -> List[AnyOutput]:
-        """One output of each request that has news, as `output_kind` says; none, where nothing came in a short while. Raises what
-        a logits processor has raised, which ends its request."""
+        """Returns an output for each request with new results, according to `output_kind`; an empty list if there is none within a
+        short time. Raises the exception of a logits processor, which ends its request."""
         if self._pooling:
             return self._pool()
         if self._requests is None or not self._numbers:
@@ -119,31 +120,31 @@ class LLMEngine:
         return found
 
     def has_unfinished_requests(self) -> bool:
-        """Whether step() has more to bring."""
+        """Whether there are unfinished requests."""
         return bool(self._numbers or self._pooling)
 
     def get_num_unfinished_requests(self) -> int:
-        """Requests that have not come to their end."""
+        """Returns the number of unfinished requests."""
         return len(self._numbers) + len(self._pooling)
 
     def abort_request(self, request_ids: Union[str, Sequence[str]], internal: bool = False) -> None:
-        """Ends requests; unknown names are ignored. What has come of them until now is the last output that step() brings."""
+        """Cancels requests; unknown names are ignored. The next step() returns their final outputs."""
         names = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         self._pooling = [job for job in self._pooling if job[0] not in names]
         for name in names:
             if name in self._numbers and self._requests is not None:
                 self._requests.cancel(self._numbers[name])
 
-    # What LLM has.
+    # Delegated to LLM.
 
     @property
     def model_config(self) -> "ModelConfig":
-        """What model is open, in vLLM's terms."""
+        """The open model's configuration as vLLM's ModelConfig."""
         return self._llm.model_config
 
     @property
     def vllm_config(self) -> "VllmConfig":
-        """What engine is open, in vLLM's terms."""
+        """The open engine's configuration as vLLM's VllmConfig."""
         return self._llm.vllm_config
 
     @property
@@ -156,22 +157,22 @@ class LLMEngine:
         return self._llm.get_tokenizer()
 
     def get_metrics(self) -> "List[metrics.Metric]":
-        """What the engine has counted until now."""
+        """Returns the engine's current metrics."""
         return self._llm.get_metrics()
 
     def get_supported_tasks(self) -> List[str]:
-        """What the model can be asked for."""
+        """Returns the tasks that the model supports."""
         return self._llm.get_supported_tasks()
 
     def do_log_stats(self) -> None:
-        """Nothing is logged; get_metrics() has what is counted."""
+        """Does nothing; get_metrics() returns the metrics."""
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """As LLM.reset_prefix_cache()."""
         return self._llm.reset_prefix_cache(reset_running_requests, reset_connector)
 
     def reset_mm_cache(self) -> None:
-        """There is none: models are given text."""
+        """Does nothing: there is no multimodal cache."""
 
     def sleep(self, level: int = 1, mode: str = "abort") -> None:
         """As LLM.sleep()."""
@@ -196,26 +197,26 @@ class LLMEngine:
         return self._llm.stop_profile()
 
     def add_lora(self, lora_request: LoRARequest) -> bool:
-        """Opens an adapter before requests name it; whether it is a new one."""
+        """Opens an adapter before requests use it; returns whether it was new."""
         self._llm._generator()
         new = lora_request.lora_int_id not in self._llm._adapters.numbers()
         self._llm._adapters.get(lora_request)
         return new
 
     def remove_lora(self, lora_id: int) -> bool:
-        """Forgets an adapter; requests that have it go on. Whether there was one."""
+        """Removes an adapter and returns whether it was open. Running requests keep it."""
         self._llm._generator()
         return self._llm._adapters.remove(lora_id)
 
     def list_loras(self) -> Set[int]:
-        """Numbers of the adapters that were named."""
+        """Returns the numbers of the open adapters."""
         self._llm._generator()
         return self._llm._adapters.numbers()
 
     def collective_rpc(self, *_: Any, **__: Any) -> Any:
-        """Refused: there are no workers to send a function to."""
+        """Not supported: the engine has no workers that could run a function."""
         raise NotImplementedError("collective_rpc: the engine runs in this process and has no workers")
 
     def apply_model(self, *_: Any, **__: Any) -> Any:
-        """Refused: the model is not a Python object."""
+        """Not supported: the model is no Python object."""
         raise NotImplementedError("apply_model: the model is no torch module")

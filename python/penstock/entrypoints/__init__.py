@@ -1,1 +1,1 @@
-"""vLLM's place for what a script begins with."""
+"""vLLM's package of entry points."""

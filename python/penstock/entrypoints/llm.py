@@ -1,4 +1,4 @@
-"""vLLM's place for LLM."""
+"""LLM, under vLLM's module name."""
 from ..llm import LLM
 
 __all__ = ["LLM"]

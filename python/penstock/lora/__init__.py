@@ -1,1 +1,1 @@
-"""Adapters of requests."""
+"""LoRA adapters of requests."""

@@ -1,4 +1,4 @@
-"""vLLM's name for an adapter of one request."""
+"""vLLM's `LoRARequest`."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class LoRARequest:
-    """An adapter: its name, a number of at least 1, and the folder that it lies in."""
+    """A LoRA adapter of a request: its name, its number (at least 1) and its folder."""
 
     lora_name: str
     lora_int_id: int

@@ -1,4 +1,4 @@
-"""What scripts ask of the machine that they run on."""
+"""vLLM's description of the platform."""
 from __future__ import annotations
 
 import os
@@ -7,7 +7,7 @@ import random
 
 
 class Platform:
-    """The processor, which prompts, outputs and arrays are in the memory of."""
+    """The CPU platform: prompts, outputs and arrays are in CPU memory."""
 
     device_name = "cpu"
     device_type = "cpu"
@@ -15,36 +15,36 @@ class Platform:
 
     @staticmethod
     def is_cpu() -> bool:
-        """Yes."""
+        """Returns True."""
         return True
 
     @staticmethod
     def get_device_name(device_id: int = 0) -> str:
-        """Of the processor."""
+        """Returns the name of the CPU."""
         return _platform.processor() or _platform.machine()
 
     @staticmethod
     def get_device_total_memory(device_id: int = 0) -> int:
-        """Bytes of memory."""
+        """Returns the bytes of physical memory."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @staticmethod
     def device_count() -> int:
-        """One."""
+        """Returns 1."""
         return 1
 
     @staticmethod
     def empty_cache() -> None:
-        """Nothing is kept that is freed."""
+        """Does nothing: freed memory is not cached."""
 
     @staticmethod
     def seed_everything(seed: int) -> None:
-        """Seeds Python's random numbers; requests have seeds of their own."""
+        """Seeds Python's random module; requests have their own seeds."""
         random.seed(seed)
 
     @staticmethod
     def _no() -> bool:
-        """No."""
+        """Returns False."""
         return False
 
     is_cuda = is_cuda_alike = is_rocm = is_tpu = is_xpu = is_hpu = is_neuron = is_out_of_tree = is_unspecified = _no
@@ -52,7 +52,7 @@ class Platform:
 
 
 class CpuPlatform(Platform):
-    """vLLM's name of it."""
+    """vLLM's name of the CPU platform."""
 
 
 current_platform = CpuPlatform()

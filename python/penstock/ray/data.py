@@ -1,4 +1,4 @@
-"""Batches of rows through a model on a Ray cluster, in the shape of ray.data.llm.
+"""Runs batches of rows through a model on a Ray cluster, with the interface of ray.data.llm.
 
     import ray
     from penstock.ray.data import ProcessorConfig, build_processor
@@ -9,8 +9,8 @@
         postprocess=lambda row: {"id": row["id"], "answer": row["generated_text"], "error": row["error"]})
     answers = processor(ray.data.read_json("questions.jsonl"))
 
-Each actor has one engine. A row that fails says why in `error`, and its batch goes on. With `checkpoint_path` every batch that is
-done is kept, and a job that is run again computes what is missing only.
+Each actor has one engine. A failed row has the reason in `error`; the other rows of its batch are not affected. With
+`checkpoint_path` every finished batch is stored, and a job that is run again computes only the missing ones.
 """
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _OURS = {"prompt", "messages", "sampling_params"}
 
 @dataclass
 class ProcessorConfig:
-    """A model and how rows go through it.
+    """A model and the settings of its actors.
 
     Attributes:
         model: as LLM takes it; every node must be able to find it.
-        engine_kwargs: LLM's arguments.
-        batch_size: rows that an actor is given at once; the engine makes its own batches of them.
-        concurrency: actors, each with an engine.
-        num_cpus: of an actor: what Ray reserves, and its threads.
-        sampling_params: of rows that bring none.
-        chat_template_kwargs: of rows with messages.
-        checkpoint_path: a folder that all nodes see; rows then need an "id" each, and come out in the order of these.
-        max_restarts: of an actor that dies; its batch is computed again.
+        engine_kwargs: arguments of LLM.
+        batch_size: number of rows that an actor receives at once; the engine forms its own batches of them.
+        concurrency: number of actors, each with an engine.
+        num_cpus: number of CPUs that Ray reserves for an actor, and of its threads.
+        sampling_params: sampling parameters of rows that have none.
+        chat_template_kwargs: template variables of rows with messages.
+        checkpoint_path: a folder that all nodes share; every row then needs an "id", and the result is sorted by it.
+        max_restarts: maximum restarts of an actor that dies; its batch is computed again.
     """
 
     model: str = ""
@@ -58,7 +58,7 @@ class ProcessorConfig:
 
 
 class _Engine:
-    """One actor: rows with a prompt to rows with an answer."""
+    """An actor, which turns rows with a prompt into rows with an answer."""
 
     def __init__(self, config: ProcessorConfig) -> None:
         import penstock
@@ -75,7 +75,7 @@ class _Engine:
         return {"row": [json.dumps(answer) for answer in answers]}
 
     def _answers(self, rows: List[Row]) -> List[Row]:
-        """All at once; where that fails, each by itself, so that one row's mistake is no other's."""
+        """Answers all rows in one call; if it fails, each row separately, so that an invalid row does not affect the others."""
         try:
             return self._generate(rows)
         except (ValueError, TypeError, KeyError):
@@ -116,7 +116,7 @@ def _answer(output: Any, error: Optional[str]) -> Row:
 
 
 def _keep(folder: str, answers: List[Row]) -> None:
-    """A file for the batch, there as a whole or not at all. Its name comes from the ids: the same batch is kept once."""
+    """Writes the file of a batch atomically. Its name is a hash of the ids, so that a batch is stored once."""
     name = hashlib.sha256("\n".join(str(answer["id"]) for answer in answers).encode()).hexdigest()[:24]
     path = os.path.join(folder, f"part-{name}.parquet")
     scratch = f"{path}.{os.getpid()}.tmp"
@@ -128,7 +128,7 @@ def _keep(folder: str, answers: List[Row]) -> None:
 
 
 def _kept(folder: str) -> Dict[str, str]:
-    """{id: row} of all batches that are done."""
+    """Returns {id: row} of all stored batches."""
     rows: Dict[str, str] = {}
     for path in sorted(glob.glob(os.path.join(folder, "part-*.parquet"))):
         table = pyarrow.parquet.read_table(path)
@@ -143,7 +143,7 @@ def _id_of(row: Row) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's values as JSON has them."""
+    """Converts numpy values to JSON values."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, dict):
@@ -158,10 +158,10 @@ Processor = Callable[["ray.data.Dataset"], "ray.data.Dataset"]
 
 def build_processor(config: ProcessorConfig, preprocess: Optional[Callable[[Row], Row]] = None,
                     postprocess: Optional[Callable[[Row], Row]] = None) -> Processor:
-    """A function from a dataset to a dataset.
+    """Returns a function from a dataset to a dataset.
 
     Args:
-        config: the model and how rows go through it.
+        config: the model and the settings of its actors.
         preprocess: a row of the dataset to one with `prompt` or `messages`, perhaps `sampling_params`, and what else shall stay.
         postprocess: a row with what stayed, generated_text, generated_tokens, num_input_tokens, num_generated_tokens,
             finish_reason and error, to one of the result.
@@ -187,7 +187,7 @@ def build_processor(config: ProcessorConfig, preprocess: Optional[Callable[[Row]
         answers = rows.map_batches(_Engine, fn_constructor_args=(config,), batch_size=config.batch_size,
                                    compute=ray.data.ActorPoolStrategy(size=config.concurrency), num_cpus=config.num_cpus,
                                    max_restarts=config.max_restarts, max_task_retries=config.max_restarts,
-                                   max_concurrency=2)  # the next batch joins before the last row of this one is done
+                                   max_concurrency=2)  # the next batch starts before the last row of this one is done
         if not config.checkpoint_path:
             return answers.map(unpacked)
         if done:
@@ -200,7 +200,7 @@ def build_processor(config: ProcessorConfig, preprocess: Optional[Callable[[Row]
 
 
 def _sort_key(row: str) -> str:
-    """Numbers in their order, before texts in theirs."""
+    """Sort key of rows: numeric ids first, in numeric order, then texts."""
     key = json.loads(row)["id"]
     if isinstance(key, (int, float)) and not isinstance(key, bool) and abs(key) < 1 << 62:
         whole = math.floor(key)

@@ -1,7 +1,7 @@
-"""Which replica gets a request: the one that has computed its beginning before, unless others have much less to do.
+"""Routes a request to the replica that has its prefix in its cache, unless other replicas are much less busy.
 
-Ray Serve's own interface of request routers. A prompt is known by a chain of hashes of its pieces; each piece is remembered with
-the replica that last got it.
+Implements Ray Serve's interface of request routers. A prompt is identified by a chain of hashes of its pieces; the last replica of
+each piece is stored.
 """
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Counter, List, Optional, OrderedDict, Tuple
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 PIECE = 256  # characters
-MOST_PIECES = 200_000  # remembered at once: about 30 MB
-LOST_AFTER = 3600.0  # seconds until a request of which nothing is heard counts no more
+MOST_PIECES = 200_000  # maximum number of stored pieces: about 30 MB
+LOST_AFTER = 3600.0  # seconds after which a request without events is no longer counted
 
 
 def chain(text: str) -> List[int]:
-    """For every whole piece of the text the hash of all up to it."""
+    """Returns for every whole piece of the text the hash of the text up to its end."""
     hashes, last = [], 0
     for start in range(0, len(text) - PIECE + 1, PIECE):
         last = zlib.crc32(text[start:start + PIECE].encode(errors="replace"), last) ^ (start << 32)
@@ -30,20 +30,21 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
     """Routes by the keyword argument `prefix` of a request: the beginning of its prompt as text.
 
     Args:
-        most_ahead: how many requests more than the least busy replica one may have and still be chosen for its cache.
+        most_ahead: maximum number of requests that a replica chosen for its cache may have above the least busy one.
     """
 
     def initialize_state(self, most_ahead: int = 16, **_: Any) -> None:
         """Called by Serve with request_router_kwargs."""
         self._most_ahead = most_ahead
         self._owners: OrderedDict[int, ReplicaID] = collections.OrderedDict()
-        # Requests by their ids from the moment of the choice: many are chosen before the first of them is known to have arrived.
+        # Requests by id from the routing decision on: many are routed before the first is known to have arrived.
         self._given: OrderedDict[str, Tuple[ReplicaID, float]] = collections.OrderedDict()
         self._busy: Counter[ReplicaID] = collections.Counter()
 
     async def choose_replicas(self, candidate_replicas: List[RunningReplica],
                               pending_request: Optional[PendingRequest] = None) -> List[List[RunningReplica]]:
-        """Ranks: who has the longest beginning, then the others, least busy first."""
+        """Returns the replicas in order of preference: the one with the longest cached prefix, then the others, least busy
+        first."""
         request = pending_request.metadata.internal_request_id if pending_request is not None else ""
         self._take_back(request)
         by_load = sorted(candidate_replicas, key=lambda replica: self._busy[replica.replica_id])
@@ -81,7 +82,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
             self._busy[found[0]] -= 1
 
     def _forget_lost(self) -> None:
-        """Requests that were cancelled between the choice and the sending, of which Serve says nothing more."""
+        """Removes requests that were cancelled between routing and sending, for which Serve calls no method."""
         while self._given:
             request, (_, since) = next(iter(self._given.items()))
             if time.monotonic() - since < LOST_AFTER:
@@ -89,7 +90,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
             self._take_back(request)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """The replica has it, perhaps another one than the first of the ranks."""
+        """Records the replica that received the request, which may differ from the first choice."""
         request = pending_request.metadata.internal_request_id
         if self._given.get(request, (None, 0.0))[0] == replica_id:
             return
@@ -97,12 +98,12 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
         self._give(request, replica_id, pending_request)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """One less to do; a replica that refused it says so after another was chosen."""
+        """Removes the request from its replica's count, unless another replica was chosen after a refusal."""
         if self._given.get(internal_request_id, (None, 0.0))[0] == replica_id:
             self._take_back(internal_request_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """What it had is gone."""
+        """Removes the replica's requests and prefixes."""
         super().on_replica_actor_died(replica_id)
         for request in [request for request, (owner, _) in self._given.items() if owner == replica_id]:
             del self._given[request]

@@ -5,9 +5,9 @@
 
     serve.run(build_app(LLMConfig(model="org/name:Q4_K_M", min_replicas=1, max_replicas=4)))
 
-Every replica has a Penstock server of its own, so that all of its routes are there, as they are without Ray: chats, completions,
-responses, embeddings, tools, streams. Requests go where their beginning is in a cache (prefix_router.py). A request whose replica
-dies before any of its reply was sent is given to another; later it ends with an error that says so.
+Every replica runs its own Penstock server, so that all routes are available: chats, completions, responses, embeddings, tools,
+streams. Requests are routed to a replica that has their prefix in its cache (prefix_router.py). If a replica dies before any of a
+reply was sent, the request is retried on another one; later it ends with an error.
 """
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from .prefix_router import PrefixRouter
 
 log = logging.getLogger("ray.serve")
 
-MOST_BODY = 64 << 20  # bytes of a request
-MOST_PREFIX = 16384  # characters that routing looks at
+MOST_BODY = 64 << 20  # maximum bytes of a request's body
+MOST_PREFIX = 16384  # maximum characters of a prefix for routing
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade", "trailer"}
 Head = Tuple[int, Dict[str, str]]
 
 
 @dataclass
 class LLMConfig:
-    """A model and how many of it there are.
+    """A model and the settings of its replicas.
 
     Attributes:
         model: as LLM takes it; every node must be able to find it.
-        name: of the Serve deployment.
-        options: of `penstock serve`, with underscores: {"max_num_seqs": 32, "served_model_name": "mine"}.
-        num_replicas: a fixed number; None is as many as autoscaling wants.
-        min_replicas, max_replicas, target_ongoing_requests: of autoscaling, by requests that run or wait per replica.
-        num_cpus: of a replica: what Ray reserves, and its threads.
-        max_ongoing_requests: that a replica takes; more wait in Serve.
-        drain_seconds: how long a replica that is taken away finishes what it has.
-        most_ahead: of routing (PrefixRouter).
-        max_attempts: replicas that a request is given to, one after the other, before it fails.
+        name: name of the Serve deployment.
+        options: flags of `penstock serve`, with underscores: {"max_num_seqs": 32, "served_model_name": "mine"}.
+        num_replicas: fixed number of replicas; None: autoscaling.
+        min_replicas, max_replicas, target_ongoing_requests: autoscaling by the number of running and waiting requests per replica.
+        num_cpus: number of CPUs that Ray reserves for a replica, and of its threads.
+        max_ongoing_requests: maximum number of requests in a replica; others wait in Serve.
+        drain_seconds: maximum seconds in which a removed replica finishes its requests.
+        most_ahead: argument of PrefixRouter.
+        max_attempts: maximum number of replicas that are tried for a request, one after the other.
     """
 
     model: str = ""
@@ -70,7 +70,7 @@ class LLMConfig:
 
 
 class Replica:
-    """One server and what it is asked. An actor of Ray Serve."""
+    """A Ray Serve actor with one server process, to which it passes requests."""
 
     def __init__(self, config: LLMConfig) -> None:
         self._stack = contextlib.ExitStack()
@@ -83,7 +83,8 @@ class Replica:
         self._session: Optional[aiohttp.ClientSession] = None
 
     def _end_with_server(self) -> None:
-        """Without its server a replica would fail every request, and, doing so at once, seem the least busy of all."""
+        """Ends the replica with its server: without it all requests would fail at once and the replica would seem the least
+        busy."""
         self._server.process.wait()
         if not self._closing:
             log.error("the server has ended with exit code %s, and its replica with it", self._server.process.returncode)
@@ -97,7 +98,7 @@ class Replica:
 
     async def request(self, method: str, target: str, headers: Dict[str, str], body: bytes, prefix: str = "",
                       ) -> AsyncGenerator[Union[Head, bytes], None]:
-        """The reply: its status and headers, then its body in pieces as they come."""
+        """Yields the reply: status and headers, then pieces of the body as they come."""
         async with self._client().request(method, self._base + target, headers=headers, data=body or None,
                                           allow_redirects=False) as reply:
             yield reply.status, {name: value for name, value in reply.headers.items() if name.lower() not in _HOP_BY_HOP}
@@ -105,11 +106,11 @@ class Replica:
                 yield piece
 
     async def pid(self) -> int:
-        """Of the server."""
+        """Returns the process id of the server."""
         return self._server.process.pid
 
     async def check_health(self) -> None:
-        """Serve asks now and then; an exception makes it start another replica."""
+        """Called periodically by Serve; an exception makes it start another replica."""
         async with self._client().get(self._base + "/health", timeout=aiohttp.ClientTimeout(total=5)) as reply:
             if reply.status != 200:
                 raise RuntimeError(f"/health: {reply.status}")
@@ -120,7 +121,7 @@ class Replica:
 
 
 def prompt_beginning(body: bytes) -> str:
-    """What a request's prompt begins with, for routing; "" where nothing is known."""
+    """Returns the beginning of a request's prompt, for routing; "": not known."""
     try:
         request = json.loads(body)
     except ValueError:
@@ -137,19 +138,19 @@ def prompt_beginning(body: bytes) -> str:
 
 
 def error_body(message: str, code: int) -> bytes:
-    """OpenAI's form of an error."""
+    """Returns an error in OpenAI's format."""
     return json.dumps({"error": {"message": message, "type": "server_error", "param": None, "code": code}}).encode()
 
 
 class Ingress:
-    """Takes requests, finds a replica, passes its reply on. Another replica when the first is gone."""
+    """Passes requests to replicas and returns their replies; tries another replica when one has died."""
 
     def __init__(self, replicas: Any, max_attempts: int) -> None:
         self._replicas = replicas.options(stream=True)
         self._max_attempts = max_attempts
 
     async def __call__(self, request: Request) -> Response:
-        """Any route of the server."""
+        """Handles a request to any route."""
         body = await self._read(request)
         if body is None:
             return Response(error_body(f"the request has more than {MOST_BODY} bytes", 413), 413, media_type="application/json")
@@ -170,7 +171,7 @@ class Ingress:
                 raise
             except StopAsyncIteration:
                 failure = "the reply was empty"
-            except Exception as error:  # the replica died, or its server did: nothing was sent, another may answer
+            except Exception as error:  # the replica or its server died before anything was sent: try another one
                 failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 log.warning("a replica failed (%s); the request is given to another", failure)
                 await asyncio.sleep(0.1)
@@ -190,7 +191,7 @@ class Ingress:
 
     @staticmethod
     async def _stream(first: bytes, pieces: Any) -> AsyncIterator[bytes]:
-        """Pieces as they come; an error in OpenAI's form where the replica dies between them."""
+        """Yields the pieces of a reply as they come; an error in OpenAI's format if the replica dies meanwhile."""
         try:
             yield first
             async for piece in pieces:
@@ -204,8 +205,8 @@ class Ingress:
 
 
 def build_app(config: Union[LLMConfig, Dict[str, Any]]) -> serve.Application:
-    """An application for serve.run(), or by its import path for a configuration file of Serve, whose `args` are LLMConfig's fields:
-    replicas of the model, and what finds one for each request."""
+    """Returns a Serve application with the model's replicas and the ingress. For serve.run(), or by its import path for a Serve
+    config file, whose `args` are the fields of LLMConfig."""
     if isinstance(config, dict):
         config = LLMConfig(**config)
     scaling: Dict[str, Any] = {"num_replicas": config.num_replicas}

@@ -1,4 +1,4 @@
-"""Prompts to token ids, apart from generate(): vLLM's renderers."""
+"""Renderers, which tokenize prompts separately from generate(): vLLM's `renderers`."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -10,43 +10,43 @@ from ..tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenizeParams:
-    """How texts become token ids: what `tokenization_kwargs` of generate() says."""
+    """The tokenization options, as in `tokenization_kwargs` of generate()."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def with_kwargs(self, **options: Any) -> "TokenizeParams":
-        """With these options instead."""
+        """Returns a copy with these options overridden."""
         return replace(self, options={**self.options, **options})
 
 
 class Renderer:
-    """Of one model. What it gives is for generate()."""
+    """Tokenizes prompts of one model for generate()."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     @property
     def default_cmpl_tok_params(self) -> TokenizeParams:
-        """As generate() reads texts."""
+        """Returns the options with which generate() tokenizes texts."""
         return TokenizeParams()
 
     @property
     def default_chat_tok_params(self) -> TokenizeParams:
-        """As chat() reads what its template gives, which has the special tokens in it."""
+        """Returns the options with which chat() tokenizes the template's text, which has special tokens already."""
         return TokenizeParams({"add_special_tokens": False})
 
     def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Returns the model's tokenizer."""
         return self.tokenizer
 
     def render_cmpl(self, prompts: Sequence[Any], tok_params: Optional[TokenizeParams] = None) -> List[TokensPrompt]:
-        """Prompts in any form of generate()'s as token ids. ValueError, TypeError."""
+        """Tokenizes prompts in any form that generate() accepts. Errors: ValueError, TypeError."""
         options: Dict[str, Any] = dict(tok_params.options) if tok_params is not None else {}
         return [self._tokens(prompt, options) for prompt in prompts]
 
     def render_chat(self, conversations: Sequence[Sequence[Dict[str, Any]]], chat_template: Optional[str] = None,
                     **options: Any) -> Tuple[List[Any], List[TokensPrompt]]:
-        """Conversations, and their prompts; options are Tokenizer.apply_chat_template's."""
+        """Returns the conversations and their prompts. options: see Tokenizer.apply_chat_template()."""
         options.setdefault("add_generation_prompt", True)
         texts = [self.tokenizer.apply_chat_template(one, chat_template=chat_template, tokenize=False, **options)
                  for one in conversations]

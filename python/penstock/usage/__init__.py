@@ -1,1 +1,1 @@
-"""vLLM's place for what it reports of its use. Nothing is reported here."""
+"""vLLM's package of usage reports. Penstock reports nothing."""

@@ -1,11 +1,11 @@
-"""Who uses an engine; nothing is reported."""
+"""vLLM's usage contexts. Penstock reports nothing."""
 from __future__ import annotations
 
 from enum import Enum
 
 
 class UsageContext(str, Enum):
-    """vLLM's names."""
+    """vLLM's names of usage contexts."""
 
     UNKNOWN_CONTEXT = "UNKNOWN_CONTEXT"
     LLM_CLASS = "LLM_CLASS"

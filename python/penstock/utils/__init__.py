@@ -1,4 +1,4 @@
-"""vLLM's place for helpers that its example scripts import."""
+"""vLLM's helpers that its example scripts import."""
 from __future__ import annotations
 
 import random
@@ -9,17 +9,17 @@ from .network_utils import get_ip, get_open_port
 
 
 def random_uuid() -> str:
-    """A name that nothing else has."""
+    """Returns a unique name."""
     return uuid.uuid4().hex
 
 
 def set_random_seed(seed: int) -> None:
-    """Seeds Python's random numbers; requests have seeds of their own."""
+    """Seeds Python's random module; requests have their own seeds."""
     random.seed(seed)
 
 
 def cdiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Returns a / b, rounded up."""
     return -(-a // b)
 
 

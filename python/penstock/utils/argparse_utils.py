@@ -1,4 +1,4 @@
-"""Arguments of scripts."""
+"""vLLM's argument parser for scripts."""
 from __future__ import annotations
 
 import argparse
@@ -11,7 +11,7 @@ class FlexibleArgumentParser(argparse.ArgumentParser):
 
     def parse_known_args(  # type: ignore[override]
             self, args: Optional[Sequence[str]] = None, namespace: Any = None) -> Any:
-        """As argparse's."""
+        """As ArgumentParser.parse_known_args()."""
         given = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args([self._dashed(word) for word in given], namespace)
 

@@ -5,14 +5,14 @@ import socket
 
 
 def get_open_port() -> int:
-    """A port of this host that nobody listens on."""
+    """Returns a free TCP port of this host."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def get_ip() -> str:
-    """This host's address, by which others reach it; 127.0.0.1 where there is no network."""
+    """Returns this host's address in its network; 127.0.0.1 without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # nothing is sent

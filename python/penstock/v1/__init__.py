@@ -1,1 +1,1 @@
-"""vLLM's place for its present engine."""
+"""vLLM's package of its V1 engine."""

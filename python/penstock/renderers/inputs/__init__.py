@@ -1,1 +1,1 @@
-"""vLLM's place for the forms of prompts."""
+"""vLLM's package of the forms of prompts."""

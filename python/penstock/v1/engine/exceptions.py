@@ -1,4 +1,4 @@
-"""vLLM's names of what goes wrong in an engine."""
+"""vLLM's names of an engine's exceptions."""
 from ...errors import EngineError
 
 EngineDeadError = EngineGenerateError = EngineError

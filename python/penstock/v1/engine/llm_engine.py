@@ -1,4 +1,4 @@
-"""vLLM's place for the engine of requests one by one."""
+"""LLMEngine, under vLLM's module name."""
 from ...engine.llm_engine import LLMEngine
 
 __all__ = ["LLMEngine"]

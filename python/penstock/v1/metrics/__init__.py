@@ -1,1 +1,1 @@
-"""vLLM's place for what was counted."""
+"""vLLM's package of metrics."""

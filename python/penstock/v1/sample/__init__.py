@@ -1,1 +1,1 @@
-"""vLLM's place for sampling."""
+"""vLLM's package of sampling."""

@@ -1,4 +1,4 @@
-"""Logits processors of an engine, in vLLM's form: classes that see batches. LLM(logits_processors=[MyProcessor]).
+"""Logits processors of an engine in vLLM's form: classes that process batches. LLM(logits_processors=[MyProcessor]).
 
 Each request has a processor of its own, whose batch is one sequence in slot 0.
 """
@@ -14,7 +14,7 @@ RequestLogitsProcessor = Callable[..., Any]
 
 
 class MoveDirectionality(Enum):
-    """Whether a sequence moves to another slot, or two change places."""
+    """Whether a sequence moves to another slot, or two sequences swap slots."""
 
     UNIDIRECTIONAL = 0
     SWAP = 1
@@ -41,27 +41,28 @@ class LogitsProcessor(ABC):
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """ValueError, for parameters of a request that cannot be honoured."""
+        """Raises ValueError for parameters of a request that are not supported."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
-        """`device` is the processor."""
+        """device: the CPU."""
 
     @abstractmethod
     def apply(self, logits: Any) -> Any:
-        """The logits as they are to be: a tensor of torch where that is installed, else an array."""
+        """Returns the changed logits: a torch tensor if torch is installed, else a numpy array."""
 
     @abstractmethod
     def is_argmax_invariant(self) -> bool:
-        """Whether the likeliest token stays the likeliest."""
+        """Whether apply() never changes the most likely token."""
 
     @abstractmethod
     def update_state(self, batch_update: Optional[BatchUpdate]) -> None:
-        """Called before each apply(); None: the batch is the last step's."""
+        """Called before each apply(). None: the batch is the same as in the last step."""
 
 
 def process_dict_updates(req_entries: Dict[int, Any], batch_update: Optional[BatchUpdate],
                          new_state: Callable[[Any, Optional[List[int]], List[int]], Any]) -> bool:
-    """Brings states by their slots up to date. new_state: of a sequence that came, None if it needs none. Whether any changed."""
+    """Updates the states by slot and returns whether any changed. new_state: makes the state of a new sequence; None: it needs
+    none."""
     if batch_update is None:
         return False
     changed = False
@@ -84,7 +85,7 @@ def process_dict_updates(req_entries: Dict[int, Any], batch_update: Optional[Bat
 
 
 class AdapterLogitsProcessor(LogitsProcessor):
-    """A processor of batches made of functions of single sequences."""
+    """A processor of batches that applies functions of single sequences."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
@@ -92,7 +93,7 @@ class AdapterLogitsProcessor(LogitsProcessor):
 
     @abstractmethod
     def new_req_logits_processor(self, params: Any) -> Optional[RequestLogitsProcessor]:
-        """The function for a request with these parameters; None: its logits stay."""
+        """Returns the function for a request with these parameters; None: its logits are unchanged."""
 
     def _of_request(self, params: Any, prompt: Optional[List[int]], output: List[int]) -> Optional[Callable[[Any], Any]]:
         import inspect

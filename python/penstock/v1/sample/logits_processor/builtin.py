@@ -1,4 +1,4 @@
-"""vLLM's place for what its own processors are made with."""
+"""The helpers of vLLM's own processors, under vLLM's module name."""
 from . import process_dict_updates
 
 __all__ = ["process_dict_updates"]
