@@ -137,9 +137,8 @@ class ApiKeys {
   mutable std::mutex mutex_;
   KeysById by_id_;
   std::vector<std::shared_ptr<ApiKey>> plain_;
-  std::pair<int64_t, int64_t>
-      // Modification time (ns) and size of the file when it was last read. Used by the watcher only.
-      stamp_{};
+  // Modification time (ns) and size of the file when it was last read. Used by the watcher only.
+  std::pair<int64_t, int64_t> stamp_{};
   std::string warning_;
   std::jthread watcher_;  // last: it ends before what it uses
 };

@@ -13,9 +13,8 @@ struct TraceRequest {
   double arrival = 0;  // seconds after the first request
   int prompt_tokens = 1;
   int output_tokens = 1;
-  std::vector<int64_t>
-      // Names of the prompt's blocks of kTraceBlock tokens; blocks of the same name have the same tokens.
-      blocks;
+  // Names of the prompt's blocks of kTraceBlock tokens; blocks of the same name have the same tokens.
+  std::vector<int64_t> blocks;
 };
 inline constexpr int kTraceBlock = 512;
 

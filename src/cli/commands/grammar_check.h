@@ -17,8 +17,8 @@ struct GrammarCheck {
 
 struct TextResult {
   bool valid = false;
-  int at =
-      0;  // !valid: position of the first forbidden token; the number of tokens if only the end is forbidden.
+  // !valid: position of the first forbidden token; the number of tokens if only the end is forbidden.
+  int at = 0;
   std::string failure = {};  // why the text could not be checked from `at` on; "": it was checked
 };
 

@@ -55,10 +55,9 @@ struct Machines {
   double link_bytes_per_second = 0, link_seconds = 0;
   double rank_bytes_per_second = 0;       // memory bandwidth of a rank
   double rank_operations_per_second = 0;  // compute rate of a rank; 0: only reading is counted
-  std::vector<std::pair<int, double>>
-      // Measured step times of one rank with the whole model: (rows, seconds), ascending in rows; empty:
-      // computed from the rates above.
-      step_seconds;
+  // Measured step times of one rank with the whole model: (rows, seconds), ascending in rows; empty: computed
+  // from the rates above.
+  std::vector<std::pair<int, double>> step_seconds;
 };
 
 struct RankCosts {

@@ -32,16 +32,16 @@ Result<std::string> read_chat_template(const std::string& file_or_text);
 // The conversation of one request, in the terms of chat completions.
 struct Conversation {
   nlohmann::ordered_json messages;
-  nlohmann::ordered_json tools =
-      nullptr;  // An array or null. Calls of tools with "strict": true obey the tools' schemas.
+  // An array or null. Calls of tools with "strict": true obey the tools' schemas.
+  nlohmann::ordered_json tools = nullptr;
   nlohmann::ordered_json variables = nullptr;  // further variables of the template: an object or null
   std::string chat_template;                   // a template that replaces the setup's; empty: the setup's
   ChatPrompt options;
   bool add_special_tokens = false;  // adds BOS and EOS tokens, which templates usually write themselves
   bool one_call = false;            // the reply ends after its first tool call
   ToolChoice tool_choice;           // which tools may be called; the template shows all of them to the model
-  std::optional<StructuredOutputs>
-      reply;  // The constraint on a reply that is no call, after its reasoning; nullopt: any text.
+  // The constraint on a reply that is no call, after its reasoning; nullopt: any text.
+  std::optional<StructuredOutputs> reply;
   bool any_length = false;  // the prompt may be longer than the context
 };
 
@@ -85,8 +85,8 @@ class ChatSetup {
   Result<bool> check_tools(const Conversation& conversation) const;
 
   const Session* session_;
-  std::string source_,
-      tool_source_;  // tool_source_: the template for conversations with tools; "": source_ is used
+  // tool_source_: the template for conversations with tools; "": source_ is used.
+  std::string source_, tool_source_;
   std::optional<ChatPrompter> prompter_;
   Error missing_;  // why prompter_ is absent
   std::string tool_parser_, reasoning_parser_, system_prompt_;

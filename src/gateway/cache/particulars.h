@@ -13,8 +13,8 @@ namespace penstock {
 
 struct Particulars {
   std::vector<std::string> numbers;  // numbers in text order, as digits: "3", "0.5"
-  std::vector<std::string>
-      names;  // words that are not common English, in lower case and text order, without repetition
+  // Words that are not common English, in lower case and text order, without repetition.
+  std::vector<std::string> names;
   std::vector<std::string> negations;  // "not", "never", …, sorted
   std::vector<std::string> quoted;     // quoted texts, verbatim, in text order
   std::vector<std::string> opposites;  // words that have an opposite, sorted, without repetition

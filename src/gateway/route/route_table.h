@@ -42,8 +42,8 @@ struct RouteConfig {
   std::string score_file;           // file that `penstock route train` wrote; "": no score
   std::string embedder;             // served model that embeds questions for the score
   std::optional<double> threshold;  // replaces the threshold of score_file
-  std::optional<RouteCascade>
-      cascade;           // Applies to requests that go to the small model by score or because no rule holds.
+  // Applies to requests that go to the small model by score or because no rule holds.
+  std::optional<RouteCascade> cascade;
   bool dry_run = false;  // decide and report, but let the large model answer
 };
 

@@ -23,9 +23,8 @@ struct MaskSource {
   const Vocabulary& vocabulary;
   MaskCache& cache;
   std::span<const std::shared_ptr<LexemeMasks>> leaf_masks;  // masks of Program::leaves, by index
-  std::span<const std::shared_ptr<LexemeMasks>>
-      // Masks of the other keys of Program::objects, by index; null for objects that have no other keys.
-      other_key_masks;
+  // Masks of the other keys of Program::objects, by index; null for objects that have no other keys.
+  std::span<const std::shared_ptr<LexemeMasks>> other_key_masks;
 };
 
 // Appends temporarily to a matcher's stack and items and restores them.

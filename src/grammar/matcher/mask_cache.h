@@ -42,9 +42,8 @@ class MaskCache {
   // The suffixes after a quotation mark that a state allows.
   struct Suffixes {
     std::vector<int32_t> sure;
-    std::vector<int32_t>
-        // Suffixes to be tried for each token, since they depend on the text before the quotation mark.
-        unsure;
+    // Suffixes to be tried for each token, since they depend on the text before the quotation mark.
+    std::vector<int32_t> unsure;
   };
   std::shared_ptr<const Suffixes> find_suffixes(const StateHash& key) const {
     return find_in(suffixes_, key);

@@ -18,8 +18,8 @@ struct CompileLimits {
   size_t max_edges = 2'000'000;     // edges of all automata together
   size_t max_alternatives = 256;    // alternatives that a combination of subschemas expands to
   size_t max_values = 300'000;      // values of a JSON document, nested ones included
-  uint64_t max_steps =
-      100'000'000;  // Steps of work: parts of formulas, members, items, words and states that are visited.
+  // Steps of work: parts of formulas, members, items, words and states that are visited.
+  uint64_t max_steps = 100'000'000;
   // Another thread sets it to cancel the compilation, which then fails as if a limit were reached; null:
   // never cancelled. REQUIRES: it outlives the compilation.
   const std::atomic<bool>* cancelled = nullptr;

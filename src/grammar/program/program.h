@@ -139,9 +139,8 @@ struct Program {
   std::vector<UniqueLeaf> unique_leaves;
   std::vector<Symbol> symbols;
   std::vector<Instruction> code;
-  std::vector<bool>
-      // By instruction: whether it can reach a return without consuming text, see find_returns().
-      may_return;
+  // By instruction: whether it can reach a return without consuming text, see find_returns().
+  std::vector<bool> may_return;
   std::vector<uint32_t> targets;
   std::vector<Repetition> repetitions;
   std::shared_ptr<const Lexeme> space;  // white space between the tokens of JSON

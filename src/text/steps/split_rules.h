@@ -29,8 +29,8 @@ struct SplitFamily {
   bool ignore_merges = false;  // a word that is a token is not split, whatever the merges
   bool add_bos = false;        // default of "add BOS" where the file does not set it
   bool ranks = false;          // converted from a file of ranks: the GGUF may omit the merges
-  bool characters =
-      false;  // Merges join characters, with "▁" for spaces and bytes as fallback; false: merges join bytes.
+  // Merges join characters, with "▁" for spaces and bytes as fallback; false: merges join bytes.
+  bool characters = false;
 };
 
 // THE list.
