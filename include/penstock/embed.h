@@ -1,4 +1,4 @@
-// Texts to vectors, by encoders (BERT, RoBERTa, ModernBERT, ...) and by decoders whose states are wanted.
+// Embedding of texts as vectors, by encoders (BERT, RoBERTa, ModernBERT, ...) or by the states of decoders.
 //
 //   auto model = penstock::EmbeddingModel::open({.model = "bge-small-en-v1.5"});
 //   if (!model) return fail(model.error());
@@ -41,17 +41,17 @@ struct EmbedOptions {
   int dimensions = 0;              // leading dimensions to keep of each vector (Matryoshka); 0 = all
   // Name of the checkpoint's prompt to put before every text; nothing = the checkpoint's default prompt.
   std::optional<std::string> prompt_name;
-  bool truncate = false;  // texts that are too long are cut; otherwise they are an error
-  int truncate_to = 0;    // > 0: inputs, ids too, are cut to so many tokens, special ones included
-  std::shared_ptr<const Adapter> adapter;  // of the model's open_adapter(); null: the model as it is
+  bool truncate = false;  // true: texts that are too long are cut; false: they are an error
+  int truncate_to = 0;    // > 0: most tokens of an input, special ones included; texts and ids are cut
+  std::shared_ptr<const Adapter> adapter;  // from the model's open_adapter(); null: no adapter
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
 struct ClassifyOptions {
   bool use_activation = true;  // probabilities, as the checkpoint says; false: logits
-  bool truncate = false;       // texts that are too long are cut; otherwise they are an error
-  int truncate_to = 0;         // > 0: inputs, ids too, are cut to so many tokens, special ones included
-  std::shared_ptr<const Adapter> adapter;  // of the model's open_adapter(); null: the model as it is
+  bool truncate = false;       // true: texts that are too long are cut; false: they are an error
+  int truncate_to = 0;         // > 0: most tokens of an input, special ones included; texts and ids are cut
+  std::shared_ptr<const Adapter> adapter;  // from the model's open_adapter(); null: no adapter
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 

@@ -169,7 +169,7 @@ class Engine {
   // Ends one of the request's n sequences, as when a stop string was found in its text.
   virtual void cancel(RequestId request, int index, FinishReason reason) = 0;
 
-  // Runs one step: takes in new requests, plans, computes, samples, delivers events. False when there is
+  // Runs one step: takes new requests, plans, computes, samples, delivers events. False when there is
   // nothing to do. REQUIRES: start() was not called. Allocates nothing once it has warmed up, except for new
   // requests. When memory runs out, the requests that needed it end with kError and kResourceExhausted; the
   // others go on.

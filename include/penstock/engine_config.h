@@ -10,7 +10,7 @@ namespace penstock {
 struct EngineConfig {
   std::string model;  // GGUF file or Hugging Face directory
   std::string backend = "auto";
-  int threads = 0;               // 0 = as many as the process may use
+  int threads = 0;               // compute threads; 0 = as many CPUs as the process may use
   int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
   int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
   // Stages that a model's layers are divided into, each of tensor_parallel_size ranks.

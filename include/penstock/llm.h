@@ -29,8 +29,8 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionOutput {
   int index = 0;  // [0, n)
   std::string text;
-  std::vector<TokenId>
-      token_ids;  // with the stop token that ended the text; without what a stop string cut off
+  // Tokens of the output, with the stop token that ended it, without what a stop string cut off.
+  std::vector<TokenId> token_ids;
   double cumulative_logprob = 0;  // sum of the tokens' log-probabilities; with SamplingParams::logprobs
   // [token_ids.size()] for each token its own log-probability first, then the alternatives'.
   std::vector<std::vector<TokenLogprob>> logprobs;
@@ -82,9 +82,9 @@ class LLM {
   static Result<std::unique_ptr<LLM>> open(const EngineConfig& config);
   virtual ~LLM() = default;
 
-  // One output per prompt, in the order given. An error of the call as a whole (an invalid parameter, a
-  // prompt that is too long) is returned before anything runs; a sequence that fails later has finish_reason
-  // kError or kAbort.
+  // Generates one output per prompt, in the order given. An error of the call as a whole (an invalid
+  // parameter, a prompt that is too long) is returned before anything runs; a sequence that fails later has
+  // finish_reason kError or kAbort.
   virtual Result<std::vector<RequestOutput>> generate(std::span<const Prompt> prompts,
                                                       const SamplingParams& params,
                                                       const GenerateOptions& options = {}) = 0;

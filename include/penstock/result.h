@@ -20,7 +20,7 @@ enum class ErrorCode {
   kInternal,
 };
 
-// message says what, where, expected and got, in one line a user can act on.
+// message: one line that a user can act on: what failed and where, what was expected, what was found.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

@@ -60,7 +60,7 @@ class FileStream : public std::istream {
 
    private:
     FileDescriptor file_;
-    off_type end_ = 0;  // place in the file behind what bytes_ holds
+    off_type end_ = 0;  // file offset of the end of the content of bytes_
     std::array<char, 64 * 1024> bytes_;
   };
   Buffer buffer_;

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Owned by whoever asks for drafts; checking points into its memory.
+// `checking` points into memory of the caller that asks for drafts.
 struct DraftPrices {
   std::span<const float>
       checking;    // [k]: price of verifying k draft tokens in a step of the target; [0] is 0

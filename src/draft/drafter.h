@@ -94,9 +94,8 @@ class Drafter {
   virtual bool computes_with_target() const { return false; }
 
   virtual int64_t weight_bytes() const { return 0; }
-  virtual int64_t kv_bytes_per_token() const {
-    return 0;
-  }  // bytes per token of its own KV cache; 0: it has none
+  // Bytes per token of the drafter's own KV cache; 0: it has none.
+  virtual int64_t kv_bytes_per_token() const { return 0; }
   // Called once, before all other calls. target_cache outlives the drafter; own_tokens: tokens that its own
   // cache may hold.
   virtual Status start(KvCache& target_cache, int64_t own_tokens) {

@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// Finds earlier occurrences of a context's end. Holds positions only; the tokens belong to the caller, who
-// gives the same growing text every time.
+// Index of earlier occurrences of a context's last tokens. Holds positions only: the caller passes the same
+// growing text to every call.
 class NgramIndex {
  public:
   struct Match {

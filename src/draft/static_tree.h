@@ -27,7 +27,7 @@ double expected_tokens(std::span<const StaticTreeNode> tree, int n);
 // trained heads.
 std::vector<std::vector<float>> assumed_accuracy(int n_heads);
 
-// The accuracies that a tree is chosen from, corrected by how often guesses turn out right.
+// Accuracies for choosing a tree, which are updated by the outcomes of drafts.
 class TreeAccuracy {
  public:
   // shares: measured accuracies, [depth][rank].

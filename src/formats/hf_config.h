@@ -1,14 +1,15 @@
-// Where config.json of a Hugging Face directory says what: multimodal models keep the text model in an object of its own.
+// Access to parts of the config.json of a Hugging Face directory, in which multimodal models have a separate
+// object for the text model.
 #pragma once
 #include <nlohmann/json.hpp>
 
 namespace penstock {
 
-// The object of the text model inside `config`, or `config` itself where there is no other.
+// Returns the object of the text model inside `config`, or `config` itself when there is none.
 const nlohmann::json& text_part(const nlohmann::json& config);
 
-// How the weights are coded (quantization_config, or compression_config in older files): of the whole, or of its text model.
-// Null where nothing is said.
+// Returns the quantization_config (in older files compression_config) of `config` or of its text model; null
+// when there is none.
 const nlohmann::json* quantization_config_of(const nlohmann::json& config);
 
 }  // namespace penstock

@@ -130,8 +130,10 @@ class Communicator {
 struct CommunicatorConfig {
   int rank = 0, size = 1;
   int segment = -1;  // shm: the file descriptor from make_shm_segment()
-  // mpi: rank and size are those of mpi_place(). Time without a heartbeat after which a rank counts as dead.
-  // Time in which the machine was suspended does not count.
+  // mpi: rank and size are those of mpi_place().
+
+  // Time without a heartbeat after which a rank counts as dead. Time in which this machine was suspended does
+  // not count.
   std::chrono::milliseconds timeout{5000};
   // Time that a rank may take to join.
   std::chrono::milliseconds join_timeout{60000};

@@ -1,4 +1,5 @@
-// Which share of a model's weights one of several ranks has: a part of every layer (Shard), some of the layers (Stage), or both.
+// The share of a model's weights that one of several ranks has: a part of every layer (Shard), some of the
+// layers (Stage), or both.
 #pragma once
 #include <cstdint>
 

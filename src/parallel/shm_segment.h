@@ -58,8 +58,8 @@ struct ShmHeader {
   std::atomic<uint32_t> failure;
   char reason[476];  // message of the failure, zero-terminated
   ErrorCode code;    // code of the failure
-  std::atomic<uint32_t>
-      n_grouped;  // ranks that have formed groups: they read no other group's buffers any more
+  // Ranks that have formed groups: they read no other group's buffers any more.
+  std::atomic<uint32_t> n_grouped;
   RankState ranks[kMaxRanks];
   RankSaid said[kMaxRanks];
   InboxState inboxes[kMaxRanks];

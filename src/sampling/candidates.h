@@ -62,9 +62,9 @@ class Candidates {
   TokenId pick_from_row(double u);
   Candidate at(TokenId id) const;
   bool list_above(float x);  // makes items_ hold the tokens with at least x; false when they are too many
-  void refresh_row();        // after row_ was changed
+  void refresh_row();        // called after row_ was changed
   struct Range {
-    float low, high;  // of Candidate::x
+    float low, high;  // bounds of Candidate::x
   };
   Range guess_cut(double rest, double slack);
   void cut_row_at_mass(double mass);

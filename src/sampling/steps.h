@@ -20,8 +20,8 @@ struct GrammarWork {
 struct SamplerScratch {
   GrammarWork grammar;
   std::vector<int32_t> match;  // [context]
-  std::vector<std::pair<TokenId, int32_t>>
-      followers;  // a token, and the length of the match that it followed
+  // Tokens, each with the length of the match that it followed.
+  std::vector<std::pair<TokenId, int32_t>> followers;
 };
 
 struct StepContext {

@@ -1,4 +1,4 @@
-// What the engine needs of a model, its backend and its cache: the seam behind which tests put a fake.
+// Interface of a model with its backend and cache, as the engine uses it. Tests implement it by a fake.
 #pragma once
 #include <memory>
 

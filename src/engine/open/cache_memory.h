@@ -17,7 +17,8 @@ namespace penstock {
 Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& group, Ops& ops,
                                  const Model& model, const RanksHere& here);
 
-// Bytes of the model's file that experts_offload leaves out of memory; 0 without it, and where the file cannot be read.
+// Returns the bytes of the experts' weights in the model's file, which experts_offload leaves out of memory;
+// 0 without experts_offload, or when the file cannot be read.
 int64_t offloaded_file_bytes(const EngineConfig& config);
 
 // Computes a step with the most tokens and output rows that the configuration allows, so that the backend

@@ -1,4 +1,5 @@
-// A rank beside rank 0: it loads its share of the model and computes what rank 0 tells it, until rank 0 ends the run.
+// A rank other than rank 0: it loads its share of the model and carries out rank 0's commands until rank 0
+// ends the run.
 //
 // Start of a run, on all ranks: rank 0 sends the version and the configuration (tell_config); all load their
 // shares and compare fingerprints (agree); rank 0 plans the cache for all and sends the numbers of blocks

@@ -37,7 +37,7 @@ class BeamSearch {
   void offer(int beam, std::span<const TokenLogprob> candidates);
   bool complete() const { return n_offered_ == n_live(); }
 
-  // REQUIRES: complete(). Chooses the next beams: beam i goes on from parents()[i] with tokens()[i]. There
+  // REQUIRES: complete(). Chooses the next beams: beam i continues beam parents()[i] with tokens()[i]. There
   // are at most width of them, never fewer than before unless candidates have run out. False: the search is
   // over.
   bool advance();

@@ -38,8 +38,8 @@ struct Running : Sequence {
   RequestState* request = nullptr;
   int index = 0;
   SamplerState sampler;
-  bool joined =
-      false;  // added to the scheduler (the request's other sequences wait for the first one's prefill)
+  // Added to the scheduler. (The request's other sequences are added after the first one's prefill.)
+  bool joined = false;
   bool done = false;
   bool draws_on_host = false;  // its next token is drawn on the host, since the device could not draw it
   int n_prompt_logprobs = 0;   // prompt positions whose log-probabilities were reported

@@ -1,4 +1,5 @@
-// Beam search among the sequences of a step: one sequence per beam, which share the blocks of what they have in common.
+// Beam search among the sequences of a step: one sequence per beam; the beams share the blocks of their
+// common prefix.
 //
 // Engine thread only.
 #pragma once

@@ -33,7 +33,7 @@ class StepLoop {
   struct Limits {
     int vocab_size = 0, max_len = 0;   // max_len: most tokens of a sequence
     int max_seqs = 0, max_tokens = 0;  // most sequences and tokens of a step
-    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: as PrefillPace says
+    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: by PrefillPace
   };
   // speculation, swap: null when there is none.
   StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation, SwapStore* swap);
