@@ -60,9 +60,9 @@ struct RequestStats {
   int draft_tokens = 0;        // tokens in these drafts
   int accepted_tokens = 0;     // draft tokens that were accepted
   double beam_score = 0;       // with use_beam_search: log-probability / completion_tokens^length_penalty
-  double queued_seconds = 0;   // submit to first scheduled
-  double prefill_seconds = 0;  // first scheduled to first token
-  double decode_seconds = 0;   // first token to last token
+  double queued_seconds = 0;   // from submit() to the first step
+  double prefill_seconds = 0;  // from the first step to the first token
+  double decode_seconds = 0;   // from the first token to the last
   double max_inter_token_seconds = 0;
 };
 

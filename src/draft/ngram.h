@@ -1,4 +1,5 @@
-// Prompt lookup: what followed the last time the sequence ended like this is likely to follow again.
+// Prompt lookup: an index of n-grams. The tokens that followed an earlier occurrence of the sequence's last
+// tokens are proposed again.
 #pragma once
 #include <unordered_map>
 

@@ -63,7 +63,7 @@ Result<MappedFile> open_fetched(const std::filesystem::path& path);
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);
 
-// A name for messages: quoted, at most 80 bytes, unprintable bytes as \xNN.
+// Returns a name for messages: quoted, at most 80 bytes, unprintable bytes as \xNN.
 std::string quote_name(std::string_view name);
 
 // Returns the number of bytes of a tensor. An error that names `where`, when a dimension is negative, the

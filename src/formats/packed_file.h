@@ -37,7 +37,8 @@ class PackedFile {
   static constexpr size_t kAlignment = 4096;
   static constexpr size_t kChunk = size_t{4} << 20;
 
-  // Errors: kNotFound, kIo; kCorruptFile for a head that is damaged, cut off or of another version.
+  // Opens a file and checks its head. Errors: kNotFound, kIo; kCorruptFile for a head that is damaged, cut
+  // off or of another version.
   static Result<PackedFile> open(const std::filesystem::path& path);
   // Reads only the head, to learn what a file is made from. Errors: as open().
   static Result<PackedOrigin> read_origin(const std::filesystem::path& path);

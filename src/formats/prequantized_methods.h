@@ -1,4 +1,4 @@
-// The methods behind open_prequantized, one file each, and what they share.
+// The methods that open_prequantized() chooses from, one file each, and their shared helpers.
 #pragma once
 #include <nlohmann/json.hpp>
 

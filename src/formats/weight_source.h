@@ -50,14 +50,14 @@ class WeightSource {
   virtual Naming naming() const = 0;
   virtual const std::filesystem::path& path() const = 0;
 
-  // GGUF: every metadata pair as one flat object ("llama.block_count": 16; long arrays included as arrays).
-  // Values are as the file has them: strings may hold bytes that are not UTF-8 (dump with
-  // error_handler_t::replace). Hugging Face: config.json.
+  // The configuration. GGUF: every metadata pair as one flat object ("llama.block_count": 16; long arrays
+  // included as arrays). Values are as the file has them: strings may hold bytes that are not UTF-8 (dump
+  // with error_handler_t::replace). Hugging Face: config.json.
   virtual const nlohmann::json& config() const = 0;
   // generation_config.json, or an empty object.
   virtual const nlohmann::json& generation_config() const = 0;
 
-  // In file order; names are unique.
+  // The tensors in file order; names are unique.
   virtual std::span<const TensorInfo> tensors() const = 0;
   // The tensor of this name; nullptr when there is none.
   virtual const TensorInfo* find(std::string_view name) const;

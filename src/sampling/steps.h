@@ -28,10 +28,10 @@ struct StepContext {
   SamplerState* state = nullptr;    // null for a draw from a SampleRow, for which no active step needs it
   std::span<const TokenId> tokens;  // prompt and output so far
   int n_prompt = 0;
-  LogitEdits* edits = nullptr;  // logit steps
+  LogitEdits* edits = nullptr;  // for logit steps
   SamplerScratch* scratch = nullptr;
-  const SampleRow* row = nullptr;    // filter steps
-  Candidates* candidates = nullptr;  // filter steps
+  const SampleRow* row = nullptr;    // for filter steps
+  Candidates* candidates = nullptr;  // for filter steps
 
   const SamplingParams& params() const { return state->spec->params; }
   int n_output() const { return static_cast<int>(tokens.size()) - n_prompt; }

@@ -1,4 +1,4 @@
-// The engine's time: seconds since it was made.
+// The engine's clock: seconds since the clock was made.
 #pragma once
 #include <chrono>
 

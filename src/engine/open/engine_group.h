@@ -30,7 +30,7 @@ struct EngineGroup {
   int size() const { return static_cast<int>(places.size()); }
 };
 
-// A model as it was loaded before, or where to load it from.
+// A loaded model, or the source to load it from.
 struct ModelCopy {
   std::shared_ptr<WeightSource> source;
   std::shared_ptr<Model> model;  // null: to be loaded

@@ -19,7 +19,7 @@ struct SpeculationInputs {
   double acceptance = -1;  // >= 0: acceptance rate of a synthetic drafter (draft/synthetic.h)
 };
 
-// config.model is not read. Errors: as Engine::open.
+// Opens an engine on `source`; config.model is not read. Errors: as Engine::open.
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& config,
                                             const LoadProgress& progress = {}, SpeculationInputs inputs = {});
 

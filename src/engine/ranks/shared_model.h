@@ -9,7 +9,7 @@ namespace penstock {
 
 // Sizes of one rank's share of the model and its cache.
 struct ShareSizes {
-  int64_t weight_bytes = 0, active_weight_bytes = 0, active_float_weights = 0;  // as Model
+  int64_t weight_bytes = 0, active_weight_bytes = 0, active_float_weights = 0;  // as in Model
   std::vector<int64_t> block_bytes;                                             // by group
 };
 ShareSizes sizes_of(const Model& model, const KvCache& cache);

@@ -31,7 +31,7 @@ class Outbox {
   // last events, and finished(state) for a request without open sequences.
   template <class Failed, class Finished>
   void deliver(Failed&& failed, Finished&& finished) {
-    for (size_t i = 0; i < with_news_.size(); ++i) {  // one that failed adds its own end
+    for (size_t i = 0; i < with_news_.size(); ++i) {  // failed() may append to the list
       RequestState& state = *with_news_[i];
       if (!send(state)) failed(state);
       if (state.n_open == 0 && !state.has_news) finished(state);

@@ -110,7 +110,8 @@ class Speculation {
   // less to gain, and all of them pay for trying.
   static constexpr double kOpening = 4, kOpeningOfMany = 2, kMostSaved = 16;
   static constexpr double kGranted = 0.01, kGrantedToMany = 0.005;
-  static constexpr size_t kManyFrom = 2;  // the load of 3
+  // First index in loads_ that counts as many sequences: three decoding sequences.
+  static constexpr size_t kManyFrom = 2;
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
   static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
 

@@ -41,8 +41,8 @@ struct Step {
   Plan plan;
   Drafts drafts;
   bool committed = false;           // Scheduler::commit() was called
-  double started = 0, planned = 0;  // seconds of the engine's clock
-  double work_started = 0;          // of the work clock
+  double started = 0, planned = 0;  // times of the engine's clock, seconds
+  double work_started = 0;          // time of the work clock, seconds
   std::vector<char> all_rows;       // [plan items] 1: every token has an output row; 0: only the last one
   std::vector<int> first_rows;      // [plan items] output row of each, or -1
   std::vector<AskedDraw> asked;

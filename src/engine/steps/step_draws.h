@@ -46,7 +46,8 @@ class StepDraws {
   void finish(bool logits_gone = false);
   bool drawn(int draw) const { return draws_[draw].result.drawn || draws_[draw].failed; }
 
-  // REQUIRES: finish(). Throws std::bad_alloc when memory ran out over this very draw.
+  // Returns the result of a draw. REQUIRES: finish() was called. Throws std::bad_alloc when memory ran out
+  // for this draw.
   const SampleResult& result(int draw) const;
   std::span<const TokenLogprob> alternatives(int draw) const { return draws_[draw].top; }
 
@@ -68,7 +69,7 @@ class StepDraws {
     SampleRow described;
     LogitEdits edits;
     std::vector<TokenLogprob> top;
-    std::span<float> logits;  // on the host
+    std::span<float> logits;  // the row of logits, in host memory
     SampleResult result;
   };
   Draw& new_draw(const SampleContext& context, int row);
