@@ -64,6 +64,12 @@ struct EmbeddingInfo {
   bool labels_tokens = false;       // the head classifies every token: use classify_tokens()
 };
 
+// A pair of texts as a cross-encoder reads it.
+struct PairTokens {
+  std::vector<TokenId> tokens;
+  size_t n_first_type = SIZE_MAX;  // tokens from here on are of the second type (models with token types)
+};
+
 class EmbeddingModel {
  public:
   // Reads these fields of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize,
@@ -101,6 +107,13 @@ class EmbeddingModel {
   // texts as one sequence. Errors: as classify(); kInvalidArgument when the head has several classes.
   virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                            const ClassifyOptions& options = {}) = 0;
+  // Computes score() in two parts, of which the first may be called while another thread computes. `first`:
+  // one text, which goes with each of `second` and becomes tokens once, or as many texts as `second` has.
+  virtual Result<std::vector<PairTokens>> pair_tokens(std::span<const std::string> first,
+                                                      std::span<const std::string> second,
+                                                      const ClassifyOptions& options = {}) const = 0;
+  virtual Result<std::vector<float>> score_tokens(std::span<const PairTokens> pairs,
+                                                  const ClassifyOptions& options = {}) = 0;
   // Opens a LoRA adapter of this model (a PEFT directory or a GGUF file) to pass in the options of a call.
   // Its weights are loaded by the first call that uses it; at most max_loras adapters are in memory at once.
   // As long as somebody holds it, its files must stay as they are. May be called while another thread

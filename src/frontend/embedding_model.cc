@@ -120,10 +120,35 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                                    const ClassifyOptions& options) override {
     RETURN_IF_ERROR(check_pairs());
     ASSIGN_OR_RETURN(const auto read, inputs_of_pairs(pairs, options));
-    ASSIGN_OR_RETURN(const auto rows, classes_of(read, options));
-    std::vector<float> scores;
-    for (const std::vector<float>& row : rows) scores.push_back(row[0]);
-    return scores;
+    return scores_of(read, options);
+  }
+
+  Result<std::vector<PairTokens>> pair_tokens(std::span<const std::string> first,
+                                              std::span<const std::string> second,
+                                              const ClassifyOptions& options) const override {
+    RETURN_IF_ERROR(check_pairs());
+    RETURN_IF_ERROR(check_truncation(options.truncate_to));
+    const bool one = first.size() == 1;
+    if (!one && first.size() != second.size()) {
+      return errorf(ErrorCode::kInvalidArgument, "pairs: expected one first text or {}, got {}",
+                    second.size(), first.size());
+    }
+    std::vector<PairTokens> pairs;
+    std::optional<std::vector<TokenId>> known;  // of the one
+    for (size_t i = 0; i < second.size(); ++i) {
+      if (!one) known.reset();
+      ASSIGN_OR_RETURN(EmbedderInput input, input_of_pair(first[one ? 0 : i], second[i], i, options, known));
+      pairs.push_back({std::move(input.tokens), input.n_first_type});
+    }
+    return pairs;
+  }
+
+  Result<std::vector<float>> score_tokens(std::span<const PairTokens> pairs,
+                                          const ClassifyOptions& options) override {
+    RETURN_IF_ERROR(check_pairs());
+    std::vector<EmbedderInput> read;
+    for (const PairTokens& pair : pairs) read.push_back({pair.tokens, pair.n_first_type});
+    return scores_of(read, options);
   }
 
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) override {
@@ -176,6 +201,13 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return rows;
   }
 
+  Result<std::vector<float>> scores_of(Embedder::Inputs inputs, const ClassifyOptions& options) {
+    ASSIGN_OR_RETURN(const auto rows, classes_of(inputs, options));
+    std::vector<float> scores;
+    for (const std::vector<float>& row : rows) scores.push_back(row[0]);
+    return scores;
+  }
+
   // As transformers cuts "longest_first": the longer one until both are half, and the odd token is the longer one's.
   static void cut_pair(std::vector<TokenId>& first, std::vector<TokenId>& second, size_t most) {
     if (first.size() + second.size() <= most) return;
@@ -185,15 +217,19 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     longer.resize(most - shorter.size());
   }
 
-  Result<EmbedderInput> input_of_pair(const std::pair<std::string, std::string>& pair, size_t index,
-                                      const ClassifyOptions& options) const {
+  // known: the first text's tokens where they are there already; they are then.
+  Result<EmbedderInput> input_of_pair(const std::string& one, const std::string& other, size_t index,
+                                      const ClassifyOptions& options,
+                                      std::optional<std::vector<TokenId>>& known) const {
     if (tokenizer_ == nullptr)
       return errorf(ErrorCode::kInvalidArgument, "pair {}: the checkpoint has no tokenizer", index);
-    if (const std::string* form = rerank_template()) return input_of_rerank(*form, pair, index, options);
+    if (const std::string* form = rerank_template())
+      return input_of_rerank(*form, one, other, index, options);
     const PairForm& form = tokenizer_->pair_form();
     const EncodeOptions plain{.add_special = false, .parse_special = true};
     const bool cuts = options.truncate || options.truncate_to > 0;
-    for (const std::string* text : {&pair.first, &pair.second}) {
+    for (const std::string* text : {&one, &other}) {
+      if (text == &one && known) continue;
       const size_t most = limit_of(options.truncate_to);
       if (const size_t least = cuts ? 0 : tokenizer_->count_at_least(*text, most); least > most) {
         return errorf(ErrorCode::kContextOverflow,
@@ -201,8 +237,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                       least);
       }
     }
-    std::vector<TokenId> first = tokenizer_->encode(pair.first, plain);
-    std::vector<TokenId> second = tokenizer_->encode(pair.second, plain);
+    if (!known) known = tokenizer_->encode(one, plain);
+    std::vector<TokenId> first = *known, second = tokenizer_->encode(other, plain);
     const size_t around = form.before.size() + form.between.size() + form.after.size();
     const size_t limit = limit_of(options.truncate_to);
     if (!options.truncate && options.truncate_to == 0 && first.size() + second.size() + around > limit) {
@@ -224,15 +260,15 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   }
 
   // What is too long is cut at the end of the document.
-  Result<EmbedderInput> input_of_rerank(const std::string& form,
-                                        const std::pair<std::string, std::string>& pair, size_t index,
+  Result<EmbedderInput> input_of_rerank(const std::string& form, const std::string& query,
+                                        const std::string& whole, size_t index,
                                         const ClassifyOptions& options) const {
     const auto tokens_with = [&](const std::string& document) {
       std::string text;
       for (size_t at = 0; at < form.size();) {
         constexpr std::string_view kQuery = "{query}", kDocument = "{document}";
         if (form.compare(at, kQuery.size(), kQuery) == 0) {
-          text += pair.first, at += kQuery.size();
+          text += query, at += kQuery.size();
         } else if (form.compare(at, kDocument.size(), kDocument) == 0) {
           text += document, at += kDocument.size();
         } else {
@@ -243,7 +279,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     };
     const size_t limit = limit_of(options.truncate_to);
     EmbedderInput input;
-    input.tokens = tokens_with(pair.second);
+    input.tokens = tokens_with(whole);
     if (input.tokens.size() <= limit) return input;
     if (!options.truncate && options.truncate_to == 0) {
       return errorf(ErrorCode::kContextOverflow,
@@ -251,7 +287,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                     input.tokens.size());
     }
     // Where a text is cut, fewer or more tokens may come of it: until it fits.
-    std::vector<TokenId> document = tokenizer_->encode(pair.second, {.add_special = false});
+    std::vector<TokenId> document = tokenizer_->encode(whole, {.add_special = false});
     while (input.tokens.size() > limit && !document.empty()) {
       document.resize(document.size() - std::min(document.size(), input.tokens.size() - limit));
       input.tokens = tokens_with(tokenizer_->decode(document, false));
@@ -276,7 +312,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     RETURN_IF_ERROR(check_truncation(options.truncate_to));
     std::vector<EmbedderInput> read;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      ASSIGN_OR_RETURN(read.emplace_back(), input_of_pair(pairs[i], i, options));
+      std::optional<std::vector<TokenId>> none;
+      ASSIGN_OR_RETURN(read.emplace_back(), input_of_pair(pairs[i].first, pairs[i].second, i, options, none));
     }
     return read;
   }

@@ -164,14 +164,11 @@ void PoolingQueue::compute(const std::vector<Item>& items) {
 // Calls are only ended by this thread, so what the items point to stays.
 Result<PoolingQueue::Vectors> PoolingQueue::run(const std::vector<Item>& items) {
   const PoolingKind& kind = items[0].open->call.kind;
-  const ClassifyOptions classes{.use_activation = kind.use_activation,
-                                .truncate = kind.truncate,
-                                .truncate_to = kind.truncate_to,
-                                .adapter = kind.adapter};
+  const ClassifyOptions classes{.use_activation = kind.use_activation, .adapter = kind.adapter};
   if (kind.task == PoolingKind::Task::kScore) {
-    std::vector<std::pair<std::string, std::string>> pairs;
+    std::vector<PairTokens> pairs;
     for (const Item& item : items) pairs.push_back(item.open->call.pairs[item.index]);
-    ASSIGN_OR_RETURN(const std::vector<float> scores, model_->score(pairs, classes));
+    ASSIGN_OR_RETURN(const std::vector<float> scores, model_->score_tokens(pairs, classes));
     Vectors out;
     for (const float score : scores) out.push_back({score});
     return out;

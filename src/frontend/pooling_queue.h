@@ -24,11 +24,9 @@ namespace penstock {
 struct PoolingKind {
   enum class Task : uint8_t { kEmbed, kEmbedTokens, kClassify, kScore };
   Task task = Task::kEmbed;
-  bool use_activation = true;     // classes and scores: apply the activation
-  std::optional<bool> normalize;  // vectors: normalize to length 1; nullopt: the model's default
-  int dimensions = 0;             // vectors: number of dimensions; 0: all
-  bool truncate = false;          // pairs (tokenized when they are computed): cut to truncate_to tokens
-  int truncate_to = 0;
+  bool use_activation = true;              // classes and scores: apply the activation
+  std::optional<bool> normalize;           // vectors: normalize to length 1; nullopt: the model's default
+  int dimensions = 0;                      // vectors: number of dimensions; 0: all
   std::shared_ptr<const Adapter> adapter;  // null: the model without an adapter
   bool operator==(const PoolingKind&) const = default;
 };
@@ -36,8 +34,8 @@ struct PoolingKind {
 struct PoolingCall {
   PoolingKind kind;
   std::vector<std::vector<TokenId>> inputs;  // results of EmbeddingModel::encode; empty for kScore
-  std::vector<std::pair<std::string, std::string>> pairs;  // kScore: pairs of texts
-  std::vector<size_t> lengths;                             // number of tokens of each input or pair
+  std::vector<PairTokens> pairs;             // for kScore, as EmbeddingModel::pair_tokens made them
+  std::vector<size_t> lengths;               // number of tokens of each input or pair
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

@@ -105,6 +105,19 @@ TEST_P(CrossEncoders, AreSentenceTransformers) {
   ASSERT_TRUE(scores) << scores.error().message;
   for (size_t i = 0; i < golden.size(); ++i)
     EXPECT_NEAR((*scores)[i], golden[i]["score"].get<double>(), 1e-5) << "pair " << i;
+  // In two parts, as servers do it.
+  std::vector<std::string> first, second;
+  for (const auto& [one, other] : pairs) first.push_back(one), second.push_back(other);
+  const auto all = (*model)->pair_tokens(first, second, {.truncate = true}).value();
+  EXPECT_EQ((*model)->score_tokens(all).value(), *scores);
+  const auto of_one = (*model)->pair_tokens({first.data(), 1}, second, {.truncate = true}).value();
+  ASSERT_EQ(of_one.size(), second.size());
+  EXPECT_EQ(of_one[0].tokens, all[0].tokens);
+  for (auto& [one, other] : pairs) one = first[0];
+  EXPECT_EQ((*model)->score_tokens(of_one).value(), (*model)->score(pairs, {.truncate = true}).value());
+  EXPECT_THAT((*model)->pair_tokens({first.data(), 2}, {second.data(), 3}).error().message,
+              HasSubstr("expected one first text or 3, got 2"));
+  EXPECT_THAT((*model)->pair_tokens(first, second).error().message, HasSubstr("pair 3: expected at most 40"));
 }
 
 // The same tokens without the types of pairs: another score where the checkpoint has types, the same where it has none.

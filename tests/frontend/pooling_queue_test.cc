@@ -64,12 +64,20 @@ class FakeModel final : public EmbeddingModel {
   Result<Vectors> classify_tokens(std::span<const Prompt> inputs, const ClassifyOptions&) override {
     return echo(inputs, 3000);
   }
-  Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
+  Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>>,
                                    const ClassifyOptions&) override {
+    return errorf(ErrorCode::kInternal, "texts become tokens before they are in the queue");
+  }
+  Result<std::vector<PairTokens>> pair_tokens(std::span<const std::string>, std::span<const std::string>,
+                                              const ClassifyOptions&) const override {
+    return std::vector<PairTokens>();
+  }
+  Result<std::vector<float>> score_tokens(std::span<const PairTokens> pairs,
+                                          const ClassifyOptions&) override {
     gate_->pass(pairs.size());
     std::vector<float> scores;
-    for (const auto& [first, second] : pairs)
-      scores.push_back(static_cast<float>(first.size() + 10 * second.size()));
+    for (const PairTokens& pair : pairs)
+      scores.push_back(static_cast<float>(pair.n_first_type + 10 * (pair.tokens.size() - pair.n_first_type)));
     return scores;
   }
 
@@ -144,8 +152,11 @@ TEST_F(PoolingQueueTest, KindsAreComputedApartAndTakeTurns) {
   auto classes = submit(call_of({{3}}, {.task = Task::kClassify}));
   auto tokens = submit(call_of({{4}}, {.task = Task::kEmbedTokens}));
   auto short_vectors = submit(call_of({{5}}, {.dimensions = 7}));
-  PoolingCall pair{
-      .kind = {.task = Task::kScore}, .inputs = {}, .pairs = {{"ab", "c"}}, .lengths = {3}, .deadline = {}};
+  PoolingCall pair{.kind = {.task = Task::kScore},
+                   .inputs = {},
+                   .pairs = {{{1, 2, 3}, 2}},
+                   .lengths = {3},
+                   .deadline = {}};
   auto score = submit(std::move(pair));
   gate->let(6);  // the first, a part of the long one, and the four others
   EXPECT_EQ(classes.get().value(), (Vectors{{3, 2000}}));

@@ -88,16 +88,13 @@ Status add_texts(std::span<const std::string> texts, const json& body, const Ser
   return add_prompts(prompts, body, model, call);
 }
 
-Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const json& body,
+Status add_pairs(std::span<const std::string> first, std::span<const std::string> second, const json& body,
                  const ServedModel& model, PoolingCall& call) {
   ClassifyOptions options;
   read_truncation(body, options.truncate, options.truncate_to);
-  ASSIGN_OR_RETURN(const auto tokens, model.pooling().model().encode_pairs(pairs, options));
-  for (const auto& one : tokens) call.lengths.push_back(one.size());
-  call.pairs = std::move(pairs);
+  ASSIGN_OR_RETURN(call.pairs, model.pooling().model().pair_tokens(first, second, options));
+  for (const PairTokens& one : call.pairs) call.lengths.push_back(one.tokens.size());
   call.kind.task = PoolingKind::Task::kScore;
-  call.kind.truncate = options.truncate;
-  call.kind.truncate_to = options.truncate_to;
   return {};
 }
 
@@ -161,8 +158,9 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
   // What is cut is cut far before that.
   const Prompt prompt = truncate ? text.substr(0, most_text(services)) : text;
   Result<std::vector<std::vector<TokenId>>> inputs;
-  co_await services.run_apart(exchange, text.size(),
-                              [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
+  co_await services.run_apart(exchange, text.size(), [&] {
+    inputs = lease->pooling().model().encode({&prompt, 1}, options);
+  });
   if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
   call.inputs = std::move(*inputs);
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());
@@ -238,12 +236,10 @@ std::string base64(std::span<const float> numbers) {
 
 nlohmann::json pooling_fields() {
   using namespace schema;  // NOLINT: a schema
-  Json id = text("used in the id of the reply");
-  id["maxLength"] = 256;
   return {{"model", text("the served model's name")},
           {"user", text("no effect")},
           {"priority", only(0, "calls take turns")},
-          {"request_id", std::move(id)},
+          {"request_id", short_text(256, "used in the id of the reply")},
           {"add_special_tokens", only(true, "texts are read as the checkpoint says")},
           {"truncate_prompt_tokens",
            integer(-1, INT32_MAX,

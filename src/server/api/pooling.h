@@ -17,7 +17,7 @@ Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call
 Status add_texts(std::span<const std::string> texts, const json& body, const ServedModel& model,
                  PoolingCall& call);
 // Of cross-encoders. Errors: the same.
-Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const json& body,
+Status add_pairs(std::span<const std::string> first, std::span<const std::string> second, const json& body,
                  const ServedModel& model, PoolingCall& call);
 
 // Waits until it is computed. A client that leaves ends it. Errors: the queue's.

@@ -12,7 +12,21 @@ inline Json field(Json types, const char* help) {
 }
 inline Json boolean(const char* help) { return field({"boolean"}, help); }
 inline Json text(const char* help) { return field({"string"}, help); }
+// One that replies or lists repeat.
+inline Json short_text(size_t most, const char* help) {
+  Json result = text(help);
+  result["maxLength"] = most;
+  return result;
+}
 inline Json object(const char* help) { return field({"object"}, help); }
+// What clients may note with a thing that is kept: as much as OpenAI takes.
+inline Json metadata(const char* help) {
+  Json result = object(help);
+  result["maxProperties"] = 16;
+  result["propertyNames"] = {{"maxLength", 64}};
+  result["additionalProperties"] = {{"type", "string"}, {"maxLength", 512}};
+  return result;
+}
 inline Json number(double min, double max, const char* help) {
   Json result = field({"number"}, help);
   result["minimum"] = min;

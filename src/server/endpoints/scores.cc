@@ -54,11 +54,8 @@ Status read_score_texts(const std::vector<std::string>& first, const std::vector
   }
   asked.cross = n_classes == 1;
   if (asked.cross) {
-    std::vector<std::pair<std::string, std::string>> pairs;
-    for (size_t i = 0; i < second.size(); ++i)
-      pairs.emplace_back(first.size() == 1 ? first[0] : first[i], second[i]);
     asked.call.kind.use_activation = get_bool(body, "use_activation", true);
-    return add_pairs(std::move(pairs), body, model, asked.call);
+    return add_pairs(first, second, body, model, asked.call);
   }
   std::vector<std::string> all = first;
   all.insert(all.end(), second.begin(), second.end());
