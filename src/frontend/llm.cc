@@ -130,6 +130,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
                                                      const GenerateOptions& options, const CallHooks& hooks) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
+  ASSIGN_OR_RETURN(const StringTokens strings, session_->string_tokens(params));
   ASSIGN_OR_RETURN(const auto matcher, session_->matcher(params));
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<TokenId> ids;
@@ -138,7 +139,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
     } else {
       ids = std::get<std::vector<TokenId>>(prompts[i]);
     }
-    Request request = session_->make_request(std::move(ids), params);
+    Request request = session_->make_request(std::move(ids), params, strings);
     request.matcher = matcher;
     request.priority = options.priority;
     request.cache_salt = options.cache_salt;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 namespace penstock {
 
@@ -185,8 +186,15 @@ json params_to_json(const SamplingParams& params) {
   SamplingParams::visit(params, [&](const char* field, const auto& value, const char*, const auto&) {
     using Field = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Field, std::vector<std::pair<TokenId, float>>>) {
-      object[field] = json::object();
-      for (const auto& [id, bias] : value) object[field][std::to_string(id)] = bias;
+      // As a vector: looking for an equal name at every insertion would take the square of their number.
+      std::vector<json::object_t::value_type>& members =
+          (object[field] = json::object()).template get_ref<json::object_t&>();
+      std::unordered_map<TokenId, size_t> places;
+      for (const auto& [id, bias] : value) {
+        const auto [place, is_new] = places.emplace(id, members.size());
+        if (is_new) members.emplace_back(std::to_string(id), bias);
+        members[place->second].second = bias;
+      }
     } else if constexpr (requires { value.has_value(); }) {
       object[field] = value.has_value() ? json(*value) : json(nullptr);
     } else {

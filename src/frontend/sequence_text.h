@@ -13,13 +13,13 @@ namespace penstock {
 class SequenceText {
  public:
   // has_context: text precedes the first token (a leading space is kept). keep_markers: special tokens stay
-  // in the text unless they begin, end or pad one (a reply parser looks for the others). The tokenizer and
-  // params outlive this.
-  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context,
-               bool keep_markers = false)
+  // in the text unless they begin, end or pad one (a reply parser looks for the others). stops: of params.stop. The
+  // tokenizer and params outlive this.
+  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context, bool keep_markers,
+               std::shared_ptr<const StopStrings> stops)
       : tokenizer_(tokenizer),
         params_(params),
-        stream_({params.stop, params.include_stop_str_in_output}),
+        stream_(std::move(stops), params.include_stop_str_in_output),
         first_(!has_context),
         keep_markers_(keep_markers) {}
 

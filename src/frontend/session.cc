@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/work.h"
 #include "engine/open/open.h"
+#include "engine/requests/request_check.h"
 #include "frontend/chat/turn_ends.h"
 #include "frontend/speculation_inputs.h"
 
@@ -75,16 +77,30 @@ Result<std::shared_ptr<const TokenMatcher>> Session::matcher(const SamplingParam
   return std::move(constraint.matcher);
 }
 
-Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams& params) const {
+Result<StringTokens> Session::string_tokens(const SamplingParams& params) const {
+  RETURN_IF_ERROR(check_lists(params, engine_->info()));
+  StringTokens strings;
+  if (!params.bad_words.empty()) strings.bad_words = word_tokens(params.bad_words);
+  if (params.dry_multiplier > 0) strings.dry_breakers = breaker_tokens(params.dry_sequence_breakers);
+  return strings;
+}
+
+Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams& params,
+                              const StringTokens& strings) const {
   Request request;
   request.prompt = std::move(prompt);
   request.sampling = params;
+  if (auto& outputs = request.sampling.structured_outputs) {  // the matcher stands for them
+    StructuredOutputs rest;
+    rest.complete_within_max_tokens = outputs->complete_within_max_tokens;
+    outputs = std::move(rest);
+  }
   const int vocab_size = engine_->info().vocab_size;
   for (const TokenId id : tokenizer_->end_of_generation_ids()) {
     if (id < vocab_size) request.eos_token_ids.push_back(id);
   }
-  if (!params.bad_words.empty()) request.bad_words = word_tokens(params.bad_words);
-  if (params.dry_multiplier > 0) request.dry_breakers = breaker_tokens(params.dry_sequence_breakers);
+  request.bad_words = strings.bad_words;
+  request.dry_breakers = strings.dry_breakers;
   return request;
 }
 
@@ -94,26 +110,36 @@ std::vector<std::vector<TokenId>> Session::word_tokens(const std::vector<std::st
   for (const std::string& word : words) {
     for (const std::string& form : {word, " " + word}) {
       std::vector<TokenId> ids = tokenizer_->encode(form, {.add_special = false, .parse_special = false});
-      if (!ids.empty() && std::ranges::find(sequences, ids) == sequences.end())
-        sequences.push_back(std::move(ids));
+      if (!ids.empty()) sequences.push_back(std::move(ids));
     }
   }
+  std::ranges::sort(sequences);
+  const auto repeated = std::ranges::unique(sequences);
+  sequences.erase(repeated.begin(), repeated.end());
   return sequences;
 }
 
 // A token ends a repeat when a breaker occurs in its text.
 std::vector<TokenId> Session::breaker_tokens(const std::vector<std::string>& breakers) const {
-  const std::lock_guard lock(breakers_mutex_);
-  if (breakers == known_breakers_) return known_breaker_tokens_;
+  {
+    const std::lock_guard lock(breakers_mutex_);
+    if (breakers == known_breakers_) return known_breaker_tokens_;
+  }
+  const StopStrings strings(breakers);
+  const auto occurs_in = [&](std::string_view bytes) {
+    uint32_t state = StopStrings::kStart;
+    return std::ranges::any_of(bytes, [&](char c) {
+      state = strings.step(state, static_cast<unsigned char>(c));
+      return strings.match(state) >= 0;
+    });
+  };
   std::vector<TokenId> tokens;
   const int vocab_size = std::min(tokenizer_->vocab_size(), engine_->info().vocab_size);
   for (TokenId id = 0; id < vocab_size; ++id) {
-    const std::string_view bytes = tokenizer_->token_bytes(id);
-    const auto occurs = [&](const std::string& breaker) {
-      return !breaker.empty() && bytes.find(breaker) != std::string_view::npos;
-    };
-    if (std::ranges::any_of(breakers, occurs)) tokens.push_back(id);
+    give_way();
+    if (occurs_in(tokenizer_->token_bytes(id))) tokens.push_back(id);
   }
+  const std::lock_guard lock(breakers_mutex_);
   known_breakers_ = breakers;
   known_breaker_tokens_ = tokens;
   return tokens;
@@ -161,13 +187,15 @@ bool EventQueue::pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds tim
 }
 
 OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params,
-                             std::vector<TokenId> prompt, bool keep_markers)
+                             std::vector<TokenId> prompt, bool keep_markers,
+                             std::shared_ptr<const StopStrings> stops)
     : params_(&params), n_open_(params.n) {
   const bool has_context = std::ranges::any_of(
       prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
   result_.outputs.resize(params_->n);
   texts_.reserve(params_->n);
-  const SequenceText text(tokenizer, *params_, has_context, keep_markers);  // whose stop strings all share
+  if (stops == nullptr) stops = std::make_shared<const StopStrings>(params_->stop);
+  const SequenceText text(tokenizer, *params_, has_context, keep_markers, std::move(stops));
   for (int i = 0; i < params_->n; ++i) {
     result_.outputs[i].index = i;
     texts_.push_back(text);

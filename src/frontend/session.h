@@ -21,6 +21,12 @@ struct PromptOptions {
   bool parse_special = true;
 };
 
+// What the strings of a request's parameters are as tokens.
+struct StringTokens {
+  std::vector<std::vector<TokenId>> bad_words;
+  std::vector<TokenId> dry_breakers;
+};
+
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const EngineConfig& config);
@@ -40,8 +46,13 @@ class Session {
   // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for io threads.
   Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
   GrammarCache& grammars() const { return *grammars_; }
-  // A request with the token forms of all strings in `params`. Priority, deadline and matcher are the caller's.
-  Request make_request(std::vector<TokenId> prompt, const SamplingParams& params) const;
+  // The same for every request with these strings. Takes as long as tokenizing them and a look at the whole vocabulary: not
+  // for io threads. Errors: lists that are too long.
+  Result<StringTokens> string_tokens(const SamplingParams& params) const;
+  // A request of `params`, without the texts in them that the engine has no use for. Priority, deadline and matcher are the
+  // caller's.
+  Request make_request(std::vector<TokenId> prompt, const SamplingParams& params,
+                       const StringTokens& strings) const;
 
  private:
   Session() = default;
@@ -96,9 +107,10 @@ class EventQueue : public EventSink {
 // Gathers the outputs of one request from its events.
 class OutputBuilder {
  public:
-  // Tokenizer and params outlive this. keep_markers: as SequenceText has it.
+  // Tokenizer and params outlive this. keep_markers: as SequenceText has it. stops: of params.stop, where several share
+  // them.
   OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params, std::vector<TokenId> prompt,
-                bool keep_markers = false);
+                bool keep_markers = false, std::shared_ptr<const StopStrings> stops = nullptr);
 
   struct Step {
     std::string_view text;      // new and ready; valid until the next call

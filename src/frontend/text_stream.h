@@ -65,8 +65,9 @@ struct TextStreamOptions {
 class TextStream {
  public:
   explicit TextStream(TextStreamOptions options)
-      : stops_(std::make_shared<const StopStrings>(std::move(options.stop))),
-        include_stop_(options.include_stop) {}
+      : TextStream(std::make_shared<const StopStrings>(std::move(options.stop)), options.include_stop) {}
+  TextStream(std::shared_ptr<const StopStrings> stops, bool include_stop)
+      : stops_(std::move(stops)), include_stop_(include_stop) {}
 
   // Takes a token's bytes and returns the text that is now certain: all of it but an unfinished code point
   // and the longest end that may still become a stop string. After a stop everything is ignored. may_stop

@@ -145,7 +145,8 @@ uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params, 
           std::max(1, session->engine().info().max_model_len - static_cast<int>(ids.size()));
       sampling = std::move(longest);
     }
-    Request request = session->make_request(std::move(ids), *sampling);
+    ASSIGN_OR_RETURN(const StringTokens strings, session->string_tokens(*sampling));
+    Request request = session->make_request(std::move(ids), *sampling, strings);
     request.matcher = params.matcher;
     request.logits_processor = followed.processor;
     request.priority = Priority(std::clamp(options.priority, 0, 2));

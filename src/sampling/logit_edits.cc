@@ -29,7 +29,7 @@ void LogitEdits::allow(std::span<const uint32_t> mask) {
     mask_ = mask;
     return;
   }
-  own_mask_.assign(mask_.begin(), mask_.end());
+  if (mask_.data() != own_mask_.data()) own_mask_.assign(mask_.begin(), mask_.end());
   for (size_t i = 0; i < own_mask_.size(); ++i) own_mask_[i] &= mask[i];
   mask_ = own_mask_;
 }

@@ -21,6 +21,16 @@ Biases one_bias_each(Biases biases) {
   return result;
 }
 
+// Few banned tokens are an edit each for every token that is drawn, many are one mask.
+std::vector<uint32_t> mask_without(const std::vector<TokenId>& banned, int vocab_size) {
+  constexpr size_t kMostEdits = 64;
+  std::vector<uint32_t> mask;
+  if (banned.size() <= kMostEdits) return mask;
+  mask.assign(static_cast<size_t>(vocab_size + 31) / 32, ~0u);
+  for (const TokenId token : banned) mask[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+  return mask;
+}
+
 }  // namespace
 
 std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, TokenForms forms, uint64_t seed,
@@ -37,6 +47,7 @@ std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, To
     spec->allowed.assign((vocab_size + 31) / 32, 0);
     for (const TokenId token : params.allowed_token_ids) spec->allowed[token / 32] |= 1u << (token % 32);
   }
+  spec->not_banned = mask_without(params.banned_token_ids, vocab_size);
   spec->seed = seed;
   spec->needs_counts = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                        params.frequency_penalty != 0.0f;

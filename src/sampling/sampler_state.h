@@ -26,8 +26,9 @@ struct TokenForms {
 
 // Immutable after creation; shared by the n sequences of a request.
 struct SamplingSpec : TokenForms {
-  SamplingParams params;          // logit_bias has at most one entry per token
-  std::vector<uint32_t> allowed;  // bit per token id; empty = all
+  SamplingParams params;             // logit_bias has at most one entry per token
+  std::vector<uint32_t> allowed;     // bit per token id; empty = all
+  std::vector<uint32_t> not_banned;  // the same of banned ones where these are many; else empty
   uint64_t seed = 0;
   int vocab_size = 0;
   bool needs_counts = false;  // a repetition, presence or frequency penalty is on

@@ -26,6 +26,7 @@ void logit_bias(StepContext& c) {
 }
 
 void ban_tokens(StepContext& c) {
+  if (const auto& mask = c.state->spec->not_banned; !mask.empty()) return c.edits->allow(mask);
   for (const TokenId token : c.params().banned_token_ids) c.edits->set(token, kImpossible);
 }
 

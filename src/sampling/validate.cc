@@ -11,6 +11,8 @@ namespace {
 
 // Of a list of strings that are looked for in the text: each byte costs some 30 while the request runs.
 constexpr size_t kMostStrings = 1024, kMostStringBytes = 16384;
+// Of lists that are gone through for every token.
+constexpr size_t kMostStopIds = 1024, kMostBiases = 4096;
 
 // "a number in (0, 1]", "1 to 1024", "a number >= 0".
 std::string described(const SamplingParams::Range& range, bool whole) {
@@ -65,15 +67,6 @@ void validate_together(const SamplingParams& p, Expectations& e) {
   e.expect(p.max_tokens > 0 || p.prompt_logprobs, "max_tokens", "at least 1 (0 only with prompt_logprobs)",
            p.max_tokens);
   e.expect(p.min_tokens <= p.max_tokens, "min_tokens", "0 to max_tokens", p.min_tokens);
-  for (const auto& [name, strings] : {std::pair("stop", &p.stop), std::pair("bad_words", &p.bad_words)}) {
-    e.expect(strings->size() <= kMostStrings, name, "at most 1024 strings", strings->size());
-    size_t n_bytes = 0;
-    for (const std::string& text : *strings) {
-      e.expect(!text.empty(), name, "strings that are not empty", "\"\"");
-      n_bytes += text.size();
-    }
-    e.expect(n_bytes <= kMostStringBytes, name, "strings of at most 16384 bytes together", n_bytes);
-  }
   if (!p.use_beam_search) return;
   e.expect(p.beam_width >= p.n, "beam_width", "n to 256", p.beam_width);
   e.expect(p.max_tokens > 0, "max_tokens", "at least 1 with use_beam_search", p.max_tokens);
@@ -81,12 +74,29 @@ void validate_together(const SamplingParams& p, Expectations& e) {
            p.prompt_logprobs.value_or(0));
 }
 
-}  // namespace
+void validate_strings(const SamplingParams& p, Expectations& e) {
+  for (const auto& [name, strings] : {std::pair("stop", &p.stop), std::pair("bad_words", &p.bad_words),
+                                      std::pair("dry_sequence_breakers", &p.dry_sequence_breakers)}) {
+    e.expect(strings->size() <= kMostStrings, name, "at most 1024 strings", strings->size());
+    size_t n_bytes = 0;
+    for (const std::string& text : *strings) {
+      e.expect(!text.empty() || strings == &p.dry_sequence_breakers, name, "strings that are not empty",
+               "\"\"");
+      n_bytes += text.size();
+    }
+    e.expect(n_bytes <= kMostStringBytes, name, "strings of at most 16384 bytes together", n_bytes);
+  }
+}
 
-Status validate(const SamplingParams& p, int vocab_size) {
-  Expectations e;
-  validate_ranges(p, e);
-  validate_together(p, e);
+void validate_tokens(const SamplingParams& p, int vocab_size, Expectations& e) {
+  const auto most = [&](size_t n, size_t limit, const char* name) {
+    if (n > limit) e.expect(false, name, fmt::format("at most {} tokens", limit), n);
+  };
+  const auto n_tokens = static_cast<size_t>(vocab_size);
+  most(p.stop_token_ids.size(), kMostStopIds, "stop_token_ids");
+  most(p.logit_bias.size(), kMostBiases, "logit_bias");
+  most(p.allowed_token_ids.size(), n_tokens, "allowed_token_ids");
+  most(p.banned_token_ids.size(), n_tokens, "banned_token_ids");
   e.expect_ids(p.stop_token_ids, "stop_token_ids", vocab_size);
   e.expect_ids(p.allowed_token_ids, "allowed_token_ids", vocab_size);
   e.expect_ids(p.banned_token_ids, "banned_token_ids", vocab_size);
@@ -94,6 +104,23 @@ Status validate(const SamplingParams& p, int vocab_size) {
     e.expect_id(token, "logit_bias", vocab_size);
     e.expect(!std::isnan(bias), "logit_bias", "a number", bias);
   }
+}
+
+}  // namespace
+
+Status validate_lists(const SamplingParams& p, int vocab_size) {
+  Expectations e;
+  validate_strings(p, e);
+  validate_tokens(p, vocab_size, e);
+  return e.status();
+}
+
+Status validate(const SamplingParams& p, int vocab_size) {
+  Expectations e;
+  validate_ranges(p, e);
+  validate_together(p, e);
+  validate_strings(p, e);
+  validate_tokens(p, vocab_size, e);
   return e.status();
 }
 

@@ -149,6 +149,10 @@ std::vector<Case> distribution_cases() {
   add("bias", [](P& p) { p.logit_bias = {{3, 4.0f}, {5, -500.0f}, {9, 1.0f}}; });
   add("allowed", [](P& p) { p.allowed_token_ids = {1, 4, 9, 16, 25, 31, 32, 39}; });
   add("banned", [](P& p) { p.banned_token_ids = {0, 2, 11}; });
+  add("many_banned", [](P& p) {  // a mask, beside another one
+    for (TokenId token = 0; token < 80; ++token) p.banned_token_ids.push_back(token % 37);
+    p.allowed_token_ids = {1, 36, 37, 38, 39};
+  });
   add("bad_words", [](P&) {});
   add("min_tokens", [](P& p) { p.min_tokens = 50; });
   add("k_p", [](P& p) { p.top_k = 12, p.top_p = 0.8f; });
@@ -571,6 +575,20 @@ TEST(LogitEdits, TokensOfAPhaseAreDifferent) {
   EXPECT_TRUE(std::ranges::is_sorted(edits.list(), {}, &LogitEdit::phase));
 }
 
+// Whatever a request bans, and how often: the engine's thread makes no more edits than for a few tokens.
+TEST(LogitEdits, ManyBannedTokensAreNoEdits) {
+  SamplingParams params;
+  for (TokenId token = 0; token < 2000; ++token) params.banned_token_ids.push_back(token % 90);
+  naive::Context c{.tokens = {1, 4, 9}, .n_prompt = 3};
+  SamplerState state = state_of(spec_of(params, c, 1, 100), c);
+  LogitEdits edits;
+  Sampler().describe({state, c.tokens, c.n_prompt}, edits);
+  EXPECT_EQ(edits.list().size(), 0u);
+  for (TokenId token = 0; token < 100; ++token)
+    EXPECT_EQ((edits.mask()[static_cast<size_t>(token) / 32] >> (token % 32) & 1u) != 0, token >= 90)
+        << token;
+}
+
 TEST(Logprobs, AreThoseOfTheRawDistribution) {
   const std::vector<float> logits = random_logits(5000, 2.0f, 8);
   const naive::Dist exact = naive::softmax({logits.begin(), logits.end()}, 1.0);
@@ -621,9 +639,13 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
             "top_p: expected a number in (0, 1], got nan");
   EXPECT_EQ(message([](SamplingParams& p) { p.n = 0; }), "n: expected 1 to 1024, got 0");
-  EXPECT_EQ(message([](SamplingParams& p) { p.stop_token_ids = {5, 100}; }),
+  EXPECT_EQ(message([](SamplingParams& p) {
+              p.stop_token_ids = {5, 100};
+            }),
             "stop_token_ids: expected token ids in [0, 100), got 100");
-  EXPECT_EQ(message([](SamplingParams& p) { p.logit_bias = {{-2, 1.0f}}; }),
+  EXPECT_EQ(message([](SamplingParams& p) {
+              p.logit_bias = {{-2, 1.0f}};
+            }),
             "logit_bias: expected token ids in [0, 100), got -2");
   EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1024, "ab"); }), "");
   EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1025, "ab"); }),
@@ -632,6 +654,21 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
             "stop: expected strings of at most 16384 bytes together, got 16385");
   EXPECT_EQ(message([](SamplingParams& p) { p.bad_words.assign(1025, "a"); }),
             "bad_words: expected at most 1024 strings, got 1025");
+  EXPECT_EQ(message([](SamplingParams& p) { p.dry_sequence_breakers.assign(1024, ""); }), "");
+  EXPECT_EQ(message([](SamplingParams& p) { p.dry_sequence_breakers.assign(1025, "a"); }),
+            "dry_sequence_breakers: expected at most 1024 strings, got 1025");
+  EXPECT_EQ(message([](SamplingParams& p) { p.dry_sequence_breakers = {std::string(16385, 'x')}; }),
+            "dry_sequence_breakers: expected strings of at most 16384 bytes together, got 16385");
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop_token_ids.assign(1025, 1); }),
+            "stop_token_ids: expected at most 1024 tokens, got 1025");
+  EXPECT_EQ(message([](SamplingParams& p) { p.banned_token_ids.assign(101, 1); }),
+            "banned_token_ids: expected at most 100 tokens, got 101");
+  EXPECT_EQ(message([](SamplingParams& p) { p.allowed_token_ids.assign(101, 1); }),
+            "allowed_token_ids: expected at most 100 tokens, got 101");
+  EXPECT_EQ(message([](SamplingParams& p) {
+              p.logit_bias.assign(4097, {1, 0.5f});
+            }),
+            "logit_bias: expected at most 4096 tokens, got 4097");
   EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 5, p.min_tokens = 6; }),
             "min_tokens: expected 0 to max_tokens, got 6");
   EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 0, p.prompt_logprobs = 1; }), "");

@@ -93,7 +93,7 @@ TEST(ServedModels, TwoServeInOneProcess) {
     params.max_tokens = 3;
     params.ignore_eos = true;
     ASSERT_TRUE(model->engine().submit(
-        model->session().make_request(model->session().encode("Once", {}), params), queue));
+        model->session().make_request(model->session().encode("Once", {}), params, {}), queue));
     std::vector<OwnedEvent> events;
     for (int i = 0; i < 100 && (events.empty() || events.back().finish == FinishReason::kNone); ++i)
       queue->pop(events, std::chrono::milliseconds(200));

@@ -86,6 +86,10 @@ Status check_ending(const Request& request, const EngineInfo& info) {
 
 }  // namespace
 
+Status check_lists(const SamplingParams& params, const EngineInfo& info) {
+  return validate_lists(params, info.vocab_size);
+}
+
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
                      const Scheduler& scheduler, const StepModel& model) {
   RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));

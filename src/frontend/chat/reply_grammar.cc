@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/json_text.h"
@@ -31,20 +32,21 @@ bool is_strict(const Json& tool) {
 Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   std::vector<CallableTool> callable;
   std::vector<std::string> names;
-  const auto& wanted = rules.choice.names;
+  const std::unordered_set<std::string_view> wanted(rules.choice.names.begin(), rules.choice.names.end());
   for (size_t i = 0; rules.tools != nullptr && i < rules.tools->size(); ++i) {
     const Json& tool = (*rules.tools)[i];
     const Json& function = get_field(tool, "function");
     if (!function.is_object()) continue;
     names.push_back(get_string(function, "name"));
-    if (!wanted.empty() && std::ranges::find(wanted, names.back()) == wanted.end()) continue;
+    if (!wanted.empty() && !wanted.contains(names.back())) continue;
     const Arguments arguments = is_strict(tool)           ? Arguments::kStrict
                                 : must_call(rules.choice) ? Arguments::kBestEffort
                                                           : Arguments::kFree;
     callable.push_back({&function, arguments, fmt::format("tools[{}]", i)});
   }
-  for (const std::string& name : wanted) {
-    if (std::ranges::find(names, name) == names.end())
+  const std::unordered_set<std::string_view> known(names.begin(), names.end());
+  for (const std::string& name : rules.choice.names) {
+    if (!known.contains(name))
       return errorf(ErrorCode::kInvalidArgument, "tool_choice: there is no tool '{}'; the tools are: {}",
                     name, fmt::join(names, ", "));
   }
@@ -56,8 +58,8 @@ Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
 // Whether calls are anything but what the model makes of them.
 bool restricts_calls(const ReplyRules& rules, const std::vector<CallableTool>& callable) {
   return must_call(rules.choice) || callable.size() < rules.tools->size() ||
-         std::ranges::any_of(
-             callable, [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
+         std::ranges::any_of(callable,
+                             [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
 }
 
 // What an answer must look like, as a format.

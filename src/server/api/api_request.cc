@@ -33,7 +33,7 @@ void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json
     if (schema["properties"].contains(field.key())) {
       known[field.key()] = std::move(field.value());
     } else if (dropped.size() < kMostNamed) {
-      dropped += " " + dump(field.key());
+      dropped += " " + json(field.key()).dump(-1, ' ', true, json::error_handler_t::replace);  // one line
     }
   }
   body = std::move(known);
@@ -154,6 +154,7 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();
   RETURN_IF_ERROR(params_from_json(body, call.params));
+  ASSIGN_OR_RETURN(call.strings, model.session().string_tokens(call.params));
   if (call.params.logprobs)
     RETURN_IF_ERROR(check_logprobs(services, model, *call.params.logprobs, "logprobs"));
   if (call.params.prompt_logprobs) {

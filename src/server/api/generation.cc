@@ -4,7 +4,9 @@
 
 #include "engine/requests/context_limit.h"
 #include "engine/schedule/background.h"
+#include "server/http/apart_threads.h"
 #include "server/http/spending.h"
+#include "server/services/services.h"
 
 namespace penstock {
 
@@ -16,10 +18,40 @@ void GenerationCall::fill_context() {
   fills_context = true;
 }
 
-Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall& call) {
+namespace {
+
+// What the engine looks at before it takes the requests of a call, as bytes that are read: of a grammar with tokens beside it,
+// or one that has to come to its end, the first mask and the shortest text, which are no work for the threads of connections.
+size_t bytes_to_submit(const GenerationCall& call) {
+  constexpr size_t kOfGrammar = 64 * 1024;
+  const SamplingParams& params = call.params;
+  const bool excludes =
+      !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() || !params.bad_words.empty();
+  const bool completes = params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
+  size_t bytes = 0;
+  if (call.matcher != nullptr && (excludes || completes)) bytes += call.prompts.size() * kOfGrammar;
+  // What is copied, which is sooner done than read.
+  size_t n_copied = params.allowed_token_ids.size() + params.banned_token_ids.size() +
+                    2 * params.logit_bias.size() + call.strings.dry_breakers.size();
+  n_copied *= call.prompts.size();
+  for (const auto& prompt : call.prompts) n_copied += prompt.size();
+  return bytes + n_copied / 32;
+}
+
+}  // namespace
+
+net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& services, Exchange& exchange,
+                                                                      GenerationCall& call) {
   std::unique_ptr<Generation> generation(new Generation(exchange, call));
-  RETURN_IF_ERROR(generation->submit());
-  return generation;
+  if (!generation->take_place()) {
+    co_return errorf(ErrorCode::kResourceExhausted,
+                     "the queue is full: too many choices wait already, of one key or of all");
+  }
+  Status submitted;
+  co_await services.run_apart(exchange, bytes_to_submit(call), [&] { submitted = generation->submit(); });
+  if (!submitted) co_return tl::unexpected(submitted.error());
+  generation->watch();
+  co_return generation;
 }
 
 Generation::Generation(Exchange& exchange, GenerationCall& call)
@@ -27,7 +59,32 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
       call_(call),
       session_(call_.model->session()),
       channel_(std::make_shared<EventChannel>(exchange.executor())),
+      stops_(std::make_shared<const StopStrings>(call_.params.stop)),
       outputs_(call_.prompts.size()) {
+  // Nobody sees it before it is whole, and nothing in its text ends it.
+  const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
+  if (call_.priority == kBackgroundPriority && ends_by_itself) channel_->gather();
+  channel_->on_overflow = [this] { gone_ = true; };
+}
+
+// Among those that run or wait, while there is room.
+bool Generation::take_place() {
+  running_ =
+      std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
+  running_->tenant = exchange_.request().tenant;
+  running_->params = call_.params;
+  for (const auto& prompt : call_.prompts)
+    running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
+  const EngineConfig& config = call_.model->config();
+  constexpr int kLargestCalls =
+      256;  // choices of the two largest calls there may be, whatever the queue's bound
+  const int most = config.max_queued_requests + config.max_num_seqs + kLargestCalls;
+  place_ = call_.model->running().add(running_, static_cast<size_t>(most));
+  return place_.has_value();
+}
+
+// From now on: ends with its client.
+void Generation::watch() {
   const auto leave = [this] {
     gone_ = true;
     cancel_all();
@@ -35,20 +92,11 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
   };
   exchange_.on_disconnect = leave;
   channel_->on_overflow = leave;
-  // Nobody sees it before it is whole, and nothing in its text ends it.
-  const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
-  if (call_.priority == kBackgroundPriority && ends_by_itself) channel_->gather();
-  running_ =
-      std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
-  running_->tenant = exchange_.request().tenant;
-  running_->params = call_.params;
-  for (const auto& prompt : call_.prompts)
-    running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
-  place_ = call_.model->running().add(running_);
+  if (gone_ || exchange_.gone()) leave();
 }
 
 Generation::~Generation() {
-  call_.model->running().remove(place_);
+  if (place_) call_.model->running().remove(*place_);
   exchange_.on_disconnect = nullptr;
   cancel_all();
   channel_->close();
@@ -65,7 +113,7 @@ void Generation::cancel_all() {
 void Generation::open_prompt(std::vector<TokenId> prompt) {
   const int n_tokens = static_cast<int>(prompt.size());
   builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, std::move(prompt),
-                                                      call_.keep_markers));
+                                                      call_.keep_markers, stops_));
   n_prompt_tokens_ += n_tokens;
   exchange_.note_model(call_.name());
   if (call_.kept == nullptr) exchange_.count_tokens(n_tokens, 0);
@@ -83,7 +131,7 @@ Status Generation::submit() {
     RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
   }
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
-    Request request = session_.make_request(call_.prompts[i], call_.params);
+    Request request = session_.make_request(call_.prompts[i], call_.params, call_.strings);
     request.matcher = call_.matcher;
     if (exchange_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
     if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;

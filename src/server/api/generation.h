@@ -14,6 +14,8 @@
 
 namespace penstock {
 
+struct Services;
+
 // The last user's turn of a chat, as the cache of replies looks for it by its meaning.
 struct ChatQuestion {
   std::string text;     // "": there is none
@@ -26,6 +28,7 @@ struct GenerationCall {
   ServedAdapterRef adapter;  // null: the model as it is
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
+  StringTokens strings;  // of params
   Priority priority = Priority::kNormal;
   std::string cache_salt;
   std::string cache_scope;       // before the salt: whose cached prompts it shares, as answer() sets it
@@ -37,6 +40,7 @@ struct GenerationCall {
   std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
+  int n_repeats = 0;                     // of a prompt in each of its choices, in the reply
   bool fills_context = false;            // nobody said how long a reply may be
   bool keep_markers = false;             // the text keeps special tokens that mark parts of a reply
   std::optional<ChatQuestion> question;  // where a chat may be answered by its meaning
@@ -67,8 +71,9 @@ struct ChoiceDelta {
 class Generation {
  public:
   // Submits every prompt to the call's model, and takes it, unless its reply was kept. The call outlives this. Errors: the
-  // engine's; then nothing runs.
-  static Result<std::unique_ptr<Generation>> start(Exchange& exchange, GenerationCall& call);
+  // engine's, and kResourceExhausted where too many choices wait already; then nothing runs.
+  static net::awaitable<Result<std::unique_ptr<Generation>>> start(Services& services, Exchange& exchange,
+                                                                   GenerationCall& call);
   // Cancels what still runs.
   ~Generation();
 
@@ -98,7 +103,9 @@ class Generation {
 
  private:
   Generation(Exchange& exchange, GenerationCall& call);
+  bool take_place();
   Status submit();
+  void watch();
   void open_prompt(std::vector<TokenId> prompt);
   void handle(int prompt, const OwnedEvent& event);
   bool replay(const Take& take);
@@ -111,11 +118,12 @@ class Generation {
   Session& session_;
   std::shared_ptr<EventChannel> channel_;
   std::shared_ptr<RunningCall> running_;
-  RunningTexts::Place place_;
+  std::optional<RunningTexts::Place> place_;
   std::vector<RequestId> ids_;  // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
-  std::vector<ChoiceDelta> deltas_;  // kept for its memory
+  const std::shared_ptr<const StopStrings> stops_;  // of all prompts
+  std::vector<ChoiceDelta> deltas_;                 // kept for its memory
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;

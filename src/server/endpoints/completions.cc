@@ -123,6 +123,7 @@ Result<CompletionCall> read_completion_call(Services& services, const HttpReques
   if (call.echo && !call.prompt_logprobs && (call.logprobs || params.max_tokens == 0)) {
     params.prompt_logprobs = call.logprobs.value_or(0);
   }
+  call.generation.n_repeats = (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
   RETURN_IF_ERROR(read_best_of(body, call));
   RETURN_IF_ERROR(check_choices(services, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));

@@ -101,6 +101,7 @@ void finish_llama_call(LlamaCall& call) {
     call.prompt_texts.push_back(generation.model->tokenizer().decode(prompt, false));
   generation.fill_context();
   call.several = call.several || params.n > 1;
+  generation.n_repeats = 1;
   call.settings = llamacpp_settings(params, call.n_predict, call.stream);
 }
 

@@ -49,6 +49,7 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
     const int room = std::max(context - static_cast<int>(prompt.size()), 0);
     const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
     bytes += static_cast<double>(prompt.size()) * kPerLogprob * entries(params.prompt_logprobs, *call.model);
+    bytes += static_cast<double>(prompt.size()) * kPerToken * params.n * call.n_repeats;
     if (!stream)
       bytes += 1.0 * params.n * n_tokens * (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
   }
@@ -66,9 +67,13 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
 
 // What a whole reply has about.
 size_t reply_bytes(const Generation& generation) {
+  constexpr size_t kPerChoice = 512;
+  const GenerationCall& call = generation.call();
   size_t bytes = 0;
   for (const RequestOutput& output : generation.outputs()) {
     bytes += output.prompt_token_ids.size() * kPerToken;
+    bytes += output.outputs.size() *
+             (kPerChoice + output.prompt_token_ids.size() * kPerToken * static_cast<size_t>(call.n_repeats));
     for (const auto& row : output.prompt_logprobs) bytes += row.size() * kPerLogprob;
     for (const CompletionOutput& one : output.outputs) {
       bytes += one.token_ids.size() * kPerToken;
@@ -174,7 +179,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   if (exchange.gone()) co_return;
   if (auto refused = reserve(exchange, call, shape)) co_return co_await exchange.reply(*std::move(refused));
   call.cache_scope = cache_scope_of(services, exchange.request());
-  auto started = Generation::start(exchange, call);
+  auto started = co_await Generation::start(services, exchange, call);
   if (!started) {
     HttpReply refused = shape.error(started.error());
     if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
