@@ -13,6 +13,14 @@
 namespace penstock {
 namespace {
 
+// Bodies of routes that ask for a few names are never large; whoever may not send one has no room for it.
+size_t most_body_of(const Route& route) {
+  constexpr size_t kFewNames = 64 * 1024;  // bytes
+  const bool large = route.takes_forms || (route.request != nullptr && route.access == Access::kKey &&
+                                           std::string_view(route.path) != "/v1/batches");
+  return large ? SIZE_MAX : kFewNames;
+}
+
 bool is_loopback(const std::string& host) {
   boost::system::error_code error;
   return host == "localhost" || net::ip::make_address(host, error).is_loopback();
@@ -130,9 +138,13 @@ void Server::open_data() {
 
 Status Server::listen() {
   ASSIGN_OR_RETURN(origins_, Origins::open(origin_config(config_, needs_key())));
+  HttpConfig http = config_.http;
+  constexpr size_t kLargestAtOnce = 4;
+  http.max_total_reply_bytes =
+      std::max(http.max_total_reply_bytes, kLargestAtOnce * static_cast<size_t>(config_.max_reply_bytes));
   ASSIGN_OR_RETURN(
       http_, HttpServer::open(
-                 config_.http, [this](Exchange& exchange) { return plan(exchange); },
+                 http, [this](Exchange& exchange) { return plan(exchange); },
                  [root = config_.root_path](std::string_view target, int status, std::string_view message) {
                    return error_body_at(canonical_path(target, root), status, message);
                  }));
@@ -200,7 +212,6 @@ Status Server::run(const std::function<void()>& on_ready) {
   apart_.stop();
   compilations_.stop();  // what these have begun uses the models
   chores_.stop();
-  chores_.join();
   loads_.stop();
   models_.stop();
   return failure;
@@ -219,7 +230,8 @@ void Server::stop() {
 HttpPlan Server::plan(Exchange& exchange) {
   auto decision = std::make_shared<Decision>(decide(exchange));
   const bool reads_body = !decision->refusal;
-  return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body};
+  const size_t most_body = reads_body ? most_body_of(*decision->route) : 0;
+  return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body, most_body};
 }
 
 Server::Decision Server::decide(Exchange& exchange) {
@@ -273,7 +285,7 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   if (exchange.trace && exchange.trace->notes_wanted)
     exporter_->add(spans_of_request(exchange, route->path, key));
   // After the reply: nobody waits for the disk.
-  if (is_act && acts_.is_kept()) co_await run_on(chores_, [&] { acts_.write(exchange); });
+  if (is_act && acts_.is_kept()) co_await chores_.run("", [&] { acts_.write(exchange); });
 }
 
 // Keys come first: who has none learns nothing, not even which routes there are.

@@ -12,6 +12,7 @@
 #include "server/http/apart_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
+#include "server/http/turn_threads.h"
 #include "server/services/accounts.h"
 #include "server/services/adapter_folders.h"
 #include "server/services/audit_trail.h"
@@ -83,7 +84,7 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   ApartThreads apart_;                    // their results go to handlers of http_
   CompileQueue compilations_;             // the same
-  net::thread_pool chores_{2};            // the same
+  TurnThreads chores_{2};                 // the same
   ModelLoads loads_;                      // the same
   std::unique_ptr<BatchRunner> batches_;  // with data_; destroyed before all that its lines use
   BackgroundRuns background_;             // likewise

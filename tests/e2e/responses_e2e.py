@@ -142,7 +142,8 @@ class Kept(Case):
         with self.serve("--max-stored-responses", 2, "--max-stored-response-bytes", 20000) as server:
             made = [self.ask(server, input=f"Once {i}")["id"] for i in range(4)]
             self.assertEqual([server.get(f"{RESPONSES}/{one}").status for one in made], [404, 404, 200, 200])
-            large = {"input": "Once", "metadata": {"of": "x" * 30000}}  # which the reply repeats
+            large = {"input": "Once", "metadata": {str(i): "x" * 500 for i in range(16)}, "tool_choice": "none",
+                     "tools": [{"type": "function", "name": "f", "description": "x" * 30000}]}  # which the reply repeats
             self.assertFalse(self.ask(server, **large)["store"])
             reply = server.post(RESPONSES, {**large, "background": True})
             self.assertEqual(reply.status, 400, reply.body)

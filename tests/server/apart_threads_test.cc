@@ -27,20 +27,23 @@ class ApartThreadsTest : public testing::Test {
     io_.join();
   }
   struct Call {
-    explicit Call(net::io_context& context) : exchange(context.get_executor(), {}) {}
+    Call(net::io_context& context, const std::string& peer)
+        : exchange(context.get_executor(), {.peer = peer}) {}
     UnattendedExchange exchange;
     std::latch over{1};
     std::string outcome;  // "done", or why it ended; after over
     std::thread::id back_on;
   };
-  std::shared_ptr<Call> start(size_t n_bytes, std::function<void()> work) {
-    auto call = std::make_shared<Call>(context_);
+  std::shared_ptr<Call> start(size_t n_bytes, std::function<void()> work, const std::string& peer = "one") {
+    auto call = std::make_shared<Call>(context_, peer);
     net::co_spawn(context_, run(call, n_bytes, std::move(work)), net::detached);
     return call;
   }
   void leave(const std::shared_ptr<Call>& call) {
     net::post(context_, [call] { call->exchange.leave(); });
   }
+
+  net::io_context& context() { return context_; }
 
   ApartThreads apart_;
 
@@ -98,6 +101,32 @@ TEST_F(ApartThreadsTest, SmallWorkDoesNotWaitForLargeWork) {
     call->over.wait();
     EXPECT_EQ(call->outcome, "cancelled");
   }
+}
+
+// However much one client asks for: another one's work is next but for what is being done.
+TEST_F(ApartThreadsTest, ClientsTakeTurns) {
+  std::latch begun(3), go_on(1);
+  std::vector<std::shared_ptr<Call>> calls;
+  for (const size_t size : {kSmall, ApartThreads::kMedium, kLargeWork}) {  // every thread has something to do
+    calls.push_back(start(size, [&] {
+      begun.count_down();
+      go_on.wait();
+    }));
+    if (size != kLargeWork) continue;
+    begun.wait();
+  }
+  std::atomic<int> n_done = 0;
+  int n_before = -1;
+  for (int i = 0; i < 100; ++i) calls.push_back(start(kSmall, [&] { ++n_done; }));
+  calls.push_back(start(
+      kSmall, [&] { n_before = n_done; }, "other"));
+  std::latch queued(1);  // the calls above have been given
+  net::post(context(), [&] { queued.count_down(); });
+  queued.wait();
+  go_on.count_down();
+  for (const auto& call : calls) call->over.wait();
+  EXPECT_EQ(n_done, 100);
+  EXPECT_LE(n_before, 6);
 }
 
 // What waits behind one that left is not begun either when its client left.

@@ -80,6 +80,12 @@ net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
     co_await timer.async_wait(net::redirect_error(net::use_awaitable, error));
     co_return co_await exchange.reply(text_reply("waited"));
   }
+  if (path == "/large") co_return co_await exchange.reply(text_reply(std::string(32'000'000, 'x')));
+  if (path == "/large_stream") {
+    co_await exchange.begin_stream(text_reply(""));
+    if (co_await exchange.write(std::string(32'000'000, 'x'))) co_await exchange.end_stream();
+    co_return;
+  }
   if (path == "/stream") {
     co_await exchange.begin_stream(text_reply(""));
     for (const char* piece : {"one ", "two ", "three"}) co_await exchange.write(piece);
@@ -103,7 +109,10 @@ class HttpServerTest : public testing::Test {
         config,
         [this](Exchange& exchange) -> HttpPlan {
           if (exchange.request().path == "/refused") return {refuse, false};
-          return {[this](Exchange& one) { return handle(one, seen_); }};
+          const std::string key(exchange.request().header("x-key"));
+          exchange.set_payer(key, key);
+          const size_t most = exchange.request().path == "/few" ? 1000 : SIZE_MAX;
+          return {[this](Exchange& one) { return handle(one, seen_); }, true, most};
         },
         [](std::string_view, int status, std::string_view message) {
           return fmt::format("{{{} {}}}", status, message);
@@ -182,15 +191,64 @@ TEST_F(HttpServerTest, SizesAreLimited) {
 
 TEST_F(HttpServerTest, BodiesOfAllConnectionsShareABudget) {
   HttpConfig config;
-  config.max_total_body_bytes = 100;
+  config.max_total_body_bytes = 100000;
   start(config);
-  Client first(server_->port());
-  first.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n" + std::string(80, 'a'));
-  ASSERT_TRUE(soon([&] { return server_->counters().body_bytes.load() == 80; }));
-  EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\n" + std::string(30, 'b')),
-              StartsWith("HTTP/1.1 503 "));
-  first.send(std::string(10, 'a'));
+  constexpr size_t kFree = 16384;  // of each body
+  const auto send = [](Client& client, const std::string& key, size_t size, size_t sent) {
+    client.send(
+        fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\nx-key: {}\r\nContent-Length: {}\r\n\r\n", key, size) +
+        std::string(sent, 'a'));
+  };
+  const auto holds = [&](size_t bytes) {
+    return soon([&] { return server_->counters().body_bytes.load() == static_cast<int64_t>(bytes); });
+  };
+  Client first(server_->port()), second(server_->port()), third(server_->port()), small(server_->port()),
+      greedy(server_->port());
+  send(first, "one", 81000, 80000);
+  ASSERT_TRUE(holds(80000 - kFree));
+  send(greedy, "one", 30000, 30000);  // one key has three quarters at the most
+  EXPECT_THAT(greedy.read("bytes"), StartsWith("HTTP/1.1 503 "));
+  send(second, "two", 40000, 35000);
+  ASSERT_TRUE(holds(80000 + 35000 - 2 * kFree));
+  send(third, "three", 50000, 50000);
+  EXPECT_THAT(third.read("bytes"), StartsWith("HTTP/1.1 503 "));
+  send(small, "three", kFree, kFree);  // what is small comes through whoever holds the rest
+  EXPECT_THAT(small.read("a."), StartsWith("HTTP/1.1 200 "));
+  first.send(std::string(1000, 'a'));
   EXPECT_THAT(first.read("a."), StartsWith("HTTP/1.1 200 "));
+  ASSERT_TRUE(holds(35000 - kFree));
+}
+
+TEST_F(HttpServerTest, RoutesMayTakeSmallerBodies) {
+  start({});
+  EXPECT_THAT(ask("POST /few HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("at most 1000 bytes")));
+  EXPECT_THAT(ask("POST /few HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
+                  std::string(1001, 'c') + "\r\n"),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask("POST /few HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" +
+                  std::string(1000, 'c')),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+// Clients that do not read: what waits for them is bounded, and others have their small replies.
+TEST_F(HttpServerTest, LargeRepliesShareABudget) {
+  HttpConfig config;
+  config.max_total_reply_bytes = 50'000'000;
+  start(config);
+  const std::string large = "GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  {
+    Client first(server_->port());
+    first.send(large);
+    ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 32'000'000; }));
+    EXPECT_THAT(ask(large), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Retry-After: 1")));
+    EXPECT_THAT(ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(ask("GET /large_stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+                Not(HasSubstr("\r\n0\r\n\r\n")));  // cut
+    EXPECT_GT(first.read().size(), 32'000'000u);
+  }
+  ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 0; }));
+  EXPECT_GT(ask(large).size(), 32'000'000u);
 }
 
 TEST_F(HttpServerTest, TimesAreLimited) {
@@ -287,6 +345,10 @@ TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
   Client three(server_->port());
   EXPECT_THAT(three.read(), StartsWith("HTTP/1.1 503 "));
   EXPECT_EQ(server_->counters().turned_away.load(), 1u);
+  // Those that ask for nothing make room.
+  EXPECT_TRUE(soon([&] {
+    return ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 200 ");
+  }));
 }
 
 TEST_F(HttpServerTest, LeavingClientsAreNoticedAtOnce) {

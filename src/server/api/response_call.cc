@@ -75,13 +75,32 @@ json listed_items(const json& input) {
   return items;
 }
 
+// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all together.
+Status hold_conversation(Services& services, const StoredResponse& stored, ResponseCall& call) {
+  const size_t bytes = stored.input.size() + stored.reply.size(), most = services.config.http.max_body_bytes;
+  if (bytes > most) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "previous_response_id: expected a conversation of at most {} bytes, got {}", most, bytes);
+  }
+  call.held = std::make_shared<BodyBudget>();
+  call.held->attach(services.under_way.conversation_bytes,
+                    static_cast<int64_t>(services.config.http.max_total_body_bytes));
+  if (call.held->take(static_cast<int64_t>(bytes))) return {};
+  return errorf(ErrorCode::kResourceExhausted,
+                "stored conversations under way hold {} bytes, all that this server allows",
+                services.config.http.max_total_body_bytes);
+}
+
 // The conversation of a stored response, with its answer.
-Result<json> earlier_items(const StoreCall& stored, const std::string& id) {
+Result<json> earlier_items(Services& services, const StoreCall& stored, const std::string& id,
+                           ResponseCall& call) {
   constexpr const char* kField = "previous_response_id";
   auto found = stored.stores->responses->find(stored.owner, id);
   if (!found && found.error().code == ErrorCode::kNotFound)
     return errorf(ErrorCode::kInvalidArgument, "{}: {}", kField, found.error().message);
   if (!found) return tl::unexpected(found.error());
+  found->events = {};
+  RETURN_IF_ERROR(hold_conversation(services, *found, call));
   const json reply = bounded_json<json>(found->reply);
   json items = bounded_json<json>(found->input);
   const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
@@ -116,7 +135,7 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   if (!stored) return {};
   call.owner = stored->owner;
   if (!previous.empty()) {
-    ASSIGN_OR_RETURN(json items, earlier_items(*stored, previous));
+    ASSIGN_OR_RETURN(json items, earlier_items(services, *stored, previous, call));
     n_earlier = items.size();
     for (json& item : listed_items(body["input"])) items.push_back(std::move(item));
     body["input"] = std::move(items);
@@ -132,11 +151,17 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
 Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, responses_request()));
   json& body = asked.fields;
-  ServedModel& model = *asked.model;
   ResponseCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   SamplingParams& params = call.generation.params;
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
+  // Every stream repeats it three times, and what is kept of the response once more.
+  if (const size_t bytes = dump(call.echoed).size(), most = most_text(services); bytes > most) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "body: expected at most {} bytes of fields that the reply repeats (instructions, tools, "
+                  "text, ...), got {}",
+                  most, bytes);
+  }
   size_t n_earlier = 0;
   RETURN_IF_ERROR(read_storing(services, request, body, call, n_earlier));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body, n_earlier));

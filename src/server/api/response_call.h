@@ -1,11 +1,13 @@
 // POST /v1/responses: what its body asks for, with the stored responses that it goes on from.
 #pragma once
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "frontend/chat/chat_setup.h"
 #include "server/api/generation.h"
 #include "server/http/exchange.h"
+#include "server/http/http_body.h"
 
 namespace penstock {
 
@@ -21,6 +23,7 @@ struct ResponseCall {
   bool store = false, background = false;
   // With store: whose it is, and the conversation as a JSON list of items, this request's last.
   std::string owner, items;
+  std::shared_ptr<BodyBudget> held;  // for the earlier conversation, which no body holds
 };
 
 // Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of a previous_response_id that there is

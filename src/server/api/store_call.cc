@@ -23,7 +23,7 @@ Result<StoreCall> read_store_call(Services& services, const HttpRequest& request
 net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange, std::string_view route,
                                         const StoreWork& work) {
   HttpReply whole;
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     const auto call = read_store_call(services, exchange.request(), route);
     const Result<json> reply = call ? work(*call) : Result<json>(tl::unexpected(call.error()));
     whole = reply ? json_reply(*reply) : error_reply(reply.error());

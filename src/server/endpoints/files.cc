@@ -5,7 +5,6 @@
 #include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
-#include "server/http/apart_threads.h"
 #include "server/http/multipart.h"
 #include "server/routing/errors.h"
 #include "server/services/data_folder.h"
@@ -179,7 +178,7 @@ net::awaitable<void> get_file_content(Services& services, Exchange& exchange) {
   Result<std::string> piece;
   int64_t done = 0;
   const auto read = [&] { piece = (*services.data.stores())->files->read(*file, done, kContentPiece); };
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     const auto asked = read_store_call(services, exchange.request(), "/v1/files/{id}/content");
     file = asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
     if (file) read();
@@ -191,7 +190,7 @@ net::awaitable<void> get_file_content(Services& services, Exchange& exchange) {
   while (open && piece && !piece->empty()) {
     done += static_cast<int64_t>(piece->size());
     open = co_await exchange.write(*piece);
-    if (open) co_await run_on(services.chores, read);
+    if (open) co_await services.run_chore(exchange, read);
   }
   if (!piece) {
     services.log.error(piece.error().message);

@@ -258,7 +258,7 @@ net::awaitable<void> ResponseShape::store() {
   stored.input = call_.items, stored.reply = dump(last_);
   if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
   Result<bool> kept;
-  co_await run_on(services_.chores, [&] {
+  co_await services_.chores.run(call_.owner, [&] {
     StoredResponses& responses = *(*services_.data.stores())->responses;
     if (run_ == nullptr)
       kept = responses.add(std::move(stored));
@@ -308,7 +308,7 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
     co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
   HttpReply queued = queued_reply(services, **call);
   Result<bool> kept;
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     StoredResponse stored;
     stored.id = (*call)->id, stored.owner = (*call)->owner;
     stored.input = (*call)->items, stored.reply = queued.body;

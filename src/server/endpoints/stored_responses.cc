@@ -197,7 +197,7 @@ net::awaitable<void> get_response(Services& services, Exchange& exchange) {
   Result<Found> found;
   Result<json> reply;
   HttpReply whole;
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     const auto call = read_store_call(services, exchange.request(), kResponsePath);
     found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
@@ -230,7 +230,7 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
     run = found ? found->run : nullptr;
     reply = found ? response_now(found->stored, run.get()) : Result<json>(tl::unexpected(found.error()));
   };
-  co_await run_on(services.chores, look);
+  co_await services.run_chore(exchange, look);
   if (reply && !get_bool(*reply, "background")) {
     co_return co_await exchange.reply(
         error_reply(400, "only a response that was asked for with background can be cancelled"));
@@ -241,12 +241,12 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
     for (int tries = 0; run != nullptr && tries < 500; ++tries) {  // until what is kept says so
       timer.expires_after(std::chrono::milliseconds(10));
       co_await timer.async_wait(net::use_awaitable);
-      co_await run_on(services.chores, look);
+      co_await services.run_chore(exchange, look);
     }
   }
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   HttpReply whole;
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     drop_logprobs(*reply);
     whole = json_reply(*reply);
   });

@@ -134,7 +134,7 @@ const nlohmann::json& audit_reply() {
 
 net::awaitable<void> get_usage(Services& services, Exchange& exchange) {
   HttpReply whole;
-  co_await run_on(services.chores, [&] {
+  co_await services.run_chore(exchange, [&] {
     const Result<json> reply = use_reply(services, exchange.request());
     whole = reply ? json_reply(*reply) : error_reply(reply.error());
   });

@@ -59,17 +59,17 @@ ApartThreads::ApartThreads() {
 net::awaitable<void> ApartThreads::run(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
   const auto job = std::make_shared<Job>(exchange.executor(), n_bytes, std::move(work));
   if (exchange.gone()) job->work.cancel();
-  if (!add(job)) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
+  if (!add(exchange.request().asker(), job)) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
   exchange.on_disconnect = [job] { job->work.cancel(); };
   while (!job->done) co_await job->arrival.async_wait(net::as_tuple(net::use_awaitable));
   exchange.on_disconnect = nullptr;
   if (job->failure) std::rethrow_exception(job->failure);
 }
 
-bool ApartThreads::add(const std::shared_ptr<Job>& job) {
+bool ApartThreads::add(const std::string& asker, const std::shared_ptr<Job>& job) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
-  waiting_[job->n_bytes <= kSmall ? 0 : job->n_bytes <= kMedium ? 1 : 2].push_back(job);
+  waiting_[job->n_bytes <= kSmall ? 0 : job->n_bytes <= kMedium ? 1 : 2].add(asker, job);
   wake_.notify_all();
   return true;
 }
@@ -78,10 +78,7 @@ bool ApartThreads::add(const std::shared_ptr<Job>& job) {
 std::shared_ptr<ApartThreads::Job> ApartThreads::next(size_t lane) {
   for (size_t size = lane + 1; size > 0; --size) {
     auto& queue = waiting_[size - 1];
-    if (queue.empty()) continue;
-    auto job = std::move(queue.front());
-    queue.pop_front();
-    return job;
+    if (!queue.empty()) return queue.take();
   }
   return nullptr;
 }
@@ -114,9 +111,7 @@ void ApartThreads::serve(size_t lane) {
 void ApartThreads::cancel_all() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  for (const auto& queue : waiting_) {
-    for (const auto& job : queue) job->work.cancel();
-  }
+  for (const auto& queue : waiting_) queue.for_each([](const auto& job) { job->work.cancel(); });
   for (const auto& job : running_) {
     if (job != nullptr) job->work.cancel();
   }

@@ -4,7 +4,6 @@
 #include <array>
 #include <boost/asio/thread_pool.hpp>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,11 +11,13 @@
 #include <vector>
 
 #include "server/http/exchange.h"
+#include "server/http/turns.h"
 
 namespace penstock {
 
-// Three threads, each for work up to a size. Work is done in its order by the thread of its size, or sooner by one for
-// larger work that has none: small work never waits for large work. Methods may be called from any thread.
+// Three threads, each for work up to a size. Whoever asks takes turns with the others who ask, and what each asks for is
+// done in its order, by the thread of its size, or sooner by one for larger work that has none: small work never waits for
+// large work. Methods may be called from any thread.
 class ApartThreads {
  public:
   // Bytes that work reads and writes, about: what the first and the second thread take at most.
@@ -39,13 +40,13 @@ class ApartThreads {
  private:
   struct Job;
   static constexpr size_t kLanes = 3;
-  bool add(const std::shared_ptr<Job>& job);  // false: nothing is taken any more
+  bool add(const std::string& asker, const std::shared_ptr<Job>& job);  // false: nothing is taken any more
   void serve(size_t lane);
   std::shared_ptr<Job> next(size_t lane);
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::array<std::deque<std::shared_ptr<Job>>, kLanes> waiting_;
+  std::array<Turns<std::shared_ptr<Job>>, kLanes> waiting_;
   std::array<std::shared_ptr<Job>, kLanes> running_;
   bool closed_ = false, stopping_ = false;
   std::vector<std::thread> threads_;

@@ -34,6 +34,8 @@ struct HttpRequest {
       tenant;  // whose cached prompts and replies it shares (ApiKey::tenant); empty where there are none
   std::string model;  // that answers, whatever the body says; "": the one that it names
 
+  // Whose turn it is where requests take turns.
+  const std::string& asker() const { return payer.empty() ? peer : payer; }
   std::string_view header(const std::string& name) const {
     const auto found = headers.find(name);
     return found == headers.end() ? std::string_view() : found->second;

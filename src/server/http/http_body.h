@@ -1,15 +1,39 @@
 // A request body that grows with what arrives (never with what the client announces) and counts against a
 // budget that all connections share.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/optional.hpp>
 #include <boost/system/errc.hpp>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace penstock {
+
+// What each of those who share a budget holds of it. Any thread may call.
+class BodyShares {
+ public:
+  bool take(const std::string& who, int64_t bytes, int64_t most) {
+    const std::lock_guard lock(mutex_);
+    int64_t& held = held_[who];
+    if (held + bytes > most) return false;
+    held += bytes;
+    return true;
+  }
+  void release(const std::string& who, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto own = held_.find(who);
+    if (own != held_.end() && (own->second -= bytes) <= 0) held_.erase(own);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, int64_t> held_;
+};
 
 // Bytes taken from a shared budget; given back at the end.
 class BodyBudget {
@@ -19,26 +43,40 @@ class BodyBudget {
   BodyBudget& operator=(const BodyBudget&) = delete;
   ~BodyBudget() { release(); }
 
-  void attach(std::atomic<int64_t>& used, int64_t limit) { used_ = &used, limit_ = limit; }
+  // free: so many bytes are not counted, so that there is room for what is small whoever holds the rest.
+  void attach(std::atomic<int64_t>& used, int64_t limit, int64_t free = 0) {
+    used_ = &used, limit_ = limit, free_ = free;
+  }
+  // Who takes it: nobody has more than three quarters of it.
+  void share(BodyShares& shares, std::string who) { shares_ = &shares, who_ = std::move(who); }
   bool take(int64_t bytes) {
     if (used_ == nullptr) return true;
+    const int64_t n_free = std::min(bytes, free_);
+    bytes -= n_free;
+    if (shares_ != nullptr && !shares_->take(who_, bytes, limit_ / 4 * 3)) return false;
     if (used_->fetch_add(bytes) + bytes > limit_) {
       used_->fetch_sub(bytes);
+      if (shares_ != nullptr) shares_->release(who_, bytes);
       return false;
     }
+    free_ -= n_free;
     taken_ += bytes;
     return true;
   }
   void release() {
-    if (used_ != nullptr) used_->fetch_sub(std::exchange(taken_, 0));
+    const int64_t bytes = std::exchange(taken_, 0);
+    if (used_ != nullptr) used_->fetch_sub(bytes);
+    if (shares_ != nullptr) shares_->release(who_, bytes);
   }
 
  private:
   std::atomic<int64_t>* used_ = nullptr;
-  int64_t limit_ = 0, taken_ = 0;
+  BodyShares* shares_ = nullptr;
+  std::string who_;
+  int64_t limit_ = 0, taken_ = 0, free_ = 0;
 };
 
-// A Beast Body. Its own error is errc::not_enough_memory: the budget is spent.
+// A Beast Body. Its own error is errc::not_enough_memory: the budget is spent, or the memory.
 struct GrowingBody {
   struct value_type {
     std::string text;
@@ -57,9 +95,14 @@ struct GrowingBody {
         error = boost::system::errc::make_error_code(boost::system::errc::not_enough_memory);
         return 0;
       }
-      for (auto it = boost::asio::buffer_sequence_begin(buffers);
-           it != boost::asio::buffer_sequence_end(buffers); ++it) {
-        value_.text.append(static_cast<const char*>(it->data()), it->size());
+      try {
+        for (auto it = boost::asio::buffer_sequence_begin(buffers);
+             it != boost::asio::buffer_sequence_end(buffers); ++it) {
+          value_.text.append(static_cast<const char*>(it->data()), it->size());
+        }
+      } catch (const std::bad_alloc&) {
+        error = boost::system::errc::make_error_code(boost::system::errc::not_enough_memory);
+        return 0;
       }
       return n;
     }

@@ -51,11 +51,11 @@ HttpFailure check_head(const boost::beast::http::fields& fields, unsigned versio
   return {501, "Transfer-Encoding: only chunked is supported"};
 }
 
-HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config) {
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config, size_t most_body) {
   namespace http = boost::beast::http;
   if (timed_out) return {408, "the request did not arrive in time"};
   if (error == http::error::body_limit)
-    return {413, fmt::format("request body: at most {} bytes", config.max_body_bytes)};
+    return {413, fmt::format("request body: at most {} bytes", most_body)};
   if (error == http::error::header_limit) {
     return {431, fmt::format("request headers: at most {} bytes", config.max_header_bytes)};
   }

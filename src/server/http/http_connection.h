@@ -30,6 +30,7 @@ struct HttpShared {
   HttpHandler handler;
   HttpErrorBody error_body;
   HttpCounters counters;
+  BodyShares body_shares;  // of API keys
   std::atomic<bool> stopping{false};
 };
 
@@ -49,7 +50,7 @@ class HttpConnection {
   virtual net::awaitable<void> serve() = 0;
   // When its Attention asked for it, to a quarter of a second; it asks again for what is still to come.
   virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
-  virtual void close_if_idle() = 0;  // between two requests, nothing received
+  virtual void close_if_idle(Milliseconds least) = 0;  // for so long between two requests, nothing received
   virtual void cut() = 0;
 };
 
@@ -65,7 +66,7 @@ struct HttpFailure {
 // connection (a proxy and this server) must not see different requests in it. version: 10 or 11.
 HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version);
 // Of a request that could not be read; status 0: the client left, there is nobody to tell.
-HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config);
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config, size_t most_body);
 
 template <class Stream>
 class HttpConnectionOf final : public HttpConnection,
@@ -118,8 +119,9 @@ class HttpConnectionOf final : public HttpConnection,
     error_code ignored;
     socket().cancel(ignored);
   }
-  void close_if_idle() override {
-    if (idle_ && !has_input(POLLIN)) close();
+  void close_if_idle(Milliseconds least) override {
+    const auto since = deadline_ - shared_.config.idle_timeout;
+    if (idle_ && std::chrono::steady_clock::now() - since >= least && !has_input(POLLIN)) close();
   }
   void cut() override {
     if (watching_) leave();
@@ -130,6 +132,8 @@ class HttpConnectionOf final : public HttpConnection,
 
   net::awaitable<void> reply(HttpReply reply) override {
     namespace http = boost::beast::http;
+    BodyBudget budget;
+    if (!take_reply(reply.body.size(), budget)) reply = too_much_waits();
     http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
     fill_head(response, reply);
     response.body() = std::move(reply.body);
@@ -180,7 +184,12 @@ class HttpConnectionOf final : public HttpConnection,
   bool all_sent() const override { return gone_ || unsent_.empty(); }
   net::awaitable<bool> flush() override {
     if (gone_) unsent_.clear();
-    return write_all(std::exchange(unsent_, {}));
+    BodyBudget budget;
+    if (!take_reply(unsent_.size(), budget)) {
+      unsent_ = {};
+      leave();
+    }
+    co_return co_await write_all(std::exchange(unsent_, {}));
   }
 
   net::awaitable<void> end_stream() override {
@@ -190,6 +199,9 @@ class HttpConnectionOf final : public HttpConnection,
 
  private:
   static constexpr size_t kSmallBody = 64 * 1024;
+  static constexpr int64_t kBodyOfAnybody =
+      16 * 1024;  // there is room for as much, however many are under way
+  static constexpr size_t kSmallReply = 1024 * 1024;
   static constexpr int kMostUnsent = 128 * 1024;
   static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
 
@@ -228,6 +240,23 @@ class HttpConnectionOf final : public HttpConnection,
     response.keep_alive(keep_alive_);
   }
 
+  // Whether there is room for a reply until it is sent: clients that do not read hold no more than that.
+  bool take_reply(size_t bytes, BodyBudget& budget) {
+    if (bytes <= kSmallReply) return true;
+    budget.attach(shared_.counters.reply_bytes, static_cast<int64_t>(shared_.config.max_total_reply_bytes));
+    return budget.take(static_cast<int64_t>(bytes));
+  }
+  HttpReply too_much_waits() const {
+    HttpReply reply;
+    reply.status = 503;
+    reply.body = shared_.error_body(request_.path, 503,
+                                    fmt::format("replies that wait to be read hold {} bytes, all that this "
+                                                "server allows",
+                                                shared_.config.max_total_reply_bytes));
+    reply.headers.emplace_back("Retry-After", "1");
+    return reply;
+  }
+
   net::awaitable<bool> write_all(std::string bytes) {
     for (size_t done = 0; !gone_ && done < bytes.size();) {
       expire_after(shared_.config.write_timeout);
@@ -263,7 +292,8 @@ class HttpConnectionOf final : public HttpConnection,
   // Reads one request and answers it. False: the connection is over.
   net::awaitable<bool> serve_one() {
     BodyBudget budget;
-    budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes));
+    budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes),
+                  kBodyOfAnybody);
     std::optional<Parser> parser(std::in_place);
     parser->header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
     parser->body_limit(boost::none);  // the head is looked at first
@@ -271,8 +301,10 @@ class HttpConnectionOf final : public HttpConnection,
     if (!co_await read_head(*parser)) co_return false;
     begin_exchange(parser->get());
     const HttpPlan plan = shared_.handler(*this);
+    if (!request_.payer.empty()) budget.share(shared_.body_shares, request_.payer);
     if (!plan.reads_body && !parser->is_done()) co_return co_await answer_early(plan.answer, *parser);
-    if (!co_await read_body(*parser)) co_return false;
+    if (!co_await read_body(*parser, std::min(plan.most_body, shared_.config.max_body_bytes)))
+      co_return false;
     request_.body = std::move(parser->get().body().text);
     parser.reset();
     co_await answer(plan.answer);
@@ -322,21 +354,21 @@ class HttpConnectionOf final : public HttpConnection,
         co_await boost::beast::http::async_read_header(stream_, buffer_, parser, kNoThrow);
     const bool timed_out = timed_out_;
     expire_never();
-    HttpFailure failure = error ? read_failure(error, timed_out, shared_.config)
+    HttpFailure failure = error ? read_failure(error, timed_out, shared_.config, 0)
                                 : check_head(parser.get(), parser.get().version());
     if (!error && failure.status == 0) co_return true;
     co_await fail(parser, std::move(failure), timed_out);
     co_return false;
   }
 
-  net::awaitable<bool> read_body(Parser& parser) {
+  net::awaitable<bool> read_body(Parser& parser, size_t most) {
     namespace http = boost::beast::http;
     if (parser.is_done()) co_return true;
-    if (parser.content_length().value_or(0) > shared_.config.max_body_bytes) {
-      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config), false);
+    if (parser.content_length().value_or(0) > most) {
+      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config, most), false);
       co_return false;
     }
-    parser.body_limit(shared_.config.max_body_bytes);
+    parser.body_limit(most);
     if (expects_go_on(parser)) co_await write_all(kGoOn);
     expire_after(shared_.config.body_timeout);
     buffer_.reserve(16 * 1024);
@@ -344,7 +376,7 @@ class HttpConnectionOf final : public HttpConnection,
     const bool timed_out = timed_out_;
     expire_never();
     if (!error) co_return true;
-    co_await fail(parser, read_failure(error, timed_out, shared_.config), timed_out);
+    co_await fail(parser, read_failure(error, timed_out, shared_.config, most), timed_out);
     co_return false;
   }
 

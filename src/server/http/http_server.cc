@@ -21,6 +21,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr Milliseconds kTick{250};
+constexpr Milliseconds kIdleEnough{1000};  // to make room for others
 
 // One io thread and the connections that live on it: no locks, no strands.
 class Lane {
@@ -32,7 +33,14 @@ class Lane {
   void start() {
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "penstock-io");  // bench/server_load.py tells threads by their names
-      context_.run();
+      // Where memory runs out, what was begun ends with its connection; the others go on.
+      for (bool ended = false; !ended;) {
+        try {
+          context_.run();
+          ended = true;
+        } catch (const std::bad_alloc&) {
+        }
+      }
     });
   }
   void join() {
@@ -178,6 +186,7 @@ class HttpServerImpl final : public HttpServer {
       auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
       if (!acceptor_->is_open()) break;
       if (error) {  // out of descriptors, say: wait for some to close
+        make_room();
         timer_->expires_after(Milliseconds(50));
         co_await timer_->async_wait(kNoThrow);
         continue;
@@ -185,6 +194,7 @@ class HttpServerImpl final : public HttpServer {
       shared_.counters.accepted.fetch_add(1);
       if (shared_.counters.connections.load() >= shared_.config.max_connections) {
         turn_away(std::move(socket));
+        make_room();
         continue;
       }
       shared_.counters.connections.fetch_add(1);
@@ -203,6 +213,14 @@ class HttpServerImpl final : public HttpServer {
       return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention());
     return std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_,
                                                          lane.attention());
+  }
+
+  // For those that come next: connections on which nobody asks for anything go first.
+  void make_room() {
+    const auto now = Steady::now();
+    if (now - made_room_ < kIdleEnough) return;
+    made_room_ = now;
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(kIdleEnough); });
   }
 
   // One attempt to say why; nothing is waited for.
@@ -239,7 +257,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
   net::awaitable<void> drain(Milliseconds timeout, std::function<void()> at_timeout) {
-    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
     const bool in_time = co_await wait_until_zero(shared_.counters.exchanges, timeout);
     if (!in_time) {
       if (at_timeout) at_timeout();
@@ -247,7 +265,7 @@ class HttpServerImpl final : public HttpServer {
     }
     error_code ignored;
     acceptor_->close(ignored);
-    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
     // The last replies are written; their connections close by themselves.
     if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 500 : 50))) {
       on_every_connection([](HttpConnection& connection) { connection.cut(); });
@@ -261,6 +279,7 @@ class HttpServerImpl final : public HttpServer {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::optional<tcp::acceptor> acceptor_;  // on lane 0, as the timer and the drain are
   std::optional<net::steady_timer> timer_;
+  Steady::time_point made_room_{};
   uint16_t port_ = 0;
   bool use_tls_ = false;
 };

@@ -17,7 +17,8 @@ namespace penstock {
 using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;
 struct HttpPlan {
   HttpAnswer answer;
-  bool reads_body = true;  // false: it is given before the body has arrived, which is then thrown away
+  bool reads_body = true;       // false: it is given before the body has arrived, which is then thrown away
+  size_t most_body = SIZE_MAX;  // bytes; HttpConfig's bound holds in any case
 };
 // Looks at the head of a request, before its body is read, and says how it will be answered. Must not throw.
 using HttpHandler = std::function<HttpPlan(Exchange&)>;
@@ -31,6 +32,7 @@ struct HttpCounters {
   std::atomic<int> connections{0};                    // open now
   std::atomic<int> exchanges{0};                      // requests being answered now
   std::atomic<int64_t> body_bytes{0};                 // of request bodies held now
+  std::atomic<int64_t> reply_bytes{0};                // of large replies that wait for their readers
   std::atomic<uint64_t> accepted{0}, turned_away{0};  // connections; turned away: over max_connections
   std::atomic<uint64_t> malformed{0}, timed_out{0};   // requests that never reached a handler
   std::atomic<uint64_t> disconnects{0};               // clients that left before their answer was complete

@@ -22,11 +22,17 @@ std::string json_string(std::string_view text) {
 // In a text line: control characters of a request must not look like lines of the log.
 std::string one_line(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // Terminals obey U+0080 to U+009F, too, and some of them these bytes alone.
+    const bool begins_control =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool alone =
+        byte >= 0x80 && byte < 0xa0 && (i == 0 || static_cast<unsigned char>(text[i - 1]) < 0x80);
+    if (byte < 32 || byte == 127 || begins_control || alone) {
+      result += fmt::format("\\x{:02x}", byte);
     } else {
-      result += c;
+      result += text[i];
     }
   }
   return result;

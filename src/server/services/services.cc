@@ -1,6 +1,10 @@
 #include "server/services/services.h"
 
+#include <memory>
+
+#include "base/work.h"
 #include "server/http/apart_threads.h"
+#include "server/http/turn_threads.h"
 
 namespace penstock {
 
@@ -12,6 +16,16 @@ net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes, std
 
 net::awaitable<void> Services::run_apart(Exchange& exchange, std::function<void()> work) {
   return run_apart(exchange, exchange.request().body.size(), std::move(work));
+}
+
+net::awaitable<void> Services::run_chore(Exchange& exchange, std::function<void()> work) {
+  const auto gone = std::make_shared<std::atomic<bool>>(exchange.gone());
+  exchange.on_disconnect = [gone] { *gone = true; };
+  co_await chores.run(exchange.request().asker(), [&] {
+    if (!*gone) work();
+  });
+  exchange.on_disconnect = nullptr;
+  if (*gone) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
 }
 
 }  // namespace penstock

@@ -1,7 +1,6 @@
 // The parts of a running server: what endpoints may use.
 #pragma once
 #include <atomic>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 
 #include "server/http/exchange.h"
@@ -23,13 +22,15 @@ class RequestLog;
 class Router;
 class ServedModels;
 class Traffic;
+class TurnThreads;
 struct HttpCounters;
 struct ServerConfig;
 
 // What is under way, of all requests together.
 struct UnderWay {
-  std::atomic<int> n_generating{0};     // on routes that generate
-  std::atomic<int64_t> reply_bytes{0};  // of replies with vectors
+  std::atomic<int> n_generating{0};            // on routes that generate
+  std::atomic<int64_t> reply_bytes{0};         // of replies with vectors
+  std::atomic<int64_t> conversation_bytes{0};  // of stored ones that requests go on from
 };
 
 // Made by Server (server.h), which owns the parts: they outlive every exchange. An endpoint includes the headers of those it uses.
@@ -45,8 +46,7 @@ struct Services {
   Traffic& traffic;
   ApartThreads& apart;
   CompileQueue& compilations;
-  boost::asio::thread_pool&
-      chores;  // for what reads and writes files and stores: short work that may wait for a disk
+  TurnThreads& chores;  // for what reads and writes files and stores: short work that may wait for a disk
   BackgroundRuns& background;
   UnderWay& under_way;
 
@@ -63,6 +63,9 @@ struct Services {
   net::awaitable<void> run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work);
   // The same of a request's body.
   net::awaitable<void> run_apart(Exchange& exchange, std::function<void()> work);
+  // Does a chore for a client, in turns with those of others. Throws WorkEnded when the client leaves; where that was before
+  // its turn it is not done.
+  net::awaitable<void> run_chore(Exchange& exchange, std::function<void()> work);
 };
 
 }  // namespace penstock

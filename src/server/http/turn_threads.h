@@ -1,0 +1,41 @@
+// Threads whose work is done in turns between those who ask for it.
+#pragma once
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "server/http/turns.h"
+
+namespace penstock {
+
+namespace net = boost::asio;
+
+// Any thread may call.
+class TurnThreads {
+ public:
+  explicit TurnThreads(size_t n_threads) : threads_(n_threads) {}
+
+  // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work throws. False: it was
+  // not done, as `most` of the asker wait already.
+  net::awaitable<bool> run(std::string asker, std::function<void()> work,
+                           size_t most = std::numeric_limits<size_t>::max());
+  // Waits for what is being done; what waits never is.
+  void stop();
+
+ private:
+  struct Job {
+    std::function<void()> work;
+    std::function<void()> done;  // once, on whichever thread
+  };
+  bool add(const std::string& asker, Job job, size_t most);
+  void run_next();
+
+  std::mutex mutex_;
+  Turns<Job> waiting_;
+  net::thread_pool threads_;  // destroyed first: what it runs uses the others
+};
+
+}  // namespace penstock
