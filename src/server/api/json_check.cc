@@ -146,10 +146,9 @@ Status check_number(const Schema& schema, const Value& value, const Path& path) 
   return {};
 }
 
-Status check_string(const Schema& schema, const Value& value, const Path& path) {
-  const std::string& text = value.get_ref<const std::string&>();
+Status check_string(const Schema& schema, const std::string& text, const Path& path) {
   if (schema.value("minLength", size_t{0}) > text.size())
-    return wrong(path, "a string that is not empty", value);
+    return wrong(path, "a string that is not empty", text);
   const size_t most = schema.value("maxLength", SIZE_MAX);
   if (text.size() <= most) return {};
   const auto n = static_cast<size_t>(
@@ -190,6 +189,14 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
         return errorf(ErrorCode::kInvalidArgument, "{}: missing", Path{&path, name}.text());
       }
     }
+  }
+  if (const size_t most = schema.value("maxProperties", SIZE_MAX); value.size() > most) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} fields, got {}", path.or_body(), most,
+                  value.size());
+  }
+  if (const auto names = schema.find("propertyNames"); names != schema.end()) {
+    for (auto field = value.begin(); field != value.end(); ++field)
+      RETURN_IF_ERROR(check_string(*names, field.key(), path));
   }
   const auto others = schema.find("additionalProperties");
   for (auto field = value.begin(); field != value.end(); ++field) {
@@ -272,7 +279,7 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
   if (value.is_number()) return check_number(schema, value, path);
   if (value.is_array()) return check_array(schema, value, path);
   if (value.is_object()) return check_object(schema, value, path);
-  return value.is_string() ? check_string(schema, value, path) : Status();
+  return value.is_string() ? check_string(schema, value.get_ref<const std::string&>(), path) : Status();
 }
 
 }  // namespace

@@ -57,13 +57,11 @@ Json sampling_fields() {
 
 // What every endpoint that generates understands besides the sampling parameters.
 Json engine_fields() {
-  Json id = text("used in the id of the reply");
-  id["maxLength"] = 256;  // every event of a stream repeats it
   return {{"stream", boolean("reply with server-sent events")},
           {"priority", field({"integer"}, "below 0: before others, above 0: after others")},
           {"cache_salt", text("only requests with the same salt share cached prompts")},
           {"timings", boolean("add where the time went")},
-          {"request_id", std::move(id)}};
+          {"request_id", short_text(256, "used in the id of the reply")}};
 }
 
 Json openai_fields() {
@@ -331,7 +329,7 @@ const Json& responses_request() {
                                        {"summary", refused("reasoning is not summarised")}})},
                               "how to reason")},
          {"chat_template_kwargs", object("further variables for the template")},
-         {"metadata", object("given back in the reply")},
+         {"metadata", metadata("given back in the reply")},
          {"truncation", only("disabled", "an input that is too long is an error")},
          {"background", boolean("answer at once, generate later; needs store")},
          {"previous_response_id", text("a stored response, whose conversation goes on")},
@@ -340,7 +338,7 @@ const Json& responses_request() {
           boolean(
               "keep the response, which is the default where the server keeps anything; the reply says it")},
          {"stream_options", any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
-         {"user", text("no effect")},
+         {"user", short_text(512, "given back in the reply")},
          {"prompt_cache_key", text("no effect")},
          {"prompt_cache_retention", text("no effect")},
          {"safety_identifier", text("no effect")}});

@@ -111,15 +111,12 @@ Result<BatchQuery> read_batch_query(const HttpRequest& request) {
 const nlohmann::json& batch_request() {
   using namespace schema;  // NOLINT: a schema
   static const nlohmann::json value = [] {
-    nlohmann::json metadata = object("texts by name, kept with the batch");
-    metadata["maxProperties"] = 16;
-    metadata["additionalProperties"] = plain("string");
     return closed(
         {{"input_file_id", plain("string")},
          {"endpoint",
           {{"enum", {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"}}}},
-         {"completion_window", plain("string")},
-         {"metadata", metadata}},
+         {"completion_window", {{"type", "string"}, {"maxLength", 32}}},
+         {"metadata", metadata("texts by name, kept with the batch")}},
         {"input_file_id", "endpoint", "completion_window"});
   }();
   return value;

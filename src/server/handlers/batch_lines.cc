@@ -24,7 +24,8 @@ constexpr const char* kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
                                       "/v1/responses",        "/v1/score",       "/v1/rerank",
                                       "/v2/rerank",           "/classify",       "/pooling"};
 constexpr auto kFullQueue = std::chrono::milliseconds(500);
-constexpr int kMostTries = 60;  // of a line whose model is not there; where the queue is full it waits on
+constexpr size_t kLongestId = 512;  // bytes
+constexpr int kMostTries = 60;      // of a line whose model is not there; where the queue is full it waits on
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
@@ -39,7 +40,11 @@ std::string mistake_of(const json& line, std::string& param) {
     return get_field(line, name).is_string() ? line[name].get<std::string>() : "";
   };
   if (!line.is_object()) return "expected a JSON object";
-  if (text("custom_id").empty()) return "custom_id: expected a text";
+  const std::string id = text("custom_id");
+  if (id.empty()) return "custom_id: expected a text";
+  // The mistakes of a batch, which are kept and listed, repeat it.
+  if (id.size() > kLongestId)
+    return fmt::format("custom_id: expected at most {} bytes, got {}", kLongestId, id.size());
   if (text("method") != "POST") return "method: expected POST";
   param = "body";
   if (!get_field(line, "body").is_object()) return "body: expected an object";

@@ -28,12 +28,22 @@ const char* anthropic_error_type(int status) {
   }
 }
 
+// Messages name what was sent, which may be megabytes: no more of one than somebody reads.
+std::string_view readable(std::string_view message) {
+  constexpr size_t kMost = 4000;  // bytes
+  if (message.size() <= kMost) return message;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;  // whole characters
+  return message.substr(0, end);
+}
+
 std::string text_of(const nlohmann::json& body) {
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // "top_p: expected …" is about top_p: the name before the first colon, when it is one.
 std::string_view parameter_of(std::string_view message) {
+  message = readable(message);
   const std::string_view name = message.substr(0, message.find(": "));
   const auto in_name = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' || c == ']';
@@ -68,7 +78,7 @@ int http_status(ErrorCode code) {
 
 std::string error_body(int status, std::string_view message, std::string_view param, std::string_view code) {
   const nlohmann::json body = {{"error",
-                                {{"message", message},
+                                {{"message", readable(message)},
                                  {"type", error_type(status)},
                                  {"param", param.empty() ? nlohmann::json(nullptr) : nlohmann::json(param)},
                                  {"code", code.empty() ? nlohmann::json(status) : nlohmann::json(code)}}}};
@@ -76,11 +86,11 @@ std::string error_body(int status, std::string_view message, std::string_view pa
 }
 
 std::string anthropic_error_body(int status, std::string_view message) {
-  return text_of(
-      {{"type", "error"}, {"error", {{"type", anthropic_error_type(status)}, {"message", message}}}});
+  return text_of({{"type", "error"},
+                  {"error", {{"type", anthropic_error_type(status)}, {"message", readable(message)}}}});
 }
 
-std::string ollama_error_body(std::string_view message) { return text_of({{"error", message}}); }
+std::string ollama_error_body(std::string_view message) { return text_of({{"error", readable(message)}}); }
 
 std::string error_body_at(std::string_view path, int status, std::string_view message) {
   if (path.starts_with("/api/")) return ollama_error_body(message);
