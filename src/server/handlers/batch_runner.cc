@@ -22,6 +22,10 @@ constexpr int kBesideOthers = 1;    // lines at once while other requests run
 constexpr int kLinesOfVectors = 8;  // at once, of embedding models: who comes waits for as many
 constexpr auto kLook = std::chrono::milliseconds(20);   // how soon it is seen that others have come or gone
 constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
+constexpr auto kAgain = std::chrono::seconds(10);       // after a failure of the disk
+// A turn, where another's batches wait: when either is over.
+constexpr auto kTurn = std::chrono::seconds(10);
+constexpr int kTurnLines = 256;
 
 std::string errors_json(const std::vector<BatchMistake>& mistakes) {
   json list = json::array();
@@ -41,6 +45,8 @@ struct BatchRunner::Run {
   std::vector<BatchLine> lines;
   std::unique_ptr<BatchResults> results;
   int n_under_way = 0;
+  int n_begun = 0;               // of lines, in this turn
+  bool paused = false;           // for batches of others
   bool revoked = false;          // the API key is one no longer
   bool ending = false;           // cancelled or over: lines that wait for the queue do so no longer
   std::optional<Error> failure;  // of the disk
@@ -99,12 +105,50 @@ net::awaitable<void> BatchRunner::run() {
     auto waiting = batches_.unfinished();
     if (!waiting) {
       services_.log.error("batches: " + waiting.error().message);
-    } else if (!waiting->empty()) {
-      co_await run_batch(std::move(waiting->front()));
+    } else if (auto next = next_of(*std::move(waiting))) {
+      co_await run_batch(*std::move(next));
       continue;
     }
-    if (!stopping_) co_await wait(std::chrono::minutes(1));
+    if (!stopping_) co_await wait(again_.empty() ? std::chrono::seconds(60) : std::chrono::seconds(1));
   }
+}
+
+bool BatchRunner::may_try(const StoredBatch& batch) const {
+  const auto failed = again_.find(batch.id);
+  return failed == again_.end() || failed->second <= std::chrono::steady_clock::now();
+}
+
+std::optional<StoredBatch> BatchRunner::next_of(std::vector<StoredBatch> unfinished) {
+  const auto known = [&](const auto& noted, const auto& is) {
+    return std::ranges::any_of(unfinished, [&](const StoredBatch& one) { return is(one) == noted.first; });
+  };
+  std::erase_if(turns_,
+                [&](const auto& turn) { return !known(turn, [](const auto& b) { return b.owner; }); });
+  std::erase_if(again_, [&](const auto& one) { return !known(one, [](const auto& b) { return b.id; }); });
+  std::erase_if(unfinished, [&](const StoredBatch& one) { return !may_try(one); });
+  if (unfinished.empty()) return std::nullopt;
+  const auto last_turn = [&](const StoredBatch& one) {
+    const auto turn = turns_.find(one.owner);
+    return turn == turns_.end() ? 0 : turn->second;
+  };
+  const auto next = std::ranges::min_element(unfinished, {}, last_turn);
+  turns_[next->owner] = ++n_turns_;
+  return std::move(*next);
+}
+
+bool BatchRunner::others_wait(const Run& run) {
+  const auto unfinished = batches_.unfinished();
+  return unfinished && std::ranges::any_of(*unfinished, [&](const StoredBatch& one) {
+           return one.owner != run.batch.owner && may_try(one);
+         });
+}
+
+// What is left of its results cannot be gone on with; the files stay as they are.
+Status BatchRunner::end_damaged(Run& run, const Error& error) {
+  services_.log.error(fmt::format("{}: {}", run.batch.id, error.message));
+  run.batch.errors = errors_json({{"damaged", "what was kept of its results cannot be read", "", 0}});
+  const auto ended = batches_.update(run.batch, BatchStatus::kFailed);
+  return ended ? Status() : Status(tl::unexpected(ended.error()));
 }
 
 // Whoever may not use the server has nothing computed either.
@@ -118,9 +162,6 @@ bool BatchRunner::is_revoked(Run& run) const {
 net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   Run run{.batch = std::move(batch)};
   const std::string id = run.batch.id;
-  const auto give_up_for_now = [&](const Error& error) {
-    services_.log.error(fmt::format("{}: {}", id, error.message));
-  };
   const auto input = batches_.input_of(run.batch);
   std::vector<BatchMistake> mistakes;
   if (find_post_route(run.batch.endpoint) == nullptr)
@@ -132,7 +173,9 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   }
   auto results = batches_.results_of(run.batch);
   Status done = results ? Status() : tl::unexpected(results.error());
-  if (done) {
+  if (!done && done.error().code == ErrorCode::kCorruptFile) {
+    done = end_damaged(run, results.error());
+  } else if (done) {
     run.results = std::move(*results);
     run.batch.total = static_cast<int64_t>(run.lines.size());
     if (is_revoked(run)) {
@@ -148,9 +191,9 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
       done = run.failure ? Status(tl::unexpected(*run.failure)) : Status();
     }
   }
-  if (!done) {  // a full disk, …: what is kept stays, and it is tried again
-    give_up_for_now(done.error());
-    co_await wait(std::chrono::seconds(10));
+  if (!done) {  // a full disk, …: what is kept stays, and it is tried again, others first
+    services_.log.error(fmt::format("{}: {}", id, done.error().message));
+    again_[id] = std::chrono::steady_clock::now() + kAgain;
   }
 }
 
@@ -167,15 +210,18 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
     if (now.status == BatchStatus::kCancelling) end = BatchStatus::kCancelled;
     return {};
   };
-  auto written = std::chrono::steady_clock::now(), synced = written;
+  const auto begin = std::chrono::steady_clock::now();
+  auto written = begin, synced = begin;
   while (!stopping_ && !run.failure && end == BatchStatus::kCompleted) {
     while (next < run.lines.size() && run.results->has(run.lines[next].custom_id)) ++next;
     if (next == run.lines.size() && run.n_under_way == 0) break;
     if (const Status looked = look(); !looked) run.failure = looked.error();
     if (end != BatchStatus::kCompleted || run.failure) break;
-    for (int n = room(); next < run.lines.size() && run.n_under_way < n; ++next) {
+    if (run.paused && run.n_under_way == 0) break;
+    for (int n = room(); next < run.lines.size() && run.n_under_way < n && !run.paused; ++next) {
       if (run.results->has(run.lines[next].custom_id)) continue;
       ++run.n_under_way;
+      ++run.n_begun;
       net::co_spawn(thread_, run_line(run, run.lines[next]), net::detached);
     }
     co_await wait(kLook);
@@ -186,10 +232,12 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
     }
     if (run.failure || now - written < std::chrono::seconds(1)) continue;
     written = now;
+    if ((now - begin >= kTurn || run.n_begun >= kTurnLines) && others_wait(run)) run.paused = true;
     run.batch.completed = run.results->n_completed(), run.batch.failed = run.results->n_failed();
     if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated)
       run.failure = updated.error();
   }
+  if (run.paused && end == BatchStatus::kCompleted && !run.failure && next < run.lines.size()) co_return;
   run.ending = true;
   if (stopping_ || run.failure || run.revoked || end == BatchStatus::kExpired) lines_.give_up();
   while (run.n_under_way > 0) co_await wait(kLook);

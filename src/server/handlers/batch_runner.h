@@ -1,9 +1,13 @@
-// Computes what /v1/batches keeps: one batch after the other, its lines in the gaps that other requests leave.
+// Computes what /v1/batches keeps: one batch at a time, its lines in the gaps that other requests leave. Those who have
+// batches take turns: one of many lines pauses for others.
 #pragma once
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +43,11 @@ class BatchRunner {
   struct Run;
   bool is_revoked(Run& run) const;
   net::awaitable<void> run();
+  // The oldest of whoever had no turn for longest; nothing: none can be tried now.
+  std::optional<StoredBatch> next_of(std::vector<StoredBatch> unfinished);
+  bool may_try(const StoredBatch& batch) const;
+  bool others_wait(const Run& run);
+  Status end_damaged(Run& run, const Error& error);
   net::awaitable<void> run_batch(StoredBatch batch);
   net::awaitable<void> run_lines(Run& run);
   net::awaitable<void> run_line(Run& run, const BatchLine& line);
@@ -49,7 +58,11 @@ class BatchRunner {
   StoredBatches& batches_;
   net::thread_pool thread_{1};  // everything below is this thread's
   net::steady_timer news_{thread_};
-  bool told_ = false;  // of what the store has, by wake()
+  bool told_ = false;                     // of what the store has, by wake()
+  std::map<std::string, int64_t> turns_;  // by owner: the number of the last one
+  int64_t n_turns_ = 0;
+  std::map<std::string, std::chrono::steady_clock::time_point>
+      again_;  // batches that failed: when they are tried again
   LineComputer lines_;
   Counts counts_;
   std::atomic<bool> stopping_{false};
