@@ -67,7 +67,7 @@ class Sources {
     const std::string path = *outer == '\0' ? name : std::string(outer) + "." + name;
     if (format != nullptr) take(path, of_format(*format, path));
   }
-  void take_text(const char* field, std::string StructuredOutputs::* part) {
+  void take_text(const char* field, std::string StructuredOutputs::*part) {
     const Body* value = member(body_, field);
     if (value == nullptr) return;
     AskedOutputs one{{}, field};
@@ -186,6 +186,13 @@ Json structured_fields() {
       {"grammar", text("llama.cpp's name of structured_outputs.grammar")},
       {"json_schema", json_value}};
   return fields;
+}
+
+size_t text_bytes(const StructuredOutputs& outputs) {
+  size_t bytes = outputs.json.size() + outputs.regex.size() + outputs.grammar.size() +
+                 outputs.structural_tag.size() + outputs.whitespace_pattern.value_or("").size();
+  for (const std::string& one : outputs.choice) bytes += one.size();
+  return bytes;
 }
 
 Result<std::optional<AskedOutputs>> read_structured_outputs(const Body& body) {

@@ -25,4 +25,7 @@ struct AskedOutputs {
 // them.
 Result<std::optional<AskedOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
 
+// Of the texts in it.
+size_t text_bytes(const StructuredOutputs& outputs);
+
 }  // namespace penstock

@@ -38,11 +38,21 @@ json next_token(int n_decoded, int max_tokens, bool goes_on) {
           {"n_decoded", n_decoded}};
 }
 
+// Without lists as long as a request likes, which every choice would repeat.
+json settings_of_slot(SamplingParams params) {
+  params.logit_bias.clear();
+  params.stop.clear();
+  params.dry_sequence_breakers.clear();
+  params.structured_outputs.reset();
+  return llamacpp_settings(params, params.max_tokens, false);
+}
+
 // Of a model that is not loaded all are free.
 json slots_json(ServedModel& model, const HttpRequest& request) {
   json slots = json::array();
   const int n = model.max_num_seqs();
   for (const auto& call : model.running().all()) {
+    std::optional<json> settings;  // of every choice
     for (size_t i = 0; i < call->n_decoded.size() && std::ssize(slots) < n; ++i) {
       if (call->finished[i].load(std::memory_order_relaxed)) continue;
       json slot = slot_json(model, static_cast<int>(slots.size()));
@@ -51,7 +61,8 @@ json slots_json(ServedModel& model, const HttpRequest& request) {
       if (request.key.empty() || request.tenant == call->tenant) {
         const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
         slot["n_prompt_tokens"] = call->n_prompt_tokens;
-        slot["params"] = llamacpp_settings(call->params, call->params.max_tokens, false);
+        if (!settings) settings = settings_of_slot(call->params);
+        slot["params"] = *settings;
         slot["next_token"] = next_token(n_decoded, call->params.max_tokens, true);
       }
       slots.push_back(std::move(slot));
@@ -61,7 +72,8 @@ json slots_json(ServedModel& model, const HttpRequest& request) {
   return slots;
 }
 
-json props_json(const ServedModel& model) {
+// key: of the request; where files lie is nothing for those who may not change what is served.
+json props_json(const ServedModel& model, const std::string& key) {
   const Tokenizer& tokenizer = model.tokenizer();
   json defaults = slot_json(model, 0);
   SamplingParams params = model.default_sampling_params();
@@ -73,7 +85,7 @@ json props_json(const ServedModel& model) {
   return {{"default_generation_settings", std::move(defaults)},
           {"total_slots", model.max_num_seqs()},
           {"model_alias", model.name()},
-          {"model_path", model.settings().engine.model},
+          {"model_path", key.empty() ? model.settings().engine.model : model.name()},
           {"modalities", {{"vision", false}, {"audio", false}}},
           {"chat_template", model.chat().chat_template()},
           {"bos_token", std::string(tokenizer.piece(tokenizer.bos()))},
@@ -109,7 +121,7 @@ net::awaitable<void> get_props(Services& services, Exchange& exchange) {
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
-  co_await exchange.reply(json_reply(props_json(**model)));
+  co_await exchange.reply(json_reply(props_json(**model, exchange.request().key)));
 }
 
 net::awaitable<void> get_slots(Services& services, Exchange& exchange) {

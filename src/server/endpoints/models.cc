@@ -40,9 +40,11 @@ json model_json(const ServedModel& model, const std::string& name) {
   return body;
 }
 
-json adapter_json(const ServedModel& model, const ServedAdapter& adapter) {
+// Where files lie is nothing for those who may not change what is served. key: of the request.
+json adapter_json(const ServedModel& model, const ServedAdapter& adapter, const std::string& key) {
   json body = model_json(model, adapter.name);
-  body["created"] = adapter.created, body["root"] = adapter.path, body["parent"] = model.name();
+  body["created"] = adapter.created, body["parent"] = model.name();
+  body["root"] = key.empty() ? adapter.path : adapter.name;
   return body;
 }
 
@@ -121,7 +123,7 @@ net::awaitable<void> get_models(Services& services, Exchange& exchange) {
     if (!model->serves(exchange.request().key)) continue;
     for (const std::string& name : model->names()) body["data"].push_back(model_json(*model, name));
     for (const ServedAdapterRef& adapter : model->adapters().all())
-      body["data"].push_back(adapter_json(*model, *adapter));
+      body["data"].push_back(adapter_json(*model, *adapter, exchange.request().key));
   }
   for (const std::string& name : services.router->names(exchange.request().key))
     body["data"].push_back(route_json(name));
@@ -138,7 +140,8 @@ net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   const auto model = services.models.find(id, exchange.request().key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);
-  const json body = adapter != nullptr ? adapter_json(**model, *adapter) : model_json(**model, id);
+  const json body =
+      adapter != nullptr ? adapter_json(**model, *adapter, exchange.request().key) : model_json(**model, id);
   co_await exchange.reply(json_reply(body));
 }
 

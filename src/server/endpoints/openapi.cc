@@ -88,12 +88,14 @@ json document() {
 }  // namespace
 
 net::awaitable<void> get_openapi(Services& services, Exchange& exchange) {
-  static const json common = document();
-  json value = common;
+  static const std::string common = dump(document());  // as long as it takes to make it, once
+  HttpReply reply;
+  reply.body = common;
   if (const std::string& root = services.config.root_path; !root.empty()) {
-    value["servers"] = json::array({{{"url", root}}});
+    reply.body.pop_back();
+    reply.body += R"(,"servers":[{"url":)" + dump(json(root)) + "}]}";
   }
-  co_await exchange.reply(json_reply(value));
+  co_await exchange.reply(std::move(reply));
 }
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "base/ascii.h"
 #include "frontend/params_json.h"
 #include "server/api/pooling.h"
+#include "server/api/structured.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -76,6 +77,17 @@ HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
   return text;
 }
 
+// Of what a call's keys are made of, about.
+size_t bytes_of(const GenerationCall& call) {
+  const SamplingParams& params = call.params;
+  constexpr size_t kPerToken = 8;
+  size_t bytes = kPerToken * (params.logit_bias.size() + params.allowed_token_ids.size() +
+                              params.banned_token_ids.size());
+  for (const auto& prompt : call.prompts) bytes += prompt.size() * sizeof(TokenId);
+  if (params.structured_outputs) bytes += text_bytes(*params.structured_outputs);
+  return bytes + (call.question ? call.question->context.size() : 0);
+}
+
 // Small embedding models make much of how a text ends, and of what the end is people think little.
 std::string without_end(std::string text) {
   const size_t end = text.find_last_not_of(" \t\r\n.!?");
@@ -123,6 +135,15 @@ Bypass Reuse::near_bypass() const {
   return call_.question->tools ? Bypass::kTools : Bypass::kNone;
 }
 
+void Reuse::make_keys() {
+  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().tenant);
+  // Of a record that tells how sure the model was, which others do not.
+  if (exchange_.confidence) text.add("confidence");
+  if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
+  for (const auto& prompt : call_.prompts) text.add(prompt);
+  key_ = text.sha256();
+}
+
 void Reuse::say(std::string status) { said_ += (said_.empty() ? "" : ", ") + std::move(status); }
 
 void Reuse::give(CachedReplyRef reply, const char* by) {
@@ -142,12 +163,7 @@ net::awaitable<Status> Reuse::look_up() {
                                          fmt::format("{}; fwd=bypass; detail={}", kExact, name_of(why)));
     co_return Status();
   }
-  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().tenant);
-  // Of a record that tells how sure the model was, which others do not.
-  if (exchange_.confidence) text.add("confidence");
-  if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
-  for (const auto& prompt : call_.prompts) text.add(prompt);
-  key_ = text.sha256();
+  co_await services_.run_apart(exchange_, bytes_of(call_), [this] { make_keys(); });
   ReplyCache& cache = *replies_.cache();
   CachedReplyRef found = wish_.refresh ? nullptr : cache.find(key_, wish_.max_age);
   if (found != nullptr && is_whole_record(found->record, call_.prompts.size(), call_.params.n)) {

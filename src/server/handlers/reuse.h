@@ -35,6 +35,7 @@ class Reuse {
   void keep(const Generation& generation);
 
  private:
+  void make_keys();
   Bypass bypass() const;
   Bypass near_bypass() const;
   void give(CachedReplyRef reply, const char* by);
