@@ -7,24 +7,24 @@ import numpy.typing
 __version__: str
 
 def run(arguments: Sequence[str]) -> int:
-    """The penstock program; its exit code."""
+    """Runs the penstock program with these arguments and returns its exit code."""
 
 def set_rank_program(command: Sequence[str]) -> None:
-    """What is started as the ranks beside this process."""
+    """Sets the command that starts the other ranks of a model."""
 
 def add_model_folder(folder: str) -> None:
-    """Where models come with the package."""
+    """Adds a folder in which models are found by name: that of the package."""
 
 def end_of_interpreter(seconds: float) -> None:
-    """Lets no thread into the engine any more, and waits for those that are there."""
+    """Waits for the threads inside the engine and lets no other thread in: the interpreter ends."""
 
 def set_engine_error(type: type) -> None: ...
 
 def engine_settings() -> List[str]:
-    """Names of the engine's settings."""
+    """Returns the names of the engine's settings."""
 
 def find_model(name: str) -> Tuple[str, bool]:
-    """(path, whether it makes text); may download it."""
+    """Returns (path, whether the model makes text) of a model by name or path; may download it."""
 
 class PreparedParams: ...
 
