@@ -9,7 +9,7 @@
 #include "draft/drafters.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
-#include "model/cuts.h"
+#include "model/blocks/cuts.h"
 #include "model/sources/four_bits.h"
 
 namespace penstock {

@@ -1,14 +1,15 @@
 #include "model/eagle_layer.h"
+#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
-#include "model/config_reader.h"
-#include "model/counts.h"
-#include "model/decoder.h"
-#include "model/layer_tensors.h"
+#include "model/arch/config_reader.h"
+#include "model/blocks/counts.h"
+#include "model/blocks/layer_tensors.h"
+#include "model/forward/decoder.h"
 #include "model/load/frame_loader.h"
 #include "model/load/layer_loader.h"
 

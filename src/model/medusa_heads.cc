@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "model/config_reader.h"
+#include "model/arch/config_reader.h"
 
 namespace penstock {
 

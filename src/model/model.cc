@@ -1,15 +1,16 @@
 #include "model/model.h"
+#include "model/arch/read_config.h"
 
 #include <spdlog/spdlog.h>
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "model/adapter_slots.h"
+#include "model/adapters/adapter_slots.h"
 #include "model/arch/archs.h"
-#include "model/counts.h"
-#include "model/cuts.h"
-#include "model/decoder.h"
+#include "model/blocks/counts.h"
+#include "model/blocks/cuts.h"
+#include "model/forward/decoder.h"
 #include "model/load/load_weights.h"
 #include "model/sources/packed_cache.h"
 

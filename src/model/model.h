@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 
@@ -12,7 +11,9 @@
 #include "base/result.h"
 #include "cache/cache_spec.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/blocks/config.h"
+#include "model/forward/step.h"
+#include "model/load/progress.h"
 #include "ops/batch.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
@@ -26,23 +27,6 @@ class AdapterSlots;    // adapter_slots.h
 class PackedCache;     // packed_cache.h
 struct PackedWeights;  // load/load_weights.h
 struct ShardOptions;   // cuts.h
-
-struct ForwardOptions {
-  int n_layers = 0;     // early exit after so many layers; 0 = all. Of a stage those of them that it has
-  bool logits = true;   // false: hidden states only
-  bool states = false;  // StepOutputs::states is wanted
-  // With states, instead of those after the final norm: the residual streams before these layers side by side, [n_tokens,
-  // taps.size() * model_dim]. Of decoders whose layers are one after the other (Model::taps_layers()). Must last as long as the
-  // backend.
-  std::span<const int> taps = {};
-  // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer,
-  // n_layers) are applied to it in place and nothing else is computed. For whoever looks at one layer at a
-  // time (and has begun the step).
-  const Tensor* stream = nullptr;
-  int first_layer = 0;
-  // Of a stage of a pipeline that is not the first: StepOutputs::stream of the one before.
-  std::span<const float> stage_input = {};
-};
 
 // Where weights that were packed before are looked for, and kept otherwise.
 struct PackedUse {
@@ -60,7 +44,7 @@ struct ShardLoad {
 
 class Model {
  public:
-  using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+  using Progress = LoadProgress;
 
   // Packs every weight for `ops`, which must outlive the model; `source` may go afterwards unless a backend
   // keeps views (keep it as long as the model).

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "model/arch/archs.h"
-#include "model/counts.h"
+#include "model/arch/names.h"
+#include "model/blocks/counts.h"
 #include "model/load/frame_loader.h"
 #include "model/load/load_weights.h"
 #include "model/load/tensor_loader.h"
-#include "model/names.h"
 
 namespace penstock {
 

@@ -1,4 +1,5 @@
 #include "quantize/quantize.h"
+#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <spdlog/spdlog.h>
-#include "model/ftype.h"
+#include "model/sources/ftype.h"
 
 #include "base/log.h"
 #include "model/sources/synthetic.h"

@@ -1,8 +1,8 @@
 // Configurations: known shapes, hostile files, and that messages say what was wrong.
-#include "model/config.h"
-#include "model/names.h"
+#include "model/arch/names.h"
+#include "model/arch/read_config.h"
+#include "model/arch/rope.h"
 #include "model/next_token_layer.h"
-#include "model/rope.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

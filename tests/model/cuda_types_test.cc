@@ -5,8 +5,9 @@
 
 #include "emulation/cuda/trouble.h"
 #include "formats/weight_source.h"
-#include "model/ftype.h"
+#include "model/arch/read_config.h"
 #include "model/runner.h"
+#include "model/sources/ftype.h"
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
 #include "ops/cuda/cuda_ops.h"

@@ -1,5 +1,6 @@
 // Experts that are mapped from a file give the same bits as those in memory; what cannot be written is one clear error.
 #include "model/sources/expert_file.h"
+#include "model/arch/read_config.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -13,14 +14,14 @@
 
 #include "base/mapped_file.h"
 #include "formats/temp_dir.h"
-#include "model/ftype.h"
+#include "model/load/stages.h"
 #include "model/ranks.h"
 #include "model/runner.h"
+#include "model/sources/ftype.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
-#include "model/stages.h"
 #include "support/test_data.h"
 
 namespace penstock {

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "formats/mapped_source.h"
-#include "model/config.h"
-#include "model/names.h"
+#include "model/arch/names.h"
+#include "model/arch/read_config.h"
 #include "model/runner.h"
 #include "support/test_data.h"
 

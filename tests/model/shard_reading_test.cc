@@ -9,10 +9,11 @@
 
 #include "formats/temp_dir.h"
 #include "formats/weight_source.h"
+#include "model/arch/read_config.h"
+#include "model/load/stages.h"
 #include "model/model.h"
 #include "model/ranks.h"
 #include "model/sources/synthetic.h"
-#include "model/stages.h"
 
 namespace penstock {
 namespace {

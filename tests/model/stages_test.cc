@@ -1,5 +1,6 @@
 // Stages of a pipeline: what they compute one after the other is, to the bit, what one model does.
-#include "model/stages.h"
+#include "model/load/stages.h"
+#include "model/arch/read_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

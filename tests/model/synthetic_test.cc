@@ -1,5 +1,6 @@
 // Random models of known shapes: they load, and the file that is written is the model in memory.
 #include "model/sources/synthetic.h"
+#include "model/arch/read_config.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,9 +14,9 @@
 #include <set>
 #include <sstream>
 
-#include "model/ftype.h"
 #include "model/load/load_weights.h"
 #include "model/runner.h"
+#include "model/sources/ftype.h"
 #include "support/test_data.h"
 
 namespace penstock {

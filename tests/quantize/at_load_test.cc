@@ -8,6 +8,7 @@
 #include "formats/prequantized.h"
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
+#include "model/arch/read_config.h"
 #include "model/runner.h"
 #include "model/sources/quantizing_source.h"
 #include "model/sources/synthetic.h"

@@ -8,6 +8,7 @@
 
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
+#include "model/arch/read_config.h"
 #include "model/sources/synthetic.h"
 #include "quantize/golden_models.h"
 #include "quantize/quantize.h"

@@ -1,6 +1,7 @@
 // Checkpoints in, checkpoints out: conversions keep the logits, every layout is read back, and interrupted,
 // full and damaged runs end in one clear error.
 #include "quantize/quantize.h"
+#include "model/arch/read_config.h"
 #include "quantize/methods/layer_method.h"
 
 #include <gmock/gmock.h>

@@ -12,6 +12,7 @@
 #include "cli/options/models.h"
 #include "cli/quality/recoded_source.h"
 #include "engine/open/open.h"
+#include "model/arch/read_config.h"
 #include "model/sources/synthetic.h"
 #include "text/tokenizer.h"
 

@@ -25,7 +25,7 @@
 #include "cli/options/models.h"
 #include "engine/open/open.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/arch/read_config.h"
 #include "model/sources/synthetic.h"
 #include "ops/ops.h"
 #include "text/tokenizer.h"

@@ -15,7 +15,7 @@
 #include "cli/options/models.h"
 #include "cli/quality/eval_plot.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/arch/read_config.h"
 #include "penstock/llm.h"
 #include "quantize/evaluate.h"
 #include "text/tokenizer.h"

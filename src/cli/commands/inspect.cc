@@ -10,7 +10,7 @@
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/arch/read_config.h"
 
 namespace penstock {
 namespace {

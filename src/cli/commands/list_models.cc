@@ -15,6 +15,7 @@
 #include "formats/weight_source.h"
 #include "hub/hub.h"
 #include "model/arch/archs.h"
+#include "model/arch/read_config.h"
 
 namespace penstock {
 namespace {

@@ -18,8 +18,8 @@
 #include "cli/planning/plan_ranks.h"
 #include "cli/planning/plan_spec.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
-#include "model/stages.h"
+#include "model/arch/read_config.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "model/cuts.h"
-#include "model/stages.h"
+#include "model/blocks/cuts.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 namespace {

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/config.h"
-#include "model/stages.h"
+#include "model/blocks/config.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 

@@ -8,7 +8,7 @@
 #include "base/json_text.h"
 #include "cli/console/input.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/arch/read_config.h"
 #include "text/tokenizer.h"
 
 namespace penstock {

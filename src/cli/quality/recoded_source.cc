@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/ftype.h"
+#include "model/sources/ftype.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,5 @@
 #include "engine/open/cache_memory.h"
+#include "model/arch/read_config.h"
 
 #include <spdlog/spdlog.h>
 
@@ -9,7 +10,7 @@
 #include "engine/compute/cache_types.h"
 #include "engine/open/open.h"
 #include "model/batch_builder.h"
-#include "model/stages.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 namespace {

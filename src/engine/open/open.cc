@@ -1,6 +1,7 @@
 #include "engine/open/open.h"
 #include "engine/compute/cache_types.h"
 #include "engine/files/swap_stores.h"
+#include "model/arch/read_config.h"
 
 #include <spdlog/spdlog.h>
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "engine/ranks/rank_messages.h"
-#include "model/stages.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 

@@ -5,10 +5,10 @@
 #include <span>
 #include <string_view>
 
-#include "model/config.h"
-#include "model/config_reader.h"
-#include "model/model.h"
-#include "model/weights.h"
+#include "model/arch/config_reader.h"
+#include "model/blocks/config.h"
+#include "model/blocks/weights.h"
+#include "model/forward/decoder.h"
 
 namespace penstock {
 
@@ -131,8 +131,6 @@ void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // dee
 
 // --- Forwards ---
 
-StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                            KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Layers may be parallel.
 StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                              KvCache& cache, Ops& ops, const ForwardOptions& options);
@@ -144,11 +142,5 @@ StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& wei
                               KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
-// Final norm and vocabulary projection of the batch's output rows of the residual stream x.
-StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
-                        Ops& ops, const ForwardOptions& options);
-// Vocabulary projection of states [n, model_dim] after the final norm.
-void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
-                    Ops& ops);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/per_layer.h"
-#include "model/decoder.h"
+#include "model/forward/decoder.h"
 
 namespace penstock {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/arch/rope.h"
 #include "model/blocks/per_layer.h"
-#include "model/decoder.h"
-#include "model/rope.h"
+#include "model/forward/decoder.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/scans.h"
-#include "model/decoder.h"
+#include "model/forward/decoder.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
-#include "model/rope.h"
+#include "model/arch/rope.h"
 
 namespace penstock {
 

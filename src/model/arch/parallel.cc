@@ -1,5 +1,5 @@
 // Decoders whose attention and feed-forward read the same stream: GPT-NeoX, Falcon, Phi-2, Command-R, StableLM.
-#include "model/decoder.h"
+#include "model/forward/decoder.h"
 
 namespace penstock {
 

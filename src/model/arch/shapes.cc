@@ -1,5 +1,5 @@
 // THE list of model shapes known by name.
-#include "model/config.h"
+#include "model/arch/read_config.h"
 
 namespace penstock {
 

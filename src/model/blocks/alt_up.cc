@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "model/blocks/cuts.h"
 #include "model/blocks/difference.h"
-#include "model/cuts.h"
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -1,11 +1,29 @@
 #include "model/blocks/attention.h"
 
+#include "model/blocks/cuts.h"
 #include "model/blocks/difference.h"
-#include "model/cuts.h"
-#include "model/names.h"
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
+
+std::vector<int> rows_by_group(const ModelConfig& config) {
+  const int group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
+  std::vector<int> rows;
+  if (config.attention.qkv_shards > 0) {
+    const int all = config.n_heads * dim, each = all / config.attention.qkv_shards;
+    for (const int place : {0, 2, 1}) {
+      for (int r = 0; r < all; ++r) rows.push_back((r / each * 3 + place) * each + r % each);
+    }
+    return rows;
+  }
+  const auto add_head = [&](int kv_head, int place) {
+    for (int d = 0; d < dim; ++d) rows.push_back((kv_head * (group + 2) + place) * dim + d);
+  };
+  for (int h = 0; h < config.n_heads; ++h) add_head(h / group, h % group);
+  for (int h = 0; h < config.n_kv_heads; ++h) add_head(h, group);
+  for (int h = 0; h < config.n_kv_heads; ++h) add_head(h, group + 1);
+  return rows;
+}
 
 namespace {
 

@@ -72,6 +72,9 @@ struct AttentionConfig {
 
 std::string_view difference(const AttentionConfig& a, const AttentionConfig& b);
 
+// For qkv_by_group and qkv_shards: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
+std::vector<int> rows_by_group(const ModelConfig& config);
+
 struct AttentionWeights {
   LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
   NormWeights q_norm, k_norm, sub_norm;

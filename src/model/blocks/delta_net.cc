@@ -1,7 +1,7 @@
 #include "model/blocks/delta_net.h"
 
-#include "model/cuts.h"
-#include "model/weights.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 namespace {

@@ -1,8 +1,8 @@
 #include "model/blocks/experts.h"
 
+#include "model/blocks/cuts.h"
 #include "model/blocks/difference.h"
-#include "model/cuts.h"
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "model/cuts.h"
-#include "model/weights.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/blocks/difference.h"
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/arch/rope.h"
 #include "model/load/expert_loader.h"
-#include "model/rope.h"
 
 namespace penstock {
 Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "model/layer_tensors.h"
+#include "model/arch/names.h"
+#include "model/blocks/layer_tensors.h"
 #include "model/load/frame_loader.h"
 #include "model/load/layer_loader.h"
 #include "model/load/load_weights.h"
-#include "model/names.h"
-#include "model/stages.h"
+#include "model/load/stages.h"
 
 namespace penstock {
 
@@ -72,7 +72,7 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
 }  // namespace
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress,
+                                                   Ops& ops, const LoadProgress& progress,
                                                    PackedWeights* packed, const ShardOptions& shard) {
   TensorLoader tensors(source, config, ops, progress, packed, shard);
   tensors.keep_sites();
@@ -85,14 +85,14 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
 
 Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
                                                        Ops& ops, const ShardOptions& shard) {
-  const Model::Progress none;
+  const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   return load_all(tensors, shard);
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
                                                  Ops& ops, const ShardOptions& shard) {
-  const Model::Progress none;
+  const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(tensors.open());
@@ -103,7 +103,7 @@ Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, con
 
 Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
                                 const ShardOptions& shard) {
-  const Model::Progress none;
+  const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   LayerWeights weights;
   RETURN_IF_ERROR(tensors.open());

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "model/cuts.h"
-#include "model/model.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/weights.h"
+#include "model/load/progress.h"
 #include "model/sources/expert_file.h"
 #include "model/sources/packed_cache.h"
-#include "model/weights.h"
 
 namespace penstock {
 
@@ -27,7 +27,7 @@ struct PackedWeights {
 // another. With packed->from, its error kCorruptFile may also mean that file. shard: of the whole model's config what one of
 // several ranks has (ModelCuts).
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress,
+                                                   Ops& ops, const LoadProgress& progress,
                                                    PackedWeights* packed = nullptr,
                                                    const ShardOptions& shard = {});
 

@@ -18,7 +18,7 @@ bool is_integer_type(QuantType type) {
 }  // namespace
 
 TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-                           const Model::Progress& progress, PackedWeights* packed, const ShardOptions& shard)
+                           const LoadProgress& progress, PackedWeights* packed, const ShardOptions& shard)
     : source_(source),
       config_(config),
       cuts_(config, shard.shard, shard.cuts_vocabulary),

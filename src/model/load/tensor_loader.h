@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "formats/prequantized.h"
-#include "model/cuts.h"
+#include "model/arch/names.h"
+#include "model/blocks/cuts.h"
 #include "model/load/file_matrix.h"
 #include "model/load/load_weights.h"
-#include "model/names.h"
 #include "model/tensors/specs.h"
 
 namespace penstock {
@@ -27,9 +27,8 @@ class TensorLoader {
  public:
   using Range = Shard::Range;
 
-  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-               const Model::Progress& progress, PackedWeights* packed = nullptr,
-               const ShardOptions& shard = {});
+  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops, const LoadProgress& progress,
+               PackedWeights* packed = nullptr, const ShardOptions& shard = {});
   Status open();  // before anything else
 
   const WeightSource& source() const { return source_; }
@@ -140,7 +139,7 @@ class TensorLoader {
   const ModelCuts cuts_;
   const bool reads_parts_;
   Ops& ops_;
-  const Model::Progress& progress_;
+  const LoadProgress& progress_;
   PackedWeights* packed_;
   std::unordered_set<std::string_view> stored_;  // the matrices in packed_->from, whatever rows of them
   std::unordered_map<std::string_view, PartWithLead>

@@ -9,10 +9,10 @@
 #include "base/thread_pool.h"
 #include "formats/hf_config.h"
 #include "formats/prequantized.h"
-#include "model/config.h"
-#include "model/ftype.h"
-#include "model/names.h"
-#include "model/weights.h"
+#include "model/arch/names.h"
+#include "model/arch/read_config.h"
+#include "model/blocks/weights.h"
+#include "model/sources/ftype.h"
 #include "quant/group_types.h"
 
 namespace penstock {

@@ -1,4 +1,5 @@
 #include "model/sources/synthetic.h"
+#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <array>
@@ -10,11 +11,11 @@
 
 #include "formats/gguf_writer.h"
 #include "model/arch/archs.h"
-#include "model/cuts.h"
-#include "model/ftype.h"
-#include "model/layer_tensors.h"
-#include "model/names.h"
-#include "model/rope.h"
+#include "model/arch/names.h"
+#include "model/arch/rope.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/layer_tensors.h"
+#include "model/sources/ftype.h"
 #include "model/sources/synthetic_layers.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/arch/read_config.h"
 
 namespace penstock {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/prequantized.h"
-#include "model/ftype.h"
+#include "model/sources/ftype.h"
 
 namespace penstock {
 

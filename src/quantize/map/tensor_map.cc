@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/arch/archs.h"
-#include "model/layer_tensors.h"
+#include "model/blocks/layer_tensors.h"
 #include "model/next_token_layer.h"
 #include "model/sources/synthetic.h"
 #include "quantize/map/tensor_mapper.h"

@@ -7,8 +7,8 @@
 
 #include "formats/prequantized.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
-#include "model/ftype.h"
+#include "model/blocks/config.h"
+#include "model/sources/ftype.h"
 #include "model/tensors/specs.h"
 
 namespace penstock {

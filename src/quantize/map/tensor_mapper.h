@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "model/cuts.h"
-#include "model/names.h"
-#include "model/weights.h"
+#include "model/arch/names.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/weights.h"
 #include "quantize/map/tensor_map.h"
 
 namespace penstock {

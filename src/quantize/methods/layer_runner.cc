@@ -1,10 +1,11 @@
 #include "quantize/methods/layer_runner.h"
+#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "model/batch_builder.h"
-#include "model/decoder.h"
+#include "model/forward/decoder.h"
 #include "ops/cpu/host_tensor.h"
 
 namespace penstock {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "model/load/load_weights.h"
 #include "quantize/map/tensor_map.h"
 #include "quantize/methods/observing_ops.h"

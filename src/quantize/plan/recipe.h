@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "formats/weight_source.h"
-#include "model/ftype.h"
+#include "model/sources/ftype.h"
 #include "quant/group_types.h"
 
 namespace penstock {

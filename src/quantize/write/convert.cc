@@ -7,9 +7,9 @@
 
 #include "base/json_text.h"
 #include "model/arch/archs.h"
+#include "model/arch/names.h"
+#include "model/arch/rope.h"
 #include "model/blocks/difference.h"
-#include "model/names.h"
-#include "model/rope.h"
 #include "quantize/map/tensor_map.h"
 
 namespace penstock {

@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "quantize/plan/recipe.h"
 #include "quantize/write/encode.h"
 

@@ -1,8 +1,7 @@
-#include "model/config.h"
+#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,10 +10,10 @@
 #include "formats/hf_config.h"
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
+#include "model/arch/config_reader.h"
 #include "model/arch/hf_sizes.h"
-#include "model/config_reader.h"
-#include "model/names.h"
-#include "model/rope.h"
+#include "model/arch/names.h"
+#include "model/arch/rope.h"
 
 namespace penstock {
 
@@ -404,49 +403,6 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(shape.name);
   }
   return errorf(ErrorCode::kNotFound, "shape '{}': expected one of {}", name, known);
-}
-
-bool ModelConfig::has_states() const { return std::ranges::any_of(layers, &LayerConfig::carries_state); }
-
-void ModelConfig::replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
-  std::map<const Mixer*, std::shared_ptr<const Mixer>> others;
-  for (LayerConfig& layer : layers) {
-    if (layer.mixer == nullptr) continue;
-    const auto [found, is_new] = others.try_emplace(layer.mixer.get());
-    if (is_new) found->second = other(*layer.mixer);
-    if (found->second != nullptr) layer.mixer = found->second;
-  }
-}
-
-bool ModelConfig::layers_differ() const {
-  return std::ranges::any_of(layers, [](const LayerConfig& layer) {
-    return layer.head_dim > 0 || layer.n_kv_heads > 0 || layer.ffn_dim > 0 || layer.kv_layer >= 0;
-  });
-}
-
-int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
-  for (size_t i = 0; i < layers.size(); ++i) least = std::max(least, (this->*size)(static_cast<int>(i)));
-  return least;
-}
-
-int ModelConfig::stage_dim(int first_layer) const {
-  return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer.dim;
-}
-
-CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
-  CacheSpec spec;
-  spec.dtype = types.kv, spec.state_dtype = types.states;
-  spec.block_size = block_size;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerConfig& layer = layers[i];
-    const bool stores = layer.attention && layer.kv_layer < 0;
-    const int at = static_cast<int>(i);
-    spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
-                           latent.kv_rank, layer.chunked, !attention.causal});
-    if (has_states())
-      spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
-  }
-  return spec;
 }
 
 }  // namespace penstock

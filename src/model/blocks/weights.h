@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "model/blocks/config.h"
 #include "model/blocks/dense.h"
 #include "model/blocks/experts.h"
 #include "model/blocks/per_layer.h"
-#include "model/config.h"
 #include "model/tensors/weights.h"
 #include "ops/ops.h"
 #include "parallel/shard.h"

@@ -2,7 +2,8 @@
 #pragma once
 #include <optional>
 
-#include "model/arch/archs.h"
+#include "model/blocks/weights.h"
+#include "model/forward/step.h"
 
 namespace penstock {
 
@@ -62,5 +63,15 @@ inline bool goes_on(const ModelConfig& config, const ModelWeights& weights) {
 }
 // What the next stage needs: the parts side by side.
 StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops);
+
+// The decoder that most architectures share.
+StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options);
+// Final norm and vocabulary projection of the batch's output rows of the residual stream x.
+StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
+                        Ops& ops, const ForwardOptions& options);
+// Vocabulary projection of states [n, model_dim] after the final norm.
+void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
+                    Ops& ops);
 
 }  // namespace penstock

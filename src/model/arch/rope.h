@@ -3,8 +3,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "model/config.h"
-#include "model/config_reader.h"
+#include "model/arch/config_reader.h"
+#include "model/blocks/config.h"
 
 namespace penstock {
 

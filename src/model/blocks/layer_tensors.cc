@@ -1,6 +1,6 @@
-#include "model/layer_tensors.h"
+#include "model/blocks/layer_tensors.h"
 
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

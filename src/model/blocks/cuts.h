@@ -5,7 +5,7 @@
 //
 // It follows from the configuration alone, so that all ranks agree; how encodings lie is for the loader (LinearWeights::lead).
 #pragma once
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "parallel/shard.h"
 
 namespace penstock {

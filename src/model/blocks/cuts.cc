@@ -1,4 +1,4 @@
-#include "model/cuts.h"
+#include "model/blocks/cuts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "model/ftype.h"
+#include "model/sources/ftype.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

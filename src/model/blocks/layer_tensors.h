@@ -1,6 +1,6 @@
 // What a layer is made of, in the words of tensors/specs.h: its norms, and the blocks that it has.
 #pragma once
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

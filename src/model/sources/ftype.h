@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "model/tensors/specs.h"
 #include "quant/quant_type.h"
 

@@ -1,4 +1,4 @@
-#include "model/rope.h"
+#include "model/arch/rope.h"
 
 #include <algorithm>
 #include <bit>

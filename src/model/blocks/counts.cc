@@ -1,8 +1,7 @@
-#include "model/counts.h"
+#include "model/blocks/counts.h"
 
-#include "model/cuts.h"
-#include "model/layer_tensors.h"
-#include "model/names.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/layer_tensors.h"
 
 namespace penstock {
 namespace {

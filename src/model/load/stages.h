@@ -5,7 +5,7 @@
 // which often has more bits, counts as much as one of the layers.
 #pragma once
 #include "formats/weight_source.h"
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "parallel/shard.h"
 
 namespace penstock {

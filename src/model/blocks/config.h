@@ -166,15 +166,4 @@ struct ModelConfig {
   int largest(int (ModelConfig::*size)(int) const, int least) const;
 };
 
-// Reads and checks the configuration of any known architecture; touches no weights.
-Result<ModelConfig> read_config(const WeightSource& source);
-
-// Well-known shapes for `plan` and `bench --shape`, without a file: shapes.cc is THE list.
-struct NamedShape {
-  std::string_view name;    // "llama-3.1-8b"
-  std::string_view config;  // its config.json, without what does not matter for speed
-};
-std::span<const NamedShape> named_shapes();
-Result<ModelConfig> config_from_shape(std::string_view name);
-
 }  // namespace penstock

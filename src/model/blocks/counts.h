@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

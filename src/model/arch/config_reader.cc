@@ -1,4 +1,4 @@
-#include "model/config_reader.h"
+#include "model/arch/config_reader.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // The decoder that most architectures share. n tokens of all sequences are the rows of every tensor.
-#include "model/decoder.h"
+#include "model/forward/decoder.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "model/stages.h"
+#include "model/load/stages.h"
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <numeric>
 
-#include "model/names.h"
-#include "model/weights.h"
+#include "model/arch/names.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 namespace {

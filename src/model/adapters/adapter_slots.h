@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "formats/lora.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/blocks/config.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -1,10 +1,10 @@
-#include "model/adapter_names.h"
+#include "model/adapters/adapter_names.h"
 
 #include <charconv>
 #include <span>
 
-#include "model/cuts.h"
-#include "model/layer_tensors.h"
+#include "model/blocks/cuts.h"
+#include "model/blocks/layer_tensors.h"
 
 namespace penstock {
 namespace {

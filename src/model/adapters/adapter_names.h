@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/weights.h"
+#include "model/blocks/weights.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "model/adapter_slots.h"
+#include "model/adapters/adapter_slots.h"
 
 #include <charconv>
 #include <map>
@@ -7,9 +7,9 @@
 
 #include "base/half.h"
 #include "formats/mapped_source.h"
-#include "model/adapter_names.h"
+#include "model/adapters/adapter_names.h"
 #include "model/arch/archs.h"
-#include "model/names.h"
+#include "model/arch/names.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "model/config.h"
+#include "model/blocks/config.h"
 #include "model/tensors/name_table.h"
 
 namespace penstock {
@@ -14,8 +14,6 @@ NameTable tensor_names(const ModelConfig& config, Naming naming);
 // The name with the index, or the letter, in the place of {}.
 std::string with_index(std::string_view pattern, int index);
 std::string with_letter(std::string_view pattern, char letter);
-// For qkv_by_group and qkv_shards: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
-std::vector<int> rows_by_group(const ModelConfig& config);
 // What the name of the output's matrix is without ".weight" and the like, in a text model or in one inside a multimodal model; "" where
 // a directory has none.
 std::string_view output_stem(const WeightSource& source);

@@ -1,0 +1,23 @@
+// Configurations from files, and of shapes by name.
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+#include "model/blocks/config.h"
+
+namespace penstock {
+
+// Reads and checks the configuration of any known architecture; touches no weights.
+Result<ModelConfig> read_config(const WeightSource& source);
+
+// Well-known shapes for `plan` and `bench --shape`, without a file: shapes.cc is THE list.
+struct NamedShape {
+  std::string_view name;    // "llama-3.1-8b"
+  std::string_view config;  // its config.json, without what does not matter for speed
+};
+std::span<const NamedShape> named_shapes();
+Result<ModelConfig> config_from_shape(std::string_view name);
+
+}  // namespace penstock
