@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/rope.h"
+#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/per_layer.h"
+#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

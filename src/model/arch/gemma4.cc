@@ -8,6 +8,7 @@
 
 #include "model/arch/rope.h"
 #include "model/blocks/per_layer.h"
+#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

@@ -1,4 +1,5 @@
 // Decoders whose attention and feed-forward read the same stream: GPT-NeoX, Falcon, Phi-2, Command-R, StableLM.
+#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {
