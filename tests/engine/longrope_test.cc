@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 const fs::path kModel = tests_dir() / "golden" / "models" / "phi3_longrope";
 constexpr int kOriginal = 16;
 
-EngineConfig config_of(const std::string& file = "") {
+EngineConfig longrope_config(const std::string& file = "") {
   EngineConfig config;
   config.model = (file.empty() ? kModel : kModel / file).string();
   config.threads = 1, config.max_num_seqs = 8, config.batch_invariant = true;
@@ -73,7 +73,7 @@ std::vector<Request> requests_of_both_kinds() {
 }
 
 std::vector<Text> each_alone() {
-  EngineConfig config = config_of();
+  EngineConfig config = longrope_config();
   config.enable_prefix_caching = false;
   const auto engine = open(config);
   std::vector<Text> texts;
@@ -120,7 +120,7 @@ TEST(LongRopeEngine, LogProbabilitiesAreThoseOfTransformers) {
   for (const char* file : {"", "model.gguf"}) {
     for (const char* backend : {"cpu", "cuda_emulated"}) {
       SCOPED_TRACE(fmt::format("{} {}", file, backend));
-      EngineConfig config = config_of(file);
+      EngineConfig config = longrope_config(file);
       config.backend = backend;
       if (!make_ops(backend, {.n_threads = 1})) continue;
       const auto engine = open(config);
@@ -155,14 +155,14 @@ TEST(LongRopeEngine, LogProbabilitiesAreThoseOfTransformers) {
 TEST(LongRopeEngine, BothKindsTogetherGiveTheBitsOfEachAlone) {
   const std::vector<Text> alone = each_alone();
   EXPECT_NE(alone[0].second[0], alone[2].second[0]);  // of one prompt
-  EXPECT_EQ(together(*open(config_of())), alone);
-  EngineConfig chunks = config_of();
+  EXPECT_EQ(together(*open(longrope_config())), alone);
+  EngineConfig chunks = longrope_config();
   chunks.max_num_batched_tokens = 7, chunks.max_num_seqs = 3;
   EXPECT_EQ(together(*open(chunks)), alone);
 }
 
 TEST(LongRopeEngine, MaxTokensDecide) {
-  const auto engine = open(config_of());
+  const auto engine = open(longrope_config());
   const auto first = [&](int reach) {
     return run(*engine, request_reaching(prompt_of(9, 2, 71), reach)).logprobs[0];
   };
@@ -171,14 +171,14 @@ TEST(LongRopeEngine, MaxTokensDecide) {
   EXPECT_NE(first(16), first(17));
   EXPECT_EQ(first(1000), first(17));
   // A request cannot reach more than the engine takes.
-  EngineConfig near = config_of();
+  EngineConfig near = longrope_config();
   near.max_model_len = kOriginal;
   EXPECT_EQ(run(*open(near), request_reaching(prompt_of(9, 2, 71), 100)).logprobs[0], first(16));
 }
 
 // Scored texts reach their own length.
 TEST(LongRopeEngine, TextsThatAreScoredHaveTheKindOfTheirLength) {
-  const auto engine = open(config_of());
+  const auto engine = open(longrope_config());
   const auto score = [&](int n) {
     Request request = request_reaching(prompt_of(n, 2, 71), n);
     request.sampling.prompt_logprobs = 0;
@@ -200,7 +200,7 @@ EngineConfig config_of_two_blocks(const TempDir& dir) {
     config["rope_parameters"]["original_max_position_embeddings"] = 32;
     std::ofstream(copy / "config.json") << config;
   }
-  EngineConfig config = config_of();
+  EngineConfig config = longrope_config();
   config.model = copy.string();
   return config;
 }
@@ -222,7 +222,7 @@ TEST(LongRopeEngine, KindsShareNoCachedBlocks) {
 
 // Hashes of other models say nothing of kinds.
 TEST(LongRopeEngine, ModelsOfOneKindShareThem) {
-  EngineConfig config = config_of();
+  EngineConfig config = longrope_config();
   config.model = (kModel.parent_path() / "phi3").string();
   const auto engine = open(config);
   EXPECT_EQ(engine->info().short_rope_len, 0);
@@ -233,7 +233,7 @@ TEST(LongRopeEngine, ModelsOfOneKindShareThem) {
 TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
   const std::vector<Text> alone = each_alone();
   for (const char* how : {"recompute", "swap"}) {
-    EngineConfig config = config_of();
+    EngineConfig config = longrope_config();
     config.max_model_len = 96, config.preemption = how;
     const auto whole = open(config);
     config.kv_cache_memory = whole->info().kv_bytes / whole->info().n_blocks * 10;
@@ -245,7 +245,7 @@ TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
 
 // Samples and beams of a request are of its kind.
 TEST(LongRopeEngine, SequencesOfARequestAreOfOneKind) {
-  const auto engine = open(config_of());
+  const auto engine = open(longrope_config());
   for (const int reach : {16, 30}) {
     Request request = request_reaching(prompt_of(9, 2, 71), reach);
     const Text alone = text_of(run(*engine, request));
@@ -264,14 +264,14 @@ TEST(LongRopeEngine, SequencesOfARequestAreOfOneKind) {
 // A draft model that is the model itself is always right where it is of the same kind.
 TEST(LongRopeEngine, DraftsAreOfTheSequencesKind) {
   const std::vector<Text> alone = each_alone();
-  EngineConfig config = config_of();
+  EngineConfig config = longrope_config();
   config.spec = "draft", config.draft_model = config.model, config.spec_length = "3";
   const auto engine = open(config);
   EXPECT_EQ(together(*engine), alone);
   const Metrics metrics = engine->metrics();
   EXPECT_GT(metrics.spec_decode_num_draft_tokens.value, 50);
   EXPECT_EQ(metrics.spec_decode_num_accepted_tokens.value, metrics.spec_decode_num_draft_tokens.value);
-  config = config_of();
+  config = longrope_config();
   config.spec = "early-exit", config.spec_exit_layer = 1, config.spec_length = "3";
   EXPECT_EQ(together(*open(config)), alone);
 }
@@ -301,7 +301,7 @@ TEST(LongRopeEngine, SessionsAndKeptPrefixesAreOfTheirKind) {
 
 // A text's vectors are by the length that it has.
 TEST(LongRopeEngine, VectorsAreByTheTextsLength) {
-  const auto embedder = Embedder::open(open_weights(kModel).value(), config_of()).value();
+  const auto embedder = Embedder::open(open_weights(kModel).value(), longrope_config()).value();
   std::vector<EmbedderInput> texts;
   for (const int n : {15, 16, 17, 18}) texts.push_back({prompt_of(n, 3, 71)});
   auto states = embedder->states(texts).value();

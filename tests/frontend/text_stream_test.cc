@@ -91,7 +91,7 @@ TEST(TextStream, FlushesAtTheEnd) {
   EXPECT_EQ(stream.push("xab"), "x");
   EXPECT_EQ(stream.push("\xf0\x9f"), "");
   EXPECT_EQ(stream.finish(), "ab\xef\xbf\xbd");
-  TextStream plain({{}, false});
+  TextStream plain(TextStreamOptions{});
   EXPECT_EQ(plain.push("ab\xe2\x82"), "ab");
   EXPECT_EQ(plain.push("\xac"), "€");
 }

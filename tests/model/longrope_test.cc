@@ -12,12 +12,12 @@ using testing::max_difference;
 using testing::Rows;
 using testing::Runner;
 
-const std::filesystem::path kModels = tests_dir() / "golden" / "models";
+const std::filesystem::path kLongRopeModels = tests_dir() / "golden" / "models";
 
 TEST(LongRope, ModelsWithTwoListsOfFactorsHaveTwoKinds) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   for (const char* name : {"phi3_longrope", "phi3_longrope/model.gguf"}) {
-    const auto source = open_weights(kModels / name).value();
+    const auto source = open_weights(kLongRopeModels / name).value();
     const auto model = Model::load(*source, *ops).value();
     EXPECT_EQ(model->short_rope_len(), 16) << name;
     EXPECT_FALSE(model->takes_long_rope(16)) << name;
@@ -25,7 +25,7 @@ TEST(LongRope, ModelsWithTwoListsOfFactorsHaveTwoKinds) {
   }
   // Without longrope, or with the same factors twice.
   for (const char* name : {"phi3", "llama3", "minicpm3_scales", "phimoe_longrope"}) {
-    const auto source = open_weights(kModels / name).value();
+    const auto source = open_weights(kLongRopeModels / name).value();
     const auto model = Model::load(*source, *ops).value();
     EXPECT_EQ(model->short_rope_len(), 0) << name;
     EXPECT_FALSE(model->takes_long_rope(1 << 30)) << name;
@@ -38,7 +38,7 @@ void expect_mixed_equals_alone(const std::string& backend, const OpsConfig& conf
   if (!made) GTEST_SKIP() << made.error().message;
   for (const char* name : {"phi3_longrope", "phi3_longrope/model.gguf"}) {
     SCOPED_TRACE(name);
-    const auto source = open_weights(kModels / name).value();
+    const auto source = open_weights(kLongRopeModels / name).value();
     const auto model = Model::load(*source, **made).value();
     const std::vector<int> tokens = {5, 44, 9, 30, 2, 61, 17, 8, 50, 12, 33, 4};
     const auto part = [&](int seq, size_t from, size_t to) {

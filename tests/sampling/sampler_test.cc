@@ -639,13 +639,9 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
             "top_p: expected a number in (0, 1], got nan");
   EXPECT_EQ(message([](SamplingParams& p) { p.n = 0; }), "n: expected 1 to 1024, got 0");
-  EXPECT_EQ(message([](SamplingParams& p) {
-              p.stop_token_ids = {5, 100};
-            }),
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop_token_ids = {5, 100}; }),
             "stop_token_ids: expected token ids in [0, 100), got 100");
-  EXPECT_EQ(message([](SamplingParams& p) {
-              p.logit_bias = {{-2, 1.0f}};
-            }),
+  EXPECT_EQ(message([](SamplingParams& p) { p.logit_bias = {{-2, 1.0f}}; }),
             "logit_bias: expected token ids in [0, 100), got -2");
   EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1024, "ab"); }), "");
   EXPECT_EQ(message([](SamplingParams& p) { p.stop.assign(1025, "ab"); }),
@@ -665,9 +661,7 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
             "banned_token_ids: expected at most 100 tokens, got 101");
   EXPECT_EQ(message([](SamplingParams& p) { p.allowed_token_ids.assign(101, 1); }),
             "allowed_token_ids: expected at most 100 tokens, got 101");
-  EXPECT_EQ(message([](SamplingParams& p) {
-              p.logit_bias.assign(4097, {1, 0.5f});
-            }),
+  EXPECT_EQ(message([](SamplingParams& p) { p.logit_bias.assign(4097, {1, 0.5f}); }),
             "logit_bias: expected at most 4096 tokens, got 4097");
   EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 5, p.min_tokens = 6; }),
             "min_tokens: expected 0 to max_tokens, got 6");

@@ -118,8 +118,7 @@ TEST_F(ApartThreadsTest, ClientsTakeTurns) {
   std::atomic<int> n_done = 0;
   int n_before = -1;
   for (int i = 0; i < 100; ++i) calls.push_back(start(kSmall, [&] { ++n_done; }));
-  calls.push_back(start(
-      kSmall, [&] { n_before = n_done; }, "other"));
+  calls.push_back(start(kSmall, [&] { n_before = n_done; }, "other"));
   std::latch queued(1);  // the calls above have been given
   net::post(context(), [&] { queued.count_down(); });
   queued.wait();

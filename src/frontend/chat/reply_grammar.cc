@@ -58,8 +58,8 @@ Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
 // Whether calls are anything but what the model makes of them.
 bool restricts_calls(const ReplyRules& rules, const std::vector<CallableTool>& callable) {
   return must_call(rules.choice) || callable.size() < rules.tools->size() ||
-         std::ranges::any_of(callable,
-                             [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
+         std::ranges::any_of(
+             callable, [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
 }
 
 // What an answer must look like, as a format.

@@ -2,8 +2,8 @@
 // padding's; Jina v3 (rotated), Nomic-BERT and GTE (gated too); ModernBERT (norms before, most layers see a window); EuroBERT, which is Llama.
 #include <nlohmann/json.hpp>
 
-#include "model/arch/rope.h"
 #include "model/arch/archs.h"
+#include "model/arch/rope.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

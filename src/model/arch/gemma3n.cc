@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "model/arch/archs.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/per_layer.h"
-#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

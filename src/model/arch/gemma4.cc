@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/arch/archs.h"
 #include "model/arch/rope.h"
 #include "model/blocks/per_layer.h"
-#include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {

@@ -1,9 +1,10 @@
 #include "quantize/methods/layer_runner.h"
-#include "model/arch/read_config.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "model/arch/archs.h"
+#include "model/arch/read_config.h"
 #include "model/batch_builder.h"
 #include "model/forward/decoder.h"
 #include "ops/cpu/host_tensor.h"

@@ -158,9 +158,8 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
   // What is cut is cut far before that.
   const Prompt prompt = truncate ? text.substr(0, most_text(services)) : text;
   Result<std::vector<std::vector<TokenId>>> inputs;
-  co_await services.run_apart(exchange, text.size(), [&] {
-    inputs = lease->pooling().model().encode({&prompt, 1}, options);
-  });
+  co_await services.run_apart(exchange, text.size(),
+                              [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
   if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
   call.inputs = std::move(*inputs);
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());

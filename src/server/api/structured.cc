@@ -67,7 +67,7 @@ class Sources {
     const std::string path = *outer == '\0' ? name : std::string(outer) + "." + name;
     if (format != nullptr) take(path, of_format(*format, path));
   }
-  void take_text(const char* field, std::string StructuredOutputs::*part) {
+  void take_text(const char* field, std::string StructuredOutputs::* part) {
     const Body* value = member(body_, field);
     if (value == nullptr) return;
     AskedOutputs one{{}, field};
