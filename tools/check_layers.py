@@ -59,7 +59,8 @@ def violations():
             if included:
                 mine, theirs = room_of(parts), room_of(included.group(1).split("/"))
                 if mine in order and theirs in order[order.index(mine) + 1:]:
-                    yield f"{where}: {mine} may not include {theirs} (inside {layer}: {' < '.join(order)})"
+                    name = {room: f"{layer}/{room}" for room in order} | {layer: layer}
+                    yield f"{where}: {name[mine]} may not include {name[theirs]} (inside {layer}: {' < '.join(order)})"
             if "ops" in allowed[layer] and layer not in HOST_TENSOR_LAYERS:
                 if re.match(r'\s*#\s*include\s+"ops/\w+/', line):
                     yield f"{where}: the header of one backend (above ops/ all look alike)"

@@ -110,7 +110,8 @@ class Lists(unittest.TestCase):
                 n += 1
                 if reply.status != 200:
                     self.assertLess(len(reply.body), 20_000, (path, name[:30], reply.status))
-                self.assertLess(len(reply.body), len(long) + 100_000, (path, name[:30]))
+                elif path != "/tokenize":  # whose reply is the tokens of the text
+                    self.assertLess(len(reply.body), len(long) + 100_000, (path, name[:30]))
         self.assertGreater(n, 300)
 
     def test_bodies_of_routes_that_need_none(self):
@@ -214,7 +215,7 @@ class Turns(BatchCase):
     def test_damaged_results(self):
         """They end their batch, and hold up nobody else's."""
         with self.serve("--api-key-file", self.file) as server:
-            large = self.create(server, [line(i, max_tokens=50, ignore_eos=True) for i in range(3000)], headers=self.one)
+            large = self.create(server, [line(i, prompt="Once upon a time", max_tokens=50, ignore_eos=True) for i in range(3000)], headers=self.one)
             self.assertTrue(wait_for(lambda: self.state(server, large["id"], self.one)["request_counts"]["completed"] > 3))
             small = self.create(server, [line(1)], headers=self.one)
             server.process.kill()

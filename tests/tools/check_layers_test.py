@@ -14,7 +14,7 @@ base: -                    text: base
 server: base text
 ```
 ```
-inside server: http < api
+inside server: http < api < server
 ```
 """
 
@@ -40,6 +40,11 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.found("server/http/a.cc", "server/other/b.h"), [])
         (line,) = self.found("server/http/a.cc", "server/api/b.h")
         self.assertIn("src/server/http/a.cc:1: server/http may not include server/api", line)
+
+    def test_files_outside_of_rooms_are_one_too(self):
+        self.assertEqual(self.found("server/a.cc", "server/api/b.h"), [])
+        (line,) = self.found("server/api/a.cc", "server/b.h")
+        self.assertIn("server/api may not include server (inside", line)
 
     def test_files_are_opened_by_base_alone(self):
         for code in ("std::ifstream in(path);", "int f = ::open(path, O_RDONLY);", 'FILE* f = fopen(path, "r");'):
