@@ -197,7 +197,7 @@ def prove_instruction_set(tree, objects, build):
 
 def prove_in_program(objects, build):
     """What these objects add to the program, linked once."""
-    links = re.search(r"^build penstock: .*?^  LINK_LIBRARIES = (.*?)$", (build / "build.ninja").read_text(), re.M | re.S).group(1)
+    links = re.search(r"^build penstock(?: |:).*?^  LINK_LIBRARIES = (.*?)$", (build / "build.ninja").read_text(), re.M | re.S).group(1)
     with tempfile.TemporaryDirectory() as folder:
         penstock = str(pathlib.Path(folder, "penstock"))
         run(["c++", "-Wl,--allow-multiple-definition,-s", *objects, str(build / "src/CMakeFiles/penstock.dir/cli/main.cc.o"),
