@@ -258,7 +258,8 @@ class Damaged(Case):
                       'filename="in.jsonl"\r\n\r\n' + "x" * 100000 + "\r\n--xyz--\r\n")
             reply = server.request("POST", "/v1/files", upload.encode(), {"Content-Type": "multipart/form-data; boundary=xyz"})
             self.assertEqual(reply.status, 500, reply.body)
-            lost = server.post(RESPONSES, {"input": "Once", "metadata": {"of": "x" * 100000}, "max_output_tokens": 2}).json()
+            tools = [{"type": "function", "name": "f", "parameters": {"description": "x" * 100000}}]
+            lost = server.post(RESPONSES, {"input": "Once", "tools": tools, "tool_choice": "none", "max_output_tokens": 2}).json()
             self.assertFalse(lost["store"], "a full disk kept it")
             self.assertEqual(server.get(f"{RESPONSES}/{kept['id']}").json(), kept)
             for _ in range(5):
