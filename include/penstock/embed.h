@@ -115,7 +115,7 @@ class EmbeddingModel {
   virtual Result<std::vector<float>> score_tokens(std::span<const PairTokens> pairs,
                                                   const ClassifyOptions& options = {}) = 0;
   // Opens a LoRA adapter of this model (a PEFT directory or a GGUF file) to pass in the options of a call.
-  // Its weights are loaded by the first call that uses it; at most max_loras adapters are in memory at once.
+  // The first call that uses the adapter loads its weights; at most max_loras adapters are in memory at once.
   // As long as somebody holds it, its files must stay as they are. May be called while another thread
   // computes. Errors: those of reading the files, kInvalidArgument (it is of another model, or its rank is
   // above max_lora_rank), kUnsupported (several processes share the model).

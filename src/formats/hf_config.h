@@ -11,5 +11,7 @@ const nlohmann::json& text_part(const nlohmann::json& config);
 // Returns the quantization_config (in older files compression_config) of `config` or of its text model; null
 // when there is none.
 const nlohmann::json* quantization_config_of(const nlohmann::json& config);
+// Removes it wherever quantization_config_of() looks: the weights that `config` goes with are coded otherwise.
+void erase_quantization_config(nlohmann::json& config);
 
 }  // namespace penstock

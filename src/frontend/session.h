@@ -21,7 +21,7 @@ struct PromptOptions {
   bool parse_special = true;
 };
 
-// What the strings of a request's parameters are as tokens.
+// Token forms of the strings in SamplingParams (bad_words, dry_sequence_breakers).
 struct StringTokens {
   std::vector<std::vector<TokenId>> bad_words;
   std::vector<TokenId> dry_breakers;
@@ -46,8 +46,8 @@ class Session {
   // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for io threads.
   Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
   GrammarCache& grammars() const { return *grammars_; }
-  // The same for every request with these strings. Takes as long as tokenizing them and a look at the whole vocabulary: not
-  // for io threads. Errors: lists that are too long.
+  // Tokenizes the strings of `params`; requests with equal strings may share the result. Tokenizes every string and reads the whole
+  // vocabulary, so it does not belong on an io thread. Errors: lists that are too long.
   Result<StringTokens> string_tokens(const SamplingParams& params) const;
   // A request of `params`, without the texts in them that the engine has no use for. Priority, deadline and matcher are the
   // caller's.

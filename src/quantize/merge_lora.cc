@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/gguf_writer.h"
+#include "formats/hf_config.h"
 #include "formats/safetensors_writer.h"
 
 namespace penstock {
@@ -71,13 +72,10 @@ Status check_merge(const WeightSource& base, const LoraAdapter& adapter, const f
   if (fs::exists(out, error))
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a new output, got one that exists",
                   out.string());
-  if (base.naming() == Naming::kHuggingFace) {
-    for (const char* key : {"quantization_config", "compression_config"}) {
-      if (base.config().contains(key))
-        return errorf(ErrorCode::kUnsupported,
-                      "{}: {}: an adapter is merged into weights that are not quantized",
-                      base.path().string(), key);
-    }
+  if (base.naming() == Naming::kHuggingFace && quantization_config_of(base.config()) != nullptr) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: quantization_config: an adapter is merged into weights that are not quantized",
+                  base.path().string());
   }
   RETURN_IF_ERROR(check_lora_base(adapter, base));
   for (const LoraModule& module : adapter.modules) {

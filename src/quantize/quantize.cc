@@ -1,5 +1,6 @@
 #include "quantize/quantize.h"
-#include "model/arch/read_config.h"
+
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include <spdlog/spdlog.h>
-#include "model/sources/ftype.h"
-
 #include "base/log.h"
+#include "formats/hf_config.h"
+#include "model/arch/read_config.h"
+#include "model/sources/ftype.h"
 #include "model/sources/synthetic.h"
 #include "quantize/methods/layer_method.h"
 #include "quantize/plan/imatrix.h"
@@ -390,8 +391,7 @@ Status Run::finish_directory() {
   json config;
   if (source_->naming() == Naming::kHuggingFace) {
     config = source_->config();
-    config.erase("quantization_config");
-    config.erase("compression_config");
+    erase_quantization_config(config);
     if (recipe_.layout == Layout::kPlain) {
       config.erase("dtype");
       config["torch_dtype"] = torch_dtype(recipe_.ftype.base);

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "formats/gguf_writer.h"
+#include "formats/hf_config.h"
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
 
@@ -467,6 +468,9 @@ TEST(Prequantized, TheConfigurationIsFoundWhereFilesHaveIt) {
     const auto opened = checkpoint.open_with(config);
     ASSERT_FALSE(opened.has_value()) << config;
     EXPECT_THAT(opened.error().message, HasSubstr("quant_method: expected one of")) << config;
+    json plain = config;
+    erase_quantization_config(plain);
+    EXPECT_EQ(quantization_config_of(plain), nullptr) << plain;
   }
 }
 

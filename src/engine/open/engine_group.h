@@ -18,7 +18,7 @@ struct EnginePlace {
   int node = 0;           // NUMA node of these CPUs
 };
 
-// What the engines of a group share; a single engine is a group of one.
+// Settings and places shared by the engines of a group; a single engine is a group of one.
 struct EngineGroup {
   std::vector<EnginePlace> places{EnginePlace()};
   int n_copies = 1;  // copies of the weights in memory

@@ -262,7 +262,8 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
   return one_of_any(each, type);
 }
 
-// Of formulas of which a value with this member fulfils one at the most. nullopt: nobody knows about those without it.
+// The formula "exactly one of `each`", where a value that has the member `key` fulfils at most one of them. nullopt: values without that
+// member may fulfil several.
 std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaId>& each,
                                                       const std::string& key,
                                                       const std::vector<bool>& required) {

@@ -1,10 +1,10 @@
-// What a caller may ask of JSON beside its schema, and what the schema asks for in vain.
+// Options of JSON texts that no schema states (JsonStyle), and notes about keywords that are not enforced (Note).
 #pragma once
 #include <string>
 
 namespace penstock::grammar {
 
-// What a schema leaves open about JSON.
+// Options of JSON texts: white space, escapes, words and order of members.
 struct JsonStyle {
   bool any_whitespace = true;  // false: none
   std::string
