@@ -39,6 +39,17 @@ class ApartThreadsTest : public testing::Test {
     net::co_spawn(context_, run(call, n_bytes, std::move(work)), net::detached);
     return call;
   }
+  // Returns when the work has begun. To occupy several threads, start the largest work first: small work may be taken by
+  // any thread, and large work only by the last one.
+  std::shared_ptr<Call> start_and_wait(size_t n_bytes, const std::function<void()>& work) {
+    const auto begun = std::make_shared<std::latch>(1);
+    auto call = start(n_bytes, [begun, work] {
+      begun->count_down();
+      work();
+    });
+    begun->wait();
+    return call;
+  }
   void leave(const std::shared_ptr<Call>& call) {
     net::post(context_, [call] { call->exchange.leave(); });
   }
@@ -105,15 +116,11 @@ TEST_F(ApartThreadsTest, SmallWorkDoesNotWaitForLargeWork) {
 
 // However much one client asks for: another one's work is next but for what is being done.
 TEST_F(ApartThreadsTest, ClientsTakeTurns) {
-  std::latch begun(3), go_on(1);
+  std::latch go_on(1);
   std::vector<std::shared_ptr<Call>> calls;
-  for (const size_t size : {kSmall, ApartThreads::kMedium, kLargeWork}) {  // every thread has something to do
-    calls.push_back(start(size, [&] {
-      begun.count_down();
-      go_on.wait();
-    }));
-    if (size != kLargeWork) continue;
-    begun.wait();
+  // Every thread has something to do.
+  for (const size_t size : {kLargeWork, ApartThreads::kMedium, kSmall}) {
+    calls.push_back(start_and_wait(size, [&] { go_on.wait(); }));
   }
   std::atomic<int> n_done = 0;
   int n_before = -1;
@@ -130,13 +137,8 @@ TEST_F(ApartThreadsTest, ClientsTakeTurns) {
 
 // What waits behind one that left is not begun either when its client left.
 TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
-  std::latch begun(1);
   std::atomic<int> n_begun = 0;
-  const auto first = start(kLargeWork, [&] {
-    begun.count_down();
-    until_cancelled();
-  });
-  begun.wait();
+  const auto first = start_and_wait(kLargeWork, until_cancelled);
   std::vector<std::shared_ptr<Call>> behind;
   for (int i = 0; i < 10; ++i) behind.push_back(start(kLargeWork, [&] { ++n_begun; }));
   for (const auto& call : behind) leave(call);
@@ -151,15 +153,8 @@ TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
 }
 
 TEST_F(ApartThreadsTest, StopCancelsAndWaits) {
-  std::latch begun(2);
   std::vector<std::shared_ptr<Call>> calls;
-  for (const size_t size : {kSmall, kLargeWork}) {
-    calls.push_back(start(size, [&] {
-      begun.count_down();
-      until_cancelled();
-    }));
-  }
-  begun.wait();
+  for (const size_t size : {kLargeWork, kSmall}) calls.push_back(start_and_wait(size, until_cancelled));
   calls.push_back(start(kLargeWork, [] {}));
   apart_.stop();
   calls.push_back(start(kSmall, [] {}));
