@@ -45,7 +45,8 @@ def cluster():
 @pytest.fixture(scope="module")
 def url(cluster):
     port = _free_port()
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    # One proxy: those of two nodes would share the port, and hear of routes at different times.
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
     serve.run(build_app(LLMConfig(model=SMALL, num_replicas=2, num_cpus=1, drain_seconds=5,
                                   options={"served_model_name": "stories", "max_num_seqs": 16})), name="penstock")
     address = f"http://127.0.0.1:{port}"
