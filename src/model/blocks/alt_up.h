@@ -9,7 +9,8 @@
 namespace penstock {
 
 namespace tensor {
-// Names of the streams' matrices have {} for the stream, or none when all are one tensor; kAltupScale is a whole name.
+// Names of the streams' matrices contain {} for the index of the stream, or nothing where all are
+// one tensor. kAltupScale is a whole name.
 inline constexpr TensorName kAltupRouter{"", ""};
 inline constexpr TensorName kAltupRouterNorm{"", ""};
 inline constexpr TensorName kAltupPredict{"", ""};
@@ -22,13 +23,14 @@ inline constexpr TensorName kStreamsIn{"", ""};
 inline constexpr TensorName kStreamsOut{"", ""};
 }  // namespace tensor
 
-// Gemma 3n's streams: a layer predicts all of them from all, computes on the active one, and corrects all by what came of that.
+// AltUp of Gemma 3n. A layer predicts all streams from all of them, computes on the active one, and
+// corrects all streams by the difference between the computed and the predicted active stream.
 struct AltUpConfig {
   // Residual streams; 0 = the one stream of other models.
   int n_streams = 0;
   // Stream that a layer computes on: 0..n_streams - 1.
   int active = 0;
-  // Scale by feature of what features beside the stream are for.
+  // Scale, by feature, of the corrected active stream that the per-layer inputs read.
   bool correct_scale = true;
   // Rank of the projections beside attention.
   int laurel_rank = 0;
@@ -36,7 +38,7 @@ struct AltUpConfig {
 
 std::string_view difference(const AltUpConfig& a, const AltUpConfig& b);
 
-// Of a layer over several streams (AltUpConfig).
+// Weights of one layer of a model with several streams (AltUpConfig).
 struct AltUpWeights {
   NormWeights router_norm;  // [model_dim]
   LinearWeights router;     // [n_streams, model_dim]
@@ -51,23 +53,25 @@ void visit(TensorVisitor& v, AltUpWeights& w);
 
 class AltUp {
  public:
-  // Of n tokens.
+  // Takes scratch memory for n tokens.
   AltUp(const ModelConfig& config, const ModelWeights& weights, int n, Ops& ops);
 
-  // x: [n, model_dim], the first stream, from which the others are made.
+  // Makes all streams from x [n, model_dim], which becomes the first one.
   void begin(Tensor x);
-  // The streams as another stage has left them: [n, n_streams * model_dim].
+  // Continues with the streams that another pipeline stage computed: [n, n_streams * model_dim].
   void go_on(Tensor streams) { ops_.copy(streams, streams_); }
   Tensor all() const { return streams_; }
 
-  // All streams become what the layer predicts; x = the active one, on which it computes.
+  // Replaces all streams by the layer's prediction and writes the active one, on which the layer
+  // computes, to x.
   void predict(int layer, Tensor x);
-  // h + norm(out in h): [n, model_dim], valid until the next call.
+  // Returns h + norm(out in h): [n, model_dim], valid until the next call.
   Tensor laurel(int layer, const NormedInput& h);
-  // All streams are corrected by what the layer made of x; the active one, scaled: [n, model_dim], valid until the next call.
+  // Corrects all streams by x, the active stream as the layer computed it. Returns the corrected
+  // active stream, scaled if configured: [n, model_dim], valid until the next call.
   Tensor correct(int layer, Tensor x);
-  void add_to_others(Tensor delta);  // to all streams but the first
-  void merge(Tensor x);              // x = their mean, each projected
+  void add_to_others(Tensor delta);  // adds delta to all streams but the first
+  void merge(Tensor x);              // x = mean of the streams, each projected first
 
  private:
   void route(const AltUpWeights& layer, Tensor x);

@@ -1,4 +1,5 @@
-// Attention by heads: x += softmax(q k^T) v o of h over the cache.
+// Multi-head attention: x += (softmax(q k^T) v) o, where q, k and v are projections of h and k and
+// v of all tokens are in the cache.
 #pragma once
 #include <memory>
 
@@ -8,7 +9,7 @@
 namespace penstock {
 
 namespace tensor {
-// sinks: a whole name.
+// kSinks is a whole name.
 inline constexpr TensorName kQ{"attn_q", "self_attn.q_proj"};
 inline constexpr TensorName kK{"attn_k", "self_attn.k_proj"};
 inline constexpr TensorName kV{"attn_v", "self_attn.v_proj"};
@@ -23,60 +24,67 @@ inline constexpr TensorName kSinks{"attn_sinks.weight", "self_attn.sinks"};
 
 enum class QkNorm : uint8_t {
   kNone,
-  kHead,   // every head's head_dim values, all heads with the same weights
-  kHeads,  // every head's head_dim values, each head with its own weights
-  kRow,    // all heads of a token together
-  kPlain,  // every head's head_dim values, without weights, where they are rotated (Llama 4)
+  kHead,   // over head_dim values of each head; all heads share the weights
+  kHeads,  // over head_dim values of each head; each head has its own weights
+  kRow,    // over all heads of a token together
+  kPlain,  // over head_dim values of each head, without weights, in layers with rotation (Llama 4)
 };
 
 struct AttentionConfig {
   QkNorm qk_norm = QkNorm::kNone;
-  // Rotation of queries and keys before their norms, not behind.
+  // Queries and keys are rotated before their norms; false: after them.
   bool rope_before_norm = false;
-  // Values of every head, divided by their root mean square.
+  // The values of every head are divided by their root mean square.
   bool value_norm = false;
-  // Bound of what is rotated or cached: queries, keys and values are clamped to +- this; 0 = no bound.
+  // Queries, keys and values are clamped to +- clip before rotation and caching; 0 = no bound.
   float clip = 0.0f;
 
-  // Layout of a fused projection in this file: by KV head its queries, key and value; false: all queries, keys, values.
+  // Layout of a fused projection in this file. True: for each KV head its queries, key and value.
+  // False: all queries, all keys, all values.
   bool qkv_by_group = false;
-  // Shards of a fused projection, of each the queries, the values and the keys; 0: it has none.
+  // Number of shards of a fused projection, each of which has its queries, values and keys in this
+  // order; 0: the projection has no shards.
   int qkv_shards = 0;
 
-  // Sigmoid of a projection beside the query's, which multiplies what was attended to.
+  // Output gates: the sigmoid of a projection fused with the query's multiplies the attended
+  // values.
   bool gated = false;
-  // The same, but a number for each head, by a projection of its own.
+  // Output gates with one number for each head, by a projection of their own.
   bool head_gates = false;
-  // The same, but a number for each value of each head, by a projection of its own.
+  // Output gates with one number for each value of each head, by a projection of their own.
   bool value_gates = false;
 
-  // Factor of scores q k: always set after reading, usually head_dim^-1/2.
+  // Factor of the scores q k. It is always set after reading, usually to head_dim^-1/2.
   float scale = 0.0f;
-  // Growth of queries with their position, in layers that say so (LayerConfig::query_scale).
+  // Factor of queries that grows with their position, in layers with LayerConfig::query_scale.
   PositionScale query_scale;
   // Soft bound of scores, softcap * tanh(score / softcap); 0 = no bound.
   float softcap = 0.0f;
-  // Score for each head that takes part in the softmax and has no value (gpt-oss).
+  // Attention sinks: a score for each head that takes part in the softmax and has no value
+  // (gpt-oss).
   bool sinks = false;
-  // Factors of what queries, keys and values are projected from (in layers with a mixer beside), of the output, and of keys (Falcon-H1).
+  // Factors of the input of the q, k and v projections (in layers that also have a mixer), of the
+  // block's output, and of keys (Falcon-H1).
   float in_factor = 1.0f;
   float out_factor = 1.0f;
   float key_factor = 1.0f;
-  // ALiBi: slopes of heads go down to 2^-this; 0 = no slopes.
+  // ALiBi: the slopes of the heads go down to 2^-alibi_max_bias; 0 = no ALiBi.
   float alibi_max_bias = 0.0f;
-  // ALiBi's biases multiplied by `scale`, like scores (Falcon).
+  // ALiBi's biases are multiplied by `scale`, as scores are (Falcon).
   bool alibi_scaled = false;
-  // Tokens see those before them only; false: all of their sequence, which must be one step.
+  // Causal mask: a token attends to itself and to earlier tokens. False: it attends to all tokens
+  // of its sequence, which must be one step.
   bool causal = true;
 };
 
 std::string_view difference(const AttentionConfig& a, const AttentionConfig& b);
 
-// For qkv_by_group and qkv_shards: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
+// Returns the order of rows for qkv_by_group and qkv_shards: row r of q, k and v concatenated is
+// row rows_by_group()[r] of the fused projection.
 std::vector<int> rows_by_group(const ModelConfig& config);
 
 struct AttentionWeights {
-  LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
+  LinearWeights q, k, v, o;  // q: with output gates, each head's query is followed by its gate
   NormWeights q_norm, k_norm, sub_norm;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   LinearWeights gates;            // [n_gates_of(), model_dim] or empty
@@ -90,9 +98,9 @@ class AttentionBlock {
   void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
  private:
-  // A layer's own, in the scratch of all.
+  // Views of one layer's queries, keys and values in the scratch memory that all layers share.
   struct Heads {
-    Tensor q, k, v;  // k and v are empty where an earlier layer's are attended to
+    Tensor q, k, v;  // k and v are empty if the layer attends to those of an earlier layer
   };
   Heads project_heads(int layer, const NormedInput& h);
   void norm_heads(int layer, const Heads& heads);
@@ -101,9 +109,9 @@ class AttentionBlock {
   Tensor half_heads(Tensor x, int half) const;
 
   Sublayer& s_;
-  Tensor q_, k_, v_;  // [n, heads * head_dim] of the layer that has most
+  Tensor q_, k_, v_;  // of the widest layer
   Tensor attended_;   // as q
-  Tensor gated_q_;    // [n, 2 * q_dim]: of every head its query and its gate
+  Tensor gated_q_;    // for every head its query, then its gate
   Tensor gates_;      // [n, n_heads] or [n, q_dim]
 };
 

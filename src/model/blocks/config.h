@@ -1,4 +1,4 @@
-// What a decoder looks like, whatever file it came from.
+// Configuration of a decoder, independent of the file format that it was read from.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,67 +30,71 @@ struct RopeConfig {
   int rotary_dim = 0;  // leading dimensions of a head that are rotated; even
   float theta = 10000.0f;
   RopeScaling scaling = RopeScaling::kNone;
-  float factor = 1.0f;                                    // context is this many times the original one
+  float factor = 1.0f;                                    // ratio of the extended context to the original one
   int original_max_seq_len = 0;                           // llama3, yarn, longrope
   float low_freq_factor = 1.0f, high_freq_factor = 4.0f;  // llama3
   float beta_fast = 32.0f, beta_slow = 1.0f;              // yarn
-  bool truncate = true;                            // yarn: correction range rounded to whole dimensions
-  float attention_factor = 0.0f;                   // multiplies cos and sin; 0 = by the scaling's own rule
-  float mscale = 0.0f, mscale_all_dim = 0.0f;      // yarn: both set = their own attention factor
+  bool truncate = true;                        // yarn: the correction range is rounded to whole dimensions
+  float attention_factor = 0.0f;               // multiplies cos and sin; 0 = the rule of the scaling
+  float mscale = 0.0f, mscale_all_dim = 0.0f;  // yarn: both set: they define the attention factor
   std::vector<float> short_factors, long_factors;  // longrope: [rotary_dim / 2]; GGUF has them as tensors
-  bool backwards = false;                          // turned the other way round
-  int n_turning = 0;           // proportional: of the pairs of rotary_dim the first, which alone turn
-  bool tensor_factors = true;  // factors that a GGUF file has as a tensor are for this one
+  bool backwards = false;                          // rotates by the negative angle
+  int n_turning = 0;           // proportional: the number of leading pairs of rotary_dim that are rotated
+  bool tensor_factors = true;  // the tensor of factors in a GGUF file, if any, applies to this one
 };
 
 inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 struct LayerConfig {
   bool attention = true;
-  // Mixer in attention's place, or beside it; null: none. Layers that have the same one share it.
+  // Mixer that replaces attention, or that is computed beside it; null: none. Layers with equal
+  // mixers share one object.
   std::shared_ptr<const Mixer> mixer;
   // Tokens visible to a query, itself included; 0 = all.
   int window = 0;
-  // Window that does not slide (KvLayerSpec::chunked).
+  // Windows are chunks that do not slide (KvLayerSpec::chunked).
   bool chunked = false;
-  // Cache group: layers of one group keep their tokens equally long.
+  // Cache group. Layers of one group keep their tokens for the same time.
   int group = 0;
   // Index into ModelConfig::ropes; -1 = no rotation.
   int rope = 0;
-  // Mixture of experts in the place of the dense feed-forward, or beside it.
+  // Mixture of experts that replaces the dense feed-forward, or that is computed beside it.
   bool moe = false;
-  // Growth of queries with their position (AttentionConfig::query_scale).
+  // Queries grow with their position (AttentionConfig::query_scale).
   bool query_scale = false;
-  // Sizes of this layer where they are not the model's, otherwise 0: ask the model's head_dim_of(), n_kv_heads_of(), ffn_dim_of().
+  // Sizes of this layer that differ from the model's; 0 = the model's. Read them by
+  // ModelConfig::head_dim_of(), n_kv_heads_of() and ffn_dim_of().
   int head_dim = 0;
   int n_kv_heads = 0;
   int ffn_dim = 0;
-  // Earlier layer to whose keys and values it attends, having none; -1 = its own.
+  // Index of the earlier layer whose keys and values this layer attends to, having none of its own;
+  // -1 = its own.
   int kv_layer = -1;
-  // Values that are the projected keys, before norm and rotation.
+  // Values are the projected keys, before norm and rotation.
   bool keys_as_values = false;
-  // The model's activation, or with parameters of its own.
+  // Activation of the feed-forward: the model's, or the same with parameters of this layer.
   ActivationFunction activation;
-  // Factor of AttentionConfig::scale.
+  // Multiplies AttentionConfig::scale.
   float score_factor = 1.0f;
-  // Gates are what they exceed mean + this * deviation by (Ops::keep_above); kNoCutoff: as they are.
+  // Gates are replaced by the amount by which they exceed mean + gate_cutoff * standard deviation
+  // (Ops::keep_above); kNoCutoff: they are unchanged.
   float gate_cutoff = kNoCutoff;
 
   bool carries_state() const { return mixer != nullptr; }
 };
 
-// Sizes, layers, and what the blocks of layers are told, each in its block's words.
+// Sizes, layers, and the configuration of every block.
 struct ModelConfig {
   // Architecture::name: "llama", "gemma3", ...
   std::string arch;
-  // What the file calls itself, or "".
+  // Name of the model in its file, or "".
   std::string name;
 
   int n_layers = 0;
   int n_heads = 0;
-  // Heads of keys and values in the cache; 1 with attention over latents.
+  // Heads of keys and values in the cache; 1 with latent attention.
   int n_kv_heads = 0;
-  // Dimensions of a head in the cache; kv_rank + rope_dim with attention over latents.
+  // Dimensions of a head in the cache; kv_rank + rope_dim with latent attention.
   int head_dim = 0;
   // Features of the residual stream.
   int model_dim = 0;
@@ -98,15 +102,16 @@ struct ModelConfig {
   int ffn_dim = 0;
   // Rows of the embedding table.
   int vocab_size = 0;
-  // Positions the model was made for.
+  // Longest sequence that the model was trained for, in tokens.
   int max_seq_len = 0;
-  // Layers behind the last one in the file that predict further tokens; not loaded.
+  // Layers after the last decoder layer in the file that predict further tokens (multi-token
+  // prediction); they are not among n_layers.
   int n_next_token_layers = 0;
-  // Layers after which it was also trained to predict (early exit); 0 = none.
+  // Number of layers after which the model was also trained to predict (early exit); 0 = none.
   int exit_layer = 0;
 
   std::vector<LayerConfig> layers;  // [n_layers]
-  std::vector<RopeConfig> ropes;    // LayerConfig::rope; empty with learned positions
+  std::vector<RopeConfig> ropes;    // indexed by LayerConfig::rope; empty with learned positions
 
   EmbeddingConfig embedding;
   PositionsConfig positions;
@@ -124,23 +129,22 @@ struct ModelConfig {
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
   int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
-  int expert_dim() const {
-    return experts.latent_dim > 0 ? experts.latent_dim : model_dim;
-  }  // read and given
+  // Features that experts read and return.
+  int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
-  // Gates by a projection of their own; 0 = none.
+  // Number of output gates of attention that have a projection of their own; 0 = none.
   int n_gates_of(int layer) const {
     return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads : 0;
   }
-  // The largest of any layer.
+  // Sizes of the widest layer.
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }
   int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
-  bool layers_differ() const;  // in sizes, or some attend to others' keys and values
+  bool layers_differ() const;  // whether sizes differ, or some layers attend to keys and values of others
   int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }  // of a head
-  // What the output projection of attention reads.
+  // Inputs of the output projection of attention.
   int attended_dim_of(int layer) const {
     return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim_of(layer);
   }
@@ -149,14 +153,15 @@ struct ModelConfig {
     return !residual.one_mixer || (!kind.attention && !kind.carries_state());
   }
   bool has_states() const;
-  // Another mixer in the place of each, null = the same; layers that share one share what comes.
+  // Replaces every mixer by other(mixer); null keeps it. Layers that share a mixer share its
+  // replacement.
   void replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other);
-  // Values of a token that a stage of a pipeline hands to the one that begins with this layer: the streams, and what later layers get
-  // beside them.
+  // Number of values per token that a pipeline stage hands to the stage that begins with
+  // first_layer: the residual streams, and the per-layer inputs of the layers from there on.
   int stage_dim(int first_layer) const;
   CacheSpec cache_spec(CacheTypes types, int block_size) const;
-  int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
-  int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup
+  int64_t n_parameters() const;         // matrices and norms, no biases; a tied table counts once
+  int64_t n_active_parameters() const;  // parameters that one token uses, without the embedding lookup
 
  private:
   int of_layer(int layer, int LayerConfig::* size, int usual) const {

@@ -1,9 +1,12 @@
-// Which part of a model each of several ranks has (tensor parallelism): heads of attention with their rows of the query, key and
-// value matrices and their columns of the output projection; features of feed-forwards and experts, rows of the first matrices and
-// columns of the last; rows of the vocabulary. What is cut gives a share of a sum over the ranks (LinearWeights::partial), what is
-// not is whole on every rank and no sum is taken.
+// Tensor parallelism: which part of a model each rank has. Attention is cut by heads: rows of the
+// query, key and value matrices, columns of the output projection. Feed-forwards and experts are
+// cut by features: rows of the first matrices, columns of the last. Embedding and output layer are
+// cut by rows of the vocabulary. A matrix cut by columns gives a partial sum, which is reduced over
+// the ranks (LinearWeights::partial); a matrix that is not cut is complete on every rank and not
+// reduced.
 //
-// It follows from the configuration alone, so that all ranks agree; how encodings lie is for the loader (LinearWeights::lead).
+// Cuts depend on the configuration alone, so that all ranks agree on them. The loader widens a cut
+// to whole encoding blocks (LinearWeights::lead).
 #pragma once
 #include "model/blocks/config.h"
 #include "parallel/shard.h"
@@ -19,30 +22,34 @@ struct ShardOptions {
 
 class ModelCuts {
  public:
-  // cuts_vocabulary: false where somebody on rank 0 looks tokens up and makes logits by itself (drafters that share these matrices).
+  // cuts_vocabulary: false if code on rank 0 looks tokens up and computes logits by itself
+  // (drafters that share these matrices). REQUIRES: `whole` outlives this object.
   explicit ModelCuts(const ModelConfig& whole, Shard shard = {}, bool cuts_vocabulary = true);
 
   Shard shard() const { return shard_; }
   const ModelConfig& whole() const { return whole_; }
-  // Of one rank's model: its numbers of heads and features.
+  // Returns the configuration of one rank's model, with its numbers of heads and features.
   ModelConfig rank_config() const;
 
-  // Whole: where a norm reads all heads of a token, where activations are rounded by rows, and where there are fewer heads than
-  // ranks. Heads are cut so that on every rank each KV head has equally many: by KV heads, or where there are fewer of these than
-  // ranks, each KV head is on several ranks. The latent of attention over latents is on all.
+  // Heads of queries of this rank. They are not cut if a norm reads all heads of a token, if
+  // activations are rounded by rows, or if there are fewer heads than ranks. Otherwise every KV
+  // head of a rank has equally many queries: KV heads are distributed, or, if there are fewer KV
+  // heads than ranks, each is on several ranks. The latent of latent attention is on all ranks.
   Shard::Range heads() const { return heads_; }
   Shard::Range kv_heads(int layer) const;
-  // Whole: where a norm or a cutoff reads all features of a token, where activations are rounded by rows.
+  // Features of dense feed-forwards. They are not cut if a norm or a cutoff reads all features of a
+  // token, or if activations are rounded by rows.
   Shard::Range ffn(int layer) const;
   Shard::Range expert_ffn() const;
-  Shard::Range shared_ffn() const;  // cut where experts are
-  // Of a mixer's heads, whose neighbours are groups: cut as heads of attention and their KV heads. Whole: where activations are rounded by
-  // rows, and where there are fewer heads than ranks.
+  Shard::Range shared_ffn() const;  // cut if experts are
+  // Heads of a mixer that form groups of neighbours, cut as heads of attention and their KV heads.
+  // They are not cut if activations are rounded by rows or if there are fewer heads than ranks.
   struct HeadCut {
     Shard::Range heads, groups;
   };
   HeadCut cut_groups(int n_heads, int n_groups) const;
-  // Of n features of a block that are computed each by itself: whole where activations are rounded by rows.
+  // Part of n features that a block computes independently of each other; all of them if
+  // activations are rounded by rows.
   Shard::Range features(int n) const;
   Shard::Range vocabulary() const {
     return cuts_vocabulary_ ? shard_.range(whole_.vocab_size) : Shard::Range{0, whole_.vocab_size};

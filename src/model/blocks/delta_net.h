@@ -1,13 +1,15 @@
-// Gated delta networks (Qwen3-Next): x += out(norm(delta rule of silu(conv(q, k, v))) * silu(z)), where q, k, v, z and two numbers for
-// each value head are projections of h. Kimi Delta Attention (arXiv 2510.26692): decays by key, and sigmoid(z).
+// Gated delta networks (Qwen3-Next): x += out(norm(delta rule of silu(conv(q, k, v))) * silu(z)).
+// q, k, v, z, a decay and a write strength for each value head are projections of h. Kimi Delta
+// Attention (arXiv 2510.26692) has a decay for each key dimension, and sigmoid(z).
 #pragma once
 #include "model/blocks/mixer.h"
 
 namespace penstock {
 
 namespace tensor {
-// Projections are apart or fused by key head. kDeltaRate and kDeltaBias are whole names. With decays by key, queries,
-// keys and values are those of attention, of each a convolution kDeltaConv with {} for "q", "k" or "v".
+// Projections are separate or fused by key head. kDeltaRate and kDeltaBias are whole names. With
+// decays by key, queries, keys and values have the names of attention, and each has a convolution
+// named kDeltaConv with "q", "k" or "v" for {}.
 inline constexpr TensorName kDeltaQkvz{"ssm_in", "linear_attn.in_proj_qkvz"};
 inline constexpr TensorName kDeltaBa{"ssm_ba", "linear_attn.in_proj_ba"};
 inline constexpr TensorName kDeltaQkv{"attn_qkv", "linear_attn.in_proj_qkv"};
@@ -24,19 +26,20 @@ inline constexpr TensorName kDeltaZIn{"", ""};
 }  // namespace tensor
 
 struct DeltaConfig {
-  // Heads of keys, and as many of queries.
+  // Number of key heads, which is also that of query heads.
   int n_key_heads = 1;
-  // Heads of values, a multiple of those of keys.
+  // Number of value heads, a multiple of n_key_heads.
   int n_value_heads = 1;
-  // Dimensions of a head, which are also the rows and columns of its state.
+  // Dimensions of a key and of a value head: rows and columns of a head's state.
   int key_dim = 1;
   int value_dim = 1;
-  // Tokens that the convolution of queries, keys and values sees, itself included.
+  // Tokens that the convolution of queries, keys and values reads, the current one included.
   int taps = 1;
-  // Value head h has key head h % n_key_heads (GGUF files of Qwen3.5); false: neighbours have one.
+  // Value head h uses key head h % n_key_heads (GGUF files of Qwen3.5); false: neighbouring value
+  // heads share a key head.
   bool key_heads_in_turn = false;
-  // Kimi Delta Attention: a decay for each row of a head's matrix, and gates that are sigmoids, both through a projection to
-  // key_dim; queries, keys and values have tensors of their own.
+  // Kimi Delta Attention: a decay for each row of a head's state, and sigmoid gates, both projected
+  // through key_dim dimensions; queries, keys and values have separate tensors.
   bool decay_by_key = false;
 
   int keys() const { return n_key_heads * key_dim; }
@@ -46,7 +49,7 @@ struct DeltaConfig {
 };
 
 std::shared_ptr<const Mixer> delta_net(const DeltaConfig& config);
-// That of the first layer that has one; null: there is none.
+// Returns the configuration of the first layer with a delta network; null if no layer has one.
 const DeltaConfig* delta_config(const ModelConfig& config);
 
 }  // namespace penstock

@@ -13,12 +13,12 @@ inline constexpr TensorName kDown{"ffn_down", "mlp.down_proj"};
 inline constexpr TensorName kFfnSubNorm{"ffn_sub_norm", "mlp.ffn_sub_norm"};
 }  // namespace tensor
 
-// Of dense feed-forwards and of each expert.
+// Configuration of dense feed-forwards and of every expert.
 struct FeedForwardConfig {
   // down(act(gate x) * up x); false: down(act(up x)).
   bool gated = true;
   ActivationFunction activation;
-  // Factors of gates, before the activation, and of what the down projection gives (Falcon-H1).
+  // Factors of gates, before the activation, and of the output of the down projection (Falcon-H1).
   float gate_factor = 1.0f;
   float down_factor = 1.0f;
 };
@@ -40,7 +40,7 @@ class DenseBlock {
  public:
   explicit DenseBlock(Sublayer& sublayer);
   void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
-  // What the down projection reads.
+  // Returns the hidden activations, which the down projection reads.
   Tensor hidden(int layer, const NormedInput& h);
 
  private:

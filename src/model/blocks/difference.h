@@ -1,5 +1,6 @@
-// What differs between a block's configuration as two files say it. A function difference(a, b) stands in each block's file and names what
-// is computed otherwise, "" = nothing; how tensors lie in a file is not compared.
+// Comparison of a block's configuration in two files. Each block has a function difference(a, b)
+// that returns the name of a property by which results would differ, "" if there is none. The
+// layout of tensors in a file is not compared.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,7 @@ inline std::string_view first_difference(std::initializer_list<Compared> all) {
   return "";
 }
 
-// Files keep numbers as text, or in other types.
+// Equal but for rounding: files store numbers as text, or in different types.
 inline bool nearly(float x, float y) { return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f); }
 
 }  // namespace penstock

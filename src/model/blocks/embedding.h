@@ -1,4 +1,4 @@
-// What stands before and behind the layers: tokens to the residual stream, and states to logits.
+// Configuration of the embedding before the layers and of the output layer after them.
 #pragma once
 #include <string_view>
 
@@ -7,37 +7,39 @@
 namespace penstock {
 
 struct EmbeddingConfig {
-  // Factor of embeddings.
+  // Multiplies embeddings.
   float scale = 1.0f;
-  // Norm behind the embedding.
+  // A norm follows the embedding.
   bool norm = false;
-  // Types of tokens, each with a vector that is added to their embeddings (BERT); 0 = none.
+  // Number of token types, each with a vector that is added to the embeddings (BERT); 0 = none.
   int n_token_types = 0;
-  // One table for embeddings and logits.
+  // The embedding table is also the output matrix.
   bool tied = false;
 };
 
 struct PositionsConfig {
-  // Table whose rows are added to embeddings, in the place of rotation.
+  // Learned positions: rows of a table are added to embeddings, and nothing is rotated.
   bool learned = false;
-  // Rows that the table begins with and no position has (OPT); not loaded.
+  // Leading rows of the table that belong to no position (OPT); they are not loaded.
   int skipped = 0;
-  // Table of sines and cosines that is not in the file (XGLM).
+  // The table consists of sines and cosines and is not in the file (XGLM).
   bool computed = false;
-  // Row of a sequence's first token (RoBERTa).
+  // Row of the first token of a sequence (RoBERTa).
   int first = 0;
-  // Token that has the row before the first and is not counted (RoBERTa's padding); -1 = none.
+  // Token that takes the row before `first` and is not counted (RoBERTa's padding); -1 = none.
   TokenId uncounted = -1;
-  // Rotation of adjacent pairs of a head's dimensions; false: of halves.
+  // Rotation (RoPE) of adjacent pairs of a head's dimensions; false: of dimension i and i +
+  // rotary_dim / 2.
   bool rope_interleaved = false;
-  // Rows of queries and keys lie as adjacent pairs in GGUF files, as halves in Hugging Face directories.
+  // Rows of queries and keys are stored for adjacent pairs in GGUF files, for halves in Hugging
+  // Face directories.
   bool rope_by_format = false;
 };
 
 struct OutputConfig {
-  // Logits are computed; false: states are all there is (encoders).
+  // The model has an output layer; false: it only computes states (encoders).
   bool has_head = true;
-  // Factor of logits.
+  // Multiplies logits.
   float scale = 1.0f;
   // Soft bound of logits, softcap * tanh(logit / softcap); 0 = no bound.
   float softcap = 0.0f;

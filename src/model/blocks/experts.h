@@ -1,4 +1,5 @@
-// Mixtures of experts, with experts that every token takes, and with a dense feed-forward beside them.
+// Mixtures of experts, optionally with shared experts that every token uses, or beside a dense
+// feed-forward.
 #pragma once
 #include <cmath>
 #include <memory>
@@ -9,10 +10,12 @@
 namespace penstock {
 
 namespace tensor {
-// Names of experts have {} for the expert, or none when all are one tensor. kExpertGateUp: fused experts [n_experts, 2 * ffn, dim],
-// whole; then kExpertDown is whole too, but not in GGUF, where the fused tensor may be missing for two. kFusedExpertDown: where a file
-// may also have one tensor for each, what stands for kExpertDown then (choose_names()). kSelectionBias, kRouterScale (what the router's
-// norm has for weights, times the root of model_dim) and kExpertScale are whole names.
+// Names of experts contain {} for the index of the expert, or nothing where one tensor holds all.
+// kExpertGateUp is the whole name of fused experts [n_experts, 2 * ffn, dim]; kExpertDown is then
+// whole too, except in GGUF, where a file may have two tensors instead of the fused one.
+// kFusedExpertDown replaces kExpertDown in files that fuse experts, where others have one tensor
+// for each (choose_names()). kSelectionBias, kRouterScale (weights of the router's norm times
+// sqrt(model_dim)) and kExpertScale are whole names.
 inline constexpr TensorName kRouter{"ffn_gate_inp", "mlp.gate"};
 inline constexpr TensorName kExpertsIn{"ffn_latent_down", ""};
 inline constexpr TensorName kExpertsOut{"ffn_latent_up", ""};
@@ -37,35 +40,38 @@ inline constexpr TensorName kExpertScale{"ffn_down_exps.scale", ""};
 struct LayerWeights;
 
 struct ExpertsConfig {
-  // Experts of a layer that is a mixture; 0 = no layer is.
+  // Number of experts of a mixture; 0 = the model has none.
   int count = 0;
   // Features of an expert.
   int ffn_dim = 0;
   ExpertRouting routing;
-  // Vector in the file that is added to scores when experts are chosen.
+  // The file has a vector that is added to scores for the choice of experts only.
   bool selection_bias = false;
-  // Size of the projection that experts read instead of the stream, and that another one widens behind them; 0 = none.
+  // Size of the latent that experts read and return instead of the stream, between two projections;
+  // 0 = none.
   int latent_dim = 0;
-  // Features of the experts that every token takes, all together; 0 = none.
+  // Features of all shared experts together; 0 = none.
   int shared_dim = 0;
-  // Sigmoid of a projection that multiplies what those give.
+  // The output of shared experts is multiplied by the sigmoid of a projection.
   bool shared_gate = false;
-  // Mixtures beside the layers' dense feed-forward, each with norms of its own (Gemma 4).
+  // Mixtures are computed beside the dense feed-forward of a layer, each with norms of its own
+  // (Gemma 4).
   bool beside_dense = false;
 };
 
 std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
 
 struct MixtureWeights {
-  LinearWeights router;                               // [n_experts, model_dim]
-  std::unique_ptr<Vector> selection_bias;             // [n_experts] or null
-  LinearWeights in, out;                              // [expert_latent_dim, model_dim] and back, or empty
-  ExpertWeights gate, up, down;                       // gates may be empty
-  LinearWeights shared_gate, shared_up, shared_down;  // of the shared experts, or empty; so may gates be
-  LinearWeights shared_router;                        // [1, model_dim] or empty
+  LinearWeights router;                    // [n_experts, model_dim]
+  std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
+  LinearWeights in, out;                   // [expert_latent_dim, model_dim] and back, or empty
+  ExpertWeights gate, up, down;            // gate is empty for experts without gates
+  LinearWeights shared_gate, shared_up,
+      shared_down;              // of shared experts, or empty; shared_gate may be empty alone
+  LinearWeights shared_router;  // [1, model_dim] or empty
 };
 
-// Of experts beside a dense feed-forward (ExpertsConfig::beside_dense).
+// Weights of experts beside a dense feed-forward (ExpertsConfig::beside_dense).
 struct BesideWeights {
   NormWeights router_norm, expert_norm;           // of the stream, [model_dim]
   NormWeights dense_post_norm, expert_post_norm;  // [model_dim]
@@ -79,9 +85,9 @@ void visit(TensorVisitor& v, BesideWeights& w);
 class ExpertsBlock {
  public:
   explicit ExpertsBlock(Sublayer& sublayer);
-  // x += the chosen experts' mixture and what the shared ones give.
+  // x += mixture of the chosen experts + shared experts.
   void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
-  // x += post(norm(dense(h)) + norm(experts(norm(x)))), of which the router reads another norm.
+  // x += post(norm(dense(h)) + norm(experts(norm(x)))). The router reads a third norm of x.
   void beside_dense(int layer, const NormedInput& h, DenseBlock& dense, Tensor x);
 
  private:

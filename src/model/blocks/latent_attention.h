@@ -1,5 +1,6 @@
-// Attention over latents (DeepSeek V2, arXiv 2405.04434). Nothing is ever expanded to keys and values of all heads: a query is projected
-// to the latent, and what was attended to is projected to values.
+// Multi-head latent attention (DeepSeek V2, arXiv 2405.04434) in its absorbed form: keys and values
+// are never expanded to all heads. A query is projected to the latent instead, and the attended
+// latent is projected to values.
 #pragma once
 #include "model/blocks/sublayer.h"
 #include "model/tensors/specs.h"
@@ -7,8 +8,9 @@
 namespace penstock {
 
 namespace tensor {
-// latent_a gives the latent and the rotated part, latent_b keys and values of all heads; or tensors [n_heads, kv_rank,
-// plain_dim] and [n_heads, value_dim, kv_rank].
+// kLatentA projects to the latent and the rotated part, kLatentB to keys and values of all heads;
+// some files have tensors kLatentKeys [n_heads, kv_rank, plain_dim] and kLatentValues [n_heads,
+// value_dim, kv_rank] instead of kLatentB.
 inline constexpr TensorName kQueryA{"attn_q_a", "self_attn.q_a_proj"};
 inline constexpr TensorName kQueryANorm{"attn_q_a_norm", "self_attn.q_a_layernorm"};
 inline constexpr TensorName kQueryB{"attn_q_b", "self_attn.q_b_proj"};
@@ -19,19 +21,19 @@ inline constexpr TensorName kLatentKeys{"attn_k_b", ""};
 inline constexpr TensorName kLatentValues{"attn_v_b", ""};
 }  // namespace tensor
 
-// Attention over latents (DeepSeek V2's multi-head latent attention): the cache has one head, whose keys are a rotated part
-// and a latent, of which keys and values of all heads are projections. Those of the keys are applied to the queries
-// instead, those of the values to what was attended to.
+// Sizes of latent attention. The cache has one head, whose keys are a rotated part and the latent,
+// from which keys and values of all heads are projected. The key projection is applied to queries,
+// the value projection to the attended latent.
 struct LatentConfig {
   // Size of the latent of keys and values; 0 = ordinary attention.
   int kv_rank = 0;
-  // Size of the latent that queries come from; 0 = they come from the stream.
+  // Size of the latent from which queries are projected; 0 = they are projected from the stream.
   int query_rank = 0;
-  // Dimensions of a head's keys that are rotated, the same for all heads.
+  // Rotated dimensions of a key, shared by all heads.
   int rope_dim = 0;
-  // Dimensions of a head's keys that are not rotated.
+  // Dimensions of a head's key that are not rotated.
   int plain_dim = 0;
-  // Dimensions of a head's values.
+  // Dimensions of a head's value.
   int value_dim = 0;
   bool operator==(const LatentConfig&) const = default;
 };
@@ -43,7 +45,8 @@ struct LatentWeights {
   LinearWeights latent;     // [kv_rank, model_dim]
   NormWeights latent_norm;  // [kv_rank]
   LinearWeights rope;       // [rope_dim, model_dim]
-  // One per head: of a query's plain part to the latent [kv_rank, plain_dim], and from it to values [value_dim, kv_rank].
+  // One matrix per head: absorb [kv_rank, plain_dim] projects the plain part of a query to the
+  // latent, values [value_dim, kv_rank] the attended latent to values.
   ByHead absorb, values;
   LinearWeights o;  // [model_dim, n_heads * value_dim]
 };
@@ -59,7 +62,7 @@ class LatentAttentionBlock {
   void project(const LatentWeights& latent, const NormedInput& h);
 
   Sublayer& s_;
-  Tensor q_, k_;         // [n, n_heads * head_dim], [n, head_dim]: as the cache has them
+  Tensor q_, k_;         // [n, n_heads * head_dim], [n, head_dim]: in the layout of the cache
   Tensor attended_;      // [n, n_heads * kv_rank]
   Tensor query_latent_;  // [n, query_rank]
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]

@@ -1,4 +1,4 @@
-// What a layer is made of, in the words of tensors/specs.h: its norms, and the blocks that it has.
+// Visits the tensors of a layer: its norms and its blocks.
 #pragma once
 #include "model/blocks/weights.h"
 
@@ -6,7 +6,7 @@ namespace penstock {
 
 void visit_feed_forward(TensorVisitor& v, LayerWeights& w);
 
-// Calls the visitor for every tensor of its layer.
+// Calls the visitor for every tensor of the layer v.layer().
 void visit_layer(TensorVisitor& v, LayerWeights& w);
 
 }  // namespace penstock

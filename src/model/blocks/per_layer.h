@@ -1,4 +1,5 @@
-// What layers get of a token beside the stream: Gemma 3n's and 4's per-layer embeddings.
+// Per-layer embeddings of Gemma 3n and 4: inputs that each layer gets for a token beside the
+// residual stream.
 #pragma once
 #include <memory>
 
@@ -17,20 +18,22 @@ inline constexpr TensorName kPerLayerFrameNorm{"per_layer_proj_norm", "per_layer
 }  // namespace tensor
 
 struct PerLayerConfig {
-  // Features that every layer gets of a token beside the stream, from a table of their own; 0 = none.
+  // Features of a token's per-layer input, from a table of their own; 0 = none.
   int dim = 0;
-  // Rows of that table, 0 = vocab_size; tokens beyond have the first.
+  // Rows of that table; 0 = vocab_size. Tokens beyond use the first row.
   int vocab = 0;
 };
 
-// x += post(projection(act(gate x) * input)), where the input is the layer's part of the token's (PerLayerFrame).
+// Weights of one layer: x += post(projection(act(gate x) * input)), where input is the layer's part
+// of the inputs (PerLayerFrame).
 struct PerLayerWeights {
   LinearWeights gate;        // [per_layer_dim, model_dim]
   LinearWeights projection;  // [model_dim, per_layer_dim]
   NormWeights post_norm;     // [model_dim]
 };
 
-// The inputs of all layers: table[token] and norm(projection x), where x is the first layer's input.
+// Weights that make the inputs of all layers from table[token] and norm(projection x), where x is
+// the input of the first layer.
 struct PerLayerFrame {
   std::unique_ptr<Weight> table;  // [vocab_size, n_layers * per_layer_dim]
   LinearWeights projection;       // [n_layers * per_layer_dim, model_dim]
@@ -41,15 +44,18 @@ void visit(TensorVisitor& v, PerLayerWeights& w);
 
 class PerLayerInputs {
  public:
-  // Those of all layers, for the step's tokens; x: [n, model_dim], the first layer's input.
+  // Computes the inputs of all layers for the tokens of a step. x: [n, model_dim], the input of the
+  // first layer.
   PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
-  // Those of the layers from first_layer on, as another stage has made them (from()).
+  // Takes the inputs of the layers from first_layer on, which another pipeline stage computed
+  // (from()).
   PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs, int first_layer,
                  Ops& ops);
-  // [n, those of the layers from this one on]
+  // Returns the inputs of this layer and all later ones: [n, (n_layers - layer) * per_layer_dim].
   Tensor from(int layer) const;
 
-  // norm(projection(act(gate x) * the layer's part)): [n, model_dim], valid until the next call.
+  // Returns norm(projection(act(gate x) * the layer's input)): [n, model_dim], valid until the next
+  // call.
   Tensor update(int layer, Tensor x);
 
  private:

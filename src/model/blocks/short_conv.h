@@ -10,9 +10,9 @@ inline constexpr TensorName kConv{"shortconv.conv", "conv.conv"};
 inline constexpr TensorName kConvOut{"shortconv.out_proj", "conv.out_proj"};
 }  // namespace tensor
 
-// taps: tokens that a convolution sees, itself included.
+// taps: number of tokens that the convolution reads, the current one included.
 std::shared_ptr<const Mixer> short_conv(int taps);
-// Of the first layer that has one; 0: there is none.
+// Returns the taps of the first layer with a short convolution; 0 if no layer has one.
 int short_conv_taps(const ModelConfig& config);
 
 }  // namespace penstock

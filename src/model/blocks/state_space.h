@@ -1,5 +1,6 @@
-// Scans of Mamba 2: x += out(norm(scan of silu(conv(x, B, C)) * silu(z))), where z, x, B, C and a time step for each head are one
-// projection of h. There may be no norm, or the gate behind it.
+// State space model of Mamba 2: x += out(norm(scan of silu(conv(x, B, C)) * silu(z))). z, x, B, C
+// and a time step for each head are one projection of h. The norm may be absent, or precede the
+// gate.
 #pragma once
 #include <limits>
 
@@ -23,19 +24,20 @@ struct ScanConfig {
   int n_groups = 1;
   // Heads, a multiple of the groups.
   int n_heads = 1;
-  // Rows and columns of a head's state: values of B and C, and of x.
+  // Rows and columns of a head's state: sizes of B and C, and of x.
   int state_dim = 1;
   int head_dim = 1;
-  // Tokens that the convolution of x, B and C sees, itself included.
+  // Tokens that the convolution of x, B and C reads, the current one included.
   int taps = 1;
-  // Bounds of time steps: at least 0.
+  // Bounds of time steps, not negative.
   float min_step = 0.0f;
   float max_step = std::numeric_limits<float>::infinity();
-  // Norm of what comes out, by group.
+  // The output of the scan is normed, by group.
   bool norm = true;
-  // Gate behind the norm; false: before it.
+  // The gate follows the norm; false: it precedes the norm.
   bool norm_before_gate = false;
-  // Factors of what is projected, of what the output projection gives, and of the parts of the projection (Falcon-H1).
+  // Factors of the input and the output of the block, and of the parts of its projection
+  // (Falcon-H1).
   struct Factors {
     float in = 1.0f, out = 1.0f;
     float z = 1.0f, x = 1.0f, b = 1.0f, c = 1.0f, step = 1.0f;
@@ -48,7 +50,7 @@ struct ScanConfig {
 };
 
 std::shared_ptr<const Mixer> scan(const ScanConfig& config);
-// That of the first layer that scans; null: there is none.
+// Returns the configuration of the first layer with a scan; null if no layer has one.
 const ScanConfig* scan_config(const ModelConfig& config);
 
 }  // namespace penstock

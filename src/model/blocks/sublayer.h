@@ -1,4 +1,5 @@
-// What the sub-layers of one forward share. n tokens of all sequences are the rows of every tensor.
+// State that the sub-layers of one forward share. Rows of all tensors are the n tokens of all
+// sequences of a step.
 #pragma once
 #include <string_view>
 
@@ -11,19 +12,19 @@ namespace penstock {
 struct ModelConfig;
 struct ModelWeights;
 
-// What norms of the residual stream compute.
+// Configuration of the norms of the residual stream.
 struct NormConfig {
-  // Addend of the variance under the root: 0..1.
+  // Added to the variance under the root: 0..1.
   float eps = 1e-5f;
   // Layer norms, which subtract the mean; false: values are divided by their root mean square.
   bool layer_norm = false;
-  // Biases of layer norms.
+  // Layer norms have biases.
   bool biases = true;
   // Norms without weights (OLMo).
   bool bare = false;
-  // Addend of stored weights: 1 in files that hold them less one (Gemma).
+  // Added to stored weights: 1 in files that store them less one (Gemma).
   float offset = 0.0f;
-  // Norms of what output and down projections read, too (BitNet).
+  // Inputs of output and down projections are normed too (BitNet).
   bool sub_norms = false;
 };
 
@@ -37,29 +38,29 @@ enum class NormPlacement : uint8_t {
 // How sub-layers f read the residual stream x and add to it.
 struct ResidualConfig {
   NormPlacement norms = NormPlacement::kPre;
-  // Norm before the first layer; false: that layer reads the stream as it is.
+  // The first layer norms its input; false: it reads the stream unchanged.
   bool first_norm = true;
   // Attention and feed-forward read the same stream: x += attention(norm(x)) + feed-forward(norm(x)).
   bool parallel = false;
-  // Norm of its own for the feed-forward of such a layer.
+  // The feed-forward of a parallel layer has a norm of its own.
   bool parallel_norms = false;
-  // Sums with the norm that was read in the stream's place: x = n + f(n), where n = norm(x).
+  // The normed stream replaces the residual: x = n + f(n), where n = norm(x).
   bool adds_to_norm = false;
   // Layers of one sub-layer: attention, a mixer or a feed-forward, with one norm before it.
   bool one_mixer = false;
-  // Factor of everything that is added.
+  // Multiplies everything that sub-layers add to the stream.
   float scale = 1.0f;
-  // Number in the file, for each layer, that the stream is multiplied by behind it.
+  // The file has a number for each layer by which the stream is multiplied after the layer.
   bool layer_scales = false;
 };
 
 // How linear layers round (BitNet).
 struct RoundingConfig {
-  // Inputs of linear layers, rounded to 8 bits per token.
+  // Inputs of linear layers are rounded to 8 bits, with one scale per token.
   bool activations = false;
-  // Weights rounded to {-1, 0, 1} * mean(|w|) at load (master weights).
+  // Weights are rounded to {-1, 0, 1} * mean(|w|) at load (master weights).
   bool ternary_weights = false;
-  // Packed weights {-1, 0, 1} over the file's weight_scale; false: times weight_scale.
+  // Packed weights {-1, 0, 1} are divided by the file's weight_scale; false: multiplied by it.
   bool divide_scale = false;
 };
 
@@ -69,20 +70,22 @@ std::string_view difference(const RoundingConfig& a, const RoundingConfig& b);
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
-// The step's backend and cache, and how a sub-layer adds to the stream.
+// Backend, cache and scratch of a step, and the ways in which a sub-layer adds to the residual
+// stream.
 class Sublayer {
  public:
   Sublayer(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache, Ops& ops);
 
-  // x += post(delta), where there is such a norm; then `next` is prepared (null: nobody reads x yet).
-  // partial: delta is a share of the sum over the ranks.
+  // x += post(delta), or x += delta if `post` is empty; then computes the norm `next` of x (null:
+  // no norm follows). partial: delta is a partial sum over the ranks.
   void add(Tensor delta, bool partial, Tensor x, const NormWeights& post, const NormedInput* next);
-  // x += post(in weight^T); a model without a norm behind the sub-layer has it empty, and may have a multiplier in its place.
+  // x += post(in weight^T). In models without a norm after the sub-layer `post` is empty, and
+  // `multiplier` may scale the product.
   void add_product(Tensor in, const LinearWeights& product, Tensor x, const NormWeights& post,
                    const NormedInput* next, float multiplier = 1.0f);
-  // x between the zeros that the weights' other inputs are (LinearWeights::lead).
+  // Returns x surrounded by zeros for the other inputs of the weight (LinearWeights::lead).
   Tensor padded(Tensor x, const LinearWeights& product);
-  // h as products read it where activations are rounded first.
+  // Returns h with activations rounded, in models that round them (RoundingConfig::activations).
   NormedInput rounded(const NormedInput& h);
   void multiply(Tensor x, float factor);
 
@@ -91,10 +94,10 @@ class Sublayer {
   KvCache& cache;
   Ops& ops;
   const int n;  // tokens of the step
-  Tensor out;   // [n, model_dim]: what a sub-layer is about to add
+  Tensor out;   // [n, model_dim]: output of a sub-layer before it is added
 
  private:
-  Tensor padded_;  // [n, what a product reads at most, with ModelWeights::padding]
+  Tensor padded_;  // [n, most inputs of a product + ModelWeights::padding]
 };
 
 }  // namespace penstock

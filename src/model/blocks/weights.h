@@ -28,15 +28,16 @@ struct LayerWeights {
   BesideWeights beside;
   PerLayerWeights per_layer;
   AltUpWeights altup;
-  float output_scale = 1.0f;  // multiplies the stream behind the layer
+  float output_scale = 1.0f;  // multiplies the stream after the layer
 };
 
 struct ModelWeights {
-  // [vocab_size, model_dim], or of several ranks (ModelCuts) a share of the rows, first_token and what follows; so has lm_head.
+  // Embedding table [vocab_size, model_dim]. With several ranks it may be a share of the rows,
+  // first_token and those after it (ModelCuts); lm_head is cut alike.
   std::unique_ptr<Weight> embedding;
   bool shares_vocabulary = false;
   int first_token = 0;
-  int padding = 0;                      // most inputs that any LinearWeights have beside their own (lead)
+  int padding = 0;  // largest number of inputs that a LinearWeights has beside its rank's own (lead)
   std::unique_ptr<Weight> positions;    // [first_position + max_seq_len, model_dim] or null
   std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
@@ -47,14 +48,14 @@ struct ModelWeights {
   std::unique_ptr<Weight> lm_head;       // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null
   std::unique_ptr<Vector> alibi_slopes;  // [n_heads] or null
-  std::vector<std::unique_ptr<Vector>>
-      rope_frequencies;           // [rotary_dim / 2] each; of longrope's two kinds both
+  // Frequencies [rotary_dim / 2] of each rotation; longrope has two sets.
+  std::vector<std::unique_ptr<Vector>> rope_frequencies;
   std::vector<RopeParams> ropes;  // [n_ropes] views of rope_frequencies
-  int short_rope_len = 0;  // longrope: the most tokens of a sequence of the short kind; 0: there is one kind
+  int short_rope_len = 0;  // longrope: longest sequence of the short set, in tokens; 0: there is one set
   std::vector<LinearSite> sites;     // of all linear layers
-  Shard::Range own_layers = {0, 0};  // of a stage of a pipeline: the others are empty; {0, 0}: all are there
+  Shard::Range own_layers = {0, 0};  // layers of a pipeline stage: all others are empty; {0, 0}: all layers
 
-  // Whether a sequence that can reach so many tokens is of the long kind (Batch::long_ropes).
+  // Whether a sequence that can reach this many tokens uses the long set (Batch::long_ropes).
   bool takes_long_rope(int64_t reach) const { return short_rope_len > 0 && reach > short_rope_len; }
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
   Shard::Range layers_of(const ModelConfig& config) const {
@@ -62,15 +63,16 @@ struct ModelWeights {
   }
 };
 
-// A layer that predicts a token further (next_token_layer.h).
+// Weights of a layer that predicts one token further (next_token_layer.h).
 struct NextTokenWeights {
   LinearWeights projection;                // [model_dim, 2 * model_dim], of an embedding and a state
   NormWeights embedding_norm, state_norm;  // [model_dim]
-  ModelWeights decoder;  // of one layer; embedding and lm_head are null where they are the target's
+  ModelWeights decoder;  // one layer; embedding and lm_head are null where they are the target model's
 };
 
-// EAGLE-3's layer (eagle_layer.h): as above, but the projection is of streams, queries, keys and values [.., 2 * model_dim], and
-// the lm_head [draft_vocab, model_dim].
+// Weights of EAGLE-3's layer (eagle_layer.h). Its projection reads the residual streams of several
+// layers, its queries, keys and values have 2 * model_dim inputs, and its lm_head is [draft_vocab,
+// model_dim].
 struct EagleWeights : NextTokenWeights {};
 
 }  // namespace penstock

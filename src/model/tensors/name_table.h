@@ -7,15 +7,17 @@
 
 namespace penstock {
 
-// What a tensor is called in GGUF files and in Hugging Face directories, where an architecture does not call it otherwise; "" = such files do
-// not have it. Without ".weight" and ".bias" but where a name is said to be whole. Names in layers follow NameTable::layer. A constant:
-// its address is its identity.
+// Names of one tensor in GGUF files and in Hugging Face directories, for architectures that do not
+// rename it; "" means that such files do not have it. Names are without ".weight" and ".bias"
+// unless a comment calls them whole names. Names of a layer's tensors follow NameTable::layer.
+// Every TensorName is a constant whose address identifies it.
 struct TensorName {
   std::string_view gguf, hf;
 };
 
 namespace tensor {
-// Of a layer, around its blocks. activation: what names of xIELU's parameters begin with.
+// Tensors of a layer that belong to none of its blocks: the norms between them and the scale of its
+// output. kActivation is the prefix of xIELU's parameters.
 inline constexpr TensorName kAttnNorm{"attn_norm", "input_layernorm"};
 inline constexpr TensorName kAttnPostNorm{"post_attention_norm", "post_attention_layernorm"};
 inline constexpr TensorName kFfnNorm{"ffn_norm", ""};
@@ -24,7 +26,8 @@ inline constexpr TensorName kOutputScale{"layer_output_scale.weight", ""};
 inline constexpr TensorName kActivation{"", "mlp.act_fn."};
 }  // namespace tensor
 
-// The names that one naming has for an architecture.
+// Tensor names of one architecture in one file format. Thread-compatible: const calls from any
+// thread.
 class NameTable {
  public:
   explicit NameTable(bool gguf = true) : gguf_(gguf) {}
@@ -34,7 +37,7 @@ class NameTable {
       if (changed == &name) return own;
     return gguf_ ? name.gguf : name.hf;
   }
-  // Of an architecture that calls it otherwise.
+  // Returns the name to overwrite, for an architecture that renames this tensor.
   std::string_view& operator[](const TensorName& name) {
     for (auto& [changed, own] : changed_)
       if (changed == &name) return own;
@@ -42,24 +45,30 @@ class NameTable {
   }
 
   std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head;
-  std::string_view layer;       // what names of a layer's tensors begin with; {} is the layer's index
-  bool groups_in_turn = false;  // GroupedHeads lie as the first of every group, then the second, and so on
-  bool bare_ffn_norm = false;   // ffn_norm has no ".weight"
-  bool up_before_gate = false;  // in gate_up
-  std::string_view other_gate, other_up,
-      other_down;  // of gate, up and down in some files; see choose_names()
-  // Fused experts: transposed, [n_experts, in, out]; interleaved, gate and up in turn, not one after the other.
+  std::string_view layer;  // prefix of a layer's tensors; {} is the index of the layer
+  // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
+  // every group, and so on. False: group after group.
+  bool groups_in_turn = false;
+  bool bare_ffn_norm = false;  // kFfnNorm is stored without ".weight"
+  // Order of the rows of a fused gate_up matrix: up rows first.
+  bool up_before_gate = false;
+  // Alternative names of gate, up and down projections, which some files have; see choose_names().
+  std::string_view other_gate, other_up, other_down;
+  // Layout of fused experts. experts_transposed: [n_experts, in, out]. experts_interleaved: gate
+  // and up rows alternate; false: all gate rows, then all up rows.
   bool experts_transposed = false, experts_interleaved = false;
-  bool fused_expert_biases = false;  // named as the matrices, with _bias behind
-  // What names of the layer that predicts a token further begin with, where it is not simply behind the last.
+  bool fused_expert_biases = false;  // biases have the names of fused matrices with the suffix "_bias"
+  // Prefix of the tensors of the layer that predicts one token further (NextTokenLayer); "" where
+  // that layer is stored as the layer after the last one.
   std::string_view next_token;
-  std::vector<std::string_view> prefixes = {
-      ""};                  // of all names but lm_head; the first that fits the file is used
+  // Prefixes of all names but lm_head. The first one that fits the file is used.
+  std::vector<std::string_view> prefixes = {""};
   bool transposed = false;  // matrices are stored [in, out] (Conv1D)
 
  private:
   bool gguf_;
-  std::deque<std::pair<const TensorName*, std::string_view>> changed_;  // references to them last
+  // A deque, so that references to its elements stay valid.
+  std::deque<std::pair<const TensorName*, std::string_view>> changed_;
 };
 
 }  // namespace penstock

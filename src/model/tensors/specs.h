@@ -1,8 +1,10 @@
-// The words in which blocks name their tensors.
+// TensorVisitor and the specifications by which blocks describe their tensors to it.
 //
-// A block has a function visit(TensorVisitor&, Weights&), which calls one of the visitor's functions for each of its tensors, once, with
-// what there is to know of it. Whoever needs all tensors of a model is a visitor and knows no block: loading (load/layer_loader.h),
-// counting bytes and parameters (counts.cc), random weights (sources/synthetic.cc), converting (quantize/map/tensor_mapper.h).
+// Every block has a function visit(TensorVisitor&, Weights&), which calls one of the visitor's
+// functions exactly once for each tensor and passes the tensor's name, shape, cut and encoding
+// rules. Code that needs all tensors of a model implements TensorVisitor and refers to no block:
+// loading (load/layer_loader.h), counting bytes and parameters (counts.cc), random weights
+// (sources/synthetic.cc), conversion (quantize/map/tensor_mapper.h).
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -16,8 +18,8 @@
 
 namespace penstock {
 
-// What a matrix does; the rules are by role and layer. kQkv: all three in one; kLatent: to a latent, or from it; kOther: what
-// the rules do not name.
+// Role of a matrix, by which encodings are chosen together with its layer. kQkv: queries, keys and
+// values fused. kLatent: projections to a latent and from it. kOther: roles that no rule names.
 enum class WeightRole : uint8_t {
   kEmbedding,
   kOutput,
@@ -33,7 +35,8 @@ enum class WeightRole : uint8_t {
   kOther
 };
 
-// Which part of a matrix one of several ranks has: some rows, or some columns, which give a share of a sum.
+// Part of a matrix that one rank of several stores. A cut by rows gives some of the outputs; a cut
+// by columns gives a partial sum of all outputs.
 struct Cut {
   enum class Axis : uint8_t { kNone, kRows, kColumns };
   Axis axis = Axis::kNone;
@@ -44,10 +47,10 @@ inline Cut columns_of(Shard::Range part) { return {Cut::Axis::kColumns, part}; }
 inline Shard::Range times(Shard::Range range, int n) { return {range.first * n, range.count * n}; }
 inline Shard::Range behind(int n, Shard::Range range) { return {n + range.first, range.count}; }
 
-// Where a linear layer's input comes from: matrices of one site read the same activations.
+// Source of a linear layer's input. Matrices of one site read the same activations.
 enum class Site : uint8_t { kNone, kAttention, kAttentionOut, kFeedForward, kDown };
 
-// What a tensor of a layer is, as far as methods that change weights need to know.
+// Function of a tensor in its layer, for methods that change weights (AWQ, SmoothQuant, GPTQ).
 enum class Part : uint8_t {
   kOther,
   kAttentionNorm,
@@ -64,40 +67,43 @@ enum class Part : uint8_t {
   kDown,
 };
 
-// [size] and, with layer norms that have them, biases.
+// Norm weights [size], with a bias [size] in layer norms that have biases.
 struct NormSpec {
   const TensorName* name;
   int size;
   Part part = Part::kOther;
 };
 
-// [n_heads, head_dim], each head with its own weights: one tensor, or one for each.
+// Norm weights [n_heads, head_dim], different for every head. Files hold one tensor, or one for
+// each head.
 struct HeadNormSpec {
   const TensorName* name;
   int n_heads;
   Shard::Range part;  // of the heads
 };
 
-// Rows (or columns) behind `before` others that are `each` of every head, whose neighbours are a group: GGUF files of some models have
-// these heads in another order (NameTable::groups_in_turn). each 0: there are none.
+// Range of rows (or columns) that consists of heads in groups. The range begins after `before`
+// other rows and has `each` rows for every head; heads of a group are neighbours. GGUF files of
+// some models store these heads strided (NameTable::groups_in_turn). each == 0: the matrix has no
+// such range.
 struct GroupedHeads {
   int before = 0, each = 0;
   int n_groups = 0, n_heads = 0;
 };
 
-// Rows, one after the other, and what their products are multiplied by.
+// A factor for the outputs of the next `rows` rows.
 struct RowFactor {
   int rows;
   float factor;
 };
 
-// Rows of heads whose last `rotated` ones, behind `plain` others, are rotated: GGUF files have adjacent pairs. n_heads 0: there are
-// none.
+// Rows of heads of which the last `rotated` ones, after `plain` others, are rotated (RoPE). GGUF
+// files store them as adjacent pairs. n_heads == 0: the matrix has no such rows.
 struct RotatedTails {
   int n_heads = 0, plain = 0, rotated = 0;
 };
 
-// [rows, cols] = [outputs, inputs], and a bias where the file has one.
+// A linear layer: a matrix [rows, cols] = [outputs, inputs], and a bias [rows] if the file has one.
 struct LinearSpec {
   const TensorName* name;
   WeightRole role;
@@ -107,27 +113,32 @@ struct LinearSpec {
   Part part = Part::kOther;
   GroupedHeads row_heads = {}, col_heads = {};
   RotatedTails tails = {};
-  // What is multiplied when it is computed, and lies in the weights of some files (Architecture::gguf_multiplied): inputs, and
-  // outputs with their biases, of all rows one after the other; empty: none.
+  // Factors of inputs and of outputs with their biases. They are applied when the layer is
+  // computed, and are folded into the weights of some files (Architecture::gguf_multiplied).
+  // out_factors covers all rows in order; empty: factors of one.
   float in_factor = 1.0f;
   std::vector<RowFactor> out_factors = {};
 };
 
-// Linear layers that read the same and may lie in one tensor, row after row. name: of that tensor. In a file that has both ways or none
-// each is by itself; those without a name of their own are only there.
+// Linear layers with the same input that a file may store as one fused tensor, row after row. In a
+// file that has both the fused tensor and separate ones, or neither, each layer is read by itself;
+// layers without a name of their own exist in the fused tensor only.
 inline constexpr const TensorName* kNoName = nullptr;
 struct JoinedSpec {
   const TensorName* name;
   WeightRole role;
   std::vector<int> order = {};  // row r of all is row order[r] of the tensor; empty: r
   Part part = Part::kOther;
-  bool alone_first =
-      false;  // where a file has tensors of both names, the first layer's own is meant, not the one of all
-  bool NameTable::* reversed = nullptr;  // where it is true in the names, the layers lie in the other order
-  // Where not all are in one tensor, the first n_inner are in one of this name.
+  // If a file has tensors of both names, the first layer is read from its own tensor, not from the
+  // fused one.
+  bool alone_first = false;
+  // Flag of the names that says that the layers are stored in reverse order; null: they never are.
+  bool NameTable::* reversed = nullptr;
+  // Name of a tensor that fuses the first n_inner layers, in files that do not fuse all of them.
   const TensorName* inner = nullptr;
   int n_inner = 0;
-  bool apart_across = false;  // files of the other format have each by itself, where they may
+  bool apart_across =
+      false;  // conversion to the other file format separates the layers where they may be separate
   RotatedTails tails = {};
 };
 struct JoinedPart {
@@ -135,26 +146,27 @@ struct JoinedPart {
   LinearWeights* weights;
 };
 
-// A vector by its whole name.
+// A vector [size] with a whole name.
 struct VectorSpec {
   const TensorName* name;
   int size;
   Shard::Range part;
-  std::string_view suffix = "";  // ".weight" where the name is without
-  // Beside [size] the shapes that files have for it.
+  std::string_view suffix = "";  // appended to a name that lacks it
+  // Shape in files, beside [size].
   enum class Shape : uint8_t { kLine, kRow, kMatrix, kDeepColumn } shape = Shape::kLine;
   int per_row =
       1;  // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1] or [size, 1]; kRow: [1, size]
-  // What becomes of the stored numbers. kRate: Hugging Face directories have the logarithm of what GGUF files have negated.
-  // kIgnored: it is in files and has no effect here.
+  // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
+  // directories its logarithm. kIgnored: files have the vector, which has no effect here.
   enum class Form : uint8_t { kPlain, kRate, kIgnored } form = Form::kPlain;
   float divisor = 1.0f;
-  bool is_bias = false;  // no parameter of n_parameters()
+  bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};
 };
 
-// A convolution by channel over the last tokens: files have [channels, taps], in one tensor or several after one another; it becomes
-// [taps, channels], and a bias where the file has one.
+// A depthwise convolution over the last `taps` tokens. Files store [channels, taps], in one tensor
+// or in several after one another; the loaded vector is [taps, channels]. A bias [channels] is
+// loaded if the file has one.
 struct ConvSpec {
   const TensorName* name;
   std::vector<int> channels;  // of every tensor; several: with a letter of `letters` in the name
@@ -165,17 +177,18 @@ struct ConvSpec {
   GroupedHeads heads = {};
 };
 
-// Gate (where there is one), up and down projection of every expert.
+// Up and down projections of every expert, and gate projections of gated ones.
 struct ExpertsSpec {
   int n_experts;
   int width;  // features
-  int dim;    // read and given
+  int dim;    // inputs and outputs of an expert
   bool gated;
-  int n_active;  // of them for a token
+  int n_active;  // experts that one token uses
 };
 
-// For each head a matrix of keys [kv_rank, plain_dim] and one of values [value_dim, kv_rank]: tensors of all heads, or in one
-// matrix, of every head plain_dim rows (transposed) and then value_dim.
+// Two matrices for each head: keys [kv_rank, plain_dim] and values [value_dim, kv_rank]. Files
+// store one tensor of keys and one of values for all heads, or one matrix that has, for each head,
+// plain_dim rows of keys (transposed) and then value_dim rows of values.
 struct HeadsSpec {
   const TensorName *keys, *values, *both;
   int n_heads, kv_rank, plain_dim, value_dim;
@@ -186,8 +199,9 @@ using ByHead = std::vector<std::unique_ptr<Weight>>;
 struct ModelConfig;
 class ModelCuts;
 
-// config() and cuts() are of the whole model, cuts() of one of several ranks. What a layer does not have is not visited. Weights of visitors
-// that do not load are empty or left as they are.
+// Receives every tensor of a layer or model. config() describes the whole model, cuts() the part of
+// one rank. Blocks do not visit tensors that their layer does not have. A visitor that does not
+// load leaves the weights it is given empty or unchanged.
 class TensorVisitor {
  public:
   virtual ~TensorVisitor() = default;
@@ -200,16 +214,16 @@ class TensorVisitor {
   virtual void linear(const LinearSpec& spec, LinearWeights& w) = 0;
   virtual void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) = 0;
   virtual void vector(const VectorSpec& spec, std::unique_ptr<Vector>& w) = 0;
-  // bias: null where there never is one.
+  // bias: null for convolutions that never have one.
   virtual void conv(const ConvSpec& spec, std::unique_ptr<Vector>& w, std::unique_ptr<Vector>* bias) = 0;
   virtual void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
                        ExpertWeights& down) = 0;
   virtual void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) = 0;
   virtual void number(const TensorName* name, float& w) = 0;
-  // The layer's as configured; some have parameters in tensors.
+  // Activation of the layer, as configured. Some activations have parameters in tensors (xIELU).
   virtual void activation(ActivationFunction&) {}
-  virtual void ones(int, std::unique_ptr<Vector>&) {}  // in no file
-  // Files may have tensors whose names begin so, which nothing reads.
+  virtual void ones(int, std::unique_ptr<Vector>&) {}  // a vector of ones, which no file stores
+  // Prefix of tensors that files may contain and that nothing reads.
   virtual void unused(const TensorName*) {}
 };
 

@@ -1,4 +1,4 @@
-// What weights of blocks are made of: vectors and matrices in one backend's layout.
+// Vectors and matrices in the layout of one backend, of which the weights of blocks consist.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace penstock {
 
 struct NormWeights {
-  std::unique_ptr<Vector> weight, bias;  // null = this model has no such norm / no bias
+  std::unique_ptr<Vector> weight, bias;  // null: the model has no such norm, or no bias
   explicit operator bool() const { return weight != nullptr; }
 };
 
@@ -21,8 +21,9 @@ struct LinearWeights {
   std::unique_ptr<Weight> weight;          // [out, in]
   std::unique_ptr<Vector> bias;            // [out] or null
   const AdapterTerms* adapters = nullptr;  // of its LinearSite
-  // A rank's share of the inputs (ModelCuts): the product is a share of the sum, and where blocks reach over the cut, the weight
-  // has `lead` inputs before the rank's own, and perhaps some behind, which must be zeros.
+  // Whether the weight has only one rank's share of the inputs (ModelCuts), so that the product is
+  // a partial sum. Encoding blocks may straddle the cut: the weight then has `lead` inputs before
+  // the rank's own, and perhaps some after them. These inputs must be zero.
   bool partial = false;
   int lead = 0;
 
@@ -35,25 +36,26 @@ struct ExpertWeights {
   bool partial = false;                          // as LinearWeights
   int lead = 0;
   std::span<const AdapterTerms> adapters;  // [n_experts], of their LinearSite, or empty
-  bool mapped = false;                     // they lie in a mapped file (PackedWeights::maps_experts)
+  bool mapped = false;                     // the experts are in a mapped file (PackedWeights::maps_experts)
 };
 
-// Which matrix of every expert a LinearSite is.
+// Matrix of an expert that a LinearSite describes.
 enum class ExpertProjection : uint8_t { kNone, kGate, kUp, kDown };
 
-// Rows of a file's matrix that make a linear layer, to which adapters may add; or one matrix of every expert of a layer, each by
-// itself.
+// Rows of a matrix in a file that form a linear layer to which adapters may add. For experts one
+// LinearSite describes the same matrix of every expert of a layer.
 struct LinearSite {
-  std::string name;  // of the matrix, with ".weight"; of experts what the layer's names begin with
+  std::string name;  // name of the matrix, with ".weight"; for experts the prefix of the layer
   ExpertProjection projection = ExpertProjection::kNone;
   int n_experts = 0;
   int matrix_rows = 0;    // of the whole matrix
   std::vector<int> rows;  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
   int first_row = 0, n_rows = 0, cols = 0;
   int first_col = 0,
-      n_cols = 0;     // of the matrix' columns, those that the layer's weight has; all of them, or a rank's
-  bool wide = false;  // its weights have 32 bits
-  std::unique_ptr<AdapterTerms[]> terms;  // one, or [n_experts]
+      // Columns of the file's matrix that the layer's weight has: all, or those of one rank.
+      n_cols = 0;
+  bool wide = false;                      // the weights are F32
+  std::unique_ptr<AdapterTerms[]> terms;  // [1], or [n_experts]
   std::span<AdapterTerms> all_terms() const {
     return {terms.get(), static_cast<size_t>(std::max(n_experts, 1))};
   }
