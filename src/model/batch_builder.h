@@ -1,4 +1,5 @@
-// Assembles the batch of a step, sequence by sequence. Keeps its memory from step to step.
+// Assembles the batch of a step, one sequence after the other. Reuses its memory from step to step.
+// Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,33 +11,34 @@
 
 namespace penstock {
 
-// Tokens of one sequence that a step computes, and what is wanted of them.
+// One sequence's share of a step: its tokens and draft, and the output rows that are wanted.
 struct BatchPart {
   enum class Rows : uint8_t { kNone, kLast, kAll };  // which of `tokens` get an output row
 
   std::span<const TokenId> tokens;  // >= 1
   int first = 0;                    // tokens of the sequence that are in the cache
-  // Where the sequence's tokens live, these included: one entry for each cache group, or one that is all groups'. A
-  // group of states has one block, which the draft has in common with the tokens, or another for each of its nodes.
+  // Blocks of the sequence's tokens, including those of this step: one entry for each cache group,
+  // or one that all groups share. A group of states has one block, which the draft and the tokens
+  // share, or one more for each node of the draft.
   std::span<const GroupBlocks> kv;
   Rows rows = Rows::kLast;
-  int top = 0;  // of a row that is the last: as Batch::row_tops
-  // Guesses after the tokens: node i follows node parents[i], or the last token (-1); a parent comes before its
-  // children. Each gets an output row. REQUIRES: rows is not kNone; tokens and nodes are at most 64 in a tree that is
-  // no chain.
+  int top = 0;  // for the last output row: Batch::row_tops
+  // Draft after the tokens: node i follows node draft_parents[i], or the last token (-1). Parents
+  // come before their children. Every node gets an output row. REQUIRES: rows is not kNone; in a
+  // tree that is not a chain, tokens and nodes together are at most 64.
   std::span<const TokenId> draft;
   std::span<const int16_t> draft_parents;
   int adapter = -1;        // slot of the sequence's adapter, -1 = none
-  bool long_rope = false;  // as Batch::long_ropes
+  bool long_rope = false;  // see Batch::long_ropes
 };
 
 class BatchBuilder {
  public:
-  // state_group: the group that holds states, -1 = none.
+  // state_group: index of the group that holds recurrent states, -1 = none.
   BatchBuilder(int n_groups, int block_size, int state_group = -1);
   explicit BatchBuilder(const CacheSpec& spec);
-  // So that parts within these bounds need no further memory. max_blocks is of a cache group, each counted as often
-  // as sequences list it.
+  // Reserves memory, so that parts within these bounds allocate nothing. max_blocks: blocks of one
+  // cache group; a block counts once for every sequence that lists it.
   void reserve(int max_tokens, int max_seqs, int max_blocks);
 
   void clear();
@@ -60,17 +62,17 @@ class BatchBuilder {
   int block_size_, state_group_;
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
-  std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees
+  std::vector<uint64_t> tree_masks_;  // [n_tokens] up to the last tree
   std::vector<int32_t> adapters_;     // [n_seqs]
   std::vector<int32_t> long_ropes_;   // [n_seqs]
   bool has_adapters_ = false, has_long_ropes_ = false;
-  std::vector<int32_t> row_tops_;  // [n output rows] as far as any is not 0
+  std::vector<int32_t> row_tops_;  // [n output rows] up to the last one that is not 0
   std::vector<Group> groups_;
   std::vector<KvView> views_;
   Batch batch_;
 };
 
-// Blocks first, first + 1, ... for n_tokens: where somebody has a cache for himself.
+// Returns blocks first, first + 1, ... for n_tokens: for callers that own a whole cache.
 GroupBlocks consecutive_blocks(int first, int n_tokens, int block_size);
 
 }  // namespace penstock

@@ -1,14 +1,19 @@
-// EAGLE-3's layer (Li et al. 2025, arXiv 2503.01840): from the residual streams of the target before three of its layers at a token,
-// and the embedding of the token after it, it predicts the token after that:
-//   s = fc [streams];  x = s + attention(norm(embedding), norm(s));  x = x + feed_forward(norm(x));  logits = output(norm(x))
-// where queries, keys and values are of both norms side by side. x stands for s when it is asked again with its own guess.
+// EAGLE-3's draft layer (Li et al. 2025, arXiv 2503.01840). From the residual streams that three
+// layers of the target read at a token, and the embedding of the next token, it predicts the token
+// after that:
+//   s = fc [streams];  x = s + attention(norm(embedding), norm(s));  x = x + feed_forward(norm(x));
+//   logits = output(norm(x))
+// Queries, keys and values are projected from both norms, concatenated. To continue from its own
+// guess, the layer reads x in the place of s.
 //
-// A directory as the reference implementation writes it: config.json of a Llama with one layer and draft_vocab_size; tensors
-// fc.weight [dim, 3 * dim], midlayer.* (or layers.0.*) as of a Llama's layer, with hidden_norm beside input_layernorm and
-// q_proj, k_proj and v_proj [.., 2 * dim], norm.weight, lm_head.weight [draft_vocab_size, dim], d2t [draft_vocab_size] (what is
-// added to a row's number to make it the target's token), t2d (not read), and embed_tokens.weight [vocab_size, dim], without which
-// the target's is used. eagle_config.eagle_aux_hidden_state_layer_ids: before which layers, otherwise 2, n / 2 and n - 3;
-// norm_before_residual: x = norm(s) + attention(...).
+// It is loaded from a directory as the reference implementation writes it. config.json describes a
+// Llama with one layer, and draft_vocab_size. Tensors: fc.weight [dim, 3 * dim]; midlayer.* (or
+// layers.0.*) like a Llama's layer, with hidden_norm beside input_layernorm and q_proj, k_proj and
+// v_proj [.., 2 * dim]; norm.weight; lm_head.weight [draft_vocab_size, dim]; d2t
+// [draft_vocab_size], which is added to the index of a row to give the target's token; t2d, which
+// is not read; embed_tokens.weight [vocab_size, dim], by default the target's.
+// eagle_config.eagle_aux_hidden_state_layer_ids names the layers whose inputs are read, by default
+// 2, n / 2 and n - 3. norm_before_residual: x = norm(s) + attention(...).
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,8 +26,9 @@ struct EagleWeights;
 
 class EagleLayer : public GuessLayer {
  public:
-  // `target` outlives it. Errors: kCorruptFile (missing, unknown or misshapen tensors, numbers out of range), kUnsupported (made
-  // for a target of another width or vocabulary, or the target's layers cannot be tapped).
+  // REQUIRES: `target` outlives the layer. Errors: kCorruptFile (missing, unknown or misshapen
+  // tensors, numbers out of range), kUnsupported (made for a target of another width or vocabulary,
+  // or the layers of the target cannot be tapped).
   static Result<std::unique_ptr<EagleLayer>> load(std::unique_ptr<WeightSource> source, const Model& target,
                                                   Ops& ops);
   ~EagleLayer() override;

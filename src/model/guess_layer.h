@@ -1,5 +1,6 @@
-// A layer that guesses one token further from what the target computed at a token and the token after it, and further still from
-// its own states: what a checkpoint brings along (next_token_layer.h) or was trained beside it (eagle_layer.h).
+// A draft layer: from the target's state at a token and from the next token it predicts the token
+// after that, and from its own states further ones. Checkpoints contain such a layer
+// (next_token_layer.h), or it was trained separately (eagle_layer.h).
 #pragma once
 #include <span>
 
@@ -11,17 +12,20 @@ class GuessLayer {
  public:
   virtual ~GuessLayer() = default;
 
-  // Of a cache of its own, with one layer.
+  // Returns the spec of the layer's own cache, which has one layer.
   virtual CacheSpec cache_spec(KvDType dtype, int block_size) const = 0;
-  virtual bool takes_long_rope(int64_t reach) const = 0;  // as Model's
-  virtual int64_t weight_bytes() const = 0;               // without what it has in common with the target
-  // ForwardOptions::taps of the target, whose states it reads; empty: those after the final norm.
+  virtual bool takes_long_rope(int64_t reach) const = 0;  // see Model::takes_long_rope()
+  virtual int64_t weight_bytes() const = 0;               // without weights that it shares with the target
+  // Layers of the target whose input streams it reads (ForwardOptions::taps); empty: it reads the
+  // states after the final norm.
   virtual std::span<const int> taps() const { return {}; }
-  // Its row i of logits is of the target's token vocabulary()[i]; empty: they have the target's vocabulary.
+  // Column i of its logits belongs to the target's token vocabulary()[i]; empty: it has the
+  // target's vocabulary.
   virtual std::span<const TokenId> vocabulary() const { return {}; }
 
-  // A step of `ops`. Row i of `states` belongs to the token before token i of the batch: the target's, or with `own` the `hidden`
-  // [rows, model_dim] of an earlier result. Logits and hidden are empty where no row is wanted.
+  // Computes one step of `ops`. Row i of `states` belongs to the token before token i of the batch.
+  // Rows are states of the target or, with `own`, the `hidden` [rows, model_dim] of an earlier
+  // result of this layer. Logits and hidden are empty if the batch wants no output row.
   virtual StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
                               Ops& ops) const = 0;
 };

@@ -1,6 +1,7 @@
-// A decoder: its configuration, its weights in one backend's layout, and a forward over a ragged batch.
+// A decoder: its configuration, its weights in the layout of one backend, and a forward over a
+// ragged batch.
 //
-// Immutable after load. forward() belongs to the thread that owns the backend and the cache.
+// Immutable after load. forward() must be called on the thread that owns the backend and the cache.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,11 +29,12 @@ class PackedCache;     // packed_cache.h
 struct PackedWeights;  // load/load_weights.h
 struct ShardOptions;   // cuts.h
 
-// Where weights that were packed before are looked for, and kept otherwise.
+// Cache of packed weights (sources/packed_cache.h) and files of experts that a load uses.
 struct PackedUse {
-  const PackedCache* cache = nullptr;  // null: nowhere
-  std::string_view recoding;           // how the source encodes at load, "" = not
-  // Experts' weights are mapped from a file: from the cache's, or from one without a name in this folder. Empty: they are in memory.
+  const PackedCache* cache = nullptr;  // null: weights are packed and not kept
+  std::string_view recoding;           // encoding that the source applies at load, "" = none
+  // Folder for a nameless file from which experts are mapped if the cache has none; empty: experts
+  // are kept in memory.
   std::filesystem::path experts_folder;
 };
 
@@ -46,70 +48,77 @@ class Model {
  public:
   using Progress = LoadProgress;
 
-  // Packs every weight for `ops`, which must outlive the model; `source` may go afterwards unless a backend
-  // keeps views (keep it as long as the model).
+  // Packs every weight for `ops`. REQUIRES: `ops` outlives the model, and so does `source` if the
+  // backend keeps views into it.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {});
-  // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same. Of a
-  // stage only its layers (cut_stages()), and their part of the cache.
+  // Loads one rank's share of a model (ModelCuts). `ops` belongs to that rank (OpsConfig::ranks),
+  // and all ranks load and compute the same model. A pipeline stage has only its layers
+  // (cut_stages()) and their part of the cache.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
                                                    const Progress& progress = {}, const ShardLoad& how = {});
-  // Without what makes logits of states, which the source need not have either: forward() gives states only. Of one of several ranks
-  // its share, of a stage its layers, as load_shard().
+  // Loads a model without its output layer, which the source may lack; forward() returns states
+  // only. A rank loads its share and a stage its layers, as load_shard() does.
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops, Stage stage = {});
-  // The same with weights packed before, where the cache has them, and kept there otherwise. recoding: how `source`
-  // encodes at load, "" = not.
+  // As load(), but reads packed weights from the cache, or packs them and keeps them there.
+  // recoding: encoding that `source` applies at load, "" = none.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,
                                              const PackedCache& cache, std::string_view recoding);
-  // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
-  // runs on the whole model's cache. shard: of several ranks that all compute it; one alone has all of it.
+  // Loads the first n_layers, with the final norm and the output matrix of the whole model, for an
+  // early exit. The result runs on the cache of the whole model. shard: which of several ranks that
+  // compute the same; a single rank loads everything.
   static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
                                                           Shard shard = {});
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model
   CacheSpec cache_spec(CacheTypes types, int block_size) const;
-  // Of all stages of a pipeline together.
+  // Returns the spec of the caches of all pipeline stages together.
   CacheSpec pipeline_cache_spec(CacheTypes types, int block_size) const {
     return rank_config_.cache_spec(types, block_size);
   }
-  Shard::Range layers() const;  // that are computed here
-  // Values of a token that the stage before gives, and that this one gives to the next; 0: there is none.
+  Shard::Range layers() const;  // layers that this process computes
+  // Number of values per token that the previous pipeline stage hands to this one, and that this
+  // one hands to the next; 0: there is no such stage.
   int stage_input_dim() const;
   int stage_output_dim() const;
-  int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
-  int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
-  // Of weight_bytes(), experts that are in a mapped file and need not be in memory.
+  int64_t weight_bytes() const { return weight_bytes_; }  // in the backend's layout
+  int64_t mapped_bytes() const { return mapped_bytes_; }  // the part of them in a mapped file
+  // The part of weight_bytes() that are experts in a mapped file, which need not be in memory.
   int64_t offloaded_bytes() const { return offloaded_bytes_; }
-  // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
+  // Packed bytes read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
-  // Of the same matrices, how many weights are kept in 16 or 32 bits.
+  // Number of weights of 16 or 32 bits among them.
   int64_t active_float_weights() const { return active_float_weights_; }
 
-  // A step of `ops`: stores K and V of every token of the batch and returns the rows that are wanted. REQUIRES: token
-  // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
+  // Computes one step of `ops`: stores K and V of every token of the batch and returns the output
+  // rows. REQUIRES: token ids < vocab_size; positions < max_seq_len with learned positions; no
+  // options.stream.
   StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
 
-  // LoRA adapters beside the weights: Batch::adapters says which sequence has which. Of a model of load(), not of its parts.
-  // Whether the adapter is one of this model, and how many bytes it takes. Any thread. Errors: kInvalidArgument, kUnsupported.
+  // LoRA adapters; Batch::adapters selects one for each sequence. REQUIRES: the model comes from
+  // load() and is whole.
+  // Checks that the adapter fits this model and returns its bytes. Any thread. Errors:
+  // kInvalidArgument, kUnsupported.
   Result<int64_t> check_adapter(const LoraAdapter& adapter) const;
-  // Between steps. `ops` is the model's. Errors: those of check_adapter(), kResourceExhausted; then the slot is free.
+  // Loads an adapter into a slot, between steps. REQUIRES: `ops` is the model's. Errors: those of
+  // check_adapter(), kResourceExhausted; the slot is then free.
   Status put_adapter(int slot, const LoraAdapter& adapter, Ops& ops);
   void drop_adapter(int slot);
-  // Engines that share the model each have slots of their own below n_slots: who puts and drops there does not disturb the others'
-  // steps. Before any of them computes.
+  // Reserves slots, before any engine computes. Engines that share the model use different slots
+  // below n_slots, so that loading and dropping adapters does not disturb the steps of the others.
   void reserve_adapter_slots(int n_slots);
 
-  // Whether ForwardOptions::taps is known to the architecture.
+  // Whether the architecture supports ForwardOptions::taps.
   bool taps_layers() const;
-  // Longrope's two kinds of sequences: a sequence is of the long one (Batch::long_ropes) all its life where it can reach more tokens
-  // than this. 0: there is one kind.
+  // Longrope: sequences that can reach more than short_rope_len() tokens use the long factors all
+  // the time (Batch::long_ropes). 0: the model has one set of factors.
   int short_rope_len() const;
   bool takes_long_rope(int64_t reach) const;
-  // x [n_tokens, model_dim] = what the first layer reads of the step's tokens.
+  // x [n_tokens, model_dim] = input of the first layer for the step's tokens.
   void embed(Tensor x, Ops& ops) const;
-  // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as
-  // forward() does it.
+  // logits [n, vocab_size] = output layer of states [n, model_dim] after the final norm, as
+  // forward() computes it.
   void project(Tensor states, Tensor logits, Ops& ops) const;
 
  private:
@@ -120,7 +129,7 @@ class Model {
   Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, PackedWeights& packed,
                      const ShardOptions& shard);
   ModelConfig config_;
-  ModelConfig rank_config_;  // what is computed here: of a shard its part
+  ModelConfig rank_config_;  // the part of it that this process computes
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<AdapterSlots> adapters_;
   int64_t weight_bytes_ = 0;
@@ -128,7 +137,7 @@ class Model {
   int64_t offloaded_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
   int64_t active_float_weights_ = 0;
-  BackgroundRead reading_;  // of the files that the weights come from
+  BackgroundRead reading_;  // reads the files of the weights ahead
 };
 
 }  // namespace penstock

@@ -1,8 +1,9 @@
-// The layer behind a checkpoint's last one that predicts one token further (DeepSeek V3's "multi-token prediction", GLM-4.5's
-// and Qwen3.5's): from the target's state after its final norm at a token, and the embedding of the token after it,
+// The layer after the last decoder layer of a checkpoint, which predicts one token further
+// (multi-token prediction of DeepSeek V3, GLM-4.5, Qwen3.5). From the target's state after its
+// final norm at a token, and the embedding of the next token,
 //   x = projection [norm(embedding), norm(state)];  x = layer(x);  logits = output norm(x)
-// it predicts the token after that. norm(x) stands for the target's state when it is asked again with its own guess. The order
-// and which state it reads are those of llama.cpp's graphs.
+// it predicts the token after that. To continue from its own guess, it reads norm(x) in the place
+// of the target's state. Order and states are those of llama.cpp's graphs.
 #pragma once
 #include <memory>
 #include <span>
@@ -13,14 +14,16 @@ namespace penstock {
 
 struct NextTokenWeights;
 
-// Of such a layer: a decoder of one layer, like the last of the target's that attend; with experts if the target has any.
-// Errors: kUnsupported for an architecture whose layers are others.
+// Returns the configuration of such a layer: a decoder with one layer, equal to the last one of the
+// target with attention, and with experts if the target has any. Errors: kUnsupported if the
+// architecture's layer differs.
 Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where);
 
 class NextTokenLayer : public GuessLayer {
  public:
-  // `target` outlives it, and so does `source` where a backend keeps views; the first of several such layers is used.
-  // Errors: kUnsupported (the file has none, or one that this does not compute), kCorruptFile.
+  // Loads the first of such layers. REQUIRES: `target` outlives it, and so does `source` if the
+  // backend keeps views into it. Errors: kUnsupported (the file has no such layer, or one of
+  // another kind), kCorruptFile.
   static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source, const Model& target,
                                                       Ops& ops);
   ~NextTokenLayer() override;
@@ -30,7 +33,7 @@ class NextTokenLayer : public GuessLayer {
   }
   bool takes_long_rope(int64_t reach) const override;
   int64_t weight_bytes() const override { return weight_bytes_; }
-  // Its own states are read as the target's.
+  // Own states and those of the target are read alike.
   StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
                       Ops& ops) const override;
 

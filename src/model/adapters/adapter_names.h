@@ -1,4 +1,4 @@
-// What the names in an adapter's file stand for, of either format.
+// Meaning of the tensor names in an adapter's file, in either format.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -10,26 +10,27 @@
 
 namespace penstock {
 
-// A tensor's name from where its layer's number is on: what stands before differs between a checkpoint and what was made of
-// a part of it.
+// Returns the part of a tensor's name from its layer's index on: prefixes differ between a
+// checkpoint and models made from a part of it.
 std::string_view within_layers(std::string_view name, std::string_view layer_pattern);
 
-// A name taken apart: the layer's number, and what follows.
+// A parsed name: the layer's index, and what follows it.
 struct InLayer {
   int layer = 0;
   std::string_view tail;
 };
 std::optional<InLayer> in_layer(std::string_view name, const NameTable& names);
 
-// A matrix of a layer, by the name that blocks have for it.
+// A matrix of a layer, identified by its TensorName.
 struct RoleOfLayer {
   int layer = 0;
   const TensorName* name = nullptr;
   auto operator<=>(const RoleOfLayer&) const = default;
 };
 
-// What both formats have a name for: the matrices that the blocks of each layer visit, but for those whose rows or columns lie otherwise in one
-// of the formats. Queries and keys that are rotated are among them.
+// Matrices that have a name in both formats: those that the blocks of each layer visit, without
+// those whose rows or columns are ordered differently in one of the formats. Rotated queries and
+// keys are included.
 class LayerRoles {
  public:
   LayerRoles(const ModelConfig& config, const NameTable& own, const NameTable& other);
@@ -39,14 +40,14 @@ class LayerRoles {
   std::vector<std::vector<const TensorName*>> layers_;
 };
 
-// Weights of experts.
+// A matrix of an expert.
 struct ExpertRole {
   int layer = 0;
   ExpertProjection projection = ExpertProjection::kNone;
-  bool both = false;  // gate and up in one
+  bool both = false;  // gate and up are fused
   int expert = -1;    // -1: of all
 };
-// Whichever of the ways to have them the model's own file has.
+// Returns the role for either way in which files store experts, fused or one by one.
 std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming, const NameTable& names);
 
 }  // namespace penstock

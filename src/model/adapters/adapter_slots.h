@@ -1,8 +1,10 @@
-// LoRA adapters in a model's memory: of each the thin matrices of the layers that it adds to, by slot.
+// LoRA adapters in a model's memory, by slot: the low-rank matrices of the layers that each
+// changes.
 //
-// An adapter may have another format than the model: names are translated where the layer is one of attention or of a
-// feed-forward, and the rows of queries and keys are put into the order of the model's rotation. Experts are found by what they are
-// in any case: files have one matrix for each or one for all, and adapters likewise, but not always the same.
+// An adapter may have another format than the model. Names are translated for layers of attention
+// and feed-forward, and rows of queries and keys are permuted to the model's rotation. Experts are
+// always found by their role, since files have one matrix for each expert or one for all, and an
+// adapter may differ from its model in this.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,7 +19,8 @@ namespace penstock {
 
 class AdapterSlots {
  public:
-  // Sites and configuration are the model's, as long as it lives; naming: of its file; layers: that are computed here.
+  // REQUIRES: config and sites, which are the model's, outlive this object. naming: that of the
+  // model's file. layers: those that this process computes.
   AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites, Shard::Range layers)
       : config_(config), naming_(naming), sites_(sites), layers_(layers) {}
 
@@ -28,15 +31,15 @@ class AdapterSlots {
   void reserve(int n_slots);
 
  private:
-  // One module of an adapter, and the layers that its matrix' rows are.
+  // One module of an adapter, and the layers that the rows of its matrix belong to.
   struct Match {
     const LoraModule* module = nullptr;
     std::vector<LinearSite*> sites;
-    int swapped_head = 0;      // > 0: rows of heads of so many lie in the other format's order
-    int expert = -1;           // of experts the one that it is of; -1: all
-    bool both = false;         // experts' gate and up
-    bool interleaved = false;  // these in turn, not one after the other
-    bool turned = false;       // it was made for the transposed weight
+    int swapped_head = 0;      // > 0: rows of heads of this size are in the other format's order
+    int expert = -1;           // index of the expert; -1: all
+    bool both = false;         // gate and up of experts, fused
+    bool interleaved = false;  // gate and up rows alternate
+    bool turned = false;       // it was trained for the transposed weight
     int64_t rows() const;
     int n_pairs() const;
   };

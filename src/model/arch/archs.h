@@ -1,4 +1,5 @@
-// What an architecture is: which files it has, how it behaves, what its tensors are called, how it computes.
+// Descriptions of architectures: their names in files, how configurations are read, how tensors are
+// named, which forward computes them.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -12,11 +13,12 @@
 
 namespace penstock {
 
-// Of a step that has begun (Ops::begin_step) with a batch of this shape.
+// Computes a forward. REQUIRES: a step with a batch of this shape has begun (Ops::begin_step).
 using ForwardFunction = StepOutputs (*)(const ModelConfig&, const ModelWeights&, StepShape, KvCache&, Ops&,
                                         const ForwardOptions&);
 
-// What config.json calls an architecture: first a model_type, then classes and other types; at most six.
+// Names of an architecture in config.json: first a model_type, then classes and other types; at
+// most six.
 class TypeNames {
  public:
   constexpr TypeNames(std::initializer_list<std::string_view> names = {}) {
@@ -32,92 +34,101 @@ class TypeNames {
   size_t count_ = 0;
 };
 
-// Stands at the end of the architecture's file and in the list of archs.cc.
+// One architecture. It is defined at the end of the architecture's file and listed in archs.cc.
 struct Architecture {
   std::string_view name;        // ModelConfig::arch; GGUF's general.architecture
-  std::string_view title = "";  // what people call its models
+  std::string_view title = "";  // name of its models in documentation
   TypeNames hf_types = {};
-  std::string_view gguf_name = "";  // of the architecture that GGUF files say instead; "" = name
+  std::string_view gguf_name = "";  // name in GGUF files where it differs; "" = name
   bool directories_only = false;    // its GGUF files were not tried
-  // Sets the behaviour switches; sizes, rope and common switches are already read, layers have no window.
+  // Sets the switches of the blocks. Sizes, ropes and common switches are already read; layers have
+  // no windows yet.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
-  // Changes to the usual Hugging Face names.
+  // Changes the default Hugging Face names.
   void (*hf_names)(NameTable& names, const ModelConfig& config) = nullptr;
   ForwardFunction forward;
-  // What transformers assumes when config.json does not say: a JSON object, or "".
+  // Defaults of transformers for keys that config.json lacks: a JSON object, or "".
   std::string_view hf_defaults = "";
-  // Other names of keys of config.json: {"their name": "the usual name"}, or "".
+  // Alternative names of keys of config.json: {"alternative": "default name"}, or "".
   std::string_view hf_aliases = "";
-  // What configure() reads beyond the usual keys, for files that are written.
+  // Writes the keys that configure() reads beyond the common ones, for conversion.
   void (*describe)(ConfigWriter& writer, const ModelConfig& config) = nullptr;
   void (*gguf_names)(NameTable& names, const ModelConfig& config) = nullptr;  // as hf_names
-  bool wide_ffn = false;  // feed-forwards are four times as wide as the model where config.json does not say
-  // config.json's partial_rotary_factor is heeded; transformers' other types turn whole heads, or fail.
+  bool wide_ffn = false;  // default width of feed-forwards is four times the model's, if config.json has none
+  // config.json's partial_rotary_factor is read; transformers' other types rotate whole heads, or
+  // fail.
   bool partial_rope = false;
-  bool hf_qkv_by_group = false;    // AttentionConfig::qkv_by_group of Hugging Face directories
-  bool hf_norms_less_one = false;  // Hugging Face's norm weights are less one, GGUF's as they are applied
-  bool gguf_pairs =
-      false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
-  bool gguf_multiplied =
-      false;  // GGUF files have the scales of embeddings and logits, and factors of blocks, in the weights
-  bool zero_sizes =
-      false;  // GGUF files without attention or feed-forwards in any layer say 0 of heads or features
-  // Keys beyond the usual that it reads and that change what is computed: files of other architectures are refused with them.
+  bool hf_qkv_by_group = false;  // value of AttentionConfig::qkv_by_group for Hugging Face directories
+  bool hf_norms_less_one =
+      false;  // Hugging Face directories store norm weights less one, GGUF files as applied
+  // GGUF files store rotated rows of q and k as adjacent pairs, Hugging Face directories as halves.
+  bool gguf_pairs = false;
+  // GGUF files fold the scales of embeddings and logits, and factors of blocks, into the weights.
+  bool gguf_multiplied = false;
+  // GGUF files without attention or feed-forwards in any layer state 0 heads or features.
+  bool zero_sizes = false;
+  // Keys beyond the common ones that it reads and that change results: files of other architectures
+  // that have them are refused.
   std::span<const MeaningfulKey> own_keys = {};
 };
 
 std::span<const Architecture* const> architectures();
-// nullptr when unknown. `name` is Architecture::name.
+// Returns null if unknown. name: Architecture::name.
 const Architecture* find_architecture(std::string_view name);
 
 // --- Shared by configure functions ---
 
-// Every layer gets the file's sliding window, except each `pattern`-th one (0 = no exception); a per-layer list in
-// the file wins. default_window 0 = no window unless the file has one.
+// Gives every layer the file's sliding window, except each pattern-th one (0 = no exception); a
+// per-layer list in the file takes precedence. default_window: window of files that have none; 0 =
+// no window.
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
-// Positions come otherwise than by rotation.
+// Removes rotation, for models with other positions.
 void drop_ropes(ModelConfig& config);
-// Experts in every layer, by the usual keys.
+// Reads experts in every layer by the common keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
-// Rope 0 for layers that see everything, rope 1 for those with a window (Gemma 3).
+// Reads rope 0 for layers with full attention and rope 1 for those with a window (Gemma 3).
 void read_local_rope(ConfigReader& reader, ModelConfig& config);
-// The last layers attend to the last of the others that sees as far (Gemma 3n and 4).
+// Lets the last layers attend to keys and values of the last other layer with an equal window
+// (Gemma 3n and 4).
 void share_last_layers(ConfigReader& reader, ModelConfig& config);
-// Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
 void describe_qwen_vl(ConfigWriter&, const ModelConfig&);
-// published: how many of a head's rotated pairs are of time, height and width where all are rotated as published.
+// published: default numbers of a head's rotated pairs for time, height and width.
 void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
                              std::array<unsigned, 3> published);
+// Reads which layers have experts in Hugging Face's Qwen-MoEs: every decoder_sparse_step-th one,
+// without those in mlp_only_layers.
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
-// By layer: "sparse" (experts) or "dense"; nothing where the file has no such list.
+// Reads, by layer, "sparse" (experts) or "dense"; does nothing if the file has no such list.
 void read_mlp_layer_types(ConfigReader& reader, ModelConfig& config);
 void describe_mlp_layer_types(ConfigWriter& writer, const ModelConfig& config);
-// Those before the first with experts.
+// Returns the number of layers before the first one with experts.
 int leading_dense_layers(const ModelConfig& config);
-// Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
+// Reads routing by sigmoid scores, with a bias for the choice, groups scored by their two best
+// experts, and scaled weights.
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
-// Fails unless the groups are equal and have enough experts to choose from.
+// Fails unless groups have equal sizes and enough experts to choose from.
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config);
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
-// Attention over latents, its rope that of the first of the model's; in deepseek.cc, like the two that follow. value_dim: of a
-// head where the file does not say it.
+// Reads latent attention, which uses the model's first rope; in deepseek.cc, like the two that
+// follow. value_dim: of a head, for files that do not have it.
 void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> value_dim = {});
 void describe_latent(ConfigWriter& writer, const ModelConfig& config);
-// Queries grow with the logarithm of how many original contexts lie before them (Ministral 3, Mistral 4); in llama.cc.
+// Reads the growth of queries with the logarithm of the number of original contexts before them
+// (Ministral 3, Mistral 4); in llama.cc.
 void read_query_scale(ConfigReader& reader, ModelConfig& config);
 void describe_query_scale(ConfigWriter& writer, const ModelConfig& config);
-// The first layers have none, and what every token takes is some experts wide.
+// Reads the number of leading dense layers, and the width of shared experts in units of one expert.
 void read_dense_layers(ConfigReader& reader, ModelConfig& config);
 void read_shared_experts(ConfigReader& reader, ModelConfig& config);
-// Layer norms, and their epsilon by the names that such models have for it.
+// Reads layer norms, and their epsilon by the names that such models use.
 void read_layer_norm(ConfigReader& reader, ModelConfig& config);
 void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);
 
-// Queries, keys and values are clamped (OLMo, MPT).
+// Reads the clamp of queries, keys and values (OLMo, MPT).
 void read_clip_qkv(ConfigReader& reader, ModelConfig& config);
 void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config);
 
-// --- Of one architecture, and as they are of others ---
+// --- Functions of one architecture that others reuse ---
 
 void configure_granite(ConfigReader& reader, ModelConfig& config);  // llama.cc
 void describe_granite(ConfigWriter& writer, const ModelConfig& config);

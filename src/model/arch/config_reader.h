@@ -1,5 +1,5 @@
-// Reads one model's configuration by the names of either format, with ranges. The first problem sticks: read
-// everything, then ask status().
+// Reads one model's configuration by the names of either format and checks ranges. The first error
+// is kept: read everything, then check status().
 #pragma once
 #include <algorithm>
 #include <nlohmann/json_fwd.hpp>
@@ -14,16 +14,17 @@
 
 namespace penstock {
 
-inline constexpr int kMaxContextLength = 1 << 30;  // that a model may say it knows
+inline constexpr int kMaxContextLength = 1 << 30;  // largest accepted context length
 
-// The same fact in GGUF (without the architecture's prefix, or whole behind a colon) and in config.json; "" where a
-// format does not have it.
+// Names of one value in GGUF (without the architecture's prefix, or whole after a colon) and in
+// config.json; "" for a format that does not have it.
 struct Key {
   std::string_view gguf;
   std::string_view hf;
 };
 
-// A key that changes what is computed wherever it is not neutral: then somebody must have asked for it.
+// A key whose value changes results unless it is neutral: a file that has it is refused if no code
+// asked for it.
 struct MeaningfulKey {
   Key key;
   double neutral;  // null and false are neutral too, of layer_types only full_attention
@@ -31,17 +32,18 @@ struct MeaningfulKey {
 
 class ConfigReader {
  public:
-  // `object` must outlive the reader; gguf_prefix is the architecture's name; `where` begins every message.
+  // REQUIRES: `object` outlives the reader. gguf_prefix: the architecture's name. where: prefix of
+  // every message.
   ConfigReader(const nlohmann::json& object, Naming naming, std::string gguf_prefix, std::string where)
       : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), where_(std::move(where)) {}
-  // Of the source whose configuration is read; none is found without it.
+  // Sets the source whose configuration is read; without it, no tensor is found.
   void set_source(const WeightSource* source) { source_ = source; }
   bool has_tensor(std::string_view name) const {
-    return source_ != nullptr &&
-           source_->WeightSource::find(name) != nullptr;  // of the list: find() may encode it
+    return source_ != nullptr && source_->WeightSource::find(name) !=
+                                     nullptr;  // from the list of tensors: find() may encode the tensor
   }
 
-  // Its rows, or 0 where there is no such matrix.
+  // Returns the rows of a matrix, 0 if there is no such matrix.
   int rows_of(std::string_view name) const {
     const TensorInfo* found = source_ == nullptr ? nullptr : source_->WeightSource::find(name);
     return found != nullptr && found->shape.size() == 2
@@ -52,13 +54,13 @@ class ConfigReader {
   bool gguf() const { return naming_ == Naming::kGguf; }
   const std::string& where() const { return where_; }
 
-  // nullptr when the key is absent or null.
+  // Returns null if the key is absent or its value is null.
   const nlohmann::json* find(Key key) const;
   bool has(Key key) const { return find(key) != nullptr; }
-  std::string name(Key key) const;  // as the file names it
+  std::string name(Key key) const;  // its name in the file
 
-  // Missing without a fallback, of another type or outside [low, high]: an error, and a harmless value is
-  // returned.
+  // Reads a value. If it is missing without a fallback, has another type or is outside [low, high],
+  // an error is recorded and a harmless value returned.
   int integer(Key key, int low, int high, std::optional<int> fallback = {});
   float number(Key key, float low, float high, std::optional<float> fallback = {});
   bool flag(Key key, bool fallback);
@@ -69,7 +71,7 @@ class ConfigReader {
   void fail(ErrorCode code, std::string message);
   Status status() const { return error_ ? Status(tl::unexpected<Error>(*error_)) : Status(); }
   void merge(const ConfigReader& other);                                           // takes over its error
-  bool was_asked_for(std::string_view key) const { return asked_.contains(key); }  // as the format names it
+  bool was_asked_for(std::string_view key) const { return asked_.contains(key); }  // key: name in the format
 
  private:
   const nlohmann::json& object_;
@@ -80,22 +82,23 @@ class ConfigReader {
   mutable std::set<std::string, std::less<>> asked_;
 };
 
-// The inverse: keys of a file that is written.
+// Writes keys of a configuration file.
 class ConfigWriter {
  public:
-  // `source` is what is converted.
+  // source: the model that is converted.
   ConfigWriter(nlohmann::json& object, Naming naming, std::string gguf_prefix, const WeightSource* source)
       : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), source_(source) {}
   bool has_tensor(std::string_view name) const {
     return source_ != nullptr && source_->WeightSource::find(name) != nullptr;
   }
   bool gguf() const { return naming_ == Naming::kGguf; }
-  // Nothing where the format does not have the key.
+  // Does nothing if the format does not have the key.
   void set(Key key, nlohmann::json value);
   void erase(Key key);
-  // The value under `key` moves into `around` as its `inner`, which is then under `key`.
+  // Moves the value under `key` into the object `around` as its `inner`, and puts that object under
+  // `key`.
   void nest(Key key, std::string_view inner, nlohmann::json around);
-  // Into the object under `key`, where there is one.
+  // Sets a member of the object under `key`, if there is one.
   void set_inside(Key key, std::string_view inner, nlohmann::json value);
 
  private:

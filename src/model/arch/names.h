@@ -11,39 +11,42 @@
 namespace penstock {
 
 NameTable tensor_names(const ModelConfig& config, Naming naming);
-// The name with the index, or the letter, in the place of {}.
+// Returns the name with {} replaced by the index or the letter.
 std::string with_index(std::string_view pattern, int index);
 std::string with_letter(std::string_view pattern, char letter);
-// What the name of the output's matrix is without ".weight" and the like, in a text model or in one inside a multimodal model; "" where
-// a directory has none.
+// Returns the name of the output matrix without ".weight", in a text model or inside a multimodal
+// one; "" if a directory has none.
 std::string_view output_stem(const WeightSource& source);
-// Where files differ, the names that this one has: the output's (output_stem), a layer's experts in one tensor or in one for each
-// (NameTable::fused_expert_down), dense feed-forwards (NameTable::other_gate); and whether inputs of experts are before outputs.
+// Adapts names to the file: that of the output matrix (output_stem), a layer's experts in one
+// tensor or one for each, dense feed-forwards (NameTable::other_gate); and the orientation of
+// experts' matrices.
 void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers);
-// Tensors that files may have and no forward needs: cached frequencies and masks.
+// Whether files may have the tensor although no forward needs it: cached frequencies and masks.
 bool is_ignorable_tensor(std::string_view name);
-// Of layers that predict further tokens, where they have names of their own.
+// Whether the tensor belongs to layers that predict further tokens, for formats that name these
+// apart.
 bool is_of_further_tokens(std::string_view name);
-// Of a checkpoint that sees or hears beside reading. `prefix`: what its text model's names begin with; where that is a part of the
-// names of a larger model, all that does not belong to it is of other modalities.
+// Whether the tensor belongs to another modality (images, sound). prefix: that of the text model;
+// if it is nested in a larger model, everything without the prefix belongs to other modalities.
 bool is_of_another_modality(std::string_view name, std::string_view prefix);
-// What makes predictions of states: of a checkpoint whose states are wanted alone.
+// Whether the tensor belongs to a prediction head, in a checkpoint of which only states are wanted.
 bool is_of_a_head(std::string_view name);
-// Of a layer behind the last one, which predicts a further token: checkpoints keep it under the same name. `layer`: what names
-// of layers' tensors begin with, {} for the index.
+// Whether the tensor belongs to a layer after the last one, which predicts a further token and is
+// named like the others. layer: prefix of layers' tensors, with {} for the index.
 bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::string_view name);
-// Errors: kUnsupported with the first tensor that is neither used nor one that every reader passes over; so nothing of a
-// model that is another than its configuration says goes unnoticed.
+// Checks that every tensor is used or ignorable, so that a model that differs from its
+// configuration is noticed. Errors: kUnsupported, with the first tensor that is neither.
 Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view prefix,
                     std::string_view layer, const std::unordered_set<std::string_view>& used);
-// Whole names without ".weight" of what a layer that predicts a token further has, and what its own names begin with.
+// Names without ".weight" of the tensors of a layer that predicts one token further, and the prefix
+// of its layer.
 struct NextTokenStems {
   std::string layer, projection, embedding_norm, state_norm, final_norm, embedding, head;
 };
-// `at`: what names of the file's layer of that index begin with; `apart`: what its names begin with where directories have it apart
-// from the others (NameTable::next_token), or "".
+// at: prefix of the layer of that index in the file. apart: prefix of its tensors in directories
+// that store it apart (NameTable::next_token), or "".
 NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart);
-// Where directories may have it apart; the source decides.
+// Prefixes under which directories may store such a layer apart; the source decides.
 inline constexpr std::string_view kNextTokenApart[] = {"mtp.", "model.mtp."};
 std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
 

@@ -1,4 +1,4 @@
-// Configurations from files, and of shapes by name.
+// Configurations of models in files, and of named shapes.
 #pragma once
 #include <span>
 #include <string_view>
@@ -9,13 +9,13 @@
 
 namespace penstock {
 
-// Reads and checks the configuration of any known architecture; touches no weights.
+// Reads and checks the configuration of any known architecture; reads no weights.
 Result<ModelConfig> read_config(const WeightSource& source);
 
 // Well-known shapes for `plan` and `bench --shape`, without a file: shapes.cc is THE list.
 struct NamedShape {
   std::string_view name;    // "llama-3.1-8b"
-  std::string_view config;  // its config.json, without what does not matter for speed
+  std::string_view config;  // its config.json, without keys that do not affect speed
 };
 std::span<const NamedShape> named_shapes();
 Result<ModelConfig> config_from_shape(std::string_view name);

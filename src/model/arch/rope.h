@@ -8,19 +8,22 @@
 
 namespace penstock {
 
-// The file's single rope. `config` has head_dim and max_seq_len. Errors stay in the reader.
+// Reads the single rope of a file. REQUIRES: config has head_dim and max_seq_len. Errors are
+// recorded in the reader.
 RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config);
-// One entry of Hugging Face's rope_parameters (or rope_scaling with a separate rope_theta).
+// Reads one entry of Hugging Face's rope_parameters (or rope_scaling with a separate rope_theta).
 RopeConfig read_hf_rope(ConfigReader& reader, const nlohmann::json& parameters, const ModelConfig& config,
                         float default_theta);
 
-// Radians per position for each pair: [rotary_dim / 2]. is_long: by longrope's long factors.
+// Returns radians per position for each pair: [rotary_dim / 2]. is_long: with longrope's long
+// factors.
 std::vector<float> rope_frequencies(const RopeConfig& rope, bool is_long = false);
-// What cos and sin are multiplied by.
+// Returns the factor of cos and sin.
 float rope_magnitude(const RopeConfig& rope);
 
-// ALiBi's: 2^(-b / n), 2^(-2b / n), ... for n heads, b the largest bias. Where n is no power of two, those of the next smaller
-// one and then every second of the next larger one.
+// Returns the slopes of ALiBi, 2^(-b / n), 2^(-2b / n), ... for n heads and the largest bias b. If
+// n is no power of two: those of the next smaller power, then every second one of the next larger
+// power.
 std::vector<float> alibi_slopes(int n_heads, float max_bias);
 
 }  // namespace penstock

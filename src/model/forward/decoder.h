@@ -1,4 +1,5 @@
-// What forwards of decoders are made of. n tokens of all sequences are the rows of every tensor.
+// Parts of which forwards of decoders consist. Rows of all tensors are the n tokens of all
+// sequences of a step.
 #pragma once
 #include <optional>
 
@@ -7,25 +8,26 @@
 
 namespace penstock {
 
-// The blocks that a model's layers have, with the step's scratch tensors.
+// The blocks of a model's layers, with scratch tensors for one step.
 class DecoderParts {
  public:
   DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache,
                Ops& ops);
 
-  // x += attention of h over the cache, or what the layer has in its place; then `next`, which is of x, is prepared (null: nobody
-  // reads x yet).
+  // x += attention(h), or the mixer that replaces it; then computes the norm `next` of x (null: no
+  // norm follows).
   void attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
-  // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
+  // x += feed-forward(h), dense or of experts; then computes the norm `next` of x.
   void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
-  // The same with both (ExpertsBlock::beside_dense).
+  // As feed_forward(), for layers with experts beside a dense feed-forward
+  // (ExpertsBlock::beside_dense).
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
 
  private:
   void attend(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void attend_beside_mixer(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
-  static constexpr size_t kMostMixers = 4;  // different ones in a model
+  static constexpr size_t kMostMixers = 4;  // most different mixers in a model
   struct MixerOfStep {
     const Mixer* mixer = nullptr;
     MixerScratch scratch;
@@ -38,30 +40,32 @@ class DecoderParts {
   std::optional<LatentAttentionBlock> latent_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
-  Tensor mixer_in_;  // [n, model_dim]: of mixers beside attention
+  Tensor mixer_in_;  // [n, model_dim]: input of mixers beside attention
 };
 
-// x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.
+// x = input of the first layer: embeddings of the tokens, with positions and norm if the model has
+// them.
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
 
 // --- Of a whole model, an early exit, a single layer, or a stage of a pipeline
 struct LayerRange {
   int first, end;
 };
-// Those that a forward computes; none in a stage that lies behind an early exit.
+// Returns the layers that this forward computes; none in a pipeline stage after an early exit.
 LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options);
-// x = what the first of them reads: of a model with one stream, and nothing beside it.
+// x = input of the first of these layers. REQUIRES: the model has one residual stream and no
+// per-layer inputs.
 void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
                   const ForwardOptions& options);
-// What the stage before has given: [n, stage_dim(layers.first)].
+// Returns the output of the previous pipeline stage: [n, stage_dim(layers.first)].
 Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Ops& ops,
                    const ForwardOptions& options);
-// Whether another stage goes on behind the last of them.
+// Whether another pipeline stage follows.
 inline bool goes_on(const ModelConfig& config, const ModelWeights& weights) {
   const Shard::Range own = weights.layers_of(config);
   return own.first + own.count < config.n_layers;
 }
-// What the next stage needs: the parts side by side.
+// Returns the input of the next pipeline stage: the parts, concatenated by columns.
 StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops);
 
 // The decoder that most architectures share.

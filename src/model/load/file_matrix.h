@@ -9,11 +9,12 @@
 
 namespace penstock {
 
-// A matrix to pack: in the file, rewritten into `storage`, or as another quantizer stored it.
+// A matrix to pack: a view of the file, a copy that was rewritten into `storage`, or the form of
+// another quantizer.
 struct FileMatrix {
   QuantizedMatrix view;
   std::vector<std::byte> storage;
-  std::optional<GroupedMatrix> grouped;  // then view is unused
+  std::optional<GroupedMatrix> grouped;  // if set, `view` is unused
   const TensorInfo* tensor = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Loads the weights outside of the layers; of a stage of a pipeline those that it needs.
+// Loads the weights outside the layers; a pipeline stage loads only those that it needs.
 #pragma once
 #include "model/load/tensor_loader.h"
 
@@ -15,7 +15,7 @@ class FrameLoader {
 
   Status load(ModelWeights& weights);
   Status load_ropes(ModelWeights& weights);
-  // What the stages before and behind this one have, of which these layers are, is somebody else's.
+  // Treats tensors of other pipeline stages as used. own: layers of this stage.
   void pass_over_other_stages(Shard::Range own);
 
  private:

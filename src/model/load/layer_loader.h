@@ -5,10 +5,10 @@
 
 namespace penstock {
 
-// Of one layer. The first error sticks, and nothing is loaded behind it.
+// Loads one layer. The first error is kept, and nothing is loaded after it.
 class LayerLoader final : public TensorVisitor {
  public:
-  // `at`: what the names of its tensors begin with. layer: its index in the configuration.
+  // at: prefix of the layer's tensors. layer: its index in the configuration.
   LayerLoader(TensorLoader& tensors, std::string at, int layer)
       : tensors_(tensors), at_(std::move(at)), layer_(layer) {}
   const Status& status() const { return state_; }
@@ -34,7 +34,7 @@ class LayerLoader final : public TensorVisitor {
  private:
   using Range = Shard::Range;
   bool ok() const { return state_.has_value(); }
-  // "": this naming has no such tensor.
+  // "": files of this format have no such tensor.
   std::string name_of(const TensorName* name) const;
   Status load_joined(const JoinedSpec& spec, std::span<const JoinedPart> parts);
   Status fuse(const std::string& stem, std::span<const JoinedPart> parts, std::span<const int> order);

@@ -14,35 +14,37 @@ namespace penstock {
 
 class TensorLoader;
 
-// Weights that are not packed but come from an earlier start's file, or else a list of those that are packed, by
-// the names that they have in such a file.
+// Packed weights of an earlier start, or the list of weights that this load packs, with their names
+// in a file of packed weights.
 struct PackedWeights {
   std::shared_ptr<const PackedFile> from;  // null: the weights are packed
   std::vector<NamedWeight> made;
-  bool maps_experts = false;  // experts' weights lie in a mapped file: in `from`, or are moved to
+  // Experts are mapped: from `from`, or from the file to which they are moved.
+  bool maps_experts = false;
   ExpertFile* experts = nullptr;
 };
 
-// Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
-// another. With packed->from, its error kCorruptFile may also mean that file. shard: of the whole model's config what one of
-// several ranks has (ModelCuts).
+// Loads all weights. Checks every tensor's shape before use; a tensor that nothing uses is an
+// error, too, since the model would be a different one. With packed->from, kCorruptFile may also
+// refer to that file. shard: the rank's part (ModelCuts) of the model that config describes.
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const LoadProgress& progress,
                                                    PackedWeights* packed = nullptr,
                                                    const ShardOptions& shard = {});
 
-// As load_weights() with the layers of the configuration where the file has more: unused tensors are no error.
+// As load_weights(), but the file may have more layers than the configuration: unused tensors are
+// no error.
 Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
                                                        Ops& ops, const ShardOptions& shard);
 
-// The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
-// n_layers empty ones), and one layer. Unused tensors are no error.
+// For callers that hold one layer at a time: everything outside the layers (`layers` has n_layers
+// empty ones), and one layer. Unused tensors are no error.
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
                                                  Ops& ops, const ShardOptions& shard = {});
 Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
                                 const ShardOptions& shard = {});
 
-// One layer, of which the names of tensors begin with `at`.
+// Loads one layer whose tensors have the prefix `at`.
 Status load_layer(TensorLoader& tensors, int layer, const std::string& at, LayerWeights& out);
 
 }  // namespace penstock

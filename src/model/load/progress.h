@@ -1,4 +1,4 @@
-// How far loading is.
+// Progress of loading.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,5 @@
-// Finds, checks and packs tensors of one source: vectors, and matrices in every form that files hold them in.
+// Finds, checks and packs tensors of one source: vectors, and matrices in every form that files
+// store.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,32 +20,33 @@ inline std::span<const float> part_of(const std::vector<float>& values, Shard::R
   return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
 }
 
-// What a matrix is for: tables are looked up, only projections are ternary in BitNet or transposed in GPT-2.
+// Use of a matrix. Rows of tables are looked up; only projections are ternary (BitNet) or
+// transposed (GPT-2).
 enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
 
-// One thread. Names are whole, but for ".weight" and ".bias" where a stem is meant.
+// Not thread-safe. Names are whole; a stem is a name without ".weight" and ".bias".
 class TensorLoader {
  public:
   using Range = Shard::Range;
 
   TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops, const LoadProgress& progress,
                PackedWeights* packed = nullptr, const ShardOptions& shard = {});
-  Status open();  // before anything else
+  Status open();  // REQUIRES: called first
 
   const WeightSource& source() const { return source_; }
   const ModelConfig& config() const { return config_; }  // of the whole model
   const ModelCuts& cuts() const { return cuts_; }
   Ops& ops() { return ops_; }
   NameTable& names() { return names_; }
-  // A tensor outside of the layers.
+  // Returns the whole name of a tensor outside the layers.
   std::string name(std::string_view part) const { return prefix_ + std::string(part); }
-  // What names of a layer's tensors begin with.
+  // Returns the prefix of a layer's tensors.
   std::string at_layer(int layer) const { return prefix_ + with_index(names_.layer, layer); }
   std::string layer_pattern() const { return prefix_ + std::string(names_.layer); }
   const std::unordered_set<std::string_view>& used() const { return used_; }
-  // Tensors whose names begin so are somebody else's.
+  // Treats tensors with this prefix as used by other code.
   void pass_over(const std::string& stem);
-  // What is loaded takes the sites over at last.
+  // Collects LinearSites, which the loaded weights take over at the end.
   void keep_sites() { keeps_sites_ = true; }
   std::vector<LinearSite>* sites() { return keeps_sites_ ? &sites_ : nullptr; }
   int padding() const { return padding_; }  // ModelWeights::padding so far
@@ -53,7 +55,8 @@ class TensorLoader {
   }
 
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
-  // A matrix; one that was packed before is not looked up, for that may encode it.
+  // Whether the source or the packed file has the matrix. A packed one is not looked up in the
+  // source, since that may encode it.
   bool has_matrix(const std::string& name) const {
     if (restores()) return stored_.contains(name);
     if (find(name) != nullptr) return true;
@@ -63,7 +66,8 @@ class TensorLoader {
   }
   bool restores() const { return packed_ != nullptr && packed_->from != nullptr; }
   Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
-  // Of which this rank has some columns, behind `lead` others that share their block.
+  // As restore(), for a rank that has some of the columns, after `lead` others of the same encoding
+  // block.
   Result<std::unique_ptr<Weight>> restore_columns(const std::string& name, int first, int rows, Range columns,
                                                   int& lead);
   void keep(const std::string& name, int first, const Weight& weight, int lead = 0) {
@@ -88,12 +92,13 @@ class TensorLoader {
   Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
   bool may_be_prequantized() const { return prequantized_ != nullptr; }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
-  // Those of a matrix that is not restored.
+  // Packing of matrices that are not restored.
   Result<std::unique_ptr<Weight>> pack_part(const FileMatrix& matrix, int first, int count,
                                             const std::string& name);
   Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
                                             const std::string& name, int lead = 0);
-  // Rows [first, first + count) as columns. Plain numbers stay what they are; codes become F32.
+  // Packs the transpose of rows [first, first + count). Plain numbers keep their type; codes become
+  // F32.
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
   Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
@@ -102,19 +107,21 @@ class TensorLoader {
   Status linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
     return linear_rows(stem, rows, cols, {0, rows}, out);
   }
-  // The same of a matrix of which this rank has some rows, or some columns.
+  // As weight() and linear(), for a rank that has some of the rows or columns.
   Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols, Range part,
                                               WeightUse use);
   Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
   Status linear_columns(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
-  // Rows `rows[i]` of what the matrix holds of out[i]; parts[i]: those of them that this rank has, empty = all.
+  // Splits a fused matrix: the next rows[i] rows are out[i], of which this rank has parts[i]; empty
+  // parts: all.
   Status fused(const std::string& stem, std::span<const int> rows, int cols,
                std::span<LinearWeights* const> out, std::span<const int> order = {},
                std::span<const Range> parts = {});
-  // Of the matrix the columns whose blocks hold those of `part`; returns how many come before these.
+  // Reduces the matrix to the columns of the encoding blocks that contain `part`. Returns how many
+  // columns precede `part` in them.
   Result<int> narrow(const std::string& name, Range part, FileMatrix& m);
   void done(const TensorInfo& tensor);
-  // About to be used, of a file of which this rank reads parts.
+  // Announces a read, for ranks that read parts of a file.
   void read_ahead(const ByteLines& part) const {
     if (reads_parts_) source_.read_ahead(part);
   }
@@ -128,7 +135,7 @@ class TensorLoader {
   void add_site(const std::string& stem, int matrix_rows, Range rows, int cols, std::span<const int> order,
                 LinearWeights& out, int first_col = 0);
 
-  static constexpr char kLeadMark = '+';  // in a stored name, behind its first row
+  static constexpr char kLeadMark = '+';  // in a stored name, after its first row
   struct PartWithLead {
     const PackedPart* part;
     int lead;
@@ -141,7 +148,7 @@ class TensorLoader {
   Ops& ops_;
   const LoadProgress& progress_;
   PackedWeights* packed_;
-  std::unordered_set<std::string_view> stored_;  // the matrices in packed_->from, whatever rows of them
+  std::unordered_set<std::string_view> stored_;  // matrices in packed_->from, independent of their rows
   std::unordered_map<std::string_view, PartWithLead>
       with_lead_;  // of packed_->from, by the name before the mark
   NameTable names_;

@@ -1,4 +1,5 @@
-// BitNet's weights: {-1, 0, 1} times one number, in 2 bits, for activations with one scale per token.
+// Ternary weights of BitNet: {-1, 0, 1} times one number, in 2 bits, for activations with one scale
+// per token.
 #pragma once
 #include <string>
 
@@ -7,11 +8,12 @@
 
 namespace penstock {
 
-// The master weights of BitNet training in `matrix`: rounded to {-1, 0, 1} times their mean magnitude. where: the file. Error:
-// kCorruptFile, a number that is not finite.
+// Rounds master weights in `matrix` to {-1, 0, 1} times their mean magnitude. where: the file, for
+// messages. Error: kCorruptFile for a number that is not finite.
 Status make_ternary(const std::string& where, FileMatrix& matrix);
 
-// Codes of matrix.tensor, 0 = -1: byte (r, c) holds rows r, r + rows / 4, ... from its lowest bits up.
+// Unpacks the codes of matrix.tensor, of which 0 means -1. Byte (r, c) holds rows r, r + rows / 4,
+// ... from its lowest bits up.
 void unpack_codes(int rows, int cols, float scale, FileMatrix& matrix);
 
 }  // namespace penstock

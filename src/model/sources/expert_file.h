@@ -1,5 +1,6 @@
-// Experts' weights in a file without a name, from which they are mapped: the system keeps those in memory that are used and
-// drops the others, so that a model may be larger than memory. It is gone with the last of them. One thread.
+// A nameless file from which experts are mapped: the system keeps those in memory that are used and
+// drops others, so that a model may be larger than memory. The file is deleted with the last weight
+// in it. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,16 +14,17 @@ namespace penstock {
 
 class ExpertFile {
  public:
-  // Error: as file_error(), no file can be made in the folder, which is created where it is not there.
+  // Creates the file, and the folder if it does not exist. Error: as file_error().
   static Result<std::unique_ptr<ExpertFile>> create(const std::filesystem::path& folder);
   ~ExpertFile();
   ExpertFile(const ExpertFile&) = delete;
   ExpertFile& operator=(const ExpertFile&) = delete;
 
-  // The same weight, but in the file; to be read after finish(). REQUIRES: ops.restores_in_place(). Errors: kIo, the disk fails;
-  // kResourceExhausted, it is full, or there are no addresses for it.
+  // Moves the weight's data to the file; it may be read after finish(). REQUIRES:
+  // ops.restores_in_place(). Errors: kIo (the disk fails), kResourceExhausted (the disk is full, or
+  // no address range is free).
   Result<std::unique_ptr<Weight>> move(std::unique_ptr<Weight> weight, Ops& ops);
-  // All is on the disk, so that any page can be dropped. Error: as file_error().
+  // Flushes the file to disk, so that every page can be dropped. Error: as file_error().
   Status finish();
   int64_t bytes() const { return end_; }
 
@@ -35,15 +37,16 @@ class ExpertFile {
   struct Map;
   int file_;
   std::filesystem::path folder_;
-  std::shared_ptr<const Map> map_;  // of the file from first_ on, as far as it may come
+  std::shared_ptr<const Map> map_;  // of the file from first_ on, up to its largest size
   int64_t first_ = 0;
-  int64_t end_ = 0;               // of what is in the file and in the chunk behind it
+  int64_t end_ = 0;               // size of the file and of the pending chunk
   std::vector<std::byte> chunk_;  // not written yet
   int64_t written_ = 0;
-  int64_t clean_ = 0;  // up to where the disk has it
+  int64_t clean_ = 0;  // end of what has been flushed
 };
 
-// The folder for it: that of `packed_cache`, else the user's cache folder, as packed_cache_folder() says. Errors: likewise.
+// Returns the folder for the file: that of `packed_cache`, else the user's cache folder, as
+// packed_cache_folder() does. Errors: likewise.
 Result<std::filesystem::path> expert_folder(const std::string& packed_cache);
 
 }  // namespace penstock

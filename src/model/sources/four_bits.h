@@ -1,5 +1,5 @@
-// A second view of a checkpoint for drafting: its matrices in 4 bits, rounded to nearest as they are looked
-// up. What is guessed with them is checked with the real ones.
+// A view of a checkpoint for self-drafting: matrices are rounded to 4 bits when they are looked up.
+// The draft is verified with the original matrices.
 #pragma once
 #include <memory>
 
@@ -8,9 +8,9 @@
 
 namespace penstock {
 
-// `inner` outlives the result. Matrices that have few bits already, and those whose rows are no whole blocks,
-// stay as they are; null when nothing is left to round, or when there is so much that it would take seconds.
-// One thread at a time.
+// Returns a view of `inner`, which must outlive it. Matrices with few bits already, and those whose
+// rows are no whole blocks, are unchanged. Null if nothing is left to round, or if rounding would
+// take seconds. One thread at a time.
 std::unique_ptr<WeightSource> make_four_bit_source(const WeightSource& inner);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// File types: which encoding each weight of a model gets under a name like "q4_k_m". Most files use more than one.
+// File types: the encoding of every weight of a model under a name like "q4_k_m". Most types mix
+// encodings.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace penstock {
 
-// Which layers get more bits than the others.
+// Layers that get more bits than others.
 enum class MoreBits : uint8_t {
   kNowhere,
   kFirstTwo,
@@ -20,7 +21,7 @@ enum class MoreBits : uint8_t {
   kFirstSixteenth,  // of the layers
   kFirstEighth,
   kEnds,       // the first and the last eighth
-  kScattered,  // these and every third between: where errors cost most
+  kScattered,  // kEnds and every third layer between them, where errors cost most
 };
 struct LayerTypes {
   QuantType usual;
@@ -28,29 +29,30 @@ struct LayerTypes {
   QuantType more = usual;
 };
 
-// llama.cpp's rules for the name.
+// llama.cpp's rules for one name.
 struct FileType {
   std::string_view name;
   int number = -1;                      // general.file_type, as llama.cpp numbers them, or -1
-  QuantType base;                       // of everything that is not named
+  QuantType base;                       // for every role without an own field
   QuantType output = QuantType::kQ6_K;  // the vocabulary projection (and a tied embedding)
   QuantType embedding = base;
   QuantType query_key = base;
   LayerTypes value = {base};
-  std::optional<QuantType> value_shared = {};  // where four query heads or more share a value's
+  // Values that four or more query heads share.
+  std::optional<QuantType> value_shared = {};
   QuantType attention_output = base;
-  QuantType output_beside_eight =
-      QuantType::kQ5_K;  // the same in a model of eight experts, where base has fewer bits
+  // attention_output in a model with eight experts, if base has fewer bits.
+  QuantType output_beside_eight = QuantType::kQ5_K;
   LayerTypes gate_up = {base}, down = {base};
-  std::optional<LayerTypes> down_of_eight = {};  // in a model of eight experts
-  // Where no importance of inputs is known.
+  std::optional<LayerTypes> down_of_eight = {};  // in a model with eight experts
+  // Types for models without an importance of inputs.
   LayerTypes value_unweighed = value, down_unweighed = down;
 };
 
-// One encoding for all matrices.
+// Returns a file type with one encoding for all matrices.
 FileType uniform_file_type(std::string_view name, int number, QuantType type);
 
-// What the rules look at beside the matrix.
+// Properties of a model that the rules depend on.
 struct MixedModel {
   int n_layers = 0;
   bool tied = false;
@@ -62,14 +64,14 @@ struct MixedModel {
   static MixedModel of(const ModelConfig& config, bool weighed = false);
 };
 
-// THE list of those that mix encodings; every other encoding's own name is one too (all matrices in it; of the ternary
-// ones the layers' only).
+// THE list of types that mix encodings. The name of every encoding is a type, too: all matrices
+// have it (with ternary ones only those of the layers).
 std::span<const FileType> file_types();
 Result<FileType> find_file_type(std::string_view name);
 std::string file_type_names();  // "q2_k, q2_k_s, ..."
 
-// The encoding of one matrix. Rows that are no whole number of blocks get the next larger encoding that fits,
-// F16 at last.
+// Returns the encoding of one matrix. Rows that are no whole number of blocks get the next larger
+// encoding that fits, F16 at last.
 QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols);
 
 }  // namespace penstock

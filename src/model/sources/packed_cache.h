@@ -1,10 +1,10 @@
-// Packed weights on disk, so that the next start maps them and packs nothing: one file for each source, backend and
-// encoding at load.
+// Packed weights on disk, which the next start maps instead of packing: one file for each source,
+// backend and encoding at load.
 //
-// A file belongs to a source when the program's version, the path, size, inode and time of change of every file, the
-// configuration, all tensors' names, types and shapes and samples of their content are those it was made from; it is
-// used when every checksum holds as well. Otherwise it is made anew. Nothing here fails a start: what cannot be read or
-// written is told in the log.
+// A file belongs to a source if the program's version, the path, size, inode and time of change of
+// every file, the configuration, all tensors' names, types and shapes, and samples of their content
+// are equal to those at its creation. It is used if all checksums hold, too, and is replaced
+// otherwise. Failures never fail a start: what cannot be read or written is logged.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -25,17 +25,18 @@ struct NamedWeight {
 
 class PackedCache {
  public:
-  // Made when something is first written.
+  // The folder is created by the first write.
   explicit PackedCache(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  // What of `source`, encoded at load as `recoding` ("" = not), `ops` packed before; null when there is nothing that
-  // fits. Reads the whole file.
+  // Returns the packed weights of `source`, encoded at load as `recoding` ("" = not), for the
+  // backend of `ops`; null if no file fits. Reads the whole file.
   std::shared_ptr<const PackedFile> find(const WeightSource& source, std::string_view recoding,
                                          Ops& ops) const;
-  // Keeps the weights for find() and removes files of this source's earlier content, and those whose source is gone.
+  // Writes the weights for find(). Removes files of earlier contents of this source, and those
+  // whose source does not exist.
   void save(const WeightSource& source, std::string_view recoding, const Ops& ops,
             std::span<const NamedWeight> weights) const;
-  // Where the file of this source is.
+  // Returns the path of the source's file.
   std::filesystem::path file_of(const WeightSource& source, std::string_view recoding, const Ops& ops) const;
 
  private:
@@ -44,9 +45,9 @@ class PackedCache {
   std::filesystem::path folder_;
 };
 
-// The folder that a user's `packed_cache` means: none for "off", $XDG_CACHE_HOME/penstock (~/.cache/penstock) for "on",
-// else the folder of that name. "" is what the environment variable PENSTOCK_PACKED_CACHE says, and off without it.
-// Error: kInvalidArgument for "on" without a home.
+// Returns the folder for a user's `packed_cache`: none for "off", $XDG_CACHE_HOME/penstock
+// (~/.cache/penstock) for "on", else the folder of that name. "": the value of the environment
+// variable PENSTOCK_PACKED_CACHE, "off" if unset. Error: kInvalidArgument for "on" without a home.
 Result<std::filesystem::path> packed_cache_folder(const std::string& wanted);
 
 }  // namespace penstock

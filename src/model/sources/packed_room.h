@@ -1,16 +1,18 @@
-// Room on a disk for files of packed weights: together they take half at most of what they take and the disk has free.
+// Disk space for files of packed weights: together they take at most half of the sum of their size
+// and the free space.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 
 namespace penstock {
 
-// Bytes that all packed files of the folder may take.
+// Returns the bytes that all packed files of the folder may take.
 uint64_t packed_limit(const std::filesystem::path& folder);
 
-// Removes packed files of the folder, those first that were made or mapped longest ago, until the others and one of `bytes` in
-// the place of `own` take no more than `limit`. False: it alone takes more; then nothing is removed. What is no packed file is
-// left alone, and not counted.
+// Removes packed files of the folder, the least recently created or mapped first (eviction
+// victims), until the others and a file of `bytes` in the place of `own` take at most `limit`.
+// Returns false, and removes nothing, if that file alone takes more. Other files are neither
+// removed nor counted.
 bool make_packed_room(const std::filesystem::path& folder, const std::filesystem::path& own, uint64_t bytes,
                       uint64_t limit);
 

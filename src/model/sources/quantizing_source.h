@@ -1,4 +1,4 @@
-// Quantization at load: a checkpoint whose matrices are encoded anew as they are read.
+// Quantization at load: a checkpoint whose matrices are encoded as they are read.
 #pragma once
 #include <memory>
 #include <string_view>

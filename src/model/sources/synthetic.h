@@ -1,4 +1,4 @@
-// A model of a known shape with random weights: what a machine's speed is, before any download.
+// A model of a known shape with random weights, to measure a machine's speed without a download.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -11,23 +11,23 @@
 
 namespace penstock {
 
-// `shape`: a row of named_shapes(); `type`: a file type (ftype.h) or a layer coding
-// (synthetic_layers.h). Memory: one pool of random
-// blocks per encoding, as large as its largest tensor, which the tensors share from different offsets. Named
-// as a GGUF file, with a stand-in vocabulary (one merge; most tokens are <t5>, <t6>, ...).
+// shape: a row of named_shapes(). type: a file type (ftype.h) or a layer coding
+// (synthetic_layers.h). Memory: one pool of random blocks for each encoding, as large as its
+// largest tensor; tensors share it at different offsets. Tensors have GGUF names; the vocabulary is
+// a stand-in (one merge; most tokens are <t5>, <t6>, ...).
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type);
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config, std::string_view type);
 
-// Bytes of all weights of such a model, without making it.
+// Returns the bytes of all weights of such a model, without making it.
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type);
 
-// The architecture's name in GGUF ("mistral" is "llama" there).
+// Returns the architecture's name in GGUF ("llama" for "mistral").
 std::string gguf_arch(const ModelConfig& config);
 
-// Metadata from which read_config() makes the same configuration (no vocabulary).
+// Returns metadata from which read_config() makes the same configuration, without a vocabulary.
 nlohmann::json gguf_metadata(const ModelConfig& config);
 
-// Writes any source with GGUF names to one file.
+// Writes a source with GGUF names to one file.
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Random linear layers as other quantizers store them, for speeds: int8, int4, nf4, w8a8, ...
+// Random linear layers in the forms of other quantizers, to measure speed: int8, int4, nf4, w8a8,
+// ...
 #pragma once
 #include <map>
 #include <memory>
@@ -25,15 +26,15 @@ struct LayerCoding {
 
 // THE list.
 std::span<const LayerCoding> layer_codings();
-const LayerCoding* find_layer_coding(std::string_view name);  // null: none of that name
+const LayerCoding* find_layer_coding(std::string_view name);  // null: no coding has that name
 
-// Layers of one coding; they share their codes.
+// Layers with one coding, which share their codes.
 class SyntheticLayers final : public Prequantized {
  public:
   explicit SyntheticLayers(const LayerCoding& coding) : coding_(coding) {}
 
   void add(std::string name, int rows, int cols);
-  // After the last add.
+  // Makes the codes. REQUIRES: called after the last add().
   void fill();
 
   std::string_view method() const override { return coding_.name; }
