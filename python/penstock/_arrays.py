@@ -9,6 +9,15 @@ import numpy
 class Rows(numpy.ndarray):
     """A numpy array with some methods of torch.Tensor; reductions accept torch's `dim`."""
 
+    @classmethod
+    def __torch_function__(cls, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        """Lets torch's functions take these arrays as tensors."""
+        import torch
+
+        def tensor(value: Any) -> Any:
+            return torch.from_numpy(value.view(numpy.ndarray)) if isinstance(value, cls) else value
+        return function(*map(tensor, arguments), **{name: tensor(value) for name, value in (named or {}).items()})
+
     def float(self) -> "Rows":
         """Returns self: values are float32 already."""
         return self

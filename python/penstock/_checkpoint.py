@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional
 
 from . import _core
 from ._engine_rules import Opening
+from .distributed.parallel_state import join_processes
 
 # Aliases of quantization methods in vLLM.
 _SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "gptq_marlin_24": "gptq", "gptq_bitblas": "gptq", "auto_round": "auto-round",
@@ -55,6 +56,8 @@ class Checkpoint:
 
 def found(opening: Opening) -> Checkpoint:
     """Finds or downloads the model and sets model, runner and quantize of the opening. Errors: ValueError, FileNotFoundError."""
+    if opening.given.get("distributed_executor_backend") == "external_launcher":
+        join_processes()
     path, pools = _core.find_model(opening.config["model"])
     checkpoint = Checkpoint(path, _config_of(path))
     if opening.hf_overrides:

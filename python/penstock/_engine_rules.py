@@ -46,6 +46,7 @@ class Opening:
     max_logprobs: Optional[int] = None
     served_name: Optional[str] = None
     skip_tokenizer: bool = False
+    trace_replay: bool = False
     stream_interval: int = 1
     shutdown_timeout: float = 0.0
     profile_dir: str = ""
@@ -82,7 +83,7 @@ def _nothing(opening: Opening, name: str, value: Any) -> None:
 
 
 def _gpu(opening: Opening, name: str, value: Any) -> None:
-    if value not in (None, False, 0, "auto", ""):
+    if value not in (None, False, 0, "auto", "", {}):
         say_once(f"{name} means something on GPUs only, and is ignored")
 
 
@@ -120,6 +121,14 @@ def _kept(attribute: str, kind: Type[Any]) -> Rule:
     return rule
 
 
+def _at_most(setting: str) -> Rule:
+    """Returns the rule of an argument that lowers an engine setting."""
+    def rule(opening: Opening, name: str, value: Any) -> None:
+        if value is not None:
+            opening.config[setting] = min(int(value), opening.config.get(setting) or int(value))
+    return rule
+
+
 def _at_least(least: int, rule: Rule) -> Rule:
     def checked(opening: Opening, name: str, value: Any) -> None:
         if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value < least):
@@ -138,6 +147,7 @@ _SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "med
 # Fields of speculative_config that only affect how drafts are computed and are ignored: texts do not depend on drafts.
 _HOW_TO_DRAFT = {"prompt_lookup_max", "prompt_lookup_min", "disable_padded_drafter_batch", "parallel_drafting", "enforce_eager",
                  "max_model_len", "disable_by_batch_size", "attention_backend", "use_local_argmax_reduction", "disable_logprobs"}
+_NOT_AT_RANDOM = "states are rounded to the nearest number"
 _GRAMMAR_BACKENDS = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 
 
@@ -213,6 +223,13 @@ def _mamba_cache_dtype(opening: Opening, name: str, value: Any) -> None:
         raise ValueError(f"mamba_cache_dtype: expected auto, float32 or bfloat16, got {value!r}")
     if value not in (None, "auto") and opening.given.get("mamba_ssm_cache_dtype") in (None, "auto"):
         opening.config["mamba_ssm_cache_dtype"] = value
+
+
+def _mamba_config(opening: Opening, name: str, value: Any) -> None:
+    left = settings_of(value or {}, name)
+    if left.pop("enable_stochastic_rounding", False):
+        raise ValueError(f"{name}: enable_stochastic_rounding: {_NOT_AT_RANDOM}")
+    _gpu(opening, name, left)
 
 
 def _swap_space(opening: Opening, name: str, value: Any) -> None:
@@ -416,12 +433,15 @@ RULES: Dict[str, Rule] = {
     # The model and its files.
     "runner": _runner, "convert": _convert, "revision": _revision, "code_revision": _nothing, "tokenizer": _tokenizer,
     "tokenizer_mode": _only("auto", "hf", "slow", "mistral"), "tokenizer_revision": _same_revision,
-    "skip_tokenizer_init": _kept("skip_tokenizer", bool), "trust_remote_code": _nothing,
+    **dict.fromkeys(("skip_tokenizer_init", "tokens_only"), _kept("skip_tokenizer", bool)), "trust_remote_code": _nothing,
     "download_dir": _refused("set HF_HUB_CACHE in the environment"), "hf_token": _refused("set HF_TOKEN in the environment"),
     "hf_config_path": _refused("the configuration lies beside the weights; hf_overrides changes it"),
     "hf_overrides": _hf_overrides, "config_format": _only("auto", "hf", "mistral"),
     "model_impl": _only("auto", "vllm"), "model_loader_extra_config": _gpu, "safetensors_load_strategy": _nothing,
     "ignore_patterns": _refused("what is downloaded is chosen by the model's name (docs/models.md)"),
+    "safetensors_prefetch_num_threads": _nothing, "safetensors_prefetch_block_size": _nothing, "engram_config": _gpu,
+    "model_weights": _refused("weights lie beside the configuration"),
+    "model_class_overrides": _refused("models are no classes of Python"),
     "use_tqdm_on_load": _nothing, "pt_load_map_location": _nothing, "served_model_name": _served_name,
     "chat_template": _chat_template, "generation_config": _generation_config, "override_generation_config": _override,
     "pooler_config": _pooler_config, "override_pooler_config": _pooler_config,
@@ -431,12 +451,17 @@ RULES: Dict[str, Rule] = {
     "quantization": _quantization, "allow_deprecated_quantization": _nothing, "quantize": _setting(),
     "load_format": _only("auto", "safetensors", "gguf", "hf", "mistral", "bitsandbytes"),
     "kv_cache_dtype": _kv_cache_dtype, "calculate_kv_scales": _refused("the cache has no scales of a checkpoint"),
+    "kv_cache_dtype_skip_layers": _refused("the cache has one type in all layers"),
+    "enable_mamba_cache_stochastic_rounding": _refused(_NOT_AT_RANDOM), "mamba_cache_philox_rounds": _nothing,
     "mamba_cache_dtype": _mamba_cache_dtype, **_own("mamba_ssm_cache_dtype", "batch_invariant"),
     "disable_sliding_window": _refused("windows are those of the model; give max_model_len"),
     "logprobs_mode": _only("raw_logprobs"), "max_logprobs": _kept("max_logprobs", int),
+    "enable_trace_replay": _kept("trace_replay", bool), "use_fp64_gumbel": _gpu,
+    "watermark_config": _refused("not supported"), "diffusion_config": _refused("not supported"),
     "logits_processors": _logits_processors, "structured_outputs_config": _structured_outputs,
     "reasoning_parser": _refused("texts are as the model wrote them; the server takes them apart (--reasoning-parser)"),
     "reasoning_parser_plugin": _refused("parsers are those of penstock serve"),
+    "reasoning_config": _refused("marks of reasoning are those of the chat template"),
     # Memory and steps.
     "max_model_len": _max_model_len, "gpu_memory_utilization": _setting("memory_utilization", float),
     "kv_cache_memory_bytes": _setting("kv_cache_memory", int),
@@ -445,6 +470,12 @@ RULES: Dict[str, Rule] = {
            "enable_prefix_caching", "prefix_cache_file", "state_snapshot_interval", "kv_layout", "preemption", "swap_dir",
            "packed_cache", "experts_offload", "prefill_chunk", "policy", "max_batch_size", "max_wait_ms",
            "max_tokens_per_batch", "priority_ageing_s", "preset", "max_queued_requests", "max_queued_tokens"),
+    "max_num_active_seqs": _at_least(1, _at_most("max_num_seqs")),
+    "max_num_scheduled_tokens": _at_least(1, _at_most("max_num_batched_tokens")),
+    "prefix_match_unit": _gpu, "prefix_cache_retention_interval": _gpu, "enable_mamba_shared_prefix_checkpoint": _gpu,
+    "swa_bounded_replay": _nothing, "long_prefill_token_threshold_adaptive": _gpu, "prefill_schedule_interval": _gpu,
+    "scheduler_reserve_full_isl": _nothing, "sleep_mode_backend": _nothing, "sleep_mode_offload_cudagraph": _nothing,
+    "sleep_preserve_parameter_names": _refused("a model sleeps as a whole"),
     "prefix_caching_hash_algo": _nothing, "swap_space": _swap_space, "enable_chunked_prefill": _nothing,
     "max_num_partial_prefills": _gpu, "max_long_partial_prefills": _gpu, "long_prefill_token_threshold": _gpu,
     "scheduling_policy": _scheduling_policy, "max_num_queued_reqs": _setting("max_queued_requests", int),
@@ -464,18 +495,29 @@ RULES: Dict[str, Rule] = {
     "enable_lora": _enable_lora, "max_loras": _max_loras, "max_cpu_loras": _max_loras, **_own("max_lora_rank"),
     "lora_dtype": _only("auto"), "fully_sharded_loras": _nothing, "default_mm_loras": _TEXT_ONLY,
     "lora_target_modules": _refused("adapters act where their files say"), "enable_tower_connector_lora": _nothing,
-    "specialize_active_lora": _nothing,
+    "specialize_active_lora": _nothing, "enable_mixed_moe_lora_format": _nothing,
+    "enable_moe_shared_loras": _refused("adapters act where their files say"), "max_lora_cls_labels": _nothing,
     # Logging and reports.
     **dict.fromkeys(("disable_log_stats", "enable_log_requests", "disable_log_requests", "aggregate_engine_logging",
                      "show_hidden_metrics_for_version", "kv_cache_metrics", "kv_cache_metrics_sample",
-                     "enable_logging_iteration_details"), _nothing),
+                     "enable_logging_iteration_details", "logging_config", "log_level", "log_config_file", "jit_monitor_mode",
+                     "jit_monitor_verbose", "watchdog_config", "fail_on_environ_validation"), _nothing),
+    **dict.fromkeys(("cudagraph_metrics", "enable_layerwise_nvtx_tracing", "enable_mfu_metrics", "enable_mm_processor_stats"), _gpu),
+    "custom_histogram_buckets": _refused("the buckets of get_metrics() are fixed"), "aux_output_config": _refused("not supported"),
+    "per_request_spec_decode_metrics": _only("none"),
     "profiler_config": _profiler_config, "otlp_traces_endpoint": _refused("traces are the server's"),
     "collect_detailed_traces": _refused("traces are the server's"),
     "enable_return_routed_experts": _refused("not supported"), "return_sampling_mask": _refused("not supported"),
     # Multimodal input, which text models ignore.
     **dict.fromkeys(("allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "mm_processor_kwargs",
                      "media_io_kwargs", "mm_processor_cache_gb", "disable_mm_preprocessor_cache", "disable_chunked_mm_input",
-                     "interleave_mm_strings", "language_model_only", "skip_mm_profiling"), _nothing),
+                     "interleave_mm_strings", "language_model_only", "skip_mm_profiling", "mm_encoder_tp_mode",
+                     "mm_encoder_attn_backend", "mm_encoder_attn_dtype", "mm_encoder_fp8_scale_path",
+                     "mm_encoder_fp8_scale_save_path", "mm_encoder_fp8_scale_save_margin", "mm_processor_cache_type",
+                     "mm_processor_device", "mm_hasher_algorithm", "mm_shm_cache_max_object_size_mb", "mm_tensor_ipc",
+                     "mm_ipc_gpu_memory_gb", "mm_device_do_normalize", "video_pruning_rate", "video_pruning_method",
+                     "ec_manager_config"), _nothing),
+    "mm_encoder_only": _TEXT_ONLY,
     "enable_mm_embeds": _TEXT_ONLY, "enable_prompt_embeds": _TEXT_ONLY, "io_processor_plugin": _refused("not supported"),
     # Tuning of GPU engines.
     **dict.fromkeys(("compilation_config", "attention_config", "attention_backend", "kernel_config", "optimization_level",
@@ -484,15 +526,26 @@ RULES: Dict[str, Rule] = {
                      "cudagraph_capture_sizes", "max_cudagraph_capture_size", "disable_cascade_attn",
                      "disable_hybrid_kv_cache_manager", "disable_async_output_proc", "max_parallel_loading_workers",
                      "ray_workers_use_nsight", "device", "mamba_block_size", "mamba_cache_mode", "mamba_backend",
-                     "enable_expert_parallel", "moe_backend", "all2all_backend", "enable_eplb", "eplb_config", "enable_dbo"), _gpu),
+                     "enable_expert_parallel", "moe_backend", "all2all_backend", "enable_eplb", "eplb_config", "enable_dbo",
+                     "ir_op_priority", "linear_backend", "sparse_indexer_topk_backend", "gdn_prefill_backend",
+                     "kda_prefill_backend", "kda_decode_backend", "monokernel", "mamba_ssu_algorithm", "use_replayssm",
+                     "enable_cumem_allocator", "enable_nccl_comm_suspend", "enable_shm_tensor_arena",
+                     "enable_batch_sharded_sampling", "enable_hc_sp", "device_ids", "numa_bind", "numa_bind_nodes",
+                     "numa_bind_cpus", "enable_ep_weight_filter", "enable_elastic_ep", "ubatch_size"), _gpu),
+    "mamba_config": _mamba_config,
     **dict.fromkeys(("offload_num_in_group", "offload_prefetch_step", "disable_custom_all_reduce", "use_v2_block_manager",
-                     "expert_placement_strategy", "enable_flashinfer_autotune"), _nothing),
+                     "expert_placement_strategy", "enable_flashinfer_autotune", "replayssm_buffer_len", "renderer_num_workers",
+                     "elastic_ep_max_dp_size", "dbo_decode_token_threshold", "dbo_prefill_token_threshold"), _nothing),
     "kv_sharing_fast_prefill": _refused("every token of a prompt is computed"),
     # Several hosts and external launchers.
     "nnodes": _only(1), "node_rank": _only(0), "master_addr": _nothing, "master_port": _nothing,
+    **dict.fromkeys(("dcp_comm_backend", "dcp_q_replicate", "dcp_kv_cache_interleave_size", "cp_kv_cache_interleave_size",
+                     "distributed_timeout_seconds", "cpu_distributed_timeout_seconds", "enable_fault_tolerance",
+                     "fault_tolerance_config", "dp_sync_interval", "disable_nccl_for_dp_synchronization"), _nothing),
     "prefill_context_parallel_size": _only(1), "decode_context_parallel_size": _only(1),
     **dict.fromkeys(("data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local", "data_parallel_address",
-                     "data_parallel_rpc_port", "data_parallel_hybrid_lb", "data_parallel_external_lb"), _refused(_ONE_HOST)),
+                     "data_parallel_rpc_port", "data_parallel_hybrid_lb", "data_parallel_external_lb",
+                     "data_parallel_multi_port_external_lb"), _refused(_ONE_HOST)),
     "data_parallel_backend": _nothing, "kv_transfer_config": _refused("caches are not moved between engines"),
     "kv_events_config": _refused("not supported"), "ec_transfer_config": _TEXT_ONLY,
     "weight_transfer_config": _refused("weights are those of the files"),

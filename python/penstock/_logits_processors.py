@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 
 from ._engine_rules import Opening
@@ -79,6 +79,20 @@ _Functions = List[Callable[..., None]]
 def processors_of_request(opening: Opening, params: Any) -> _Functions:
     """Returns the engine's processors as functions of (prompt_token_ids, token_ids, logits)."""
     return [OfOneRequest(processor_class(named), params, opening) for named in opening.logits_processors]
+
+
+def replay(trace: Sequence[int], n_vocab: int) -> Callable[..., None]:
+    """Returns the logits processor that chooses the tokens of a trace one after the other. Errors: ValueError, for tokens that the
+    model does not have."""
+    for token in trace:
+        if token >= n_vocab:
+            raise ValueError(f"trace_decode_token_ids: expected tokens below {n_vocab}, got {token}")
+
+    def choose(token_ids: List[int], logits: "numpy.ndarray[Any, Any]") -> None:
+        if len(token_ids) < len(trace):
+            logits[:] = -float("inf")
+            logits[trace[len(token_ids)]] = 0.0
+    return choose
 
 
 def check_extra_args(opening: Opening, params: Any) -> None:

@@ -15,6 +15,8 @@ def check_params(params: Any, args: Opening) -> None:
     if not isinstance(params, (SamplingParams, BeamSearchParams)):
         raise TypeError(f"sampling_params: expected SamplingParams, got {type(params).__name__}")
     check_extra_args(args, params)
+    if getattr(params, "trace_decode_token_ids", None) is not None and not args.trace_replay:
+        raise ValueError("trace_decode_token_ids: the engine was opened without enable_trace_replay")
     if args.max_logprobs is not None and isinstance(params, SamplingParams):
         for name in ("logprobs", "prompt_logprobs"):
             asked = getattr(params, name)

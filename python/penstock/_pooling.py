@@ -114,6 +114,8 @@ class Pooler:
             first = first * len(second)
         if len(first) != len(second):
             raise ValueError(f"score: expected one text or as many as in the second list ({len(second)}), got {len(first)}")
+        if self._config.task == "token_embed":
+            return self._max_sims(first, second, call)
         template = chat_template or self._chat_template
         if self._info["labels"] or chat_template or not self._compares_vectors():
             return self._cross_scores(first, second, template, call)
@@ -129,19 +131,34 @@ class Pooler:
             return True
         return False
 
+    def _max_sims(self, first: List[ParsedPrompt], second: List[ParsedPrompt], call: Call) -> List[ScoringRequestOutput]:
+        """Returns the sums, over the tokens of the first text, of the largest product with a token of the second."""
+        outputs = []
+        for name, left, ids, right, others in self._of_both(first, second, call, self._vectors("all")):
+            score = float((left @ right.T).max(axis=1).sum())
+            outputs.append(ScoringRequestOutput(name, ScoringOutput(score), ids + others))
+        return outputs
+
     def _cosines(self, first: List[ParsedPrompt], second: List[ParsedPrompt], call: Call) -> List[ScoringRequestOutput]:
         import numpy  # imported lazily: numpy's threads would receive the program's signals
+
+        outputs = []
+        for name, a, ids, b, others in self._of_both(first, second, call, self._vectors("")):
+            lengths = max(float(numpy.linalg.norm(a) * numpy.linalg.norm(b)), 1e-12)
+            outputs.append(ScoringRequestOutput(name, ScoringOutput(float((a * b).sum() / lengths)), ids + others))
+        return outputs
+
+    def _of_both(self, first: List[ParsedPrompt], second: List[ParsedPrompt], call: Call,
+                 compute: Compute) -> List[Tuple[str, Any, List[int], Any, List[int]]]:
+        """Returns for each pair the request's name, and arrays of float64 and tokens of the first and the second text."""
+        import numpy  # imported lazily, as above
 
         params, names, use_tqdm, lora, options = call
         both = list(params) * 2 if isinstance(params, Sequence) else params
         adapters = list(lora) * 2 if isinstance(lora, (list, tuple)) else lora
-        found = self._run(first + second, (both, names, use_tqdm, adapters, options), "score", True, self._vectors(""))
-        outputs = []
-        for (name, left, ids), (_, right, others) in zip(found[:len(first)], found[len(first):]):
-            a, b = numpy.asarray(left, dtype=numpy.float64), numpy.asarray(right, dtype=numpy.float64)
-            lengths = max(float(numpy.linalg.norm(a) * numpy.linalg.norm(b)), 1e-12)
-            outputs.append(ScoringRequestOutput(name, ScoringOutput(float((a * b).sum() / lengths)), ids + others))
-        return outputs
+        found = self._run(first + second, (both, names, use_tqdm, adapters, options), "score", True, compute)
+        return [(name, numpy.asarray(left, dtype=numpy.float64), ids, numpy.asarray(right, dtype=numpy.float64), others)
+                for (name, left, ids), (_, right, others) in zip(found[:len(first)], found[len(first):])]
 
     def _cross_scores(self, first: List[ParsedPrompt], second: List[ParsedPrompt], template: Optional[str],
                       call: Call) -> List[ScoringRequestOutput]:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from . import _core
 from ._adapters import Adapters
 from ._engine_rules import Opening
-from ._logits_processors import processors_of_request
+from ._logits_processors import processors_of_request, replay
 from .inputs import ParsedPrompt
 from .logprobs import Logprob, LogprobsOnePosition, PromptLogprobs
 from .lora.request import LoRARequest
@@ -83,6 +83,7 @@ class Requests:
 
     def __init__(self, session: _core.ModelSession, adapters: Adapters, opening: Opening) -> None:
         self._tokenizer = session.tokenizer()
+        self._n_vocab = int(session.info()["vocab_size"])
         self._adapters = adapters
         self._opening = opening
         self._core = _core.Completions(session)
@@ -102,6 +103,9 @@ class Requests:
         given = list(getattr(params, "logits_processors", None) or ())
         if self._opening.logits_processors:
             given += processors_of_request(self._opening, params)
+        trace = getattr(params, "trace_decode_token_ids", None)
+        if trace is not None:
+            given.append(replay(trace, self._n_vocab))
         if given:
             processors = [(function, _takes_prompt(function)) for function in given]
         entry = _Open(request_id, prompt, params, time.time(), time.monotonic(), lora, stream)

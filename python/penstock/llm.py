@@ -176,10 +176,19 @@ class LLM:
              mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
         """Returns the replies to one conversation or to several. Texts are unparsed: tool calls stay in them as the model wrote
         them."""
+        prompts = self._rendered(messages, chat_template, chat_template_content_format, add_generation_prompt,
+                                 continue_final_message, tools, chat_template_kwargs)
+        check_prompts([], mm_processor_kwargs, self.args)
+        return self._generate(self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs), use_tqdm)
+
+    def _rendered(self, messages: Union[Messages, Sequence[Messages]], chat_template: Optional[str],
+                  chat_template_content_format: str, add_generation_prompt: Optional[bool], continue_final_message: bool,
+                  tools: Optional[Sequence[Dict[str, Any]]],
+                  chat_template_kwargs: Optional[Dict[str, Any]]) -> List[ParsedPrompt]:
+        """Returns the prompts of the conversations of chat() and enqueue_chat()."""
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
         conversations = fitting(messages, add_generation_prompt, continue_final_message, chat_template_content_format)
-        check_prompts([], mm_processor_kwargs, self.args)
         session = self._generator()
         prompts = []
         for conversation in conversations:
@@ -188,15 +197,31 @@ class LLM:
                 "chat_template": chat_template or self.args.chat_template,
                 "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message})
             prompts.append(ParsedPrompt(text, ids))
-        return self._generate(self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs), use_tqdm)
+        return prompts
 
     def enqueue(self, prompts: Any, sampling_params: Optional[ParamsOrList] = None, *, use_tqdm: UseTqdm = False,
                 lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
-                tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
+                tokenization_kwargs: Optional[Dict[str, Any]] = None,
+                mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
         """Queues prompts for wait_for_completion(); returns the names of their requests."""
         parsed = parse_prompts(prompts)
-        check_prompts(parsed, None, self.args)
+        check_prompts(parsed, mm_processor_kwargs, self.args)
         jobs = self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs)
+        self._queued += jobs
+        return [job[0] for job in jobs]
+
+    def enqueue_chat(self, messages: Union[Messages, Sequence[Messages]], sampling_params: Optional[ParamsOrList] = None,
+                     use_tqdm: UseTqdm = False, lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
+                     chat_template: Optional[str] = None, chat_template_content_format: str = "auto",
+                     add_generation_prompt: Optional[bool] = None, continue_final_message: bool = False,
+                     tools: Optional[Sequence[Dict[str, Any]]] = None, chat_template_kwargs: Optional[Dict[str, Any]] = None,
+                     tokenization_kwargs: Optional[Dict[str, Any]] = None,
+                     mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
+        """Queues conversations for wait_for_completion(), as chat() takes them; returns the names of their requests."""
+        prompts = self._rendered(messages, chat_template, chat_template_content_format, add_generation_prompt,
+                                 continue_final_message, tools, chat_template_kwargs)
+        check_prompts([], mm_processor_kwargs, self.args)
+        jobs = self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs)
         self._queued += jobs
         return [job[0] for job in jobs]
 
@@ -290,9 +315,13 @@ class LLM:
 
     def embed(self, prompts: Any, *, use_tqdm: UseTqdm = True, pooling_params: PoolingParamsOrList = None,
               lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[EmbeddingRequestOutput]:
-        """Returns a vector for each prompt. pooling_params, lora_request: one for all prompts, or a list."""
-        return self._pooling().embed(parse_prompts(prompts), (pooling_params, self._names, use_tqdm, lora_request,
-                                                              tokenization_kwargs))
+        """Returns a vector for each prompt. pooling_params, lora_request: one for all prompts, or a list. With the pooler_config's
+        task "token_embed": what encode() returns."""
+        pooler = self._pooling()
+        call = pooling_params, self._names, use_tqdm, lora_request, tokenization_kwargs
+        if pooler.default_task == "token_embed":
+            return pooler.encode(parse_prompts(prompts), "token_embed", call)  # type: ignore[return-value]
+        return pooler.embed(parse_prompts(prompts), call)
 
     def encode(self, prompts: Any, pooling_params: PoolingParamsOrList = None, *, use_tqdm: UseTqdm = True,
                lora_request: Any = None, pooling_task: Optional[str] = None,

@@ -10,6 +10,13 @@ _POOLINGS = ("MEAN", "CLS", "LAST", "MAX")
 
 
 @dataclass
+class LateChunkingParams:
+    """Parameters of vectors of parts of a text, which are not supported."""
+
+    chunk_size: int
+
+
+@dataclass
 class PoolingParams:
     """Pooling parameters of one request.
 
@@ -31,15 +38,19 @@ class PoolingParams:
     skip_reading_prefix_cache: Optional[bool] = None
     extra_kwargs: Optional[Dict[str, Any]] = None
     output_kind: Any = None
+    late_interaction_params: Optional[Any] = None
+    late_chunking_params: Optional[LateChunkingParams] = None
 
     def __post_init__(self) -> None:
         if self.dimensions is not None and self.dimensions < 1:
             raise ValueError(f"dimensions: expected at least 1, got {self.dimensions}")
         if self.task is not None and self.task not in TASKS:
             raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {self.task!r}")
-        for name in ("step_tag_id", "returned_token_ids", "extra_kwargs"):
+        for name in ("step_tag_id", "returned_token_ids", "extra_kwargs", "late_interaction_params"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name}: not supported")
+        if self.late_chunking_params is not None:
+            raise ValueError('late_chunking_params: not supported; encode(pooling_task="token_embed") has a vector of every token')
 
     def clone(self) -> "PoolingParams":
         """Returns a copy."""
@@ -54,7 +65,8 @@ class PoolerConfig:
         pooling_type: "MEAN", "CLS", "LAST" or "MAX"; seq_pooling_type is an alias.
         use_activation: whether vectors are normalized and activations are applied to scores; normalize: the same, for vectors only.
         dimensions: number of leading dimensions to keep.
-        task: task of LLM.encode() calls that do not name one.
+        task: task of LLM.encode() calls that do not name one. With "token_embed" LLM.embed() gives a vector of every token, and
+            LLM.score() sums, over the tokens of the first text, the largest product with a token of the second (late interaction).
     """
 
     pooling_type: Optional[str] = None
@@ -67,6 +79,7 @@ class PoolerConfig:
     activation: Optional[bool] = None
     enable_chunked_processing: bool = False
     max_embed_len: Optional[int] = None
+    enable_flash_late_interaction: bool = True
     logit_bias: Optional[float] = None
     logit_mean: Optional[float] = None
     logit_sigma: Optional[float] = None

@@ -55,7 +55,10 @@ class StructuredOutputsParams:
 # Fields that are not passed to the engine, or under another name.
 _NOT_THE_ENGINES = {"logprob_token_ids", "flat_logprobs", "detokenize", "spaces_between_special_tokens", "output_kind",
                     "skip_clone", "structured_outputs", "extra_args", "skip_reading_prefix_cache", "thinking_token_budget",
-                    "repetition_detection", "stream_interval", "logits_processors"}
+                    "repetition_detection", "stream_interval", "logits_processors", "trace_decode_token_ids", "watermarking",
+                    "prompt_logprob_token_ids", "prompt_logprob_start", "routed_experts_prompt_start"}
+# Fields that cannot be set with trace_decode_token_ids: they ask for other tokens, or for what a replay does not have.
+_NOT_OF_REPLAYS = ("prompt_logprobs", "structured_outputs", "thinking_token_budget", "bad_words")
 
 
 def _refuse(name: str, why: str) -> None:
@@ -103,6 +106,11 @@ class SamplingParams:
     thinking_token_budget: Optional[int] = None
     repetition_detection: Optional[Any] = None
     stream_interval: Optional[int] = None
+    trace_decode_token_ids: Optional[List[int]] = None  # tokens that are generated whatever the model says: enable_trace_replay
+    watermarking: Optional[bool] = None
+    prompt_logprob_token_ids: Optional[Any] = None
+    prompt_logprob_start: Optional[int] = None
+    routed_experts_prompt_start: int = 0
     # Penstock's own.
     typical_p: float = 1.0
     dry_multiplier: float = 0.0
@@ -119,8 +127,9 @@ class SamplingParams:
     logits_processors: Optional[Sequence[LogitsProcessor]] = None
 
     def __post_init__(self) -> None:
-        for name in ("logprob_token_ids", "repetition_detection"):
-            if getattr(self, name):
+        for name in ("logprob_token_ids", "repetition_detection", "watermarking", "prompt_logprob_token_ids", "prompt_logprob_start",
+                     "routed_experts_prompt_start"):
+            if getattr(self, name) not in (None, False, 0, []):
                 _refuse(name, "not supported")
         if self.flat_logprobs:
             _refuse("flat_logprobs", "not supported; logprobs are dictionaries by token id")
@@ -140,6 +149,7 @@ class SamplingParams:
         if self.stop and not self.detokenize:
             _refuse("stop", "strings are looked for in the text, which detokenize=False does not make")
         self._check_numbers()
+        self._check_trace()
         if self.logit_bias is not None:
             self.logit_bias = {int(token): min(_MOST_BIAS, max(-_MOST_BIAS, float(bias)))
                                for token, bias in self.logit_bias.items()}
@@ -175,6 +185,18 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             _refuse("min_tokens", f"expected at most max_tokens ({self.max_tokens}), got {self.min_tokens}")
 
+    def _check_trace(self) -> None:
+        trace = self.trace_decode_token_ids
+        if trace is None:
+            return
+        if not trace or not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in trace):
+            _refuse("trace_decode_token_ids", f"expected token ids, got {trace}")
+        if self.n != 1:
+            _refuse("n", f"expected 1 with trace_decode_token_ids, got {self.n}")
+        for name in _NOT_OF_REPLAYS:
+            if getattr(self, name):
+                _refuse(name, "cannot be set with trace_decode_token_ids")
+
     @classmethod
     def from_optional(cls, **values: Any) -> "SamplingParams":
         """Returns parameters with defaults for the values that are None."""
@@ -191,6 +213,8 @@ class SamplingParams:
 
     def _as_dict(self, structured: Mapping[str, Any] = MappingProxyType({})) -> Dict[str, Any]:
         """Returns the parameters as the engine's dictionary. structured: defaults of structured outputs."""
+        if self.trace_decode_token_ids is not None:
+            return self._of_replay()
         out: Dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -203,6 +227,14 @@ class SamplingParams:
         if self.skip_reading_prefix_cache:
             out["read_prefix_cache"] = False
         return out
+
+    def _of_replay(self) -> Dict[str, Any]:
+        """Returns the engine's dictionary for trace_decode_token_ids, whose tokens a logits processor chooses: nothing else chooses
+        tokens or ends the text."""
+        most = len(self.trace_decode_token_ids or ())
+        return SamplingParams(temperature=0, ignore_eos=True, logprobs=self.logprobs, skip_special_tokens=self.skip_special_tokens,
+                              skip_reading_prefix_cache=self.skip_reading_prefix_cache,
+                              max_tokens=most if self.max_tokens is None else min(most, self.max_tokens))._as_dict()
 
 
 @dataclass

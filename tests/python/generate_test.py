@@ -1,4 +1,5 @@
 """LLM.generate and its kin, on the story model and beside the program's own answers."""
+import inspect
 import json
 import os
 import subprocess
@@ -205,6 +206,16 @@ def test_enqueue(stories):
     assert stories.wait_for_completion() == []
 
 
+def test_enqueue_chat(script):
+    chats = [[{"role": "user", "content": "plain"}], [{"role": "user", "content": "Once"}]]
+    names = script.enqueue_chat(chats, GREEDY)
+    outputs = script.wait_for_completion(use_tqdm=False)
+    assert [output.request_id for output in outputs] == names
+    assert [(one.prompt_token_ids, text_of([one])) for one in outputs] == [
+        (one.prompt_token_ids, text_of([one])) for one in script.chat(chats, GREEDY, use_tqdm=False)]
+    assert list(inspect.signature(script.enqueue_chat).parameters) == list(inspect.signature(script.chat).parameters)
+
+
 def test_logits_processors(stories):
     seen = []
 
@@ -251,6 +262,35 @@ def test_processors_hold_under_speculation():
             logits[1::2] = -1e9
         output = llm.generate("a a a a a a a a", SamplingParams(temperature=0, max_tokens=20, logits_processors=[even]))[0]
         assert all(token % 2 == 0 for token in output.outputs[0].token_ids)
+
+
+def test_replay():
+    """The tokens of another run are generated again, and their log-probabilities are those of the model."""
+    prompt = "Once upon a time"
+    with penstock.LLM(SMALL, enable_trace_replay=True, speculative_config={"method": "ngram"}) as llm:
+        first = llm.generate(prompt, SamplingParams(max_tokens=12, seed=3, logprobs=0), use_tqdm=False)[0].outputs[0]
+        trace = first.token_ids[:8] + [2, 2]  # 2 ends a text elsewhere
+        params = SamplingParams(trace_decode_token_ids=trace, logprobs=0, stop=[" "], banned_token_ids=trace[:1], max_tokens=None)
+        again = llm.generate(prompt, params, use_tqdm=False)[0].outputs[0]
+        assert again.token_ids == trace and again.finish_reason == "length"
+        for one, other in zip(first.logprobs[:8], again.logprobs):
+            token, = one
+            assert other[token].logprob == pytest.approx(one[token].logprob, abs=1e-4) and other[token].rank == one[token].rank
+        params = SamplingParams(trace_decode_token_ids=trace, max_tokens=4)
+        assert llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids == trace[:4]
+        with pytest.raises(ValueError, match="expected tokens below"):
+            llm.generate(prompt, SamplingParams(trace_decode_token_ids=[1 << 20]), use_tqdm=False)
+    for fields, words in (({"n": 2}, "expected 1"), ({"bad_words": ["a"]}, "bad_words"), ({"prompt_logprobs": 1}, "prompt_logprobs")):
+        with pytest.raises(ValueError, match=words):
+            SamplingParams(trace_decode_token_ids=[1], **fields)
+    for trace in ([], [-1], [True], ["a"]):
+        with pytest.raises(ValueError, match="expected token ids"):
+            SamplingParams(trace_decode_token_ids=trace)
+
+
+def test_replay_is_asked_for_twice(stories):
+    with pytest.raises(ValueError, match="enable_trace_replay"):
+        stories.generate("x", SamplingParams(trace_decode_token_ids=[1]))
 
 
 def test_sleep_and_wake(stories):

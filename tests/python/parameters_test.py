@@ -10,6 +10,7 @@ import penstock
 from conftest import ROOT, SMALL, STORIES
 from penstock import AsyncLLM, BeamSearchParams, EngineArgs, LoRARequest, PoolingParams, SamplingParams, StructuredOutputsParams
 from penstock import _core, _engine_rules
+from penstock.pooling_params import LateChunkingParams
 from penstock.config import PoolerConfig, ProfilerConfig, StructuredOutputsConfig
 
 SHAPES = str(ROOT / "models/penstock-stories-1m-bf16")
@@ -19,7 +20,9 @@ SHAPES = str(ROOT / "models/penstock-stories-1m-bf16")
 # A value that is not the default, and what comes of it: a setting of the engine, or an attribute of the opening.
 ACTS = {
     "model": ("m", {"model": "m"}), "runner": ("pooling", "runner"), "convert": ("embed", "runner"),
-    "revision": ("abc", {"model": "@abc"}), "skip_tokenizer_init": (True, "skip_tokenizer"), "served_model_name": ("x", "served_name"),
+    "revision": ("abc", {"model": "@abc"}), "skip_tokenizer_init": (True, "skip_tokenizer"), "tokens_only": (True, "skip_tokenizer"),
+    "enable_trace_replay": (True, "trace_replay"), "max_num_active_seqs": (3, {"max_num_seqs": 3}),
+    "max_num_scheduled_tokens": (64, {"max_num_batched_tokens": 64}), "served_model_name": ("x", "served_name"),
     "chat_template": ("{{ messages }}", "chat_template"), "generation_config": ("vllm", "generation_config"),
     "override_generation_config": ({"top_k": 3}, "override_generation_config"), "hf_overrides": ({"rope_theta": 1}, "hf_overrides"),
     "pooler_config": (PoolerConfig(pooling_type="CLS"), "pooler_config"),
@@ -69,7 +72,13 @@ REFUSED = {
     "data_parallel_address": ("10.0.0.1", "hosts"), "data_parallel_rpc_port": (5, "hosts"), "data_parallel_hybrid_lb": (True, "hosts"),
     "data_parallel_external_lb": (True, "hosts"), "kv_transfer_config": ({"kv_connector": "x"}, "not moved"),
     "kv_events_config": ({"x": 1}, "not supported"), "ec_transfer_config": ({"x": 1}, "text"), "weight_transfer_config": ({"x": 1}, "files"),
-    "kv_offloading_size": (4, "swap_dir"),
+    "kv_offloading_size": (4, "swap_dir"), "model_weights": ("s3://x", "beside"), "model_class_overrides": ({"A": "b:C"}, "no classes"),
+    "kv_cache_dtype_skip_layers": (["0"], "one type"), "enable_mamba_cache_stochastic_rounding": (True, "nearest"),
+    "watermark_config": ({"x": 1}, "not supported"), "diffusion_config": ({"x": 1}, "not supported"),
+    "reasoning_config": ({"x": 1}, "chat template"), "sleep_preserve_parameter_names": (["x"], "as a whole"),
+    "enable_moe_shared_loras": (True, "their files"), "custom_histogram_buckets": ({"x": [1.0]}, "fixed"),
+    "aux_output_config": ({"x": 1}, "not supported"), "per_request_spec_decode_metrics": ("summary", "expected 'none'"),
+    "mm_encoder_only": (True, "text"), "data_parallel_multi_port_external_lb": (True, "hosts"),
 }
 # What tunes a GPU's engine: the numbers that come out are the same, and somebody may have counted on the speed.
 TOLD = dict(
@@ -80,7 +89,15 @@ TOLD = dict(
     cuda_graph_sizes=[1], cudagraph_capture_sizes=[1], max_cudagraph_capture_size=4, disable_cascade_attn=True,
     disable_hybrid_kv_cache_manager=True, disable_async_output_proc=True, max_parallel_loading_workers=2, ray_workers_use_nsight=True,
     device="cuda", mamba_block_size=8, mamba_cache_mode="all", mamba_backend="triton", enable_expert_parallel=True, moe_backend="triton",
-    all2all_backend="x", enable_eplb=True, eplb_config={"x": 1}, enable_dbo=True)
+    all2all_backend="x", enable_eplb=True, eplb_config={"x": 1}, enable_dbo=True, engram_config={"x": 1}, use_fp64_gumbel=True,
+    prefix_match_unit=8, prefix_cache_retention_interval=9, enable_mamba_shared_prefix_checkpoint=True,
+    long_prefill_token_threshold_adaptive=True, prefill_schedule_interval=2, cudagraph_metrics=True,
+    enable_layerwise_nvtx_tracing=True, enable_mfu_metrics=True, enable_mm_processor_stats=True, ir_op_priority={"x": 1},
+    linear_backend="x", sparse_indexer_topk_backend="x", gdn_prefill_backend="x", kda_prefill_backend="x", kda_decode_backend="x",
+    monokernel=True, mamba_ssu_algorithm="x", use_replayssm=True, enable_cumem_allocator=True, enable_nccl_comm_suspend=True,
+    enable_shm_tensor_arena=True, enable_batch_sharded_sampling=True, enable_hc_sp=True, device_ids=[0], numa_bind=True,
+    numa_bind_nodes=[0], numa_bind_cpus=["0"], enable_ep_weight_filter=True, enable_elastic_ep=True, ubatch_size=2,
+    mamba_config={"backend": "triton"})
 # What texts do not depend on: names, logs, forms of files, schedules, what only images have.
 NOTHING = dict(
     trust_remote_code=True, code_revision="abc", safetensors_load_strategy="eager", use_tqdm_on_load=False, pt_load_map_location="cpu",
@@ -92,7 +109,18 @@ NOTHING = dict(
     media_io_kwargs={"x": 1}, mm_processor_cache_gb=0, disable_mm_preprocessor_cache=True, disable_chunked_mm_input=True,
     interleave_mm_strings=True, language_model_only=True, skip_mm_profiling=True, offload_num_in_group=2, offload_prefetch_step=2,
     disable_custom_all_reduce=True, use_v2_block_manager=False, expert_placement_strategy="round_robin",
-    enable_flashinfer_autotune=False, master_addr="10.0.0.1", master_port=5, data_parallel_backend="ray", kv_offloading_backend="x")
+    enable_flashinfer_autotune=False, master_addr="10.0.0.1", master_port=5, data_parallel_backend="ray", kv_offloading_backend="x",
+    safetensors_prefetch_num_threads=2, safetensors_prefetch_block_size=2, mamba_cache_philox_rounds=2, swa_bounded_replay=False,
+    scheduler_reserve_full_isl=False, sleep_mode_backend="x", sleep_mode_offload_cudagraph=True, enable_mixed_moe_lora_format=True,
+    max_lora_cls_labels=2, logging_config={"x": 1}, log_level="DEBUG", log_config_file="x", jit_monitor_mode="error",
+    jit_monitor_verbose=True, watchdog_config={"x": 1}, fail_on_environ_validation=True, mm_encoder_tp_mode="data",
+    mm_encoder_attn_backend="x", mm_encoder_attn_dtype="fp8", mm_encoder_fp8_scale_path="x", mm_encoder_fp8_scale_save_path="x",
+    mm_encoder_fp8_scale_save_margin=2.0, mm_processor_cache_type="shm", mm_processor_device="cpu", mm_hasher_algorithm="sha256",
+    mm_shm_cache_max_object_size_mb=2, mm_tensor_ipc="x", mm_ipc_gpu_memory_gb=2, mm_device_do_normalize=False, video_pruning_rate=0.5,
+    video_pruning_method="x", ec_manager_config={"x": 1}, replayssm_buffer_len=8, renderer_num_workers=2, elastic_ep_max_dp_size=2,
+    dbo_decode_token_threshold=2, dbo_prefill_token_threshold=2, dcp_comm_backend="x", dcp_q_replicate=True,
+    dcp_kv_cache_interleave_size=2, cp_kv_cache_interleave_size=2, distributed_timeout_seconds=2, cpu_distributed_timeout_seconds=2,
+    enable_fault_tolerance=True, fault_tolerance_config={"x": 1}, dp_sync_interval=2, disable_nccl_for_dp_synchronization=True)
 
 
 def opening(**arguments):
@@ -173,6 +201,8 @@ def test_defaults_say_nothing():
     ({"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "bnb_4bit_compute_dtype": "bfloat16"}},
      lambda o: o.quantization == "bitsandbytes-fp4"),
     ({"quantization": "bitsandbytes", "load_in_8bit": True}, lambda o: o.quantization == "bitsandbytes-8bit"),
+    ({"max_num_seqs": 8, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 3),
+    ({"max_num_seqs": 2, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 2),
     ({"preemption": "swap", "swap_space": 1 << 20}, lambda o: o.config["swap_space"] == 1 << 20),
     ({"pooler_config": {"use_activation": False, "dimensions": 4, "task": "classify"}},
      lambda o: (o.pooler_config.use_activation, o.pooler_config.dimensions, o.pooler_config.task) == (False, 4, "classify"))])
@@ -193,6 +223,7 @@ def test_keys_act(arguments, evidence):
     ({"pooler_config": {"pooling_type": "STEP"}}, "pooling_type"), ({"pooler_config": {"max_embed_len": 9}}, "max_embed_len"),
     ({"pooler_config": {"task": "rank"}}, "task"), ({"hf_overrides": lambda config: config}, "dictionary"),
     ({"profiler_config": {"profiler": "cuda"}}, "profiler"), ({"runner": "generate", "convert": "embed"}, "pooling"),
+    ({"mamba_config": {"enable_stochastic_rounding": True}}, "nearest"), ({"max_num_active_seqs": 0}, "at least 1"),
     ({"kv_cache_memory": 1, "kv_cache_memory_bytes": 2}, "another name"), ({"stream_interval": 0}, "at least 1"),
     ({"shutdown_timeout": -1}, "at least 0"), ({"distributed_executor_backend": "external_launcher"}, "RANK")])
 def test_keys_are_refused(arguments, words, monkeypatch):
@@ -252,9 +283,12 @@ SAMPLED = {
 }
 # Fields that act elsewhere: where streams are, where the model has reasoning, where the engine has processors that read them.
 ELSEWHERE = {"output_kind": "async_test.test_kinds_agree", "stream_interval": "async_test.test_intervals",
+             "trace_decode_token_ids": "generate_test.test_replay",
              "thinking_token_budget": "generate_test.test_thinking_budget", "extra_args": "vllm_scripts/processors.py"}
 SAMPLING_REFUSED = {"logprob_token_ids": ([1], "not supported"), "flat_logprobs": (True, "not supported"),
-                    "repetition_detection": ({"x": 1}, "not supported")}
+                    "repetition_detection": ({"x": 1}, "not supported"), "watermarking": (True, "not supported"),
+                    "prompt_logprob_token_ids": ([[1]], "not supported"), "prompt_logprob_start": (1, "not supported"),
+                    "routed_experts_prompt_start": (1, "not supported")}
 # spaces_between_special_tokens is of slow tokenizers: texts are put together as fast ones do, without. skip_clone saves a copy that
 # is not made.
 SAMPLING_NOTHING = {"spaces_between_special_tokens": False, "skip_clone": True}
@@ -489,6 +523,8 @@ def test_pooling_parameters(embedder, cross):
         "step_tag_id": lambda: refused(lambda: PoolingParams(step_tag_id=1), "step_tag_id"),
         "returned_token_ids": lambda: refused(lambda: PoolingParams(returned_token_ids=[1]), "returned_token_ids"),
         "extra_kwargs": lambda: refused(lambda: PoolingParams(extra_kwargs={"a": 1}), "extra_kwargs"),
+        "late_interaction_params": lambda: refused(lambda: PoolingParams(late_interaction_params=1), "late_interaction_params"),
+        "late_chunking_params": lambda: refused(lambda: PoolingParams(late_chunking_params=LateChunkingParams(8)), "token_embed"),
         # Nothing is streamed, token ids are in every output, and there is no prefix cache.
         **{name: lambda name=name, value=value: embedder.embed("a rather long text", pooling_params=PoolingParams(**{name: value}))[
             0].outputs.embedding == plain.outputs.embedding
@@ -506,6 +542,7 @@ def test_pooling_parameters(embedder, cross):
 def test_the_pooler_config_acts():
     with penstock.LLM(EMBEDDER, pooler_config={"use_activation": False, "dimensions": 4, "task": "token_embed"}) as llm:
         assert llm.encode("a b")[0].outputs.data.shape[1] == 4
+        assert llm.embed("a b")[0].outputs.data.shape == (len(llm.embed("a b")[0].prompt_token_ids), 4)
     with penstock.LLM(CROSS, pooler_config=PoolerConfig(use_activation=False)) as llm, penstock.LLM(CROSS) as plain:
         raw = PoolingParams(use_activation=False)
         assert llm.classify("a")[0].outputs.probs == plain.classify("a", pooling_params=raw)[0].outputs.probs

@@ -68,6 +68,23 @@ def test_scores(model):
         model.score(texts[:2], texts)
 
 
+def test_late_interaction():
+    """Scores of a model that gives vectors of tokens are sums of the largest products."""
+    query, documents = "What is it?", ["It is a cat.", "A dog."]
+    with penstock.LLM(str(SENTENCES / "mean_normalized"), pooler_config={"task": "token_embed"}) as llm:
+        scores = [output.outputs.score for output in llm.score(query, documents, use_tqdm=False)]
+        left, *rights = [output.outputs.data for output in llm.encode([query, *documents], use_tqdm=False)]
+        assert scores == pytest.approx([float((left @ right.T).max(axis=1).sum()) for right in rights], abs=1e-5)
+        assert numpy.array_equal(llm.embed(query, use_tqdm=False)[0].outputs.data, left)
+
+
+def test_torch_takes_arrays(model):
+    torch = pytest.importorskip("torch")
+    one, other = (output.outputs.data for output in model.encode(["A text", "A word"], pooling_task="embed", use_tqdm=False))
+    found = torch.nn.functional.cosine_similarity(one[None], x2=other[None])
+    assert found.tolist() == pytest.approx([float((one * other).sum())], abs=1e-5)
+
+
 def test_decoders_as_encoders():
     with penstock.LLM(STORIES, runner="pooling", pooler_config={"pooling_type": "MEAN"}) as llm:
         assert len(llm.embed(["Once", "upon"])) == 2

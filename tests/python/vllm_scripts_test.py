@@ -17,7 +17,7 @@ SCRIPTS = sorted((pathlib.Path(__file__).parent / "vllm_scripts").glob("*.py"))
 # What vLLM's offline examples of text, and scripts like them, import.
 PLACES = """beam_search config distributed distributed.parallel_state engine.arg_utils engine.async_llm_engine engine.llm_engine
 entrypoints.llm inputs logger logprobs lora.request outputs platforms pooling_params renderers renderers.inputs.preprocess
-sampling_params usage.usage_lib utils utils.argparse_utils utils.network_utils utils.print_utils v1.engine.async_llm
+sampling_params transformers_utils.repo_utils usage.usage_lib utils utils.argparse_utils utils.network_utils utils.print_utils v1.engine.async_llm
 v1.engine.exceptions v1.engine.llm_engine v1.metrics.reader v1.sample.logits_processor v1.sample.logits_processor.builtin
 version""".split()
 

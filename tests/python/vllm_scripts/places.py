@@ -5,7 +5,7 @@ import random
 from vllm import LLM, EngineArgs, SamplingParams
 from vllm.config import CompilationConfig, PoolerConfig, ProfilerConfig
 from vllm.distributed import cleanup_dist_env_and_memory
-from vllm.distributed.parallel_state import destroy_model_parallel
+from vllm.distributed.parallel_state import destroy_model_parallel, get_world_group
 from vllm.entrypoints.llm import LLM as SameLLM
 from vllm.inputs import PromptType
 from vllm.logger import init_logger
@@ -46,4 +46,5 @@ assert llm.llm_engine.vllm_config.parallel_config.data_parallel_size == 1 and Po
 del llm
 gc.collect()
 cleanup_dist_env_and_memory()
+assert get_world_group().world_size == 1
 destroy_model_parallel()

@@ -1,0 +1,1 @@
+"""Modules under vLLM's names."""
