@@ -1,4 +1,5 @@
-// One step's work: a flat, ragged list of tokens. Prefill, decode, chunks and drafts look the same.
+// The work of one step: a flat, ragged list of tokens. Prefill, decode, chunks and drafts have the
+// same form.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,11 +9,12 @@
 
 namespace penstock {
 
-// Where the tokens of one cache group live. Slot = block * block_size + offset in the block. A group of states has no
-// slots, and for each sequence one block, which is read and then holds the state after its last token; or as many as the step
-// has tokens of it: the first is read, and each then holds the state after its token.
+// Places of the step's tokens in one cache group. Slot = block * block_size + offset in the block.
+// A group of recurrent states has no slots. Each sequence has one block in it, which is read and
+// then holds the state after the last token; or as many as the step has tokens of it: the first is
+// read, and block i then holds the state after token i.
 struct KvView {
-  std::span<const int32_t> slots;          // [n_tokens] where each new token's K and V go
+  std::span<const int32_t> slots;          // [n_tokens] slot for each new token's K and V
   std::span<const BlockId> block_tables;   // all sequences' tables, one after the other
   std::span<const int32_t> table_offsets;  // [n_seqs + 1] into block_tables
   // Position held by entry 0 of each sequence's table: 0 unless a sliding window has dropped leading blocks.
@@ -20,25 +22,29 @@ struct KvView {
 };
 
 struct Batch {
-  // [n_tokens]. Where the step before drew, -1 - i stands for the token of result i of its last draws.
+  // [n_tokens]. Stand-in tokens: -1 - i is the token of result i of the previous step's draws,
+  // which may still be computed.
   std::span<const TokenId> tokens;
-  std::span<const int32_t>
-      positions;  // [n_tokens] for rope; index in the sequence unless a draft tree branches
+  // [n_tokens] position for rope: the index in the sequence, unless a draft tree branches.
+  std::span<const int32_t> positions;
   std::span<const int32_t> seq_offsets;  // [n_seqs + 1] into tokens
   std::span<const int32_t> seq_lens;     // [n_seqs] tokens in the cache after this step
   std::span<const KvView> kv;            // [n_groups]
-  // [n_tokens] or empty. Bit j: the token sees new token j of its own sequence (and all older tokens). 0: causal order.
+  // [n_tokens] or empty. Bit j: the token attends to new token j of its own sequence, and to all
+  // older tokens. 0: causal order.
   std::span<const uint64_t> tree_masks;
   std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
-  // [n output rows] or empty: the logits of how many tokens, the most likely ones, are wanted of a row; 0: all. Those of others may be
-  // -infinity.
+  // [n output rows] or empty. Number of most likely tokens whose logits are wanted; 0: all. Logits
+  // of other tokens may be -infinity.
   std::span<const int32_t> row_tops;
-  std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
+  std::span<const int32_t> token_types;  // [n_tokens] for encoders with token types; empty: all 0
   std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
-  // [n_seqs] 1: its tokens are rotated by RopeParams::long_inv_freq, where there are such; empty: all 0
+  // [n_seqs] 1: the sequence is rotated by RopeParams::long_inv_freq, if the model has it; empty:
+  // all 0.
   std::span<const int32_t> long_ropes;
-  // Draws from the step's logits, or empty: they are a part of the step, as if Ops::sample() was called behind it. Only where the backend
-  // samples; without masks, so that nothing of a row is as long as the vocabulary.
+  // Draws from the step's logits, or empty. They are a part of the step, as if Ops::sample()
+  // followed it. REQUIRES: the backend samples; no row has a mask, so that nothing is as long as
+  // the vocabulary.
   std::span<const SampleRow> draws;
   std::span<SampleResult> drawn;  // [n_draws]
 

@@ -1,4 +1,4 @@
-// What a backend's device does at most, beside MachineLimits.
+// Measured limits of a backend's device, beside MachineLimits.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,11 +14,11 @@ struct DeviceLimit {
 };
 
 struct DeviceLimits {
-  std::vector<DeviceLimit> all;  // none: the backend is no such device
-  bool emulated = false;         // then they mean nothing
+  std::vector<DeviceLimit> all;  // empty: the backend has no device
+  bool emulated = false;         // the rates of an emulated device mean nothing
 };
 
-// Between two steps. Takes some tenths of a second, and 1 GiB at most.
+// REQUIRES: no step is under way. Takes some tenths of a second and at most 1 GiB.
 DeviceLimits sample_device(Ops& ops);
 
 }  // namespace penstock

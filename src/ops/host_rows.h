@@ -1,4 +1,4 @@
-// Rows of a step's tensor in the host's memory: where they are, if they are there, else copied when first asked for.
+// Rows of a step's tensor in host memory: in place if they are there, else copied on first use.
 #pragma once
 #include <span>
 #include <vector>
@@ -10,7 +10,7 @@ namespace penstock {
 class HostRows {
  public:
   explicit HostRows(Ops& ops) : ops_(ops) {}
-  // From now on rows of x; those of the tensor before are gone.
+  // Selects the tensor; rows of the previous one are invalid.
   void set(Tensor x);
   const Tensor& tensor() const { return x_; }
   // [x.cols], may be overwritten; valid until the next set() or the end of the step.
@@ -20,7 +20,7 @@ class HostRows {
   Ops& ops_;
   Tensor x_;
   float* here_ = nullptr;
-  std::vector<std::vector<float>> copies_;  // [row], empty: not asked for yet
+  std::vector<std::vector<float>> copies_;  // [row]; empty: not copied
 };
 
 }  // namespace penstock

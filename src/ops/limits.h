@@ -1,4 +1,4 @@
-// A backend's own limits, measured: what decode and prefill are held against.
+// Measured limits of a backend, to compare decode and prefill with.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,26 +7,28 @@ namespace penstock {
 
 struct ComputeLimit {
   std::string unit;                  // "AMX BF16"
-  double operations_per_second = 0;  // of the whole backend, operands in registers
+  double operations_per_second = 0;  // of all its units, with operands in registers
 };
 
 struct MachineLimits {
   double read_bytes_per_second = 0;  // of memory
   ComputeLimit floats;               // the fastest unit for weights of 16 and 32 bits
-  ComputeLimit integers;             // and for narrower ones: no slower, since these can be made floats
+  // The fastest unit for narrower weights: not slower than floats, to which they can be converted.
+  ComputeLimit integers;
 };
 
-// What a token of a prompt needs, by the unit that may do it at best.
+// Operations for one token of a prompt, by the fastest unit for them.
 struct TokenOperations {
   double of_floats = 0, of_integers = 0;
 };
 
 const ComputeLimit& faster(const ComputeLimit& a, const ComputeLimit& b);
 
-// Limits measured twice: of each the higher, since nothing makes a machine seem faster than it is.
+// Returns the higher of each of two measured limits, since nothing makes a machine seem faster than
+// it is.
 MachineLimits better(const MachineLimits& a, const MachineLimits& b);
 
-// Tokens of a prompt per second, at most; 0 where nothing was measured.
+// Returns the maximum of prompt tokens per second; 0 if nothing was measured.
 double prefill_limit(const MachineLimits& limits, const TokenOperations& token);
 
 }  // namespace penstock

@@ -1,10 +1,12 @@
-// The only place that knows a device: whole-batch operations on rank-2 tensors.
+// Ops: the interface of a device, with whole-batch operations on rank-2 tensors. Nothing above it
+// depends on a device.
 //
-// A backend owns its weights, caches and the step's memory. A step: begin_step(batch), operations, submit(), wait().
-// All calls come from one thread, in order, and take effect in that order; they may return before they have. What waits
-// for that: wait(), read_rows(), and a cache's read_block() and write_block(). begin_step() ends the life of every tensor
-// of the step before. Shapes are preconditions (checked in debug builds): a model validates its files before the first
-// call. Activations are F32; a backend may round them inside an op.
+// A backend owns its weights, caches and the memory of a step. A step is begin_step(batch),
+// operations, submit(), wait(). REQUIRES: all calls come from one thread unless stated otherwise.
+// Calls take effect in their order but may return earlier; wait(), read_rows() and a cache's
+// read_block() and write_block() wait for the effects. begin_step() ends the life of all tensors of
+// the previous step. Shapes are preconditions (checked in debug builds): a model validates its
+// files before the first call. Activations are F32; a backend may round them inside an operation.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +33,8 @@
 
 namespace penstock {
 
-// A weight matrix in the backend's own layout. Built by Ops::pack, used only with the backend that made it, or others of the same name
-// that make_ops() gives (several engines share a model's weights).
+// A weight matrix in the backend's layout. It comes from Ops::pack and is used only with its
+// backend, or with others of the same name from make_ops() (engines share a model's weights).
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -41,53 +43,56 @@ class Weight {
   virtual int64_t packed_bytes() const = 0;
 };
 
-// A backend may leave packing to the first steps: after so many, every weight that all steps use is packed.
+// Lazy packing: a backend may pack weights in the first steps. After this many steps, every weight
+// that all steps use is packed.
 inline constexpr int kPackingSteps = 6;
 
-// A vector that operations read beside their tensors: a norm's weights, biases, rope frequencies. Built by
-// Ops::pack_vector, used as a Weight is.
+// A vector that operations read besides tensors: norm weights, biases, rope frequencies. It comes
+// from Ops::pack_vector and is used as a Weight is.
 class Vector {
  public:
   virtual ~Vector() = default;
   virtual int size() const = 0;
 };
 
-// A weight as it can be kept in a file: `description` is small, `bytes` are 64-byte aligned.
+// A weight in a form for files: `description` is small, `bytes` are 64-byte aligned.
 struct StoredWeight {
   std::string description;
   std::span<const std::byte> bytes;
 };
 
-// K and V of all layers, and states. Knows shapes, not who owns which block.
+// K and V of all layers, and recurrent states. It knows shapes, not the owners of blocks.
 class KvCache {
  public:
   virtual ~KvCache() = default;
   virtual const CacheSpec& spec() const = 0;
   virtual int n_blocks(int group) const = 0;
-  // Content of one block in all layers of its group, in a form that only the same kind of cache reads back. Between steps.
+  // Content of one block in all layers of its group, in a form that only caches of the same kind
+  // read. REQUIRES: no step is under way.
   virtual int64_t block_bytes(int group) const = 0;
   virtual void read_block(int group, BlockId block, std::span<std::byte> out) const = 0;
   virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
 };
 
 struct NormParams {
-  const Vector* weight = nullptr;  // [cols], null = ones; or [g, cols]: row r has the weights r % g
+  const Vector* weight = nullptr;  // [cols], null = ones; or [g, cols]: row r is multiplied by weights r % g
   const Vector* bias = nullptr;    // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
   bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
 };
 
-// What products read: norm(x), or x itself. A backend computes the norm where it suits, when x is complete or within the
-// products; until then `values` are its own.
+// Input of products: norm(x), or x itself. A backend computes the norm when x is complete or within
+// the products; until then only the backend may use `values`.
 struct NormedInput {
   Tensor x;
-  std::optional<NormParams> norm;  // none: x as it is, and values is x
-  Tensor values;                   // as x
+  std::optional<NormParams> norm;  // nullopt: x is not normed, and values is x
+  Tensor values;                   // the shape of x
 };
 
-// What a LoRA adapter adds to a product x weight^T: (x a^T) b^T. Its scale is in b.
+// Low-rank term that a LoRA adapter adds to a product x weight^T: (x a^T) b^T. Its scale is folded
+// into b.
 struct AdapterTerm {
-  const Weight* a = nullptr;  // [rank, in]; null: the adapter leaves this product as it is
+  const Weight* a = nullptr;  // [rank, in]; null: the adapter does not change this product
   const Weight* b = nullptr;  // [out, rank]
 };
 using AdapterTerms =
@@ -97,18 +102,20 @@ struct LinearTarget {
   const Weight* weight;                    // [out, in]
   const Vector* bias;                      // [out] or null
   Tensor out;                              // [n_tokens, out]
-  const AdapterTerms* adapters = nullptr;  // of the tokens' sequences (Batch::adapters); null: none adds here
-  bool partial =
-      false;  // the weight is this rank's share of the inputs: the product is the sum over all ranks
+  const AdapterTerms* adapters = nullptr;  // terms of the sequences' adapters (Batch::adapters); null: none
+  // The weight has this rank's share of the inputs: the product is the sum over all ranks.
+  bool partial = false;
 };
 
-// Angles are precomputed per dimension pair; cos and sin are multiplied by `scale` (YaRN, longrope).
+// Rotary position embedding. Angles are precomputed per dimension pair; cos and sin are multiplied
+// by `scale` (YaRN, longrope).
 struct RopeParams {
   const Vector* inv_freq = nullptr;  // [rotary_dim / 2]
   float scale = 1.0f;
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
-  int first = 0;             // feature of a head with which the rotated ones begin
-  // [rotary_dim / 2] longrope: those of sequences that Batch::long_ropes marks; null: all have inv_freq
+  int first = 0;             // first rotated feature of a head
+  // [rotary_dim / 2] longrope: frequencies of sequences that Batch::long_ropes marks; null: all
+  // sequences use inv_freq.
   const Vector* long_inv_freq = nullptr;
 };
 
@@ -117,15 +124,16 @@ struct AttentionParams {
   int n_heads = 0;       // query heads; K and V heads are in the cache spec
   float scale = 1.0f;    // multiplies q.k
   float softcap = 0.0f;  // 0 = off; cap * tanh(score / cap)
-  // [n_heads] or null. A head's sink is a score beside those of its tokens, of a token without a value.
+  // [n_heads] or null. Attention sinks: the score of a token without a value that joins each head's
+  // softmax.
   const Vector* sinks = nullptr;
   // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
   const Vector* slopes = nullptr;
 };
 
-// A convolution over each sequence's tokens, every channel by itself.
+// A causal depthwise convolution over each sequence's tokens.
 struct ConvParams {
-  const Vector* weight = nullptr;  // [taps, channels]; the last one is of the token itself
+  const Vector* weight = nullptr;  // [taps, channels]; the last tap is that of the token itself
   const Vector* bias = nullptr;    // [channels] or null
   int taps = 0;
   int layer = 0;
@@ -133,10 +141,12 @@ struct ConvParams {
       0;  // in the layer's state: where the inputs of the taps - 1 tokens before are, [taps - 1, channels]
 };
 
-// The gated delta rule. Of every sequence each value head keeps a state S [key_dim, value_dim], zeros before the first
-// token. With q and k of its key head at unit length, q divided by sqrt(key_dim), for every token
-//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;  decay = exp(rate softplus(a + bias)),
-// which is a number, or one for each row of S.
+// The gated delta rule. Each value head keeps a state S [key_dim, value_dim] for every sequence,
+// zeros before the first token. q and k of its key head are normalized to unit length, and q is
+// divided by sqrt(key_dim). For every token
+//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;
+//   decay = exp(rate softplus(a + bias)),
+// where decay is one number, or one for each row of S.
 struct DeltaParams {
   const Vector* rate = nullptr;  // [n_value_heads]
   const Vector* bias = nullptr;  // [n_value_heads * decays_per_head()]
@@ -150,7 +160,7 @@ struct DeltaParams {
 
   int decays_per_head() const { return decay_by_key ? key_dim : 1; }
 
-  // Space for features in whole groups of so many, for backends that compute with vectors.
+  // States have space for whole groups of features, for backends that compute with vectors.
   static constexpr int kFeatureGroup = 16;
   static int64_t state_values(int n_value_heads, int key_dim, int value_dim) {
     const int64_t groups = (value_dim + kFeatureGroup - 1) / kFeatureGroup;
@@ -158,20 +168,22 @@ struct DeltaParams {
   }
 };
 
-// A scan of Mamba 2. Of every sequence each head keeps a state S [state_dim, head_dim], zeros before the first token. With B
-// and C of its group, for every token
+// A scan of Mamba 2. Each head keeps a state S [state_dim, head_dim] for every sequence, zeros
+// before the first token. With B and C of its group, for every token
 //   step = clamp(softplus(dt + bias));  S = exp(rate step) S + B (step x)^T;  out = S^T C + skip x.
 struct StateSpaceParams {
-  const Vector* rate = nullptr;                                // [n_heads]
-  const Vector* bias = nullptr;                                // [n_heads]
-  const Vector* skip = nullptr;                                // [n_heads]
-  int n_groups = 0, n_heads = 0, state_dim = 0, head_dim = 0;  // as many neighbouring heads have one group
+  const Vector* rate = nullptr;  // [n_heads]
+  const Vector* bias = nullptr;  // [n_heads]
+  const Vector* skip = nullptr;  // [n_heads]
+  int n_groups = 0, n_heads = 0, state_dim = 0,
+      head_dim = 0;  // n_heads / n_groups neighbouring heads share a group
   float min_step = 0.0f, max_step = 0.0f;
   int layer = 0;
-  int64_t state_offset = 0;  // as DeltaParams, whose state_values(n_heads, state_dim, head_dim) it has
+  int64_t state_offset =
+      0;  // see DeltaParams; the state has DeltaParams::state_values(n_heads, state_dim, head_dim) values
 };
 
-// x of the token at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
+// Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
 struct PositionScale {
   float beta = 0.0f;  // 0 = no scaling
   float period = 1.0f;
@@ -180,63 +192,67 @@ struct PositionScale {
 
 inline constexpr int kMaxExpertGroups = 64;
 enum class RouterScore : uint8_t {
-  kSoftmax,      // of the logits of all experts
-  kSigmoid,      // of each
-  kSparseMixer,  // softmax of those that are still to choose from and near the best (ExpertRouting::jitter)
+  kSoftmax,      // softmax over all experts
+  kSigmoid,      // sigmoid of each logit
+  kSparseMixer,  // softmax of the experts not chosen yet and near the best (ExpertRouting::jitter)
 };
 
-// Which experts a token takes and what they weigh. Ties: the lower index.
+// Choice and weights of a token's experts. Ties: the lower index.
 struct ExpertRouting {
   int n_active = 2;
   RouterScore score = RouterScore::kSoftmax;
-  // With several groups of equally many experts those of the best groups come first. A group is as good as its best
-  // score, or (group_top 2) its two best together.
+  // With several groups of equal size, experts are chosen from the best n_active_groups groups. The
+  // score of a group is that of its best expert, or the sum of its best two (group_top 2).
   int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
-  bool normalize = true;  // the weights are divided by their sum + sum_eps, or by sum_min where that is more
+  bool normalize = true;                                 // weights are divided by max(sum + sum_eps, sum_min)
   float sum_eps = 0.0f, sum_min = 0.0f;
   // SparseMixer: near is (best - logit) / max(|logit|, best) <= 2 * jitter.
   float jitter = 0.0f;
-  float scale = 1.0f;        // of the weights, at last
-  bool weigh_input = false;  // the weight multiplies what the expert reads, not what it gives
+  float scale = 1.0f;        // multiplies the weights last
+  bool weigh_input = false;  // weights multiply the experts' inputs, not their outputs
   bool operator==(const ExpertRouting&) const = default;
 };
 
 struct MoeParams {
-  // One per expert: down(act(gate x) * up x), or without gates down(act(up x)).
+  // One of each per expert: down(act(gate x) * up x), or, without gates, down(act(up x)).
   std::span<const std::unique_ptr<Weight>> gate, up, down;
-  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // the same, or empty
-  // The same, or empty: what the adapters of the tokens' sequences add.
+  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // one per expert, or empty
+  // One per expert, or empty: terms of the sequences' adapters.
   std::span<const AdapterTerms> gate_adapters, up_adapters, down_adapters;
   ExpertRouting routing;
   const Vector* selection_bias =
       nullptr;  // [n_experts] or null: added to the scores when choosing, not when weighing
-  const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights at last
+  const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights last
   ActivationFunction activation;
-  // Of a rank with a share of every expert's width: inputs of down before those of its own, which are zeros.
+  // For a rank with a share of every expert's width: number of inputs of `down` before its own.
+  // They are zeros.
   int down_lead = 0;
-  bool mapped = false;  // they lie in a mapped file, of which some may not be in memory
+  bool mapped = false;  // the experts are in a mapped file and may not be in memory
 };
 
-// Rows of a step's tensors: as many as the batch has, or more where a backend computes in fixed sizes. Nobody reads
-// what the rows beyond hold; their K and V go into a spare block of the cache.
+// Rows of a step's tensors: as many as the batch has, or more in backends with fixed sizes. Rows
+// beyond those of the batch are not read; their K and V are stored in a spare block of the cache.
 struct StepShape {
   int tokens = 0;   // a row per token
   int outputs = 0;  // a row per output row of the batch
   bool operator==(const StepShape&) const = default;
 };
 
-// What a model's step leaves behind: a row for each output row of the batch, and perhaps more (StepShape).
+// Results of a model's step. They have a row for each output row of the batch, and perhaps more
+// (StepShape).
 struct StepOutputs {
   Tensor logits;  // [rows, vocab_size]; empty when not wanted
   Tensor hidden;  // [rows, model_dim], after the final norm
-  Tensor
-      states;  // [n_tokens, model_dim], the same of every token, or what ForwardOptions::taps says; empty when not wanted
-  Tensor
-      stream;  // [n_tokens, ModelConfig::stage_dim()] of a stage of a pipeline that is not the last, and then nothing else
+  // [n_tokens, model_dim]: states of all tokens after the final norm, or as ForwardOptions::taps
+  // selects; empty if not wanted.
+  Tensor states;
+  // [n_tokens, ModelConfig::stage_dim()]: output of a pipeline stage that is not the last. All
+  // other results are then empty.
+  Tensor stream;
 };
 
-// Names what a step computes: steps with equal keys are the same operations, in the same order, with the same
-// parameters; only what their batches hold differs.
+// Identifies the operations of a step. Steps with equal keys consist of the same operations in the
+// same order with the same parameters; only the contents of their batches differ.
 struct StepKey {
   const void* model = nullptr;
   const KvCache* cache = nullptr;
@@ -244,7 +260,7 @@ struct StepKey {
   int n_layers = 0;
   bool logits = true, states = false;
   const int* taps = nullptr;
-  bool adapters = false;  // some sequences have one
+  bool adapters = false;  // some sequences have adapters
   bool operator==(const StepKey&) const = default;
 };
 
@@ -258,36 +274,37 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual const char* name() const = 0;  // "cpu/avx512"
-  // Whether the thread that calls computes too: then its own time is what operations cost.
+  // Whether the calling thread computes, so that its own time is that of the operations.
   virtual bool computes_here() const { return false; }
-  // Of the memory that weights and caches are in.
+  // Returns the state of the memory that holds weights and caches.
   virtual MemoryState memory() const = 0;
-  // Error: the device is lost, or (kResourceExhausted) it has refused memory that a step needs. Nothing is computed from then on,
-  // what is read is zeros.
+  // Error: the device is lost, or it has refused memory that a step needs (kResourceExhausted).
+  // From then on nothing is computed, and zeros are read.
   virtual Status status() const { return {}; }
-  // After memory was refused: things are computed again, with as much memory as before free; what the steps since then gave is
-  // worth nothing. False: the device is lost. REQUIRES: all steps were waited for.
+  // Recovers after memory was refused, with as much free memory as before. Results of the steps
+  // since then are invalid. Returns false if the device is lost. REQUIRES: all steps were waited
+  // for.
   virtual bool recover() { return status().has_value(); }
   virtual bool can_cache(KvDType dtype) const { return dtype != KvDType::kF8; }
-  // read_bytes: of memory that is read again and again; 0 is as much as caches never hold. What a model reads for a
-  // token shows what caches do for it. Takes about half a second, and 512 MiB at most. The best of several rounds: too
-  // low beside other load.
+  // Measures limits. read_bytes: size of the memory that is read repeatedly, 0 = more than caches
+  // hold. With the bytes that a model reads for a token it shows the effect of caches. Takes about
+  // half a second and at most 512 MiB. Returns the best of several rounds; too low beside other
+  // load.
   virtual MachineLimits limits(int64_t read_bytes) = 0;
 
-  // --- Loading -------------------------------------------------------------------------------------------------
-  // Copies the matrix into the backend's layout (or keeps a view of it where that layout is as fast).
+  // Copies the matrix into the backend's layout, or keeps a view of it if that layout is as fast.
   virtual Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) = 0;
-  // Rows [first_row, first_row + n_rows) of a matrix that GroupedMatrix::check accepts. Its activation coding tells
-  // how linear() rounds the activations.
+  // Packs rows [first_row, first_row + n_rows). REQUIRES: GroupedMatrix::check accepts the matrix.
+  // Its activation coding determines how linear() rounds activations.
   virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                        int n_rows) = 0;
   // Error: kResourceExhausted.
   virtual Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) = 0;
-  // Names the form of stored weights, so that what was stored in another one is not taken for it; "" = this backend
-  // stores none.
+  // Returns an identifier of the form of stored weights, which differs for every other form; "" =
+  // the backend does not store weights.
   virtual std::string stored_form() const { return {}; }
-  // A weight as it is stored: its description, and its packed_bytes() bytes, which are its own or a copy of them.
-  // REQUIRES: this backend stores weights.
+  // Returns the stored form of a weight: its description, and its packed_bytes() bytes, in place or
+  // as a copy. REQUIRES: the backend stores weights.
   virtual std::string describe(const Weight& weight) const {
     (void)weight;
     return {};
@@ -296,61 +313,66 @@ class Ops {
     (void)weight;
     return {};
   }
-  // The inverse: uses the bytes in place, which `owner` keeps valid. Error: kCorruptFile for what is no stored weight
-  // (the numbers inside are taken as they are).
+  // Restores a stored weight. The bytes are used in place or copied; `owner` keeps them valid.
+  // Error: kCorruptFile if they are no stored weight (numbers in them are not checked).
   virtual Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
                                                   std::shared_ptr<const void> owner) {
     (void)stored, (void)owner;
     return make_error(ErrorCode::kUnsupported, "this backend stores no weights");
   }
-  // Whether it does, instead of copying: then weights need not be in memory, but may lie in a mapped file.
+  // Whether restore() uses bytes in place: weights may then stay in a mapped file instead of
+  // memory.
   virtual bool restores_in_place() const { return false; }
-  // Bytes of experts in a mapped file (MoeParams::mapped) that were not in memory when they were chosen, so far. Any thread.
+  // Returns the bytes of experts in a mapped file (MoeParams::mapped) that had to be read when they
+  // were chosen, since the start. Any thread.
   virtual int64_t expert_bytes_read() const { return 0; }
-  // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
+  // Makes a cache with n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both
+  // sizes.
   virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
                                                       std::span<const int> n_blocks) = 0;
 
-  // Host threads of this backend, and fn(ctx, item, thread) for every item in [0, n_items) spread over them. For work on
-  // the host between two operations; fn must not throw or call the backend.
+  // Number of host threads of the backend, and a parallel loop: fn(ctx, item, thread) for every
+  // item in [0, n_items). For work of the host between two operations; fn must not throw or call
+  // the backend.
   virtual int n_host_threads() const { return 1; }
   virtual void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
     for (int i = 0; i < n_items; ++i) fn(ctx, i, 0);
   }
 
-  // --- A step --------------------------------------------------------------------------------------------------
-  // Begins a step over `batch`, which its operations read (null: over tensors alone), and ends the life of the tensors
-  // of the step before. The batch's arrays stay as they are until submit() returns.
+  // Begins a step over `batch`, which its operations read (null: over tensors alone), and ends the
+  // life of the previous step's tensors. REQUIRES: the batch's arrays are unchanged until submit()
+  // returns.
   virtual StepShape begin_step(const Batch* batch) = 0;
-  // The operations of a step, as fn asks for them. A backend may record them and, in a later step with the same key,
-  // do what it recorded without calling fn; the outputs lie where they lay then. fn asks for operations and tensors
-  // only, by what the key says alone.
+  // Runs the operations of a step, which fn calls. A backend may record them and replay the record
+  // in a later step with the same key, without calling fn; the outputs are then in the same places.
+  // REQUIRES: fn only calls operations and makes tensors, and depends on nothing but the key.
   template <class Fn>
   StepOutputs run(const StepKey& key, Fn&& fn) {
     return run_step(key, [](void* ctx) { return (*static_cast<std::remove_reference_t<Fn>*>(ctx))(); }, &fn);
   }
-  // Ends the step, which may go on while the host does something else. Its tensors can still be read.
+  // Ends the step, which may still be computed while the host continues. Its tensors can be read.
   virtual StepTicket submit() { return 0; }
-  // Returns when that step and all before it are done.
+  // Waits for that step and all earlier ones.
   virtual void wait(StepTicket ticket) { (void)ticket; }
-  // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
+  // Returns an uninitialized tensor, valid until the next begin_step(). F32, unless the backend
+  // stores this role in another type.
   virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 
-  // All rows of x as F32, one after the other; after everything that was asked for before. Waits.
+  // Copies all rows of x as F32, after all earlier operations. Waits.
   virtual void read_rows(Tensor x, std::span<float> out) = 0;
-  // The inverse: x's first rows = values, whole rows; the others are 0.
+  // Sets the first rows of x to values, which are whole rows, and the others to 0.
   virtual void write_rows(std::span<const float> values, Tensor x) = 0;
-  // The first row of a tensor that the host may read and change where it is (F32, row_stride apart); null where
-  // tensors lie elsewhere. HostRows (host_rows.h) serves both.
+  // Returns the first row of a tensor (F32, rows row_stride apart) that the host may read and
+  // change in place; null if tensors are not in host memory. HostRows (host_rows.h) handles both.
   virtual float* in_place(Tensor x) {
     (void)x;
     return nullptr;
   }
 
-  // out[t] = table[token t] * scale; tokens beyond the table have its first row.
+  // out[t] = table[token t] * scale; tokens beyond the table use its first row.
   virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
-  // The same of a rank whose table has the rows from `first` on: zeros for tokens that it has not. The sum over all ranks is
-  // what the whole table gives.
+  // As embed_tokens(), for a rank whose table has the rows from `first` on: zeros for all other
+  // tokens, so that the sum over all ranks is the result of the whole table.
   virtual void embed_share(const Weight& table, int first, float scale, Tensor out) = 0;
   // out[t] += table[position of token t].
   virtual void embed_positions(const Weight& table, Tensor out) = 0;
@@ -364,9 +386,10 @@ class Ops {
   virtual void add(Tensor x, Tensor delta, float delta_scale) = 0;  // x += delta * delta_scale
   virtual void scale(Tensor x, float factor,
                      float softcap) = 0;  // x *= factor; then cap * tanh(x / cap) if cap > 0
-  // targets[i].out = x weight_i^T + bias_i, and what the tokens' adapters add; the targets share x, so it is quantized once.
+  // targets[i].out = x weight_i^T + bias_i + the terms of the sequences' adapters. All targets
+  // share x, which is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
-  // Row r of out is row r of x times the transpose of weights[r % n], n of them: heads of tokens as rows.
+  // Row r of out = row r of x times weights[r % n]^T, for n weights: rows are the heads of tokens.
   virtual void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
     const int n = static_cast<int>(weights.size());
     for (int h = 0; h < n; ++h) {
@@ -385,8 +408,9 @@ class Ops {
   virtual void gate_rows(Tensor x, Tensor gate) = 0;
   virtual void multiply(Tensor x, Tensor by) = 0;              // x *= by, element by element
   virtual void scale_columns(Tensor x, const Vector& by) = 0;  // x[t] *= by
-  // Of n streams side by side in `from` and m in `to`, all `width` wide: stream q of to[t] += the sum over p of by[t, q * n + p] *
-  // stream p of from[t]. from: [n_tokens, n * width], to: [n_tokens, m * width], by: [n_tokens, m * n].
+  // from consists of n streams and to of m, all `width` wide and concatenated. Stream q of to[t] +=
+  // sum over p of by[t, q * n + p] * stream p of from[t]. from: [n_tokens, n * width], to:
+  // [n_tokens, m * width], by: [n_tokens, m * n].
   virtual void add_mixed(Tensor from, Tensor by, int width, Tensor to) = 0;
   // x[t] *= sqrt(mean(like[t]^2) / max(mean(x[t]^2), least)).
   virtual void match_magnitude(Tensor x, Tensor like, float least) = 0;
@@ -396,36 +420,38 @@ class Ops {
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
-  // --- Parts of a layer: the operations above in a row, which a backend may do in one.
+  // --- Fused operations: sequences of the operations above that a backend may compute as one.
 
-  // x is complete: h may be read by what follows.
+  // Computes the norm of h. REQUIRES: h.x is complete.
   virtual void prepare(const NormedInput& h) {
     if (h.norm) norm(h.x, *h.norm, h.values);
   }
-  // norm(x) as a tensor.
+  // Returns norm(x) as a tensor.
   virtual Tensor materialize(const NormedInput& h) { return h.values; }
   // targets[i].out = h weight_i^T + bias_i.
   virtual void norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
     linear(h.values, targets);
   }
-  // out = f(h gate^T) * (h up^T); the targets' own tensors are scratch, and `out` may be the gate's.
+  // out = f(h gate^T) * (h up^T). The targets' own tensors are scratch, and `out` may be the
+  // gate's.
   virtual void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                             const ActivationFunction& f, Tensor out) {
     const LinearTarget both[] = {gate, up};
     linear(h.values, both);
     activate_mul(gate.out, up.out, f, out);
   }
-  // x += delta * delta_scale; then h, which is of x, is prepared (null: nobody reads x yet).
+  // x += delta * delta_scale; then computes the norm h of x (null: no norm follows).
   virtual void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) {
     if (h != nullptr && h->norm) return add_norm(x, delta, delta_scale, *h->norm, h->values);
     add(x, delta, delta_scale);
   }
-  // The same for the sum of all ranks' delta, which is overwritten.
+  // As add_whole(), for the sum of all ranks' delta, which is overwritten.
   virtual void add_shares(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) {
     all_reduce(delta);
     add_whole(x, delta, delta_scale, h);
   }
-  // The same for delta = in weight^T + bias, whole or partial; the target's own tensor is scratch.
+  // As add_whole(), for delta = in weight^T + bias, whole or partial. The target's own tensor is
+  // scratch.
   virtual void linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale,
                           const NormedInput* h) {
     linear(in, {&target, 1});
@@ -433,27 +459,30 @@ class Ops {
     add_whole(x, target.out, delta_scale, h);
   }
 
-  // --- Several ranks, each with its share of the weights (OpsConfig::ranks). All ask for the same of these operations; when
-  // they return after the run has failed (Communicator::status()), x holds anything.
+  // --- Tensor parallelism: several ranks, each with its share of the weights (OpsConfig::ranks).
+  // All ranks call the same of these operations. If the run has failed (Communicator::status()), x
+  // is undefined afterwards.
   virtual Shard shard() const { return {}; }
-  // x = the sum of all ranks' x, the same bits on every rank.
+  // x = sum of all ranks' x, with the same bits on every rank.
   virtual void all_reduce(Tensor x) { (void)x; }
-  // Every rank has its own columns of x, shard().range(x.cols), and gets the others'.
+  // Gathers x, of which every rank has its own columns, shard().range(x.cols).
   virtual void all_gather(Tensor x) { (void)x; }
-  // The same of the step's logits: of the most likely ones only where that is all that is wanted (Batch::row_tops).
+  // As all_gather(), for the step's logits. Only the most likely ones are gathered if no others are
+  // wanted (Batch::row_tops).
   virtual void gather_logits(Tensor x) { all_gather(x); }
 
-  // Rotates q and k in place, for models that do something to them before they are stored.
+  // Rotates q and k in place, for models that transform them between rotation and storing.
   virtual void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) = 0;
-  // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
-  // Where the layer's values are in its keys, v is Tensor().
+  // Rotates q and k in place (rope null: learned positions) and stores k and v of every token in
+  // the cache. v is Tensor() if the layer's values are in its keys.
   virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                               int layer) = 0;
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
   // q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
-  // rope_and_store() into the layer that is then attended to, and attend(), which a backend may do in one: q and k are scratch
-  // behind it. Where an earlier layer's keys and values are attended to, k and v are Tensor().
+  // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
+  // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
+  // earlier one.
   virtual void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                                 const AttentionParams& params, Tensor out) {
     if (k.cols > 0) {
@@ -463,28 +492,31 @@ class Ops {
     }
     attend(q, cache, params, out);
   }
-  // out[t] = bias + the sum over taps k of weight[k] * x[t - taps + 1 + k]: what came before the step's tokens is in the
-  // sequence's state, which then holds the step's last ones. Before a sequence's first token there are zeros.
+  // out[t] = bias + sum over taps k of weight[k] * x[t - taps + 1 + k]. Inputs before the step's
+  // tokens come from the sequence's state, which then holds the step's last inputs; zeros precede a
+  // sequence's first token.
   virtual void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) = 0;
-  // out[t] = what the tokens up to t have left for its queries (DeltaParams), by value head. qkv: [tokens, (2 * n_key_heads
-  // * key_dim + n_value_heads * value_dim)], queries of all heads first; a: [tokens, n_value_heads * decays_per_head()], b:
-  // [tokens, n_value_heads]. All three are overwritten.
+  // out[t] = output of the gated delta rule (DeltaParams), by value head. qkv: [tokens, 2 *
+  // n_key_heads * key_dim + n_value_heads * value_dim], queries of all heads first; a: [tokens,
+  // n_value_heads * decays_per_head()]; b: [tokens, n_value_heads]. All three are overwritten.
   virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                            Tensor out) = 0;
-  // out[t] = what the tokens up to t have left for its C (StateSpaceParams), by head. x: [tokens, n_heads * head_dim + 2 * n_groups
-  // * state_dim], then B, then C of all groups; dt: [tokens, n_heads], overwritten like `scratch` of the same shape.
+  // out[t] = output of the scan (StateSpaceParams), by head. x: [tokens, n_heads * head_dim + 2 *
+  // n_groups * state_dim]: inputs, then B, then C of all groups. dt: [tokens, n_heads],
+  // overwritten; so is `scratch` of the same shape.
   virtual void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
                            KvCache& cache, Tensor out) = 0;
-  // Whether sample() draws here; else whoever wants draws makes them on the host.
+  // Whether sample() draws in the backend; otherwise callers draw on the host.
   virtual bool samples() const { return false; }
-  // results[i] is what Sampler::draw (sampling/sampler.h) makes of rows[i] and its row of `logits`, which stays as it is.
-  // Before or after submit(), as long as the tensor lives. `rows` are read before this returns, what they point to and
-  // `results` belong to the backend until the step's wait(). A draw that is left to the host says so.
+  // Sets results[i] to what Sampler::draw (sampling/sampler.h) returns for rows[i] and its row of
+  // `logits`, which is unchanged. May be called before or after submit() while the tensor is valid.
+  // `rows` are read before this returns; what they point to and `results` belong to the backend
+  // until the step's wait(). A result says if the draw is left to the host.
   virtual void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
     (void)logits, (void)rows, (void)results;
   }
-  // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write); of a group of states
-  // from block to block.
+  // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write);
+  // for a group of states from block to block.
   virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
 
@@ -501,20 +533,21 @@ class Communicator;  // parallel/communicator.h
 struct OpsConfig {
   int n_threads = 0;             // 0 = as many as the process may use
   bool batch_invariant = false;  // one kernel family and summation order whatever the batch
-  double thread_weight = 1;      // > 0: share of the threads beside other models of the process
-  int row_multiple = 1;          // cpu: a step's tensors have a multiple of so many rows (tests of StepShape)
-  std::vector<int> cpus = {};    // cpu: where its threads stay; the caller's own place is its business
-  Communicator* ranks =
-      nullptr;  // those that share a model's weights, which outlive the backend; null: it is alone
-  WireType rank_wire = WireType::kF32;  // of their sums
-  bool eager = false;                   // no step is recorded and played again
+  double thread_weight = 1;      // > 0: share of the threads among the models of the process
+  int row_multiple = 1;          // cpu: rows of a step's tensors are a multiple of this (tests of StepShape)
+  std::vector<int> cpus = {};    // cpu: processors of its worker threads; the caller pins its own thread
+  // Ranks that share a model's weights; null: there is one. REQUIRES: they outlive the backend.
+  Communicator* ranks = nullptr;
+  WireType rank_wire = WireType::kF32;  // number format in which ranks exchange sums
+  bool eager = false;                   // steps are not recorded and replayed
 };
 
-// A row of THE list of backends (backends.cc), as choose_backend() names it.
+// Makes a backend of THE list (backends.cc), with a name from choose_backend().
 Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& config);
 std::string backend_names();  // "cpu, …"
-// Of "auto" (or ""): the best backend that is here and computes what the CPU computes (self_test.h); the log says once why it is
-// not a better one. Any other name is what it is.
+// Returns the backend for "auto" or "": the best one that is available and passes its self test
+// against the CPU (self_test.h). The reason why it is not a better one is logged once. Any other
+// name is returned unchanged.
 std::string choose_backend(std::string_view name);
 
 }  // namespace penstock

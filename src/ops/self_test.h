@@ -1,5 +1,5 @@
-// Whether a backend computes here what it should: a decoder layer of random weights against another backend, before anybody trusts it
-// with a model.
+// Self test of a backend: a decoder layer of random weights is compared with another backend before
+// a model uses it.
 #pragma once
 #include <span>
 #include <string>
@@ -10,17 +10,19 @@
 
 namespace penstock {
 
-// Prompts and decoding of two sequences: products with weights of several types, norms, rotation, attention over a cache, experts,
-// steps that may be recorded, draws. A few milliseconds on a GPU. Error: kInternal, which result is how far from the reference's; or
-// what status() says.
+// Runs prompts and decoding of two sequences: products with weights of several types, norms,
+// rotation, attention over a cache, experts, steps that may be recorded, draws. Takes a few
+// milliseconds on a GPU. Error: kInternal with the result that differs and by how much, or the
+// error of status().
 Status self_test(Ops& ops, Ops& reference);
 
 struct BackendChoice {
   std::string name;
-  std::string why;      // not one of those before it; empty: it is the first
-  bool faulty = false;  // one of those before it is there and failed its test
+  std::string why;      // reason why no earlier backend was chosen; empty: it is the first
+  bool faulty = false;  // an earlier backend is available and failed its test
 };
-// The first of these backends, best first, that can be opened here and passes its test against the CPU; the last is taken untested.
+// Returns the first of these backends, ordered from best to worst, that can be opened and passes
+// its test against the CPU. The last one is not tested.
 BackendChoice choose_among(std::span<const std::string_view> names);
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // A rank-2 view into a backend's memory. Rows are tokens, columns features.
 //
-// A handle for all who call Ops: its shape may be read, its memory belongs to the backend and need not be the host's.
-// Ops::read_rows and write_rows are the ways in and out.
+// A handle for callers of Ops: its shape may be read; its memory belongs to the backend and may not
+// be host memory. Ops::read_rows and write_rows copy from and to the host.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +19,15 @@ constexpr int dtype_bytes(DType dtype) {
   }
 }
 
-// What a tensor is for, so that a backend may choose the type it is kept in.
+// Role of a tensor, by which a backend may choose its type.
 enum class TensorRole : uint8_t {
-  kActivation,  // what one sub-layer hands to the next
+  kActivation,  // input or output of a sub-layer
   kStream,      // the residual stream, which every layer adds to
-  kLogits,      // scores that are compared or exponentiated: always F32
+  kLogits,      // scores; always F32
 };
 
 struct Tensor {
-  void* data = nullptr;  // the backend's
+  void* data = nullptr;  // memory of the backend
   DType dtype = DType::kF32;
   int rows = 0;
   int cols = 0;
@@ -43,7 +43,8 @@ struct Tensor {
   Tensor every(int first, int step) const {
     return {at(first * row_stride), dtype, (rows - first + step - 1) / step, cols, step * row_stride};
   }
-  // As many rows of fewer columns, one after the other in the same memory: for layers that need less of a step's tensors.
+  // As many rows with fewer columns, contiguous in the same memory: for layers that need less of a
+  // step's tensors.
   Tensor narrowed(int new_cols) const { return {data, dtype, rows, new_cols, new_cols}; }
   // The same contiguous elements as rows of `new_cols` (row_stride must equal cols): heads as rows, for example.
   Tensor reshaped(int new_cols) const {

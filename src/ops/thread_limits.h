@@ -1,5 +1,5 @@
-// What the CPU's threads can do at most, by all of them and by one alone: where these are far from a multiple of each other,
-// threads share cores.
+// Measured limits of the CPU, by all threads and by one. If the ratio is far below the number of
+// threads, threads share cores.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,12 +11,13 @@ struct ThreadLimit {
   double all = 0, one = 0;
 };
 
-// Of every unit of the instruction set in use, operations per second; then "read", bytes per second. The best of so many
-// samples of a few milliseconds.
+// Returns operations per second of every unit of the instruction set in use, then bytes per second
+// as "read": the best of n_samples samples of a few milliseconds.
 std::vector<ThreadLimit> sample_threads(int n_threads, int n_samples);
 
-// Where the instruction set in use can unpack weights before the products of many rows or between them (kernels/tile_unpacking.h):
-// what it does, and the operations per second of one thread that either reaches. Else nothing is chosen.
+// For instruction sets that can unpack weights before the products of tiles or between them
+// (kernels/tile_unpacking.h): the choice, and the operations per second of one thread with either.
+// Empty for others.
 struct UnpackingRates {
   std::string chosen;  // "before", "between" or ""
   double before = 0, between = 0;
