@@ -1,4 +1,4 @@
-// What LoRA adapters add to the CPU's products: grouped products, a group being the rows of one adapter.
+// LoRA terms of the CPU's products, as grouped products: one group has the rows of one adapter.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// The rows of a step whose sequences have an adapter, by adapter.
+// Rows of a step whose sequences have an adapter, grouped by adapter.
 class AdapterRows {
  public:
   struct Group {
@@ -27,35 +27,37 @@ class AdapterRows {
   std::vector<Group> groups_;
 };
 
-// The part of a few products that the adapters of the step add, in F32. A result does not depend on which other rows are in the
-// batch.
+// The terms that the step's adapters add to a few products with the same input, in F32. The result
+// of a row does not depend on the other rows of the batch.
 class AdapterProducts {
   static constexpr int kBlockRows = 32, kBlockPanels = 8;
 
  public:
-  // Of these rows of x, which are there. Its memory is the context's scratch, after what is there.
+  // Describes the terms of these rows of x. Memory comes from the context's scratch, after what is
+  // allocated there. REQUIRES: x is computed.
   AdapterProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets,
                   std::span<const AdapterRows::Group> groups);
 
   bool empty() const { return n_terms_ == 0; }
-  // x a^T, in so many blocks; before add(), by any thread.
+  // Computes x a^T in n_blocks() blocks. Any thread; all blocks before add().
   int n_blocks() const { return n_blocks_; }
   void reduce(int begin, int end) const;
 
-  // out += (x a^T) b^T for panels [begin, end) of target i. sums: the worker's, of kSums values.
+  // out += (x a^T) b^T for panels [begin, end) of target i. sums: kSums values of the worker's
+  // scratch.
   static constexpr size_t kSums = size_t{kBlockRows} * kBlockPanels * kPanelRows;
   void add(size_t i, int begin, int end, float* sums) const;
 
  private:
-  // One group and one target.
+  // The term of one group for one target.
   struct Term {
     size_t target = 0;
     const AdapterRows::Group* group = nullptr;
     const PanelMatrix *a = nullptr, *b = nullptr;
-    const float* x = nullptr;  // the group's rows
+    const float* x = nullptr;  // rows of the group
     ptrdiff_t x_stride = 0;
     float* thin = nullptr;         // [rows, rank]
-    bool computed_before = false;  // thin is that of another term, with the same a
+    bool computed_before = false;  // thin belongs to another term with the same a
     int n_blocks() const { return (static_cast<int>(group->rows.size()) + kBlockRows - 1) / kBlockRows; }
   };
   void find_terms(Tensor x, std::span<const AdapterRows::Group> groups);

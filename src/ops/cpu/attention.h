@@ -13,8 +13,9 @@ struct AttentionContext {
   Arena& scratch;  // memory of one call, reused by the next
   const AttentionKernels& kernels;
   bool batch_invariant = false;
-  // Partial results are kept until all of a tile's splits are done, unless those of a call take more bytes
-  // than this: then a thread does a tile's splits one after the other. The results are the same, bit for bit.
+  // Most bytes of partial results in a call. Within it, the splits of a tile run in parallel and
+  // are merged at the end; beyond it, one thread computes the splits of a tile one after the other.
+  // The results are the same bits.
   int64_t most_state_bytes = int64_t{32} << 20;
 };
 

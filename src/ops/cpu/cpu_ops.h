@@ -114,9 +114,9 @@ class CpuOps final : public Ops {
   };
   const Angles& angles(const RopeParams& rope);
   RecurrenceContext recurrence(KvCache& cache);
-  // Row `row` of a tensor.
+  // out = norm of row `row` of a tensor.
   void norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const;
-  // Every head of token t in x, by the angles of this step.
+  // Rotates every head of token t in x by this step's angles.
   void rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles,
                     const RopeParams& rope) const;
   // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.

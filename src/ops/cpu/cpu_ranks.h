@@ -1,4 +1,4 @@
-// What a step asks of several ranks. Whoever runs the steps asks the communicator whether they went well.
+// Collective operations of a step over several ranks. Callers check the communicator for errors.
 #pragma once
 #include <cstdint>
 #include <span>

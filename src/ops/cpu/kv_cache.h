@@ -28,24 +28,24 @@ class CpuKvCache final : public KvCache {
 
   const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
-  // A layer's state, state_values of the spec in its state_dtype.
+  // Returns a layer's state: the spec's state_values in its state_dtype.
   std::byte* state(int layer, BlockId block) const {
     return states_[layer] + static_cast<int64_t>(block) * spec_.state_bytes(static_cast<size_t>(layer));
   }
-  // From block to block of the group of states, in this order.
+  // Copies states from block to block of the group of states, in this order.
   void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
-  // Unit 0 of a head; the next unit of the same head is unit_stride() bytes on.
+  // Returns unit 0 of a head. The next unit of the same head is unit_stride() bytes further.
   std::byte* units(int layer, int head) const {
     return layers_[layer].data + head * layers_[layer].layout.bytes;
   }
   int64_t unit_stride(int layer) const {
     return spec_.layers[layer].n_kv_heads * layers_[layer].layout.bytes;
   }
-  // A slot of the spare block, which no table names: for tokens that stand for nothing.
+  // Returns a slot of the spare block, which no block table contains, for padding tokens.
   int spare_slot(int group, int i) const {
     return n_blocks_[group] * spec_.block_size + i % spec_.block_size;
   }
-  // The unit that holds a slot.
+  // Returns the unit that contains a slot.
   std::byte* unit_of_slot(int layer, int head, int slot) const {
     return units(layer, head) + (slot / kUnitTokens) * unit_stride(layer);
   }

@@ -1,4 +1,4 @@
-// Pure reads of memory, in samples of a few milliseconds.
+// Measures the bandwidth of memory by pure reads, in samples of a few milliseconds.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
@@ -12,15 +12,16 @@ struct KernelTable;
 
 class ReadSampler {
  public:
-  // Makes the memory to be read, unless it is there. False: there is not that much.
+  // Allocates the memory that is read, unless it exists. Returns false if there is not enough.
   bool prepare(ThreadPool& pool, size_t bytes);
-  // Bytes per second of so many threads, 1 or all: the best of a few rounds of a few milliseconds in every order.
+  // Returns bytes per second of n_threads threads, 1 or all: the best of a few rounds of a few
+  // milliseconds with every order of reading.
   double sample(ThreadPool& pool, const KernelTable& kernels, int n_threads);
 
  private:
   std::unique_ptr<char, decltype(&std::free)> buffer_{nullptr, &std::free};
-  size_t part_ = 0;  // of a thread
-  size_t next_ = 0;  // where in its part a thread reads
+  size_t part_ = 0;  // bytes of one thread's part
+  size_t next_ = 0;  // offset in its part at which a thread reads next
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Operations that carry a state from token to token.
+// Operations with a recurrent state.
 #pragma once
 #include "base/arena.h"
 #include "base/thread_pool.h"
@@ -8,8 +8,9 @@
 
 namespace penstock {
 
-// Long runs of tokens are computed in chunks, and states in BF16 are widened before a step's tokens and rounded behind them.
-// batch_invariant: token by token, and rounded behind each, so that nothing depends on where steps end.
+// Context of recurrent operations. Long runs of tokens are computed in chunks. States in BF16 are
+// widened before a step's tokens and rounded after them; with batch_invariant, tokens are computed
+// one by one and the state is rounded after each, so that results do not depend on where steps end.
 struct RecurrenceContext {
   ThreadPool& pool;
   const KernelTable& kernels;
@@ -19,17 +20,17 @@ struct RecurrenceContext {
   bool batch_invariant = false;
 };
 
-// Ops::causal_conv over the batch's tokens. Every element is summed in the order of the taps, whatever the batch.
+// See Ops::causal_conv. Every element is summed in the order of the taps, independent of the batch.
 void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out);
 
-// What Ops::gated_delta and Ops::state_space are of.
+// Tensors of Ops::gated_delta and Ops::state_space.
 struct DeltaTensors {
   Tensor qkv, a, b, out;
 };
 void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const DeltaParams& params);
 
-// Ops::state_space: `a` is its scratch, `b` its dt.
+// See Ops::state_space, whose scratch is `a` and dt is `b`.
 void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const StateSpaceParams& params);
 

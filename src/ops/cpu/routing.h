@@ -1,4 +1,4 @@
-// Which experts a token takes.
+// Choice of a token's experts.
 #pragma once
 #include "ops/ops.h"
 

@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// The order of a weight's columns: column j multiplies input order[j]. Weights with equal orders share one,
-// so that their inputs are put into it once.
+// Permutation of a weight's columns: column j multiplies input order[j]. Weights with equal orders
+// share one object, so that inputs are permuted once.
 using InputOrder = std::vector<int32_t>;
 
 class CpuWeight final : public Weight {
@@ -22,45 +22,46 @@ class CpuWeight final : public Weight {
   int cols() const override { return panels_.cols; }
   int64_t packed_bytes() const override { return static_cast<int64_t>(bytes().size()); }
 
-  const PanelMatrix& panels() const { return panels_; }  // what they hold: see late()
-  // Null unless the panels are still to be packed.
+  const PanelMatrix& panels() const { return panels_; }  // not packed yet if late() is not null
+  // Returns the panels that are packed lazily; null if all are packed.
   LatePanels* late() const { return late_ == nullptr || late_->done() ? nullptr : late_.get(); }
-  const InputOrder* input_order() const { return order_.get(); }  // null: as they are
+  const InputOrder* input_order() const { return order_.get(); }  // null: columns are not permuted
   const ActivationRounding& rounding() const { return rounding_; }
-  // The panels, then the row scales if any. REQUIRES: late() is null.
+  // Returns the panels, then the row scales if any. REQUIRES: late() is null.
   std::span<const std::byte> bytes() const;
   std::string description() const;  // see Ops::describe
-  // Row `row` as cols() floats.
+  // out = row `row`, cols() floats.
   void decode_row(int row, float* out) const;
 
  private:
   friend class WeightPacker;
   PanelMatrix panels_;
-  WeightMemory memory_;                // the weight's bytes, or
-  std::shared_ptr<const void> owner_;  // who keeps them
+  WeightMemory memory_;                // memory of the weight, or
+  std::shared_ptr<const void> owner_;  // the owner of its bytes
   std::shared_ptr<const InputOrder> order_;
   ActivationRounding rounding_;
-  std::unique_ptr<LatePanels> late_;  // null: packed when it was loaded
+  std::unique_ptr<LatePanels> late_;  // null: packed at load
 };
 
-// Packs matrices into panels, in parallel; the matrix is not needed afterwards, unless it may lie in a file.
+// Packs matrices into panels, in parallel. The matrix may be freed afterwards, unless it is packed
+// lazily from a file.
 class WeightPacker {
  public:
   explicit WeightPacker(ThreadPool& pool) : pool_(pool) {}
 
-  // Errors: kInvalidArgument (no such shape), kResourceExhausted.
-  // may_wait: a large matrix in a mapped file is not packed yet (LatePanels), and keeps the file mapped.
+  // may_wait: a large matrix in a mapped file is packed lazily (LatePanels), and its file stays
+  // mapped. Errors: kInvalidArgument (no such shape), kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix, bool may_wait = false);
-  int64_t late_bytes() const { return late_bytes_; }  // of all that waited
-  // What of the weight is not packed yet.
+  int64_t late_bytes() const { return late_bytes_; }  // bytes of all lazily packed weights
+  // Packs the part of the weight that is not packed yet.
   void pack_rest(const CpuWeight& weight) const;
-  // Rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
+  // Packs rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const GroupedMatrix& matrix, int first_row, int n_rows);
   // See Ops::restore.
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void> owner);
 
  private:
-  // Weights with equal orders share one.
+  // Returns one object for equal orders.
   std::shared_ptr<const InputOrder> shared_order(InputOrder order);
   Result<std::unique_ptr<CpuWeight>> allocate(const PanelShape& shape, int rows, int cols);
   static float* row_scales(CpuWeight& weight);

@@ -1,8 +1,9 @@
-// Memory for weights, in huge pages that neighbours share.
+// Allocator for weights, in huge pages that neighbouring weights share.
 //
-// Small pages cost: a thread that reads 40 GB/s meets a new one every 0.1 us, and a virtual machine walks two page tables
-// for each. A matrix of a few megabytes in an allocation of its own has up to 2 MiB of its end in small pages; so matrices
-// lie one after the other in large maps, which also makes fetching beyond a matrix' end fetch the next one.
+// Small pages are slow: a thread that reads 40 GB/s meets a new one every 0.1 us, and a virtual
+// machine walks two page tables for each. With an allocation of its own, up to 2 MiB at the end of
+// a matrix would be in small pages; matrices therefore are contiguous in large maps. Prefetches
+// beyond the end of a matrix then fetch the next one.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace penstock {
 
-// Bytes of one weight. Their pages go back to the system with them; their addresses go with the whole map.
+// Memory of one weight. Its pages are returned to the system when it is destroyed, its addresses
+// with the last weight of the map.
 class WeightMemory {
  public:
   WeightMemory() = default;
@@ -23,7 +25,7 @@ class WeightMemory {
     return *this;
   }
 
-  uint8_t* data() const { return data_; }  // null: the system refused
+  uint8_t* data() const { return data_; }  // null: the allocation failed
   size_t size() const { return data_ == nullptr ? 0 : size_; }
 
  private:
@@ -33,7 +35,8 @@ class WeightMemory {
   size_t size_ = 0;
 };
 
-// Hands it out, zeroed and 64-byte aligned, larger ones at multiples of a page. One thread at a time.
+// Allocates WeightMemory, zeroed and 64-byte aligned; large blocks start at a page. Not
+// thread-safe.
 class WeightPages {
  public:
   WeightMemory allocate(size_t bytes);
