@@ -1,8 +1,8 @@
 // Flash attention over paged K and V: online softmax, scores of 64 tokens at a time, never an n x n matrix.
 //
-// The cache consists of units: 16 consecutive tokens of one KV head, K and V together. Inside a unit K lies
-// so that the 16 tokens are 16 vector lanes, V so that 16 features are (kBF16: features of two tokens in
-// pairs, kI8: of four tokens). So a vector of either is an operand of dot products, and 16 vectors a tile.
+// The cache consists of units: K and V of 16 consecutive tokens of one KV head. In K the 16 tokens
+// are the lanes of a vector, in V 16 features are (kBF16: features of two tokens in pairs; kI8: of
+// four tokens). A vector of either is an operand of dot products, and 16 vectors are a tile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +14,9 @@ inline constexpr int kNumKvFormats = 4;
 inline constexpr int kUnitTokens = 16;
 inline constexpr int kChunkTokens = 64;   // scores computed between two updates of the running maximum
 inline constexpr int kMaxTileRows = 256;  // queries that share one pass over K and V
-inline constexpr int kMaxSharedRows = 8;  // of a head, in a tile of several
+inline constexpr int kMaxSharedRows = 8;  // queries per head in a tile of several heads
 
-// Byte layout of a unit. d = padded_dim.
-//   kF32, kF16: K [d][16], V [16][d]
-//   kBF16:      K [d / 2][16][2], V [8][d][2]
-//   kI8:        K [d / 4][16][4], V [4][d][4], float K scales [16], float V scales [16]
-// With values in keys there is no V, and K's scales are V's.
+// With values in keys, a unit has no V, and K's scales are used for V.
 struct KvUnitLayout {
   KvFormat format = KvFormat::kF32;
   int head_dim = 0, value_dim = 0;
@@ -29,7 +25,8 @@ struct KvUnitLayout {
   bool values_in_keys = false;  // a value is the first value_dim features of its key
   int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
 
-  // values_in_keys: so many of a key's features are its value (1..head_dim); 0: values are kept, of head_dim features.
+  // values_in_keys: number of a key's features that are its value (1..head_dim); 0: values are
+  // stored, with head_dim features.
   static constexpr KvUnitLayout make(KvFormat format, int head_dim, int values_in_keys = 0) {
     constexpr int kSizes[] = {4, 2, 2, 1};
     KvUnitLayout layout;
@@ -52,7 +49,7 @@ struct KvUnitLayout {
 // One query: one head of one token.
 struct AttentionRow {
   const float* q;  // [head_dim]
-  int first, end;  // the cached tokens it may see: [first, end), by index in the sequence
+  int first, end;  // cached tokens [first, end) that it attends to, by index in the sequence
   int tree_begin;  // with a tree mask: of tokens >= tree_begin only those whose bit (index - tree_begin) is
                    // set
   uint64_t tree_mask;  // 0 = no mask
@@ -60,19 +57,19 @@ struct AttentionRow {
   float slope;         // slope * (key's position - position) is added to every score; with has_slopes
 };
 
-// Rows of memory that are needed soon: a kernel that computes for long may fetch them meanwhile.
+// Rows of memory that are used next. A kernel may prefetch them while it computes.
 struct SoonNeeded {
   const std::byte* begin;
-  int64_t stride, bytes;  // from row to row; of a row
+  int64_t stride, bytes;  // distance of two rows; size of a row
   int n_rows;
 };
 
-// Rows of the same sequence over the tokens [begin, end): n_rows of each of n_heads KV heads. Row i of head h
-// is rows[h * head_rows + i], and so are the rows of states. What lies next to each other in the cache is
-// read together, so that memory streams.
+// A tile: rows of one sequence over its tokens [begin, end), n_rows for each of n_heads KV heads.
+// Row i of head h is rows[h * head_rows + i], and the rows of states are numbered likewise. Heads
+// that are neighbours in the cache are read together, so that memory streams.
 struct AttentionTile {
   const AttentionRow* rows;
-  int n_rows;     // of a head, 1..kMaxTileRows; with several heads 1..kMaxSharedRows
+  int n_rows;     // rows of each head, 1..kMaxTileRows; with several heads 1..kMaxSharedRows
   int n_heads;    // n_heads * head_rows <= kMaxTileRows
   int head_rows;  // padded_head_rows(n_rows) with several heads
   const KvUnitLayout* layout;
@@ -83,12 +80,12 @@ struct AttentionTile {
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
-  bool has_slopes;     // of any row; only the generic kernels have them
-  bool exact_rows;     // what is computed for a row must not depend on the other rows
-  int n_new;           // of the sequence's tokens, those of the step
+  bool has_slopes;     // whether any row has a slope; only the generic kernels support slopes
+  bool exact_rows;     // the result of a row must not depend on the other rows
+  int n_new;           // tokens of the sequence that are new in this step
   float* scratch;      // tile_scratch_floats()
-  SoonNeeded queries;  // of the next tile
-  SoonNeeded results;  // of this tile: to be written
+  SoonNeeded queries;  // rows of queries of the next tile, to prefetch
+  SoonNeeded results;  // rows of results of this tile, which are written
 };
 
 // Running softmax of the rows of a tile: out = sum(exp(score - max) * v), not yet divided by sum.
@@ -98,22 +95,24 @@ struct AttentionState {
   float* out;  // [state_rows(n_rows)][padded_value_dim], 64-byte aligned
 };
 
-// Enough for every kernel: queries, weights and, for matrix units, scores and K and V of 256 tokens in BF16.
+// Returns the scratch memory of a tile, in floats, enough for every kernel: queries, weights and,
+// for matrix units, scores and K and V of 256 tokens in BF16.
 constexpr int64_t tile_scratch_floats(int padded_dim) {
   const int64_t dim = (padded_dim + 31) / 32 * 32;
   return kMaxTileRows * (dim + kChunkTokens) + 256 * dim + kMaxTileRows / 2 * dim + 32 * (256 + 16) +
          32 * 256 / 2 + 64;
 }
-// Rows of a head in a tile of several: passes over a head may compute rows that are not there.
+// Returns the rows allocated for each head in a tile of several: kernels may compute rows beyond
+// n_rows.
 constexpr int padded_head_rows(int n_rows) { return (n_rows + 3) / 4 * 4; }
-// Rows that the arrays of a state of n rows must have room for.
+// Returns the rows allocated for a state of n_rows rows.
 constexpr int state_rows(int n_rows) { return (n_rows + 31) / 32 * 32; }
 
 struct AttentionKernels {
-  // Overwrites `state`. With exact_rows, what it computes for a row depends on that row and on begin and end
-  // alone.
+  // Computes `state`, which is overwritten. With exact_rows, the result of a row depends on that
+  // row, begin and end only.
   void (*attend[kNumKvFormats])(const AttentionTile& tile, const AttentionState& state);
-  // state += other: both over the same rows.
+  // Merges two states of the same rows over disjoint tokens: state += other.
   void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_value_dim);
   // to[0..n) = from[0..n) * factor
   void (*scale_row)(const float* from, float factor, int n, float* to);
@@ -122,10 +121,11 @@ struct AttentionKernels {
                                int lane);
 };
 
-// Copies one token of a unit to another unit (any format).
+// Copies one token of a unit to another unit of the same format.
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
                      int to_lane);
-// K and V of one token of a unit as floats, [head_dim] and [value_dim] (for tests and session files).
+// Converts K and V of one token of a unit to floats, [head_dim] and [value_dim] (for tests and
+// session files).
 void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
 
 }  // namespace penstock

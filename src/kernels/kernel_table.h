@@ -1,4 +1,5 @@
-// The kernels of one instruction set. Chosen once at start-up; everything above calls through the table.
+// Table of the kernels of one instruction set. One is chosen at start-up, and all calls go through
+// it.
 #pragma once
 #include <span>
 #include <string_view>
@@ -21,23 +22,24 @@ struct KernelTable {
   const GemmKernels* gemm = nullptr;
   const VectorKernels* vector = nullptr;
   const AttentionKernels* attention = nullptr;
-  const TileKernels* tiles = nullptr;  // null where no unit wants packed activations; no fallback
+  const TileKernels* tiles = nullptr;  // null: no unit uses packed activations; not taken from a lower table
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;
   const RecurrenceKernels* recurrence = nullptr;
   const ProbeKernels* probes = nullptr;
-  // The table that this one only adds to: it has no vector kernels of its own. Null for one that stands alone.
+  // The table that this one extends, whose vector kernels it uses; null if it has its own.
   const KernelTable* extends = nullptr;
-  bool emulated =
-      false;  // instructions that the processor need not have, in software: for tests, used where it is named
+  // Emulates instructions that the processor may lack, for tests; used only if selected by name.
+  bool emulated = false;
 };
 
-// The tables this machine can run, slowest first but for emulated ones; the first one (scalar) always exists. A sub-table that
-// an instruction set does not have is that of the next lower one that is not emulated.
+// Returns the tables that this machine can run, slowest first, emulated ones included; scalar
+// always is the first. Kernels that an instruction set lacks are those of the next lower table that
+// is not emulated.
 std::span<const KernelTable> available_kernels();
 
-// name "": the value of PENSTOCK_ISA if set, else the best table here that is not emulated. Error: kInvalidArgument, with the
-// available names.
+// Returns the table with this name. "": the value of PENSTOCK_ISA if set, else the best table that
+// is not emulated. Error: kInvalidArgument, with the available names.
 Result<const KernelTable*> select_kernels(std::string_view name = {});
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// A counter-based random number generator: the number is a pure function of (seed, counter), so what one
-// sequence draws never depends on what others drew. Philox4x32-10 of Salmon et al. 2011.
+// Philox4x32-10 (Salmon et al. 2011), a counter-based random number generator: a number is a pure
+// function of (seed, counter), so that the draws of one sequence do not depend on those of others.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,11 +19,11 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
   return counter;
 }
 
-// What a draw is for: draws of one position never share a counter.
+// Purpose of a draw. Draws for one position have different counters.
 enum class Draw : uint32_t { kToken = 0, kXtc = 1, kAccept = 2, kResidual = 3, kDraft = 4 };
 
-// Uniform in [0, 1) with 53 random bits. position: output tokens before this one; index: which of the n
-// sequences.
+// Returns a number uniform in [0, 1) with 53 random bits. position: number of output tokens before
+// this one. index: which of the n sequences.
 inline double uniform_draw(uint64_t seed, uint64_t position, uint32_t index, Draw draw) {
   const auto bits = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), index,
                                 static_cast<uint32_t>(draw)},
@@ -31,7 +31,7 @@ inline double uniform_draw(uint64_t seed, uint64_t position, uint32_t index, Dra
   return static_cast<double>((uint64_t{bits[0]} << 21) ^ (bits[1] >> 11)) * 0x1p-53;
 }
 
-// A well-mixed 64-bit value of two: seeds for requests that bring none.
+// Returns a well-mixed 64-bit value of two, for seeds of requests that have none.
 inline uint64_t mix_seed(uint64_t a, uint64_t b) {
   const auto bits = philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), 0x5eed, 0}, a);
   return uint64_t{bits[0]} << 32 | bits[1];

@@ -1,4 +1,4 @@
-// What one thread of this machine can do at most, to hold the real kernels against: pure reads of memory, and
+// Upper limits of one thread on this machine, to compare kernels with: pure reads of memory, and
 // multiply-accumulate units with all operands in registers.
 #pragma once
 #include <cstddef>
@@ -12,7 +12,10 @@ struct KernelTable;
 
 // A multiply-accumulate unit.
 struct ComputeProbe {
-  enum class Operand : uint8_t { kFloats, kIntegers };  // what it multiplies; 16 and 32 bits are floats
+  enum class Operand : uint8_t {
+    kFloats,
+    kIntegers
+  };  // type of operands; numbers of 16 and 32 bits are floats
 
   const char* name;  // "AMX BF16"
   Operand operand;
@@ -21,17 +24,18 @@ struct ComputeProbe {
   float (*run)(int64_t iterations);
 };
 
-// Reads `bytes` (a multiple of 2,048; data 64-byte aligned); returns a checksum nobody needs.
+// Reads `bytes`. REQUIRES: `bytes` is a multiple of 2,048 and data 64-byte aligned. Returns a
+// checksum, so that the reads are not optimized away.
 using ReadProbe = uint64_t (*)(const void* data, size_t bytes);
 
-// Of one instruction set alone.
+// Probes of one instruction set.
 struct ProbeKernels {
   std::span<const ReadProbe> reads;  // in several orders: which is the fastest depends on the machine
   std::span<const ComputeProbe> units;
 };
 
-// All units that this machine has of that instruction set and of those it is built upon; at least one multiplies floats,
-// and one integers where the table's kernels do.
+// Returns the probes of the instruction set and of those that it extends. At least one unit
+// multiplies floats, and one integers if the table's kernels do.
 std::span<const ReadProbe> read_probes(const KernelTable& table);
 std::vector<ComputeProbe> compute_probes(const KernelTable& table);
 

@@ -1,5 +1,6 @@
-// One draw from one row of logits as plain data: all that is to be known of a sequence but its logits. A device draws
-// from this (Ops::sample), and so does the host (sampling/sampler.h): from the same logits the same token, bit for bit.
+// The description of one draw from one row of logits as plain data, without the logits. Devices
+// (Ops::sample) and the host (sampling/sampler.h) draw the same token, bit for bit, from the same
+// logits.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +8,8 @@
 
 namespace penstock {
 
-// Changes one logit. Edits are made phase by phase; those of one phase are for different tokens, or set the same value.
+// A change of one logit. Edits are applied phase by phase; edits of one phase change different
+// tokens, or set the same value.
 struct LogitEdit {
   enum class Kind : uint16_t {
     kSet,       // = value
@@ -20,10 +22,10 @@ struct LogitEdit {
   float value = 0;
 };
 
-// The steps in their order. Pointers stay valid until the draw is made.
+// The steps of a draw, in order. REQUIRES: pointers are valid until the draw is made.
 struct SampleRow {
-  int32_t row = 0;  // of the logits; several draws may be made from one
-  // What the row as it comes is asked for, by the natural logarithm of its probabilities.
+  int32_t row = 0;  // row of the logits; several draws may use one row
+  // Results wanted of the unchanged row, as natural logarithms of probabilities.
   bool report = false;          // SampleResult::logprob and rank
   bool likeliest = false;       // SampleResult::likeliest
   int32_t n_top = 0;            // most likely tokens, at most kMostTop
@@ -33,14 +35,15 @@ struct SampleRow {
   // 2. Edits, in their order.
   const LogitEdit* edits = nullptr;
   int32_t n_edits = 0;
-  // 3. Temperature; 0 takes the likeliest token (of equals the lowest id) and ends here.
+  // 3. Temperature; 0 chooses the most likely token (the lowest id of equals) and ends here.
   float temperature = 0;
-  // 4. Filters, each on what the one before left: tokens at least min_p as likely as the likeliest; the top_k most likely
-  // (0: all); the fewest most likely that together have top_p.
+  // 4. Filters, each applied to the result of the previous one: tokens at least min_p as likely as
+  // the most likely one; the top_k most likely (0: all); the fewest most likely whose probabilities
+  // sum to top_p.
   float min_p = 0;
   int32_t top_k = 0;
   float top_p = 1;
-  // 5. Where the cumulative distribution reaches u in [0, 1).
+  // 5. The token at which the cumulative distribution reaches u in [0, 1).
   double u = 0;
 
   static constexpr int kMostTop = 64;
@@ -51,9 +54,10 @@ struct SampleResult {
   float logprob = 0;
   int32_t rank = 0;
   float likeliest = 0;  // probability of the most likely token
-  int32_t n_top =
-      0;  // tokens in `top`: fewer than asked for where the vocabulary has fewer that are possible
-  bool drawn = false;  // false: left to the host (a device may look at the most likely tokens only)
+  // Tokens in `top`: fewer than wanted if fewer are possible.
+  int32_t n_top = 0;
+  bool drawn =
+      false;  // false: the draw is left to the host (a device may consider the most likely tokens only)
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// Passes over one row of logits. Every instruction set gives the same bits: sums go over 16 lanes whatever
-// the registers hold, and nothing is contracted.
+// Passes over one row of logits. All instruction sets give the same bits: sums have 16 partial sums
+// whatever the width of registers, and multiply-adds are not fused.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,8 @@ namespace penstock {
 inline constexpr int kScanBlock = 64;   // logits per block maximum
 inline constexpr int kSumPiece = 1024;  // weights that are added in floats
 
-// How a row becomes weights: x = (row[i] - max) * inv_t, weight = exp(x). max: the row's largest value.
+// Conversion of a row to weights: x = (row[i] - max) * inv_t, weight = exp(x). max: the largest
+// value of the row.
 struct ScanScale {
   float max, inv_t;
 };
@@ -21,19 +22,19 @@ struct ScanSplit {
 };
 
 struct ScanKernels {
-  // The largest of each kScanBlock values into block_max [ceil(n / kScanBlock)]; NaN counts as -infinity.
-  // Returns the largest of all.
+  // Writes the largest of each kScanBlock values to block_max [ceil(n / kScanBlock)] and returns
+  // the largest of all. NaN counts as -infinity.
   float (*block_max)(const float* row, int n, float* block_max);
-  // The weights' sum, and that of every kSumPiece of them into piece_sums [ceil(n / kSumPiece)] unless it is
-  // null.
+  // Returns the sum of the weights, and writes that of every kSumPiece weights to piece_sums
+  // [ceil(n / kSumPiece)] unless it is null.
   double (*sum_exp)(const float* row, int n, ScanScale scale, double* piece_sums);
-  // out[i] = weight of row[i], the bits that sum_exp adds.
+  // out[i] = weight of row[i], with the bits that sum_exp adds.
   void (*exp)(const float* row, int n, ScanScale scale, float* out);
-  // Sorts the row's values by two bounds. Returns the sum of the weights above both.
+  // Classifies the row's values by two bounds. Returns the sum of the weights above both.
   double (*split)(const float* row, int n, ScanScale scale, ScanSplit& split);
-  // Values with x < low, and NaN, become -infinity; then as block_max.
+  // Sets values with x < low, and NaN, to -infinity; then does the same as block_max.
   float (*cut)(float* row, int n, ScanScale scale, float low, float* block_max);
-  // How many values are greater than x.
+  // Returns the number of values greater than x.
   int (*count_greater)(const float* row, int n, float x);
 };
 

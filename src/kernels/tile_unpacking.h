@@ -1,5 +1,6 @@
-// When products of many rows by tiles unpack weights: before the products of a slice, or between those of the slice before. The
-// results are the same bits; which is faster is measured once, on the machine.
+// Time at which products of many rows by tiles unpack weights: before the products of a slice, or
+// between the products of the previous slice. The results are the same bits; which is faster is
+// measured once on the machine.
 #pragma once
 #include <cstdint>
 
@@ -12,18 +13,19 @@ enum class UnpackTime : uint8_t { kBefore, kBetween };
 
 struct TileUnpacking {
   UnpackTime time = UnpackTime::kBefore;
-  bool measured = false;  // else there is no choice, PENSTOCK_UNPACK has made it, or the tiles are emulated
+  bool measured = false;  // false: there is no choice, or PENSTOCK_UNPACK made it, or the tiles are emulated
   // Operations per second of one thread, 256 rows times Q4_0; 0 where not measured.
   double before = 0, between = 0;
 };
 
-// Of a table. Measures in half a millisecond what the process has not measured yet. PENSTOCK_UNPACK=before or between forces
-// either, auto does not. Error: kInvalidArgument where it is anything else.
+// Returns the choice for a table. The first call measures for half a millisecond.
+// PENSTOCK_UNPACK=before or between overrides it, auto does not. Error: kInvalidArgument for any
+// other value.
 Result<TileUnpacking> tile_unpacking(const KernelTable& kernels);
 
 bool has_both_unpackings(const KernelTable& kernels);
 
-// Measures whatever the environment says, of tiles that have both.
+// Measures both, independent of the environment. REQUIRES: the tiles have both.
 TileUnpacking measure_unpacking(const TileKernels& tiles);
 
 }  // namespace penstock

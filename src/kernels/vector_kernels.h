@@ -1,5 +1,5 @@
-// Row-wise kernels: normalization, activations, rotation. Any n >= 1, no alignment needed. The result of a
-// row depends on that row alone: never on how rows are batched or divided among threads.
+// Row-wise kernels: normalization, activations, rotation. n >= 1, any alignment. The result of a
+// row depends on that row only, not on how rows are batched or divided among threads.
 #pragma once
 #include "kernels/activation.h"
 

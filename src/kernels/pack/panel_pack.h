@@ -1,4 +1,4 @@
-// From rows of a file to panels, and one row back. Portable; run once at load.
+// Packs rows of a file into panels, and unpacks single rows. Portable; runs once at load.
 #pragma once
 #include <cstddef>
 
@@ -7,26 +7,27 @@
 
 namespace penstock {
 
-// How a matrix of this type is laid out in panels.
+// Layout of a matrix in panels.
 struct PanelShape {
   PanelType type;
   int padded_cols;
   size_t panel_bytes;  // a multiple of 64
-  bool row_scales;     // needs a factor per row
+  bool row_scales;     // the layout has a factor per row
 };
 
-// Raise it when the same matrix packs to other bytes than before: panels on disk are then packed again.
+// Version of the layouts. Increment it when a matrix packs to other bytes than before: panels on
+// disk are then packed again.
 inline constexpr int kPanelVersion = 2;
 
-// Columns and bytes of a panel of this type; zeros for types that are never packed.
+// Columns and bytes of a panel; zeros for types that are never packed.
 struct PanelSize {
   int padded_cols;
   size_t bytes;
 };
 PanelSize panel_size(PanelType type, int cols);
 
-// Integer codes and floats of 16 and 32 bits are kept as they are; other numbers become FP16 or F32, exactly
-// but for F64.
+// Returns the layout of a matrix. Integer codes and floats of 16 and 32 bits are unchanged; other
+// numbers become FP16 or F32, exactly except for F64.
 PanelShape panel_shape(QuantType type, int cols);
 
 // Packs panels [panel_begin, panel_end) of `from` into `to`, whose shape is panel_shape(from.type,
@@ -34,27 +35,28 @@ PanelShape panel_shape(QuantType type, int cols);
 void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_begin,
                  int panel_end);
 
-// The same for a grouped matrix.
+// Layout of a grouped matrix in panels.
 struct GroupedShape {
   PanelShape panels;
-  int code_offset = 0;       // what is added to codes and zeros
+  int code_offset = 0;       // added to codes and zeros
   uint8_t levels[16] = {};   // PanelMatrix::levels
-  float level_scale = 1.0f;  // value of one unit of those
-  bool decoded = false;      // as FP16 values: no layout of codes fits
+  float level_scale = 1.0f;  // value of one unit of the levels
+  bool decoded = false;      // stored as FP16 values, since no layout of codes fits
 };
 
-// Codes are kept; scales become FP16 relative to a power of two of their row. Exceptions: uneven levels are
-// rounded to 8 bits (relative to the largest), unless they are multiples of one number; codes of 6 and 7 bits
-// take 8. Decoded to FP16: groups that are no multiple of 32 (of 16 for 4 bits without zeros), F8 with scales
+// Returns the layout of a grouped matrix. Codes are unchanged; scales become FP16 relative to a
+// power of two of their row. Exceptions: uneven levels are rounded to 8 bits (relative to the
+// largest), unless they are multiples of one number; codes of 6 and 7 bits become 8 bits. Decoded
+// to FP16: groups that are no multiple of 32 (of 16 for 4 bits without zeros), F8 with scales
 // inside a row.
 GroupedShape grouped_shape(const GroupedMatrix& matrix);
 
-// Packs panels [panel_begin, panel_end) of rows [first_row, first_row + to.rows). In the order of the codes:
-// to's columns are from.input_order's, unless decoded.
+// Packs panels [panel_begin, panel_end) of rows [first_row, first_row + to.rows). Columns of `to`
+// are in the order of the codes (from.input_order), unless decoded.
 void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape, const PanelMatrix& to,
                   float* row_scales, int panel_begin, int panel_end);
 
-// Row `row` as w.cols floats.
+// out = row `row` as w.cols floats.
 void unpack_row(const PanelMatrix& w, int row, float* out);
 
 }  // namespace penstock

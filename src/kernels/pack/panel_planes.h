@@ -1,4 +1,5 @@
-// Codes and scales of one row in the units of a panel. Portable; for packing, unpacking and scalar products.
+// Access to codes and scales of one row in the units of a panel. Portable; for packing, unpacking
+// and scalar products.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,10 +12,10 @@ namespace penstock {
 
 constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-// Four words of 32 bits, of four rows.
+// Words of 32 bits of four rows.
 using FourWords [[gnu::vector_size(16)]] = uint32_t;
 
-// The words of four rows' next 16 bytes, column by column: out[i] is column i of the rows.
+// Transposes the next four words of four rows: out[i] has word i of every row.
 inline void transpose_words(const uint8_t* const* rows, size_t offset, FourWords* out) {
   FourWords w[4];
   for (int r = 0; r < 4; ++r) std::memcpy(&w[r], rows[r] + offset, sizeof w[r]);
@@ -28,8 +29,8 @@ inline void transpose_words(const uint8_t* const* rows, size_t offset, FourWords
   out[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-// 32 codes of row r into the planes of a step: c[j] is codes 4j to 4j + 3, one per byte; of one row
-// (uint32_t) or of rows r to r + 3 (FourWords).
+// Stores 32 codes of row r in the bit planes of a step. c[j] has codes 4j to 4j + 3, one per byte,
+// of one row (uint32_t) or of rows r to r + 3 (FourWords).
 template <class Q, class Word>
 inline void store_words(uint8_t* step, int r, const Word* c) {
   const auto put = [&](int line, Word word) { std::memcpy(step + 64 * line + 4 * r, &word, sizeof word); };
@@ -66,7 +67,7 @@ inline void store_codes(uint8_t* step, int r, const uint8_t* codes) {
   store_words<Q>(step, r, c);
 }
 
-// 32 codes of each of 16 rows.
+// Stores 32 codes of each of 16 rows.
 template <class Q>
 inline void store_codes_of_rows(uint8_t* step, const uint8_t* const* rows, size_t offset) {
   for (int r = 0; r < 16; r += 4) {
@@ -77,7 +78,8 @@ inline void store_codes_of_rows(uint8_t* step, const uint8_t* const* rows, size_
   }
 }
 
-// Columns 4j + i of 32 in bit 8i + j: how a line of single bits holds those of a row.
+// Moves bit 4j + i of 32 to bit 8i + j: the order in which a line of single bits stores the columns
+// of a row.
 inline uint32_t transpose_bits(uint32_t columns) {
   uint32_t line = 0;
   for (int k = 0; k < 32; ++k) line |= (columns >> k & 1) << (8 * (k % 4) + k / 4);
@@ -96,7 +98,7 @@ inline uint32_t get_word(const uint8_t* line, int r) {
   return word;
 }
 
-// The indices and signs of row r of a unit, as GridCoded::points gives them.
+// Stores the indices and signs of row r of a unit, as GridCoded::points returns them.
 template <class Q>
 inline void store_points(uint8_t* unit, int r, const uint16_t* points, const uint8_t* signs) {
   using L = PanelLayout<Q>;
@@ -116,7 +118,7 @@ inline void store_points(uint8_t* unit, int r, const uint16_t* points, const uin
   }
 }
 
-// The codes of row r of a step of a grid.
+// Loads the codes of row r of a step of a grid.
 template <class Q>
 inline void load_point_codes(const uint8_t* unit, int step, int r, uint8_t* codes) {
   using L = PanelLayout<Q>;
@@ -133,7 +135,7 @@ inline void load_point_codes(const uint8_t* unit, int step, int r, uint8_t* code
   }
 }
 
-// The inverse of store_codes and store_points: row r of a step.
+// Loads the codes of row r of a step; the inverse of store_codes and store_points.
 template <class Q>
 inline void load_codes(const uint8_t* unit, int step, int r, uint8_t* codes) {
   if constexpr (PanelLayout<Q>::kGrid) {
@@ -170,7 +172,7 @@ inline float get_half(const uint8_t* from, int r) {
   return to_float(half);
 }
 
-// The scale and the offset of a group of a unit, without the row's factor.
+// Loads scale and offset of a group of a unit, without the row's factor.
 template <class Q>
 inline void load_scale(const uint8_t* unit, int group, int r, float& scale, float& offset) {
   using L = PanelLayout<Q>;
@@ -206,7 +208,7 @@ inline float level_of(const PanelMatrix& w, uint8_t code) {
   }
 }
 
-// A power of two that brings `largest` just below FP16's largest power of two.
+// Returns the power of two whose product with `largest` is just below FP16's largest power of two.
 inline float power_for_half(float largest) {
   if (!(largest > 0) || !std::isfinite(largest)) return 1.0f;
   return std::ldexp(1.0f, std::max(std::ilogb(largest) - 14, -126));
