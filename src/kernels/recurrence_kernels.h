@@ -17,10 +17,9 @@ inline constexpr int kDeltaLanes = 16;  // features of a value head whose state 
 struct DeltaStrip {
   void* state;                        // in the kernel's StateFormat
   int key_dim, n_features, n_tokens;  // n_tokens >= 1
-  const float *q, *k,
-      // Inputs of the first token: [key_dim], [key_dim], [n_features]; those of the next are
-      // `stride` further.
-      *v;
+  // Inputs of the first token: [key_dim], [key_dim], [n_features]; those of the next are `stride`
+  // further.
+  const float *q, *k, *v;
   ptrdiff_t stride;
   const float *decay, *beta;  // of the first token: one number; of delta_rule_by_key [key_dim] decays
   ptrdiff_t decay_stride, beta_stride;

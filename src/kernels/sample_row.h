@@ -56,8 +56,8 @@ struct SampleResult {
   float likeliest = 0;  // probability of the most likely token
   // Tokens in `top`: fewer than wanted if fewer are possible.
   int32_t n_top = 0;
-  bool drawn =
-      false;  // false: the draw is left to the host (a device may consider the most likely tokens only)
+  // False: the draw is left to the host (a device may consider the most likely tokens only).
+  bool drawn = false;
 };
 
 }  // namespace penstock

@@ -137,8 +137,9 @@ struct ConvParams {
   const Vector* bias = nullptr;    // [channels] or null
   int taps = 0;
   int layer = 0;
-  int64_t state_offset =
-      0;  // in the layer's state: where the inputs of the taps - 1 tokens before are, [taps - 1, channels]
+  // Offset in the layer's state of the inputs of the previous taps - 1 tokens: [taps - 1,
+  // channels].
+  int64_t state_offset = 0;
 };
 
 // The gated delta rule. Each value head keeps a state S [key_dim, value_dim] for every sequence,
@@ -151,12 +152,12 @@ struct DeltaParams {
   const Vector* rate = nullptr;  // [n_value_heads]
   const Vector* bias = nullptr;  // [n_value_heads * decays_per_head()]
   int n_key_heads = 0, n_value_heads = 0, key_dim = 0, value_dim = 0;
-  bool key_heads_in_turn =
-      false;  // value head h has key head h % n_key_heads, otherwise as many neighbours have one
+  // Value head h uses key head h % n_key_heads; false: neighbouring value heads share a key head.
+  bool key_heads_in_turn = false;
   bool decay_by_key = false;
   int layer = 0;
-  int64_t state_offset =
-      0;  // in the layer's state: where state_values() values are, as the backend lays them out
+  // Offset in the layer's state of state_values() values, in the backend's layout.
+  int64_t state_offset = 0;
 
   int decays_per_head() const { return decay_by_key ? key_dim : 1; }
 
@@ -179,8 +180,8 @@ struct StateSpaceParams {
       head_dim = 0;  // n_heads / n_groups neighbouring heads share a group
   float min_step = 0.0f, max_step = 0.0f;
   int layer = 0;
-  int64_t state_offset =
-      0;  // see DeltaParams; the state has DeltaParams::state_values(n_heads, state_dim, head_dim) values
+  // See DeltaParams; the state has DeltaParams::state_values(n_heads, state_dim, head_dim) values.
+  int64_t state_offset = 0;
 };
 
 // Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
@@ -220,8 +221,8 @@ struct MoeParams {
   // One per expert, or empty: terms of the sequences' adapters.
   std::span<const AdapterTerms> gate_adapters, up_adapters, down_adapters;
   ExpertRouting routing;
-  const Vector* selection_bias =
-      nullptr;  // [n_experts] or null: added to the scores when choosing, not when weighing
+  // [n_experts] or null: added to the scores when choosing, not when weighing.
+  const Vector* selection_bias = nullptr;
   const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights last
   ActivationFunction activation;
   // For a rank with a share of every expert's width: number of inputs of `down` before its own.

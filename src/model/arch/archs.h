@@ -59,8 +59,8 @@ struct Architecture {
   // fail.
   bool partial_rope = false;
   bool hf_qkv_by_group = false;  // value of AttentionConfig::qkv_by_group for Hugging Face directories
-  bool hf_norms_less_one =
-      false;  // Hugging Face directories store norm weights less one, GGUF files as applied
+  // Hugging Face directories store norm weights less one, GGUF files as applied.
+  bool hf_norms_less_one = false;
   // GGUF files store rotated rows of q and k as adjacent pairs, Hugging Face directories as halves.
   bool gguf_pairs = false;
   // GGUF files fold the scales of embeddings and logits, and factors of blocks, into the weights.

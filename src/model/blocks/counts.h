@@ -8,8 +8,8 @@ namespace penstock {
 
 struct WeightCounts {
   int64_t bytes = 0;  // of all matrices, in the backend's layout
-  int64_t active_bytes =
-      0;  // read for one decoded token: the chosen share of the experts, no embedding lookup
+  // Read for one decoded token: the chosen share of the experts, no embedding lookup.
+  int64_t active_bytes = 0;
   int64_t mapped_experts = 0;  // bytes of experts in a mapped file
   int64_t active_floats = 0;   // number of weights of 16 and 32 bits that one token reads
 };

@@ -11,8 +11,8 @@ struct DeltaNetWeights final : MixerWeights {
   LinearWeights q, k, v;     // or each by itself (decays by key, a rank's heads)
   LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
   LinearWeights z;           // [values, model_dim]: gates of what comes out
-  LinearWeights a,
-      b;  // [decays, model_dim], [n_value_heads, model_dim]: how fast is forgotten, how much learned
+  // Inputs of decays [decays, model_dim], and of write strengths [n_value_heads, model_dim].
+  LinearWeights a, b;
   std::unique_ptr<Vector> conv;        // [taps, channels]
   std::unique_ptr<Vector> rate, bias;  // [n_value_heads]; [decays]
   std::unique_ptr<Vector> norm;        // [value_dim]

@@ -66,8 +66,8 @@ struct MixtureWeights {
   std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
   LinearWeights in, out;                   // [expert_latent_dim, model_dim] and back, or empty
   ExpertWeights gate, up, down;            // gate is empty for experts without gates
-  LinearWeights shared_gate, shared_up,
-      shared_down;              // of shared experts, or empty; shared_gate may be empty alone
+  // Of shared experts, or empty; shared_gate may be empty alone.
+  LinearWeights shared_gate, shared_up, shared_down;
   LinearWeights shared_router;  // [1, model_dim] or empty
 };
 

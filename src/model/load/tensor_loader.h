@@ -149,8 +149,8 @@ class TensorLoader {
   const LoadProgress& progress_;
   PackedWeights* packed_;
   std::unordered_set<std::string_view> stored_;  // matrices in packed_->from, independent of their rows
-  std::unordered_map<std::string_view, PartWithLead>
-      with_lead_;  // of packed_->from, by the name before the mark
+  // Parts of packed_->from that have a lead, by the name without kLeadMark.
+  std::unordered_map<std::string_view, PartWithLead> with_lead_;
   NameTable names_;
   std::unique_ptr<Prequantized> opened_;
   const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors

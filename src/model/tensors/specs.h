@@ -137,8 +137,8 @@ struct JoinedSpec {
   // Name of a tensor that fuses the first n_inner layers, in files that do not fuse all of them.
   const TensorName* inner = nullptr;
   int n_inner = 0;
-  bool apart_across =
-      false;  // conversion to the other file format separates the layers where they may be separate
+  // Conversion to the other file format separates the layers where they may be separate.
+  bool apart_across = false;
   RotatedTails tails = {};
 };
 struct JoinedPart {
@@ -154,8 +154,8 @@ struct VectorSpec {
   std::string_view suffix = "";  // appended to a name that lacks it
   // Shape in files, beside [size].
   enum class Shape : uint8_t { kLine, kRow, kMatrix, kDeepColumn } shape = Shape::kLine;
-  int per_row =
-      1;  // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1] or [size, 1]; kRow: [1, size]
+  // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1] or [size, 1]; kRow: [1, size].
+  int per_row = 1;
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
   // directories its logarithm. kIgnored: files have the vector, which has no effect here.
   enum class Form : uint8_t { kPlain, kRate, kIgnored } form = Form::kPlain;
