@@ -86,7 +86,7 @@ int BatchBuilder::add(const BatchPart& part) {
   return first_row;
 }
 
-// Of a chain the causal order is right as it is.
+// A draft that is a chain needs no mask: the causal order suffices.
 void BatchBuilder::add_draft(const BatchPart& part) {
   PENSTOCK_CHECK(part.rows != BatchPart::Rows::kNone && part.draft_parents.size() == part.draft.size());
   const auto root = static_cast<int>(part.tokens.size()) - 1;  // of the part's tokens
@@ -118,7 +118,8 @@ void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, in
     group.slots.push_back(slot_of(kv, position, block_size_));
 }
 
-// Of guesses each has a state, where there is room for it: then any of them can be gone on from.
+// With enough blocks, every node of a draft has its own state, so that decoding can continue from
+// any of them.
 void BatchBuilder::add_state(Group& group, const BatchPart& part, const GroupBlocks& kv) {
   const bool each = !part.draft.empty() && kv.blocks.size() > part.draft.size();
   PENSTOCK_CHECK(!each || (part.tokens.size() == 1 && is_chain(part.draft_parents)));

@@ -93,7 +93,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 
 namespace {
 
-// What is packed: the whole is called by its encoding alone.
+// Returns the name of the packed form: the encoding, and for a part of a model its rank and stage.
 std::string packed_form(std::string_view recoding, const ShardOptions& how) {
   if (!how.is_part()) return std::string(recoding);
   return fmt::format("{}, rank {} of {}{}, stage {} of {}", recoding, how.shard.rank, how.shard.n_ranks,

@@ -24,7 +24,7 @@ int row_in_pairs(int row, int head_dim) {
   return row - in_head + in_head % half * 2 + in_head / half;
 }
 
-// Those of the site's inputs.
+// Columns of A that belong to the site's inputs.
 std::vector<float> columns_of_a(std::span<const float> all, const LinearSite& site) {
   std::vector<float> own;
   for (auto row = all.begin(); row != all.end(); row += site.cols)
@@ -119,11 +119,12 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
 
 int AdapterSlots::Match::n_pairs() const { return static_cast<int>(std::max<int64_t>(module->n_experts, 1)); }
 
-// Of the weight that the adapter adds to.
+// Rows of the weight that the adapter changes.
 int64_t AdapterSlots::Match::rows() const { return int64_t{sites.front()->matrix_rows} * (both ? 2 : 1); }
 
-// PEFT before 0.19 took parameters [n_experts, out, in] for [n_experts, in, out], and those of some models are so. Shapes show it;
-// where a matrix is a square, those of the others.
+// PEFT before 0.19 took parameters [n_experts, out, in] for [n_experts, in, out], and adapters of
+// some models are transposed in this way. Shapes show it; square matrices are treated as the others
+// of the adapter.
 Status AdapterSlots::turn_experts(const LoraAdapter& adapter, std::vector<Match>& matches) const {
   std::optional<bool> turned;
   std::vector<Match*> squares;
@@ -175,7 +176,7 @@ Status AdapterSlots::check_module(const Match& match, const std::string& where) 
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: is for another model: {}: expected [{}, {}], got [{}, {}]", where,
                   quote_name(module.weight), rows, site.cols, out, in);
-  // Of one matrix for all, or of one expert's.
+  // Pairs of matrices for every expert, or none if the module belongs to one expert.
   const int64_t expected = match.expert >= 0 || site.n_experts <= 1 ? 0 : site.n_experts;
   if (module.n_experts != expected)
     return errorf(ErrorCode::kInvalidArgument,

@@ -1,5 +1,6 @@
-// AFMoE (Trinity): norms around each sub-layer and on every head, what was attended to gated value by value, DeepSeek V3's experts
-// without groups; layers that see everything are not rotated.
+// AFMoE (Trinity): norms before and after each sub-layer and on every head, output gates with a
+// number for each attended value, DeepSeek V3's experts without groups; layers with full attention
+// are not rotated.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

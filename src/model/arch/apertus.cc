@@ -1,4 +1,5 @@
-// Apertus: no gate; an activation (xIELU) whose parameters every layer learns.
+// Apertus: feed-forwards without gates; an activation (xIELU) with learned parameters in every
+// layer.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-// Each at the end of its own file.
+// Defined at the end of each architecture's file.
 extern const Architecture kLlama;
 extern const Architecture kMistral;
 extern const Architecture kMinistral3;

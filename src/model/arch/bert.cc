@@ -1,5 +1,6 @@
-// Encoders, which see what is before a token and behind it: BERT, DistilBERT; RoBERTa and XLM-R, whose positions begin behind the
-// padding's; Jina v3 (rotated), Nomic-BERT and GTE (gated too); ModernBERT (norms before, most layers see a window); EuroBERT, which is Llama.
+// Encoders with bidirectional attention: BERT, DistilBERT; RoBERTa and XLM-R, whose positions begin
+// after the padding's; Jina v3 (rotated), Nomic-BERT and GTE (rotated, with gates); ModernBERT
+// (norms before sub-layers, windows in most layers); EuroBERT, which is Llama.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -1,4 +1,4 @@
-// What configurations of several architectures say alike: positions, windows, layer norms.
+// Readers of configurations that several architectures share: positions, windows, layer norms.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -1,5 +1,6 @@
-// DeepSeek V2 and V3, GLM-4.7-Flash, MiniCPM3, Mistral 4: attention over latents, experts chosen by groups behind some dense layers; Youtu-LLM, which
-// has no experts. In GGUF all but Mistral 4 are `deepseek2`, which says how experts are scored.
+// DeepSeek V2 and V3, GLM-4.7-Flash, MiniCPM3, Mistral 4: latent attention, experts chosen by
+// groups after some dense layers; Youtu-LLM, which has no experts. GGUF files of all but Mistral 4
+// are `deepseek2`, with a key for the score of experts.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

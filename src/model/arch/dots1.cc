@@ -1,4 +1,4 @@
-// dots.llm1 and Solar Open: DeepSeek V3's experts behind ordinary attention.
+// dots.llm1 and Solar Open: DeepSeek V3's experts after ordinary attention.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

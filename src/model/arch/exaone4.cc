@@ -7,7 +7,7 @@ namespace penstock {
 
 namespace {
 
-// "LLLG": the layers' kinds, over and over.
+// "LLLG": the kinds of layers, repeated.
 void read_letters(const std::string& letters, int window, ModelConfig& config) {
   for (size_t i = 0; i < config.layers.size(); ++i)
     config.layers[i].window = letters[i % letters.size()] == 'L' ? window : 0;

@@ -1,4 +1,4 @@
-// What configurations say of experts and how they are chosen.
+// Readers of the configuration of experts and of their routing.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

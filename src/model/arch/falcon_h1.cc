@@ -1,5 +1,6 @@
-// Falcon-H1: in every layer attention and a scan of Mamba 2 read the same norm of the stream, each times a number; so are what
-// comes out of both, keys, gates and the parts of the scan's projection.
+// Falcon-H1: in every layer attention and a scan of Mamba 2 read the same norm of the stream, each
+// times a factor; their outputs, keys, gates and the parts of the scan's projection have factors,
+// too.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/scans.h"

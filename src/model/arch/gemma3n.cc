@@ -1,5 +1,5 @@
-// Gemma 3n (text): several streams (alt_up.h), features of a token beside them, feed-forwards of which few gates are open, and last
-// layers that attend to earlier ones' keys and values.
+// Gemma 3n (text): several residual streams (alt_up.h), per-layer inputs, sparse activations of
+// feed-forwards, and last layers that attend to keys and values of earlier ones.
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
-// Gemma 4 (text): layers that see everything have larger heads, of which proportional rope turns a part; the last layers attend
-// to the keys and values of earlier ones; some sizes get features of a token beside the stream, others experts beside the
-// feed-forward.
+// Gemma 4 (text): layers with full attention have larger heads, of which proportional rope rotates
+// a part; the last layers attend to keys and values of earlier ones; some sizes have per-layer
+// inputs, others experts beside the feed-forward.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -57,7 +57,7 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
   }
 }
 
-// Of the layers that see everything, if they keep any.
+// For layers with full attention that keep keys of their own.
 void use_keys_as_values(ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.keys_as_values = layer.window == 0 && layer.kv_layer < 0;
 }
@@ -213,7 +213,7 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// What llama.cpp's converter writes.
+// Writes the keys that llama.cpp's converter writes.
 void describe_for_gguf(ConfigWriter& writer, const ModelConfig& config, int wide) {
   json ffn = json::array(), heads = json::array();
   int n_shared = 0;

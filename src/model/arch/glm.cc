@@ -1,5 +1,5 @@
-// The first GLM-4: adjacent rotated pairs in half of a head. GLM-4: norms before and after each sub-layer, too. GLM-4.5 and 4.6: experts chosen
-// by groups and by a bias, behind some dense layers.
+// The first GLM-4: adjacent rotated pairs in half of a head. GLM-4: norms before and after each
+// sub-layer, too. GLM-4.5 and 4.6: experts chosen by groups and by a bias, after some dense layers.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

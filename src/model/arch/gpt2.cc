@@ -1,6 +1,7 @@
-// Learned positions, layer norms with biases, one fused projection, a plain feed-forward: GPT-2, and GPT-BigCode (StarCoder), which
-// mostly has one head of keys and values; OPT and BioGPT, whose table of positions begins with two rows that nobody has; XGLM, whose
-// positions are computed; GPT-Neo, with windows in every second layer and scores that are not scaled.
+// Learned positions, layer norms with biases, one fused projection, feed-forwards without gates:
+// GPT-2, and GPT-BigCode (StarCoder), which mostly has one head of keys and values; OPT and BioGPT,
+// whose table of positions begins with two unused rows; XGLM, whose positions are computed;
+// GPT-Neo, with windows in every second layer and scores that are not scaled.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -114,7 +115,7 @@ constexpr int kMostComputed = 1 << 16;
 
 constexpr int64_t kMostValues = int64_t{1} << 28;
 
-// The same with positions that are computed, of which the padding's would be zeros.
+// As BioGPT, with computed positions; those of the padding are zeros.
 void configure_xglm(ConfigReader& reader, ModelConfig& config) {
   configure_biogpt(reader, config);
   config.positions.computed = true;

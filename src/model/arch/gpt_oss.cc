@@ -1,5 +1,5 @@
-// gpt-oss: attention sinks, windows in every second layer, experts with biases and a clamped gate. GGUF files have the
-// published models' clamp and rope without saying so.
+// gpt-oss: attention sinks, windows in every second layer, experts with biases and a clamped gate.
+// GGUF files have the published models' clamp and rope without keys for them.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

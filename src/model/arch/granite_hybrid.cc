@@ -1,5 +1,5 @@
-// Granite 4: scans of Mamba 2 in most layers, attention (rotated or not) in the others; experts with one for every token beside
-// them, or that one alone. Bamba: the same without Granite's factors.
+// Granite 4: scans of Mamba 2 in most layers, attention (rotated or not) in the others; experts
+// with a shared one, or the shared one alone. Bamba: the same without Granite's factors.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/scans.h"
@@ -31,7 +31,7 @@ void read_time_steps(ConfigReader& reader, ScanConfig& scan) {
   scan.min_step = scan.max_step = 0.0f;
 }
 
-// Of one layer in a GGUF file's list.
+// Returns the feed-forward width of one layer from a GGUF file's list.
 int ffn_of(ConfigReader& reader, size_t layer) {
   const json* list = reader.find({"feed_forward_length", ""});
   if (list == nullptr || !list->is_array() || layer >= list->size() || !(*list)[layer].is_number_integer())
@@ -54,7 +54,7 @@ json kinds_of(const json& pattern) {
 
 }  // namespace
 
-// What is a list by layer in both formats: KV heads, or names.
+// The key is a list by layer in both formats: of KV heads, or of names.
 std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* found = reader.find({"attention.head_count_kv", "layer_types"});
   for (const std::string_view key : {"layers_block_type", "hybrid_override_pattern"}) {

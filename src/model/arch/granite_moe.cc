@@ -1,4 +1,4 @@
-// Granite with experts (3.0, 3.1), and with experts that every token takes beside them. Gate and up lie in one tensor.
+// Granite with experts (3.0, 3.1), some with shared experts. Gate and up are fused.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

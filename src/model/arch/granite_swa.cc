@@ -7,7 +7,8 @@ namespace penstock {
 
 namespace {
 
-// By layer what the frequencies are made of, 0 for none; in GGUF whether a layer is rotated.
+// Reads, by layer, the base of the rope's frequencies, 0 for none; in GGUF whether a layer is
+// rotated.
 void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
   const Key key{"attention.rope_pattern", "layer_rope_theta"};
   const nlohmann::json* list = reader.find(key);

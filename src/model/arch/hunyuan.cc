@@ -9,7 +9,7 @@ namespace penstock {
 
 namespace {
 
-// Of all layers, which files may list one by one.
+// Returns a number that must be equal in all layers, which files may list one by one.
 int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
   if (!reader.has(key)) return fallback;
   const std::vector<int> numbers = reader.integers(key, 0, high);
@@ -20,7 +20,8 @@ int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
   return same ? numbers[0] : fallback;
 }
 
-// What the first models of the family had, and those with these names do not.
+// Fails if the file has a feature of the first models of the family, which models with these names
+// lack.
 void check_hunyuan(ConfigReader& reader) {
   for (const std::string_view key : {"use_cla", "group_limited_greedy"}) {
     if (reader.flag({"", key}, false))

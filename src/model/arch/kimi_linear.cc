@@ -1,5 +1,5 @@
-// Kimi Linear: Kimi Delta Attention in most layers, attention over latents without rotation in the others, experts behind some
-// dense layers.
+// Kimi Linear: Kimi Delta Attention in most layers, latent attention without rotation in the
+// others, experts after some dense layers.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

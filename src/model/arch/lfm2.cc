@@ -1,5 +1,6 @@
-// LFM2: gated short convolutions in most layers, attention in the others; LFM2-MoE: experts behind some dense layers.
-// LFM3: windows in some of the others, norms behind each sub-layer, what a head attended to gated.
+// LFM2: gated short convolutions in most layers, attention in the others; LFM2-MoE: experts after
+// some dense layers. LFM3: windows in some of the attention layers, norms after each sub-layer,
+// output gates of attention.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -47,7 +48,7 @@ void read_mixers(ConfigReader& reader, ModelConfig& config, int taps, int window
   }
 }
 
-// What the feed-forward's width is made of in directories.
+// Computes the width of feed-forwards from the keys of Hugging Face directories.
 void adjust_ffn(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() || !reader.flag({"", "block_auto_adjust_ff_dim"}, true)) return;
   const int multiple = reader.integer({"", "block_multiple_of"}, 1, 1 << 16, 256);

@@ -1,5 +1,5 @@
-// Llama 1 to 3.2 and what is computed nearly the same way: Mistral, Ministral, Mixtral, Ministral 3, Granite, HyperCLOVA X,
-// SmolLM3, Arcee, Seed-OSS, ERNIE 4.5, Helium, CWM.
+// Llama 1 to 3.2 and architectures that differ little from it: Mistral, Ministral, Mixtral,
+// Ministral 3, Granite, HyperCLOVA X, SmolLM3, Arcee, Seed-OSS, ERNIE 4.5, Helium, CWM.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -143,10 +143,10 @@ void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.positions.r
 
 void configure_helium(ConfigReader&, ModelConfig& config) { config.positions.rope_interleaved = true; }
 
-// The same by layer.
+// As Mistral, with windows by layer.
 void configure_ministral(ConfigReader& reader, ModelConfig& config) { read_windows(reader, config, 0); }
 
-// Where the file does not list them, every fourth layer sees everything, the first among them.
+// By default every fourth layer has full attention, the first among them.
 void configure_cwm(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 0, 8192);
   if (reader.has({"attention.sliding_window_pattern", "layer_types"})) return;

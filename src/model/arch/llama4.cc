@@ -1,6 +1,6 @@
-// Llama 4 (text): attention within chunks where heads are rotated, queries that grow with the position where they are
-// not, experts that read their input times the score, and one expert for every token. GGUF files have the published
-// models' chunks and growth without saying so.
+// Llama 4 (text): chunked attention in layers with rotation, queries that grow with the position in
+// the others, experts that read their input times the score, and one shared expert. GGUF files have
+// the published models' chunks and growth without keys for them.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -1,5 +1,6 @@
-// Layers of one part each: Mamba 2, which only scans; Nemotron-H and Nemotron 3, whose layers scan, attend (without rotation),
-// feed forward or have experts without gates, which may read a projection of the stream.
+// Layers of one sub-layer: Mamba 2, which has scans only; Nemotron-H and Nemotron 3, whose layers
+// are a scan, attention (without rotation), a feed-forward or experts without gates, which may read
+// a projection of the stream.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/scans.h"
@@ -24,7 +25,8 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
 
-// Of the layers that are one dense feed-forward; in GGUF lists they lie between those of experts.
+// Returns the width of layers that are a dense feed-forward; GGUF files list it among those of
+// experts.
 int dense_width(ConfigReader& reader, const ModelConfig& config) {
   const std::vector<int> widths = reader.integers({"feed_forward_length", ""}, 0, 1 << 20);
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -193,7 +195,7 @@ extern constinit const Architecture kNemotronH = {
     .zero_sizes = true,
 };
 
-// What GGUF calls it with experts; config.json files are read by the row before.
+// The name in GGUF files of models with experts; config.json files are read by the previous row.
 extern constinit const Architecture kNemotronHMoe = {
     .name = "nemotron_h_moe",
     .title = "Nemotron-H with experts, Nemotron 3",

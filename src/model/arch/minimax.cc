@@ -1,4 +1,5 @@
-// MiniMax-M2: norms over all heads of q and of k, a partly rotated head, experts chosen by sigmoid and a bias.
+// MiniMax-M2: norms over all heads of q and of k, partial rotation, experts chosen by sigmoid and a
+// bias.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -10,7 +10,8 @@ namespace penstock {
 
 namespace {
 
-// Of text models inside multimodal ones: what their names begin with, and what those of all that belongs to them do.
+// Text models inside multimodal ones: the prefix of their names, and the prefix of all names of the
+// text part.
 struct TextModel {
   std::string_view prefix, root;
 };
@@ -73,7 +74,8 @@ std::string with_letter(std::string_view pattern, char letter) {
 
 namespace {
 
-// Of experts whose inputs are before their outputs in some files: transformers writes what it read so the other way round.
+// Whether matrices of experts are stored [in, out]: transformers transposes them when it writes
+// them.
 bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
   for (int i = 0; i < n_layers; ++i) {
     const std::string at = std::string(prefix) + with_index(names.layer, i);
@@ -103,7 +105,8 @@ void choose_names(NameTable& names, const WeightSource& source, std::string_view
   if (names.experts_transposed) names.experts_transposed = inputs_first(names, source, prefix, n_layers);
   const auto has = [&](std::string_view name, const char* suffix) {
     for (int i = 0; i < n_layers; ++i) {
-      // Of the list: find() may encode it.
+      // WeightSource::find looks in the list of tensors: an overriding find() may encode the
+      // tensor.
       const std::string whole = std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;
       if (source.WeightSource::find(whole) != nullptr) return true;
     }

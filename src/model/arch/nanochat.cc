@@ -1,5 +1,5 @@
-// nanochat: norms without weights, one of them behind the embedding and one on every head after its rotation, which turns the other way
-// round; no gate in the feed-forward.
+// nanochat: norms without weights, also after the embedding and on every head after its rotation,
+// which is by negative angles; feed-forwards without gates.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -1,4 +1,4 @@
-// Phi-3, 3.5 and 4: fused projections (found as tensors), sliding window, longrope.
+// Phi-3, 3.5 and 4: fused projections (detected by their tensors), sliding window, longrope.
 #include "model/arch/archs.h"
 
 namespace penstock {

@@ -1,5 +1,5 @@
-// Phi-3.5-MoE: layer norms, biases, two experts by SparseMixer. GGUF files do not say its jitter: they have the published
-// models'.
+// Phi-3.5-MoE: layer norms, biases, two experts by SparseMixer. GGUF files have the published
+// models' jitter without a key for it.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -1,5 +1,6 @@
-// Qwen2 and 2.5 (biases on q, k and v, found as tensors), Qwen3 (a norm on every head of q and k), Qwen3-MoE; and the text parts of those
-// that see, whose rope turns parts of a head by places in an image: of text all three places are the token's.
+// Qwen2 and 2.5 (biases on q, k and v, detected by their tensors), Qwen3 (a norm on every head of q
+// and k), Qwen3-MoE; and the text parts of vision models, whose rope rotates parts of a head by the
+// positions in an image: for text, all three positions are that of the token.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"

@@ -74,7 +74,8 @@ int read_usual(ConfigReader& reader, Key key, int low, int high, std::optional<i
   return fallback.value_or(high);
 }
 
-// What lists by layer say, where it is not the model's number. KV heads of 0: no attention, which the architecture knows.
+// Reads sizes that are listed by layer and differ from the model's. 0 KV heads: no attention, which
+// the architecture reads.
 void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
   const auto read = [&](Key key, int high, int usual, int LayerConfig::* size) {
     if (!is_list(reader, key)) return;
@@ -92,7 +93,7 @@ void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
   read(kFfnDim, kMaxDim, config.ffn_dim, &LayerConfig::ffn_dim);
 }
 
-// Where the file lists KV heads by layer, it must be those that have attention.
+// Checks that KV heads listed by layer are those of the layers with attention.
 void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
   const json* list = reader.find({"attention.head_count_kv", ""});
   if (list == nullptr || !list->is_array()) return;
@@ -125,7 +126,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
   if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
-  // Where all layers are mixtures it may be left out.
+  // Optional if all layers are mixtures of experts.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
   if (!ffn_dim && reader.has(expert_width)) ffn_dim = read_usual(reader, expert_width, 1, kMaxDim, {});
   config.ffn_dim = read_usual(reader, kFfnDim, least, kMaxDim, ffn_dim);
@@ -141,7 +142,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.norm.eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 
-// Of several architectures (beside Architecture::own_keys).
+// Keys of several architectures (beside Architecture::own_keys).
 constexpr MeaningfulKey kSharedKeys[] = {
     {{"", "layer_types"}, 0},       {{"", "use_qk_norm"}, 0},      {{"expert_count", "num_experts"}, 1},
     {{"", "num_local_experts"}, 0}, {{"", "n_routed_experts"}, 0}, {{"", "moe_num_experts"}, 0},
@@ -195,7 +196,7 @@ void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
   }
 }
 
-// What follows from all that was read.
+// Checks and derives what depends on several keys.
 void finish(ConfigReader& reader, ModelConfig& config) {
   check_kv_heads(reader, config);
   for (int i = 0; i < config.n_layers; ++i) check_heads(reader, config, i);
@@ -209,7 +210,8 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Of a directory whose configuration ties the output to the embedding, and which has both.
+// Whether a directory whose configuration ties the output matrix to the embedding has two different
+// matrices.
 bool head_differs(const WeightSource& source, const ModelConfig& config) {
   const TensorInfo* head = listed(source, std::string(output_stem(source)) + ".weight");
   if (head == nullptr) return false;
@@ -305,7 +307,7 @@ void use_usual_names(const Architecture& architecture, json& object) {
   }
 }
 
-// Where layers are listed, their number may be left out.
+// The number of layers is optional if they are listed.
 void count_layers(json& object) {
   if (object.contains("num_hidden_layers")) return;
   for (const char* key : {"layers_block_type", "layer_types", "hybrid_override_pattern"}) {
@@ -317,7 +319,7 @@ void count_layers(json& object) {
   }
 }
 
-// What the object does not say.
+// Adds defaults for keys that the object lacks.
 void add_defaults(std::string_view defaults, json& object) {
   if (defaults.empty()) return;
   json merged = bounded_json(defaults);
@@ -359,7 +361,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   use_usual_names(*architecture, object);
   count_layers(object);
   add_defaults(architecture->hf_defaults, object);
-  // Of a text model inside another one transformers leaves out what its class assumes.
+  // transformers omits sizes of a nested text model that equal the defaults of its class.
   const std::string_view sizes = hf_sizes(type);
   if (nested) add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
   const json* quantization = quantization_config_of(file);

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// Sums what the weights of a layer take.
+// Sums the bytes of a layer's weights.
 class ByteCounter final : public TensorVisitor {
  public:
   ByteCounter(const ModelConfig& config, Shard shard) : config_(config), cuts_(config, shard) {}

@@ -200,8 +200,8 @@ void DeltaNet::visit(TensorVisitor& v, MixerWeights& weights) const {
            w.out);
 }
 
-// What is convolved, and what comes of that: [n, channels]; gates, and what comes out: [n, values]; [n, decays] and
-// [n, n_value_heads]; what decays and gates by key read: [n, key_dim].
+// Scratch: input and output of the convolution [n, channels]; gates and output [n, values]; [n,
+// decays] and [n, n_value_heads]; inputs of decays and gates by key [n, key_dim].
 MixerScratch DeltaNet::scratch(Sublayer& s) const {
   MixerScratch scratch;
   for (const Scratch each : {kIn, kConvolved}) scratch[each] = s.ops.new_tensor(s.n, c_.channels());
@@ -213,7 +213,7 @@ MixerScratch DeltaNet::scratch(Sublayer& s) const {
   return scratch;
 }
 
-// What is convolved, decays, rates and gates of h.
+// Projects the input of the convolution, decays, write strengths and gates from h.
 void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch& scratch,
                        const NormedInput& h) const {
   const int keys = c_.keys();

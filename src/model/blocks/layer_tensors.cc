@@ -6,7 +6,7 @@ namespace penstock {
 
 namespace {
 
-// What stands between a layer's first two norms.
+// Visits the blocks between a layer's first two norms.
 void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];

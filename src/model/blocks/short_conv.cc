@@ -60,7 +60,7 @@ void ShortConv::visit(TensorVisitor& v, MixerWeights& weights) const {
   v.conv({&tensor::kConv, {dim}, "", taps_, {own}}, w.weight, &w.bias);
 }
 
-// What the projection gives, [n, 3 * channels], and what is convolved of it, [n, channels].
+// Scratch: the projection [n, 3 * channels], and the output of the convolution [n, channels].
 MixerScratch ShortConv::scratch(Sublayer& s) const {
   const int dim = channels(s.config);
   return {s.ops.new_tensor(s.n, 3 * dim), s.ops.new_tensor(s.n, dim)};

@@ -143,8 +143,8 @@ void Scan::visit(TensorVisitor& v, MixerWeights& weights) const {
            w.out);
 }
 
-// What is convolved, and what comes of that: [n, channels]; gates, and what comes out: [n, values]; time steps, and room for
-// decays: [n, n_heads].
+// Scratch: input and output of the convolution [n, channels]; gates and output [n, values]; time
+// steps and decays [n, n_heads].
 MixerScratch Scan::scratch(Sublayer& s) const {
   MixerScratch scratch;
   for (const Scratch each : {kIn, kConvolved}) scratch[each] = s.ops.new_tensor(s.n, c_.channels());

@@ -1,4 +1,4 @@
-// The decoder that most architectures share. n tokens of all sequences are the rows of every tensor.
+// The decoder that most architectures share. Rows of all tensors are the n tokens of all sequences.
 #include "model/forward/decoder.h"
 
 #include <algorithm>
@@ -122,12 +122,12 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   DecoderParts decoder(config, weights, shape, cache, ops);
 
-  // What a sub-layer reads: the stream, or its norm.
+  // Input of a sub-layer: the stream, or its norm.
   const auto input = [&](const NormWeights& norm) {
     return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
-  // Where a sub-layer adds to what it reads, that is the stream from there on.
+  // If a sub-layer adds to its input, that is the stream from there on.
   const auto read = [&](const NormedInput& h) {
     if (!config.residual.adds_to_norm || !h.norm) return h;
     const Tensor values = ops.materialize(h);

@@ -127,7 +127,7 @@ struct ExpertBytes {
   size_t line;
 };
 
-// Where they lie: lines of inputs, from the block that holds the first row on.
+// Returns the bytes of a transposed part: lines of inputs, from the block with the first row on.
 ByteLines transposed_lines(const TensorInfo& tensor, int expert, const ExpertPart& part) {
   const ExpertBytes own(tensor, expert);
   if (part.rows == 0 || part.inputs == 0) return {};
@@ -303,7 +303,7 @@ bool ExpertLoader::has_fused(const std::string& at) const {
          tensors_.source().WeightSource::find(at + std::string(names_[tensor::kExpertGateUp])) != nullptr;
 }
 
-// What adapters may add to: rows and inputs that this rank has, of every expert the same.
+// Records a site for adapters: the rows and inputs of this rank, equal for every expert.
 void ExpertLoader::add_site(const std::string& at, ExpertProjection projection, const ExpertsSpec& spec,
                             ExpertWeights& out) {
   if (tensors_.sites() == nullptr || out.weights.empty()) return;

@@ -84,7 +84,7 @@ Status FrameLoader::load(ModelWeights& weights) {
   return load_head(weights);
 }
 
-// What makes the first layer's input of tokens, and one stream of several.
+// Loads the weights that make the input of the first layer, and those that merge several streams.
 Status FrameLoader::load_streams(ModelWeights& weights) {
   const int dim = config_.model_dim;
   const int others = config_.altup.n_streams - 1;
@@ -112,7 +112,8 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
                                              weights.streams_in);
 }
 
-// Of position p sines and then cosines of (p + 2) w, for w from 1 down to 1/10000; zeros behind where the width is odd.
+// Row p: sines, then cosines of (p + 2) w, for w from 1 down to 1/10000; a zero at the end if the
+// width is odd.
 Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
   const int rows = config_.max_seq_len, dim = config_.model_dim, half = dim / 2;
   const std::string name = "computed_positions.weight";

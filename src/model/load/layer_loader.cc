@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// What this rank has of n rows.
+// Returns this rank's part of n rows.
 Shard::Range own_rows(const Cut& cut, int n) {
   return cut.axis == Cut::Axis::kRows ? cut.part : Shard::Range{0, n};
 }

@@ -22,7 +22,7 @@ int layer_of(std::string_view name, std::string_view pattern) {
   return error == std::errc() ? layer : -1;
 }
 
-// What a tensor of a layer is called in it; "" = it is of none.
+// Returns the name of a tensor within its layer; "" if it belongs to no layer.
 std::string_view name_in_layer(std::string_view name, std::string_view pattern) {
   if (layer_of(name, pattern) < 0) return {};
   const std::string_view head = pattern.substr(0, pattern.find("{}")),

@@ -352,7 +352,8 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   return {};
 }
 
-// Of the matrix the columns whose blocks hold those of `part`; returns how many come before these.
+// Reduces the matrix to the columns of the blocks that contain `part`; returns how many precede it
+// in them.
 Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix& m) {
   const int cols = m.grouped ? m.grouped->cols : m.view.cols;
   if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return 0;  // pack() tells

@@ -6,7 +6,8 @@
 namespace penstock {
 namespace {
 
-// {-1, 0, 1} * scale in 2 bits, for activations with one scale per token. `packed`: codes 0 = -1.
+// Packs {-1, 0, 1} * scale in 2 bits, for activations with one scale per token. packed: codes, of
+// which 0 means -1.
 GroupedMatrix ternary_matrix(int rows, int cols, float scale, CodeLayout layout,
                              std::span<const std::byte> packed) {
   GroupedMatrix m;

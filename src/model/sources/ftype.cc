@@ -167,7 +167,7 @@ bool wants_more_bits(MoreBits where, int layer, int n_layers) {
 // Made for projections only: the embedding and the vocabulary projection are never trained for it.
 bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
 
-// Of two bits and less.
+// Whether the type has about two bits or fewer.
 bool is_low(const FileType& ftype) {
   return ftype.base == kIQ1_S || ftype.base == kIQ1_M || ftype.base == kIQ2_XXS || ftype.base == kIQ2_XS ||
          ftype.base == kIQ2_S;

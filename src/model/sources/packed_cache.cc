@@ -40,7 +40,8 @@ uint64_t description_sum(const WeightSource& source) {
   return sum_of(text);
 }
 
-// Of a few bytes in the middle of tensors all over the source: little to read from a disk.
+// Returns a checksum of a few bytes in the middle of tensors all over the source: cheap to read
+// from a disk.
 uint64_t sample_sum(const WeightSource& source) {
   constexpr size_t kSamples = 64, kSampleBytes = 256;
   const std::span<const TensorInfo> tensors = source.tensors();

@@ -85,7 +85,7 @@ std::optional<Place> place_of(std::string_view name, const NameTable& names) {
   return {};
 }
 
-// What to do to the tensors, which are known by their index in the source.
+// The encodings of tensors, by their index in the source.
 struct Plan {
   NameTable names;
   std::unordered_map<size_t, QuantType> types;  // GGUF encodings
@@ -112,7 +112,7 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   const std::filesystem::path& path() const override { return source_->path(); }
   const nlohmann::json& config() const override { return source_->config(); }
   const nlohmann::json& generation_config() const override { return source_->generation_config(); }
-  // Of matrices not looked up yet, the source's own encoding and bytes.
+  // Matrices that were not looked up yet have the source's encoding and bytes.
   std::span<const TensorInfo> tensors() const override { return tensors_; }
   std::optional<std::string> side_file(std::string_view name) const override {
     return source_->side_file(name);

@@ -171,7 +171,7 @@ class WantedTensors final : public TensorVisitor {
     floats(name, ".weight", {size});
     if (config_.norm.layer_norm) floats(name, ".bias", {size});
   }
-  // Those of published files: llama.cpp loads no gpt-oss without.
+  // Whether published files have the bias: llama.cpp loads no gpt-oss without it.
   bool has_bias(const TensorName* name) const;
 
   const ModelConfig& config_;
