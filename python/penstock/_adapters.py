@@ -9,6 +9,18 @@ from . import _core
 from .lora.request import LoRARequest
 
 
+_Files = Tuple[Tuple[str, int, int], ...]
+
+
+def _files(folder: str) -> _Files:
+    """Returns the names, times and sizes of a folder's files; of a file and of a missing folder nothing."""
+    if not os.path.isdir(folder):
+        return ()
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.stat()) for entry in entries]
+    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in found))
+
+
 class Opens(Protocol):
     """The protocol of models that can open adapters."""
 
@@ -23,7 +35,7 @@ class Adapters:
     def __init__(self, session: Opens, enabled: bool) -> None:
         self._session = session
         self._enabled = enabled
-        self._open: Dict[int, Tuple[LoRARequest, _core.OpenedAdapter]] = {}
+        self._open: Dict[int, Tuple[str, _Files, _core.OpenedAdapter]] = {}  # with the path and files that were opened
         self._lock = threading.Lock()
 
     def get(self, request: Optional[LoRARequest]) -> Optional[_core.OpenedAdapter]:
@@ -37,13 +49,14 @@ class Adapters:
             raise ValueError("lora_request: adapters are not enabled: open the model with enable_lora=True")
         with self._lock:
             known = self._open.get(request.lora_int_id)
-            if known is not None and not (request.load_inplace and known[0] != request):
-                if known[0].lora_path != request.lora_path:
-                    raise ValueError(f"lora_request: lora_int_id {request.lora_int_id} is that of {known[0].lora_path}, "
+            files = _files(request.lora_path) if request.load_inplace else ()
+            if known is not None and not (request.load_inplace and known[:2] != (request.lora_path, files)):
+                if known[0] != request.lora_path:
+                    raise ValueError(f"lora_request: lora_int_id {request.lora_int_id} is that of {known[0]}, "
                                      f"not of {request.lora_path}")
-                return known[1]
+                return known[2]
             opened = self._session.open_adapter(os.fspath(request.lora_path))
-            self._open[request.lora_int_id] = (request, opened)
+            self._open[request.lora_int_id] = request.lora_path, files, opened
             return opened
 
     def for_each(self, requests: Any, n: int) -> List[Optional[LoRARequest]]:

@@ -97,8 +97,9 @@ class Requests:
         return len(self._open)
 
     def submit(self, request_id: str, prompt: ParsedPrompt, params: AnyParams, ready: _core.PreparedParams, priority: int = 1,
-               stream: bool = False, lora: Optional[LoRARequest] = None) -> int:
-        """Submits a request and returns its number, for cancel(). Errors: ValueError, MemoryError (the engine's queue is full)."""
+               stream: bool = False, lora: Optional[LoRARequest] = None, arrival: Optional[float] = None) -> int:
+        """Submits a request and returns its number, for cancel(). arrival: its time of arrival, seconds since the epoch; None: now.
+        Errors: ValueError, MemoryError (the engine's queue is full)."""
         processors = _NO_PROCESSORS
         given = list(getattr(params, "logits_processors", None) or ())
         if self._opening.logits_processors:
@@ -108,7 +109,7 @@ class Requests:
             given.append(replay(trace, self._n_vocab))
         if given:
             processors = [(function, _takes_prompt(function)) for function in given]
-        entry = _Open(request_id, prompt, params, time.time(), time.monotonic(), lora, stream)
+        entry = _Open(request_id, prompt, params, time.time() if arrival is None else arrival, time.monotonic(), lora, stream)
         adapter = self._adapters.get(lora)
         with self._lock:
             number = self._core.submit(prompt.content, ready, processors, priority, prompt.cache_salt, stream,

@@ -72,7 +72,7 @@ def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
     for name in prompt:
         if name not in _KNOWN:
             raise ValueError(f"prompt: {name!r} is no key of a prompt; known are prompt, prompt_token_ids and cache_salt")
-    for name in ("multi_modal_data", "prompt_embeds"):
+    for name in ("multi_modal_data", "prompt_embeds", "mm_processor_kwargs"):
         if prompt.get(name):
             raise ValueError(f"prompt: {name} is not supported: models are given text or token ids")
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")

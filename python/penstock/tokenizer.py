@@ -105,7 +105,10 @@ class Tokenizer:
                             continue_final_message: bool = False, tokenize: bool = True, return_dict: bool = False,
                             **variables: Any) -> Any:
         """Returns the prompt of a conversation: token ids; with tokenize=False the text; with return_dict=True ids and attention
-        mask. Further arguments are variables of the template."""
+        mask. Further arguments are variables of the template; what transformers' method does to the tokens is refused."""
+        for name in ("padding", "truncation", "max_length", "return_tensors", "return_assistant_tokens_mask", "tokenizer_kwargs"):
+            if variables.pop(name, None):
+                raise ValueError(f"apply_chat_template: {name} is not supported: the prompt is returned as it is, in lists")
         text, ids = self._render(list(conversation), {
             "tools": None if tools is None else list(tools), "chat_template": chat_template or self._chat_template,
             "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message,

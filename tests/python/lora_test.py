@@ -77,6 +77,18 @@ def test_replaced_in_place(adapted, adapters):
     assert got == [texts(adapted.generate(PROMPT, GREEDY, lora_request=one))[0] for one in adapters[:2]]
 
 
+def test_files_that_change_in_place(adapted, adapters, tmp_path):
+    """A folder that training writes again and again: with load_inplace its new weights are used, without it the opened ones."""
+    folder = tmp_path / "trained"
+    found = []
+    for seed in (1, 2):
+        write_adapter(folder, SHAPES, seed=seed)
+        for one in (LoRARequest("kept", 21, str(folder)), LoRARequest("trained", 22, str(folder), load_inplace=True)):
+            found.append(texts(adapted.generate(PROMPT, GREEDY, lora_request=one))[0])
+    first, second = (texts(adapted.generate(PROMPT, GREEDY, lora_request=one))[0] for one in adapters[:2])
+    assert found == [first, first, first, second]
+
+
 def test_sleeping(adapters):
     with penstock.LLM(SMALL, enable_lora=True) as llm:
         before = texts(llm.generate(PROMPT, GREEDY, lora_request=adapters[0]))

@@ -585,6 +585,52 @@ def test_detokenize_false_makes_no_text(stories):
     assert all(entry.decoded_token is None for row in rows for entry in row.values())
 
 
+def test_the_time_of_arrival_is_that_of_the_metrics():
+    with penstock.LLM(SMALL) as llm:
+        engine = llm.llm_engine
+        engine.add_request("a", "Once", SamplingParams(max_tokens=1), arrival_time=12.5)
+        outputs = []
+        while engine.has_unfinished_requests():
+            outputs += engine.step()
+    assert outputs[-1].metrics.arrival_time == 12.5
+
+
+@pytest.mark.parametrize("name, value", [("padding", True), ("truncation", True), ("max_length", 4), ("return_tensors", "pt"),
+                                         ("return_assistant_tokens_mask", True), ("tokenizer_kwargs", {"a": 1})])
+def test_chat_templates_do_not_change_tokens(script, name, value):
+    tokenizer = script.get_tokenizer()
+    with pytest.raises(ValueError, match=f"apply_chat_template: {name}"):
+        tokenizer.apply_chat_template(MESSAGES, **{name: value})
+    assert tokenizer.apply_chat_template(MESSAGES, **{name: None}) == tokenizer.apply_chat_template(MESSAGES)
+
+
+def test_prompts_have_no_arguments_of_images(stories):
+    with pytest.raises(ValueError, match="mm_processor_kwargs"):
+        stories.generate({"prompt": "x", "mm_processor_kwargs": {"a": 1}}, use_tqdm=False)
+
+
+# Fields of StructuredOutputsParams beside the one that holds, and whether a text shows that they act.
+SPACED = {"disable_any_whitespace": (True, lambda text: " " not in text and "\n" not in text),
+          "whitespace_pattern": (" ", lambda text: text.startswith('{ "a"')),
+          "disable_additional_properties": (True, lambda text: "]" not in text or "," not in text[text.index("]"):]),
+          "complete_within_max_tokens": (True, lambda text: text.endswith("}"))}
+
+
+def test_parameters_of_structured_outputs(stories):
+    held = {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}  # generate_test and the grammar's own tests
+    assert {*SPACED, *held} == {f.name for f in dataclasses.fields(StructuredOutputsParams)}
+    for name, (value, shows) in SPACED.items():
+        more_keys = name == "disable_additional_properties"
+        schema = {"properties": {"a": {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3}}, "required": ["a"],
+                  "type": "object", **({} if more_keys else {"additionalProperties": False})}
+        texts = []
+        for more in ({name: value}, {}):
+            held_to = StructuredOutputsParams(json=schema, **{"disable_any_whitespace": more_keys, **more})
+            params = SamplingParams(max_tokens=40, seed=1, structured_outputs=held_to)
+            texts.append(text(stories.generate("x", params, use_tqdm=False)))
+        assert shows(texts[0]) and not shows(texts[1]), (name, texts)
+
+
 def test_arguments_of_the_asynchronous_engine():
     names = list(inspect.signature(AsyncLLM.__init__).parameters)
     assert names == ["self", *(f.name for f in dataclasses.fields(EngineArgs))]

@@ -50,8 +50,8 @@ class LLMEngine:
     def add_request(self, request_id: str, prompt: Any, params: Any, arrival_time: Optional[float] = None,
                     lora_request: Optional[LoRARequest] = None, tokenization_kwargs: Optional[Dict[str, Any]] = None,
                     trace_headers: Optional[Mapping[str, str]] = None, priority: int = 0) -> str:
-        """Submits a request and returns its name. params: SamplingParams, or PoolingParams for pooling models. trace_headers are
-        ignored.
+        """Submits a request and returns its name. params: SamplingParams, or PoolingParams for pooling models. arrival_time: that
+        of its metrics, in seconds since the epoch; None: now. trace_headers are ignored.
 
         Raises:
             ValueError: the name is taken, or the engine does not support the prompt or a parameter.
@@ -77,7 +77,8 @@ class LLMEngine:
             self._requests, self._session, self._numbers = Requests(session, self._llm._adapters, args), session, {}
         kind = getattr(params, "output_kind", RequestOutputKind.FINAL_ONLY)
         number = self._requests.submit(request_id, parsed, params, prepared(session, params, args), level,
-                                       stream=kind is not RequestOutputKind.FINAL_ONLY, lora=lora_request)
+                                       stream=kind is not RequestOutputKind.FINAL_ONLY, lora=lora_request,
+                                       arrival=arrival_time)
         self._numbers[request_id] = number
         if kind is RequestOutputKind.DELTA:
             self._deltas.add(number)
