@@ -1,4 +1,5 @@
-// THE list of backends, best first; the last is always there. A new one is a folder that implements Ops, its function here and its row.
+// THE list of backends, best first; the last one is always available. A new backend is a folder
+// that implements Ops, its function here and its row.
 #include <spdlog/spdlog.h>
 
 #include <ranges>

@@ -79,7 +79,7 @@ class Trial {
     RETURN_IF_ERROR(ops_.status());
     return std::move(stages_);
   }
-  // What the backend has drawn of the rows of logits, greedily; none where it does not.
+  // Tokens that the backend drew greedily from the rows of logits; empty if it does not sample.
   const std::vector<TokenId>& drawn() const { return drawn_; }
 
  private:

@@ -1,8 +1,9 @@
 // AttentionKernels over Simd. Included after an instruction set's simd.h and simd_math.inl.
 //
-// A pass handles NR rows (queries sharing a KV head) and one chunk of 64 tokens: scores with 16 tokens as
-// lanes, one step of the online softmax per row, then the weighted sum with 16 features as lanes. What is
-// computed for a row does not depend on the other rows of the pass; masked tokens add exact zeros.
+// A pass handles NR rows (queries sharing a KV head) and one chunk of 64 tokens: scores with 16
+// tokens as lanes, one step of the online softmax per row, then the weighted sum with 16 features
+// as lanes. The result of a row does not depend on the other rows of the pass; masked tokens add
+// exact zeros.
 #pragma once
 #include "kernels/generic/simd_math.inl"
 #include "kernels/generic/turn_keys.inl"
@@ -50,7 +51,7 @@ template <KvFormat K, int Half = -1>
   }
 }
 
-// Bit i: the row sees token base + i.
+// Returns the attention mask: bit i is set if the row attends to token base + i.
 inline uint32_t visible_lanes(const AttentionRow& row, int base) {
   const int lo = row.first - base, hi = row.end - base;
   if (hi <= 0 || lo >= kUnitTokens) return 0;
@@ -65,8 +66,8 @@ inline uint32_t visible_lanes(const AttentionRow& row, int base) {
   return lanes;
 }
 
-// What a row's slope adds to its scores of the tokens base .. base + 15. A draft's position is its depth in the tree:
-// of the tokens that the row sees there, those before it are its ancestors.
+// Returns the terms of a row's slope (ALiBi) for tokens base .. base + 15. The position of a draft
+// node is its depth in the tree: the nodes that the row attends to before it are its ancestors.
 inline F sloped(const AttentionRow& row, int base) {
   alignas(64) float added[kUnitTokens];
   for (int i = 0; i < kUnitTokens; ++i) {
@@ -119,8 +120,8 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
-// Int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, a low and a high byte:
-// products of bytes need nothing unpacked, and are as exact.
+// Int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, split into a
+// low and a high byte: products of bytes need no unpacking and are as exact.
 template <class S, KvFormat K>
 constexpr bool kWhole = K == KvFormat::kI8 && WholeNumberSimd<S>;
 constexpr float kMostHalf = 32767.0f;  // times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
@@ -131,13 +132,14 @@ constexpr int kWholeWide = Simd::kAccumulators / (2 * NR) >= 4   ? 4
                            : Simd::kAccumulators / (2 * NR) >= 2 ? 2
                                                                  : 1;
 
-// Lines to be fetched with each product of so many vectors.
+// Cache lines to prefetch with each product of `Wide` vectors.
 template <int Wide>
 constexpr int kWholeLines = (Wide + 1) / 2;
 
-// Lines of the units that are needed next, of all units in turn: several streams are what memory is read fastest by. And at an
-// even pace, as more cannot be under way than a core has buffers for: half of them come with the products, half with the softmax, but for
-// eight rows and for values in keys, where all come with the products.
+// Prefetches cache lines of the next units, round-robin over the units, since memory is read
+// fastest as several streams. The pace is even, because a core has a limited number of line
+// buffers: half of the lines are prefetched with the products and half with the softmax; for eight
+// rows and for values in keys, all with the products.
 struct LinesAhead {
   explicit LinesAhead(const Chunk& chunk) {
     for (int u = 0; u < kChunkUnits; ++u) at[u] = chunk.next[u];
@@ -152,7 +154,7 @@ struct LinesAhead {
 #pragma GCC unroll 8
     for (int i = 0; i < kChunkUnits; ++i) at[i] = next[i];
   }
-  // One of two parts of those that come with the softmax of NR rows.
+  // Prefetches one of two parts of the lines that belong to the softmax of NR rows.
   template <KvFormat K, int NR>
   [[gnu::always_inline]] void fetch_with_softmax(const KvUnitLayout& layout) {
     if (!kWhole<Simd, K> || kWholeWide<NR> == 1 || layout.values_in_keys) return;
@@ -161,8 +163,9 @@ struct LinesAhead {
   const std::byte* at[kChunkUnits];
 };
 
-// The queries of a pass of NR rows, n of which are there, in 16 bits: [padded_dim / 4][low bytes, high bytes][NR] fours,
-// then [NR] scales and [NR] what 128 more in all of a key's bytes add to the sum of the high bytes, negative.
+// Rounds the queries of a pass of NR rows, of which n exist, to 16 bits: [padded_dim / 4][low
+// bytes, high bytes][NR] fours, then [NR] scales, then [NR] negated corrections of the sums of high
+// bytes for the bias of 128 in all bytes of a key.
 template <class S, int NR>
 inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, int n, float scale, float* q) {
   const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
@@ -197,7 +200,7 @@ inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, i
   }
 }
 
-// Four bytes at p in every lane.
+// Broadcasts the four bytes at p to all lanes.
 template <class S>
 [[gnu::always_inline]] inline typename S::Ints four_at(const float* p) {
   int32_t four;
@@ -205,7 +208,7 @@ template <class S>
   return S::set1_ints(four);
 }
 
-// score_units in whole numbers.
+// As score_units, in whole numbers.
 template <class S, int NR, int NU>
 inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
                               LinesAhead& lines, float* p) {
@@ -251,8 +254,9 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
   lines = ahead;
 }
 
-// The scores of a chunk's tokens in a row, complete, in place of those in p; returns the largest of them and of those before.
-// Plain: the chunk is whole, the row sees all of it, and scores are as they are. The same below.
+// Completes a row's scores of a chunk in p (scales of int8 keys, softcap, slopes, mask); returns
+// the largest of them and `before`. Plain: the chunk is whole, the row attends to all of it, and
+// there are neither softcap nor slopes. So below.
 template <KvFormat K, bool Plain>
 [[gnu::always_inline]] inline F finish_scores(const AttentionTile& tile, const Chunk& chunk,
                                               const AttentionRow& row, float before, float* p) {
@@ -276,7 +280,7 @@ template <KvFormat K, bool Plain>
   return highest;
 }
 
-// A row's scores in p become weights; returns what is to be added up.
+// Converts a row's scores in p to weights; returns the addends of their sum.
 template <KvFormat K, bool Plain>
 [[gnu::always_inline]] inline F weigh_scores(const AttentionTile& tile, const Chunk& chunk,
                                              const AttentionRow& row, float max, float* p) {
@@ -303,8 +307,8 @@ template <KvFormat K, bool Plain>
   return Simd::add(Simd::add(e[0], e[1]), Simd::add(e[2], e[3]));
 }
 
-// One step of the online softmax of the n rows from `rows` on: p turns from scores to weights. Makes the factors of the old
-// sums. Rows go through each part side by side, for it is latency that a row alone would wait for.
+// One step of the online softmax of the n rows from `rows` on: converts p from scores to weights
+// and computes the factors of the old sums. Rows are interleaved to hide latency.
 template <KvFormat K, int NR, bool Plain>
 [[gnu::flatten]] inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r, int n,
                                           float* p, const AttentionState& state, LinesAhead& lines,
@@ -357,8 +361,8 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
   }
 }
 
-// acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
-// hold anything, even a nan).
+// acc[row][j] += weights of tokens t, t + 1 times their features. last: token t + 1 does not exist
+// (its slot may contain anything, even a NaN).
 template <KvFormat K, int NR, int NJ, int Half = -1>
 inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
                            F (&acc)[NR][NJ]) {
@@ -409,8 +413,9 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
 }
 
-// Weights of NR rows and a chunk from floats to 16 bits, in their place: of a row [4][kChunkUnits] fours of low bytes, as many of
-// high ones. Makes their units.
+// Converts the weights of NR rows for a chunk from floats to 16 bits in place: for each row
+// [4][kChunkUnits] fours of low bytes, then as many of high bytes. units: value of one unit for
+// each row.
 template <class S, int NR>
 inline void round_weights(float* p, float (&units)[NR]) {
   F most[NR];
@@ -429,7 +434,8 @@ inline void round_weights(float* p, float (&units)[NR]) {
   }
 }
 
-// add_values in whole numbers; p: weights of round_weights(), units: theirs. Tokens that are not there weigh zero.
+// As add_values, in whole numbers. p, units: of round_weights(). Tokens that do not exist have
+// weight zero.
 template <class S, int NR, int NJ>
 inline void add_whole_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
                              const float* factors, const float* units, LinesAhead& lines, float* out) {
@@ -489,7 +495,7 @@ inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, co
   for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
 }
 
-// Adds a chunk's values to the sums of NR rows; p: their weights, which it may change.
+// Adds a chunk's values to the sums of NR rows. p: their weights, which may be overwritten.
 template <class S, KvFormat K, int NR, int Wide>
 inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, float* p, const float* factors,
                              LinesAhead& lines, float* out) {
@@ -523,7 +529,7 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // the scales
 }
 
-// True when no row of [r, r + n) sees a token of the chunk.
+// Whether no row of [r, r + n) attends to a token of the chunk.
 inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
   for (int i = r; i < r + n && i < tile.n_rows; ++i) {
     if (tile.rows[i].end > chunk_begin && tile.rows[i].first < chunk_begin + kChunkTokens) return false;
@@ -531,8 +537,8 @@ inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
   return true;
 }
 
-// Rows of the next pass when `left` are left. The last pass may have more rows than there are: what it
-// computes for those is not used (states have room for them).
+// Returns the rows of the next pass if `left` rows remain. The last pass may have more rows than
+// exist: their results are not used (states have room for them).
 inline int pass_rows(int left) {
   if (Simd::kRows >= 8 && left > 4) return 8;
   return left > 2 ? 4 : left;
@@ -563,7 +569,8 @@ inline void round_pass_queries(const AttentionTile& tile, int r, int n, float sc
   if (n == 8) round_queries<S, 8>(tile, rows, left, scale, q);
 }
 
-// Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass].
+// Arranges the queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the
+// pass].
 template <KvFormat K>
 void arrange_queries(const AttentionTile& tile, float scale, float* q) {
   const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
@@ -591,7 +598,7 @@ inline const std::byte* unit_at(const AttentionTile& tile, int token) {
   return tile.units + (block * tile.units_per_block + unit % tile.units_per_block) * tile.unit_stride;
 }
 
-// The chunk at `begin` of the tokens [first, end) that some row sees.
+// Returns the chunk at `begin` of tokens [first, end), to which some row attends.
 inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end) {
   Chunk chunk = {};
   chunk.begin = begin;
@@ -608,8 +615,8 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
   return chunk;
 }
 
-// The same chunk of head h. Units of neighbouring heads are neighbours: the next head's are prefetched, and
-// the next chunk's with the last head.
+// Returns the same chunk of head h. Units of neighbouring heads are neighbours: those of the next
+// head are prefetched, and with the last head those of the next chunk.
 inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h) {
   const int64_t bytes = tile.layout->bytes, offset = h * bytes;
   const bool is_last = h + 1 == tile.n_heads;
@@ -627,7 +634,8 @@ inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h)
   return chunk;
 }
 
-// Values that are in keys are laid out as values: once for all rows.
+// Transposes keys of a chunk to the layout of values, once for all rows, for layers whose values
+// are in their keys.
 template <KvFormat K>
 void turn_chunk(const AttentionTile& tile, Chunk& chunk, std::byte* to) {
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
@@ -637,7 +645,7 @@ void turn_chunk(const AttentionTile& tile, Chunk& chunk, std::byte* to) {
   }
 }
 
-// The rows of head h alone.
+// Returns the tile with the rows of head h only.
 inline AttentionTile tile_of_head(const AttentionTile& all, int h) {
   AttentionTile tile = all;
   tile.rows += h * all.head_rows;
@@ -649,18 +657,18 @@ inline AttentionState state_of_head(const AttentionTile& all, const AttentionSta
   return {state.max + r, state.sum + r, state.out + static_cast<int64_t>(r) * all.layout->padded_value_dim};
 }
 
-// Tokens that some row sees.
+// Tokens to which some row attends.
 struct TokenRange {
   int first, end;
 };
 
-// Nothing seen yet.
+// Initializes the states of all rows for no tokens; returns the tokens to which some row attends.
 inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& state) {
   const int dim = tile.layout->padded_value_dim;
   TokenRange range = {tile.end, tile.begin};
   for (int h = 0; h < tile.n_heads; ++h) {
     const int first_row = h * tile.head_rows, end_row = first_row + tile.n_rows;
-    // Passes compute with rows that are not there as with others.
+    // Passes compute nonexistent rows like others.
     for (int r = first_row; r < first_row + (tile.n_rows + 3) / 4 * 4; ++r)
       state.max[r] = kLowest, state.sum[r] = 0.0f;
     for (int r = first_row; r < end_row; ++r) {
@@ -722,7 +730,7 @@ void merge_states(const AttentionState& state, const AttentionState& other, int 
   }
 }
 
-// Writes one token's values at `stride` elements of distance.
+// Writes one token's values, `stride` elements apart.
 template <KvFormat K>
 inline void store_values(const float* x, int n, std::byte* to, int64_t stride, int pair_stride) {
   for (int d = 0; d < n; ++d) {
@@ -733,7 +741,7 @@ inline void store_values(const float* x, int n, std::byte* to, int64_t stride, i
   }
 }
 
-// Values rounded to multiples of max|x| / 127, n_together of them side by side; returns that unit.
+// Rounds values to multiples of max|x| / 127, n_together of them adjacent; returns that unit.
 inline float store_i8(const float* x, int n, int8_t* to, int64_t stride, int n_together) {
   float most = 0.0f;
   for (int d = 0; d < n; ++d) {

@@ -1,13 +1,14 @@
 // Recurrences in chunks (recurrence_kernels.h) over Simd. Included after an instruction set's simd.h.
 //
-// With P(t) the product of a chunk's decays up to token t, and L(s, t) that of those behind s up to t, a token reads
+// P(t) is the product of a chunk's decays up to token t, and L(s, t) that of the decays after s up
+// to t. With the state S before the chunk of n tokens, a token reads
 //   out(t) = P(t) S^T q(t) + sum over s <= t of L(s, t) (k(s) q(t)) u(s)
-// of the state S before the chunk of n tokens, behind which S is P(n) S + sum of k(s) (L(s, n) u(s))^T. In a scan of Mamba 2 u(t) is
-// beta(t) v(t), in the delta rule
+// and the state after the chunk is P(n) S + sum of k(s) (L(s, n) u(s))^T. In a scan of Mamba 2 u(t)
+// is beta(t) v(t); in the delta rule
 //   u(t) = beta(t) (v(t) - P(t) S^T k(t) - sum over s < t of L(s, t) (k(s) k(t)) u(s)).
-// With decays by key P and L are diagonal matrices beside S and between the keys, and all keys and products here contain them.
-// So all are products of matrices, whose sums stay in registers, and the state is loaded and stored once for a chunk. Decays are
-// multiplied, never divided: those of which nothing is left become zero.
+// With decays by key, P and L are diagonal matrices that multiply S and the keys. All of these are
+// products of matrices whose sums stay in registers, and the state is loaded and stored once per
+// chunk. Decays are multiplied, never divided: they may underflow to zero.
 #pragma once
 #include "kernels/generic/transpose.inl"
 #include "kernels/recurrence_kernels.h"
@@ -21,8 +22,8 @@ using F = Simd::F;
 constexpr int kTileRows = Simd::kAccumulators >= 16 ? 8 : 4, kTileStrips = Simd::kAccumulators >= 16 ? 2 : 1;
 static_assert(kScanChunk == kDeltaLanes && kScanChunk % kTileRows == 0);
 
-// A tile's sums, and products of matrices that are added to them: of rows of `factors`, kTileRows numbers of each, with those of
-// `matrix`, N vectors of 16 that lie `apart` from each other.
+// Sums of a tile, to which products of matrices are added: kTileRows numbers of each row of
+// `factors` times the row of `matrix`, N vectors of 16 that are `apart` floats apart.
 template <int N>
 struct Tile {
   F sums[kTileRows][N];
@@ -56,7 +57,8 @@ struct Tile {
   }
 };
 
-// rows [n][dim], `stride` apart, as to[key][token]; in the places behind the last token it is once more.
+// Transposes rows [n][dim], which are `stride` apart, to to[key][token]. Places after the last
+// token repeat it.
 inline void turn(const float* rows, ptrdiff_t stride, int dim, int n, float* to) {
   constexpr int kSide = Simd::kRegisterBytes / 4;
   const auto row = [&](int t) { return rows + (t < n ? t : n - 1) * stride; };
@@ -87,7 +89,8 @@ inline void multiply_tokens(const float* k, const float* x, int dim, int n, floa
   }
 }
 
-// Products [s][t] and [s - 1][t] with each key's L(s, t) of all t, which is kept in `between`, that of s + 1 before.
+// Computes products [s][t] and [s - 1][t] with each key's L(s, t) for all t, which is kept in
+// `between`; before, it holds that of s + 1.
 inline void multiply_decayed(int key_dim, int s, const ChunkKeys& keys) {
   F kq[2] = {Simd::zero(), Simd::zero()}, kk[2] = {Simd::zero(), Simd::zero()};
   for (int key = 0; key < key_dim; ++key) {
@@ -111,7 +114,7 @@ inline void multiply_decayed(int key_dim, int s, const ChunkKeys& keys) {
   }
 }
 
-// All that the decays of each key change, where they are the key head's own.
+// Applies decays by key, for chunks that have them.
 inline void decay_keys(const DeltaStrip& strip, const ChunkKeys& to) {
   const int dim = strip.key_dim, n = strip.n_tokens;
   turn(strip.decay, strip.decay_stride, dim, n, to.decays);
@@ -147,7 +150,7 @@ void chunk_keys(const DeltaStrip& strip, const ChunkKeys& to) {
   if constexpr (kRule == Rule::kDelta) multiply_tokens(to.k, to.k, dim, n, to.kk);
 }
 
-// What of a chunk all features share.
+// Weights of a chunk that all features share.
 struct ChunkWeights {
   alignas(64) float read[kScanChunk][kScanChunk];    // [s][t]: what token t takes of u(s)
   alignas(64) float forget[kScanChunk][kScanChunk];  // delta rule: what u(t) loses of u(s)
@@ -210,14 +213,14 @@ struct ChunkStrips {
     }
   }
 
-  // What tokens from t on read of the state with x, keys or queries.
+  // Computes what tokens from t on read from the state with x, which are keys or queries.
   [[gnu::always_inline]] inline void recall(const float* x, int t, Tile<N>& tile) const {
     tile.clear();
     tile.add(head.key_dim, x + t, kScanChunk, state, kDeltaLanes, apart());
     tile.each([&](int i, int, F& sum) { sum = Simd::mul(Simd::set1(w.decay[t + i]), sum); });
   }
 
-  // u(t) = beta (v - what the state and the tokens before have for the key)
+  // u(t) = beta (v - what the state and earlier tokens recall for the key).
   void solve() const {
     for (int t = 0; t < head.n_tokens; t += kTileRows) {
       Tile<N> tile;

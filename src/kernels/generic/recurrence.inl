@@ -8,7 +8,7 @@ namespace {
 
 using F = Simd::F;
 
-// Keys that are summed apart, so that one addition need not wait for the last.
+// Number of partial sums over keys, so that additions do not wait for one another.
 constexpr int kApart = Simd::kAccumulators >= 16 ? 4 : 1;
 
 struct KeySum {
@@ -33,7 +33,7 @@ inline void for_keys(int n, Fn&& f) {
   for (; key < n; ++key) f(key, 0);
 }
 
-// How a state lies in memory, 16 lanes at a time. store() gives what is kept.
+// Layout of a state in memory, 16 lanes at a time. store() returns the values as stored.
 struct F32State {
   using Value = float;
   static F load(const Value* at) { return Simd::load(at); }
@@ -48,7 +48,8 @@ struct Bf16State {
   static F store(Value* at, F s) { return Simd::store_bf16_state(at, s); }
 };
 
-// S^T k, added up as the pass over the token before would have done it; f gives S from what is kept for a key.
+// Returns S^T k, summed in the order of the pass over the previous token; f computes S from the
+// stored values of a key.
 template <class State, class Fn>
 inline F recall(const typename State::Value* state, const float* k, int key_dim, Fn&& f) {
   KeySum sum;
@@ -59,8 +60,8 @@ inline F recall(const typename State::Value* state, const float* k, int key_dim,
   return sum.total();
 }
 
-// One pass over the state per token: it is updated, read by the token's query and, if there are more tokens, by the key of the
-// next; what that recalls is the result.
+// One pass over the state per token: the state is updated, read by the token's query and, unless
+// the token is the last, by the key of the next one, which is the result.
 template <class State, bool kMore>
 inline F delta_token(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
   auto* const state = static_cast<typename State::Value*>(strip.state);
@@ -90,7 +91,8 @@ void delta_rule(const DeltaStrip& strip) {
   delta_token<State, false>(strip, last, recalled);
 }
 
-// Likewise; what is recalled has the decays of the token that recalls it.
+// As delta_token, with decays by key. The recalled value includes the decays of the token that
+// recalls it.
 template <class State, bool kMore>
 inline F delta_token_by_key(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
   auto* const state = static_cast<typename State::Value*>(strip.state);

@@ -1,5 +1,5 @@
-// Passes over one row of logits, on vectors of the compiler. Before including: kScanLanes, floats per
-// register (4, 8 or 16).
+// Passes over one row of logits, with the compiler's vector extensions. REQUIRES: kScanLanes is
+// defined, the floats of a register (4, 8 or 16).
 #include <cstring>
 
 namespace penstock {
@@ -36,7 +36,7 @@ inline ScanVec exp_nonpositive(ScanVec x) {
   return t > -126.0f ? result : ScanVec{};
 }
 
-// A copy of the last n < 16 values, filled up.
+// A padded copy of the last n < 16 values.
 struct ScanTail {
   float values[kWide];
   ScanTail(const float* p, int n) {
@@ -156,7 +156,7 @@ double scan_split_kernel(const float* row, int n, ScanScale scale, ScanSplit& sp
   return total;
 }
 
-// Of at most kScanBlock values.
+// Applies `cut` to at most kScanBlock values.
 inline float cut_block(float* row, int n, ScanScale scale, float low) {
   ScanVec best[kParts];
   for (ScanVec& b : best) b = ScanVec{} + kMinusInf;

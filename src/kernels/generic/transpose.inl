@@ -1,4 +1,4 @@
-// Squares of registers, transposed, on vectors of the compiler.
+// Transposes square blocks of registers, with the compiler's vector extensions.
 #pragma once
 #include <cstddef>
 #include <utility>

@@ -1,8 +1,9 @@
-// A unit's keys laid out as values, without a change of their bits: for layers whose values are the first features of their
-// keys (see attention_kernels.h for both layouts). Included after an instruction set's simd.h.
+// Transposes a unit's keys to the layout of values without changing their bits, for layers whose
+// values are the first features of their keys (see attention_kernels.h for both layouts). Included
+// after an instruction set's simd.h.
 //
-// Seen as elements of E bytes, those of a block of tokens and features of which the order is another within, keys are a
-// matrix [features][tokens] of such elements and values its transpose.
+// An element of E bytes has a block of tokens and features, ordered differently inside keys and
+// values. Keys are a matrix [features][tokens] of such elements, values its transpose.
 #pragma once
 #include <cstddef>
 #include <cstdint>

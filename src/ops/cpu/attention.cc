@@ -14,7 +14,8 @@ namespace {
 // In batch-invariant mode contexts are always cut here; otherwise only where threads would idle.
 constexpr int kInvariantSplit = 4096;
 constexpr int kMinSplit = 256;
-// A sink this far above all scores leaves nothing of them: the row's output is zero.
+// If a sink exceeds all scores by this much, the weights of all tokens are zero, and so is the
+// row's output.
 constexpr float kMostSinkExponent = 87.0f;
 constexpr int kMaxSharedFloats =
     8192;  // of the sums of all heads of a tile: they stay in the first-level cache
@@ -85,7 +86,8 @@ class Attention {
     return {memory, memory + state_rows(n_rows), memory + 2 * state_rows(n_rows)};
   }
 
-  // What row `row` of a sequence (token row / group, head row % group of the KV head) sees.
+  // Returns the query row `row` of a sequence: token row / group_, head row % group_ of the KV
+  // head.
   AttentionRow row_of(int seq, int kv_head, int row) const {
     const int token = batch_.seq_offsets[seq] + row / group_;
     const int n_new = batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq];
@@ -107,7 +109,8 @@ class Attention {
     return result;
   }
 
-  // A draft lies behind others of its depth, so where its window begins among drafts is told by their depth: that many ancestors are out of sight.
+  // Nodes of a draft tree are stored after others of the same depth, so the start of a window
+  // within the draft is counted in depth: that many ancestors are masked.
   static void hide_ancestors(AttentionRow& row) {
     for (; row.first > row.tree_begin; --row.first, --row.position) row.tree_mask &= row.tree_mask - 1;
   }

@@ -59,8 +59,8 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
-// A rank reads its parts when they are named, not when they are needed; of several engines that share the weights only this
-// one would pack them.
+// Weights are not packed lazily for ranks, which read their parts when they load, and for engines
+// that share weights, of which only this one would pack them.
 Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
   return packer_.pack(matrix, config_.ranks == nullptr && config_.cpus.empty());
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kNoLogit = -std::numeric_limits<float>::infinity();
 
-// A token and its logit, as they go from rank to rank.
+// A token and its logit, as ranks exchange them.
 struct Likely {
   float logit;
   int32_t token;

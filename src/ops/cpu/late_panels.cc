@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Stays in the second-level cache between packing and multiplying.
+// Bytes that stay in the second-level cache between packing and multiplying.
 constexpr size_t kBufferBytes = size_t{256} << 10;
 constexpr size_t kScaleBytes = sizeof(float) * kPanelRows;  // of a panel's rows
 

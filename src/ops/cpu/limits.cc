@@ -1,5 +1,6 @@
-// The limits of the CPU backend, measured with its threads in samples of a few milliseconds, which other work on the
-// machine rarely covers all of: a caller takes many, between what it measures, and keeps the best (better()).
+// Limits of the CPU backend, measured with its threads in samples of a few milliseconds. Other work
+// on the machine rarely disturbs all samples: callers take many, between their measurements, and
+// keep the best (better()).
 #include "ops/cpu/limits.h"
 
 #include <sys/mman.h>

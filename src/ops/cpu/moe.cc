@@ -112,7 +112,7 @@ class ExpertAdapters {
   }
 
   bool empty() const { return groups_ == nullptr; }
-  // Of the expert's own rows.
+  // Returns the groups of one expert, with indices among its own rows.
   std::span<const AdapterRows::Group> of(int expert) const {
     if (empty()) return {};
     return {groups_ + firsts_[expert], groups_ + firsts_[expert + 1]};
@@ -168,7 +168,7 @@ class SharedRows {
   std::optional<RoundedRows> rows_;
 };
 
-// What the rows of a group become; as large as the largest group needs.
+// Intermediate results of a group's rows, allocated for the largest group.
 struct GroupTensors {
   Tensor x, up, hidden, result;
 
@@ -371,7 +371,7 @@ class ExpertGroup {
   // Rows [begin, end) of the group.
   void gather(Tensor x, int begin, int end) const {
     for (int row = begin; row < end; ++row) {
-      // What lies around a rank's share of the width.
+      // Zeros for the inputs of `down` before and after this rank's share.
       if (tensors_.hidden.cols > tensors_.up.cols)
         std::fill_n(f32(tensors_.hidden, row), tensors_.hidden.cols, 0.0f);
       if (shared_.rows() != nullptr && adapters_.empty()) continue;
@@ -391,7 +391,7 @@ class ExpertGroup {
   int begin_, end_, first_row_;
 };
 
-// Of experts [begin, end) that have rows, what is not in memory begins to be read, all at once.
+// Starts to read the experts of [begin, end) that have rows and are not in memory, all at once.
 void read_missing_experts(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
                           int begin, int end) {
   context.pool.for_ranges(end - begin, 1, [&](int64_t first, int64_t last, int) {

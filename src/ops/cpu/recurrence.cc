@@ -82,7 +82,8 @@ void for_each_run(const Batch& batch, const KvView& states, size_t sequence, boo
   for (int i = 0; i < n; ++i) f(StateRun{first + i, 1, block(i > 0 ? i - 1 : 0), block(i), fresh && i == 0});
 }
 
-// What [values] of the layer's state from `offset` on are before the run, in their place after it. Zeros are zeros in all types.
+// Returns [values] of the layer's state from `offset` on: their content before the run, in the
+// block that holds the state after it. Zero bytes are zero in all types.
 template <class T>
 T* begin_state(CpuKvCache& cache, int layer, const StateRun& run, int64_t offset, int64_t values) {
   const auto of = [&](BlockId block) { return reinterpret_cast<T*>(cache.state(layer, block)) + offset; };
@@ -184,7 +185,8 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int 
   return strip;
 }
 
-// Of every sequence so many matrices [key_dim, value_dim], each in strips of kDeltaLanes columns.
+// States of a sequence: n_heads matrices [key_dim, value_dim], each as strips of kDeltaLanes
+// columns.
 struct StateShape {
   int n_heads, key_dim, value_dim, layer;
   int64_t offset;
@@ -201,7 +203,8 @@ void narrow(const float* wide, int n_values, BFloat16* state) {
   for (int i = 0; i < n_values; ++i) state[place_of(i)] = to_bfloat16(wide[i]);
 }
 
-// A strip whose state is in BF16, of several tokens that a kernel of F32 takes: `wide` holds the state meanwhile.
+// Computes several tokens of a strip with a BF16 state by an F32 kernel; `wide` holds the state as
+// F32 meanwhile.
 void scan_widened(DeltaStrip strip, RecurrenceKernels::Kernel kernel, int n_values, float* wide) {
   auto* const state = static_cast<BFloat16*>(strip.state);
   widen(state, n_values, wide);
@@ -216,7 +219,8 @@ struct RuleKernels {
   bool by_key;  // then heads do not share what chunks.keys makes
 };
 
-// A step's recurrence: all states of its sequences, and make(run, head, first feature), the strip of a run's tokens.
+// The recurrence of a step over all states of its sequences. make(run, head, first feature) returns
+// the strip of a run's tokens.
 template <class Make>
 class StepScan {
  public:
@@ -280,7 +284,8 @@ class StepScan {
     });
   }
 
-  // A worker takes its heads chunk by chunk: a chunk's rows are read one after the other, and heads share its keys.
+  // A worker computes its heads chunk by chunk, so that a chunk's rows are read contiguously and
+  // heads share its keys.
   void scan_in_chunks(const int32_t* sequences, int n) {
     if (n == 0) return;
     const int head_values = per_head_ * strip_values_, n_workers = context_.pool.size();
@@ -322,7 +327,7 @@ class StepScan {
     if (!f32_) narrow(wide, n * values, static_cast<BFloat16*>(kept));
   }
 
-  // So many floats of each worker's own.
+  // Allocates n floats for each worker.
   float* scratch(int n) const {
     return context_.scratch.allocate_array<float>(static_cast<size_t>(context_.pool.size()) *
                                                   static_cast<size_t>(n));

@@ -90,7 +90,7 @@ class Router {
     }
   }
 
-  // Of this thread, so that a step allocates nothing.
+  // Returns memory of this thread, so that a step allocates nothing.
   static float* memory_of_merits(int n_experts) {
     thread_local std::vector<float> memory;
     memory.resize(std::max(memory.size(), static_cast<size_t>(n_experts)));
@@ -102,8 +102,8 @@ class Router {
   const ExpertRouting& routing_;
   const float* bias_;
   Softmax softmax_;
-  // What is compared: scores with the bias, or without bias and groups the logits themselves, for scores may round to the
-  // same number.
+  // Values by which experts are chosen: scores with the bias, or, without bias and groups, the
+  // logits themselves, since different logits may round to one score.
   float* merits_;  // [n_experts]
 };
 

@@ -1,5 +1,5 @@
-// Packed weights to files and back: what is in a file is checked for its shape, so that no kernel reads
-// beyond it.
+// Packed weights to files and back. The shape of what is in a file is checked, so that no kernel
+// reads beyond it.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// StoredWeight::description; behind it come n_order column numbers.
+// StoredWeight::description; n_order column numbers follow it.
 struct Description {
   int32_t rows, cols;
   uint64_t n_order;

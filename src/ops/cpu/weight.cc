@@ -66,7 +66,8 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix
     late_bytes_ += static_cast<int64_t>(bytes);
     return std::unique_ptr<Weight>(std::move(weight));
   }
-  // The same split as in a product, so that on a NUMA machine each worker's panels are in its own memory.
+  // Panels are divided among workers as in a product, so that on a NUMA machine each worker's
+  // panels are in its own memory.
   pool_.for_ranges(weight->panels_.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
     pack_panels(matrix, weight->panels_, row_scales(*weight), static_cast<int>(begin), static_cast<int>(end));
   });
