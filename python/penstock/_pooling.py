@@ -70,6 +70,11 @@ class Pooler:
         """Returns the model's properties: architecture, dimensions, labels of classes, maximum tokens of an input."""
         return {**self._info, "max_model_len": self._most}
 
+    def tasks(self) -> List[str]:
+        """Returns the names of the tasks of encode() and score() that the checkpoint has."""
+        classes = ["token_classify"] if self._info["labels_tokens"] else ["classify", "score"] if self._info["labels"] else ["score"]
+        return ["embed", "token_embed", *classes]
+
     def native_tokenizer(self) -> "Optional[_core.NativeTokenizer]":
         """Returns the tokenizer; None: the checkpoint has none."""
         return self._model.tokenizer()

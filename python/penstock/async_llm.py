@@ -12,6 +12,7 @@ from ._follower import Follower, Stream
 from ._lifetime import closes_at_exit
 from ._params import check_params, check_prompts, default_params, priority_level
 from ._pooling import Pooler
+from ._profile import Profiler
 from ._requests import Requests, joined, prepared
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import EngineError
@@ -49,6 +50,7 @@ class AsyncLLM:
         self._follower: Optional[Follower] = None
         self._pooler: Optional[Pooler] = None
         self._lock = threading.Lock()
+        self._profiler = Profiler(self.args.profile_dir)
         self._wake()
         closes_at_exit(self)
 
@@ -210,6 +212,13 @@ class AsyncLLM:
         """Whether the engine is paused by pause_generation()."""
         return self._paused
 
+    async def wait_for_requests_to_drain(self, drain_timeout: float = 300) -> None:
+        """Waits until the requests that run now have ended. Errors: TimeoutError, after drain_timeout seconds."""
+        follower = self._generator()
+        await self._apart(follower.wait, follower.numbers(), drain_timeout)
+        if follower.numbers():
+            raise TimeoutError(f"wait_for_requests_to_drain: {len(follower.numbers())} requests run after {drain_timeout} s")
+
     # Lifecycle.
 
     async def sleep(self, level: int = 1, mode: str = "abort") -> None:
@@ -325,7 +334,24 @@ class AsyncLLM:
 
     async def get_supported_tasks(self) -> List[str]:
         """Returns the tasks that the model supports."""
-        return ["generate"] if self._pooler is None else ["embed", "token_embed", "classify", "token_classify", "score"]
+        return ["generate"] if self._pooler is None else self._pooler.tasks()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return tokenizer_of(self._model(), self.args)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Returns the number of unfinished requests that generate."""
+        return len(self._follower.numbers()) if self._follower is not None else 0
+
+    async def start_profile(self, profile_prefix: Optional[str] = None) -> None:
+        """As LLM.start_profile()."""
+        self._profiler.start(profile_prefix, self._model().metrics())
+
+    async def stop_profile(self) -> str:
+        """As LLM.stop_profile()."""
+        return await self._apart(self._profiler.stop, self._model().metrics())
 
     @property
     def model_config(self) -> "ModelConfig":

@@ -1,7 +1,6 @@
 """Offline inference: vLLM's `LLM`."""
 from __future__ import annotations
 
-import json
 import os
 import time
 import weakref
@@ -16,6 +15,7 @@ from ._lifetime import closes_at_exit
 from ._params import check_params, check_prompts, default_params, fitting, priority_level
 from ._pooling import ParamsOrList as PoolingParamsOrList
 from ._pooling import Pooler
+from ._profile import Profiler
 from ._progress import progress
 from ._requests import AnyParams, Requests, prepared
 from .engine_args import EngineArgs
@@ -71,7 +71,7 @@ class LLM:
         self._session: Optional[_core.ModelSession] = None
         self._pooler: Optional[Pooler] = None
         self._queued: List[Job] = []
-        self._profile: Optional[Tuple[float, Dict[str, float]]] = None
+        self._profiler = Profiler(self.args.profile_dir)
         self._closed = False
         self.wake_up()
         closes_at_exit(self)
@@ -427,9 +427,7 @@ class LLM:
         """The tasks that the model supports."""
         if self._pooler is None:
             return ["generate"]
-        of_tokens = self.info["labels_tokens"]
-        classes = ["token_classify"] if of_tokens else ["classify", "score"] if self.info["labels"] else ["score"]
-        return ["embed", "token_embed", *classes]
+        return self._pooler.tasks()
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Clears the prefix cache. Running requests keep their blocks, which does not affect their texts. There is no connector to
@@ -452,26 +450,11 @@ class LLM:
 
     def start_profile(self, profile_prefix: Optional[str] = None) -> None:
         """Starts profiling. profile_prefix: prefix of the profile's file name."""
-        self._profile = (time.monotonic(), self._times())
-        self._profile_prefix = profile_prefix or f"penstock-profile-{os.getpid()}"
+        self._profiler.start(profile_prefix, (self._pooler or self._generator()).metrics())
 
     def stop_profile(self) -> str:
         """Writes the profile since start_profile() as JSON to profiler_config's folder or the current one; returns the path."""
-        if self._profile is None:
-            raise EngineError("stop_profile: start_profile() was not called")
-        start, before = self._profile
-        self._profile = None
-        report = {name: value - before.get(name, 0.0) for name, value in self._times().items()}
-        report["wall_seconds"] = time.monotonic() - start
-        folder = self.args.profile_dir or "."
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"{self._profile_prefix}-{int(time.time() * 1000)}.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-        return path
-
-    def _times(self) -> Dict[str, float]:
-        return {name: value for name, kind, _, value in (self._pooler or self._generator()).metrics() if kind == "counter"}
+        return self._profiler.stop((self._pooler or self._generator()).metrics())
 
     def collective_rpc(self, *_: Any, **__: Any) -> Any:
         """Not supported: the engine has no workers that could run a function."""

@@ -1,6 +1,7 @@
 """AsyncLLM: streams, cancellation, many at once."""
 import asyncio
 import gc
+import json
 import os
 import resource
 import time
@@ -242,6 +243,29 @@ def test_pause_and_resume(engine):
     assert n_old < 120 and n_new == 120 and reason == "abort"
     with pytest.raises(ValueError, match="mode"):
         run(engine.pause_generation(mode="later"))
+
+
+def test_waiting_for_the_end_and_profiles(tmp_path):
+    async def drained():
+        engine = AsyncLLM(SMALL, profiler_config={"torch_profiler_dir": str(tmp_path / "profiles")})
+        try:
+            await engine.start_profile("mine")
+            task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.CUMULATIVE, max_tokens=200, ignore_eos=True)))
+            while engine.get_num_unfinished_requests() == 0:
+                await asyncio.sleep(0.001)
+            with pytest.raises(TimeoutError, match="1 requests run"):
+                await engine.pause_generation(mode="keep")
+                await engine.wait_for_requests_to_drain(0.05)
+            await engine.resume_generation()
+            await engine.wait_for_requests_to_drain()
+            assert engine.get_num_unfinished_requests() == 0 and len((await task)[-1].outputs[0].token_ids) == 200
+            report = json.loads(open(await engine.stop_profile()).read())
+            assert sorted((tmp_path / "profiles").glob("mine-*.json")) and report["wall_seconds"] > 0
+            ids = engine.tokenizer.encode("A dog")
+            assert engine.tokenizer.decode(ids, skip_special_tokens=True).strip() == "A dog"
+        finally:
+            engine.shutdown()
+    run(drained())
 
 
 def test_sleep_and_wake_up():
