@@ -1,4 +1,4 @@
-// K and V of all layers, and states, in a device's memory (kernels/cache.h says how a layer lies).
+// K and V of all layers, and recurrent states, in a device's memory (layout: kernels/cache.h).
 #pragma once
 #include <memory>
 #include <span>
@@ -23,15 +23,15 @@ class CudaKvCache final : public KvCache {
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
 
   const KvLayerOnDevice& layer(int layer) const { return layers_[static_cast<size_t>(layer)]; }
-  // A layer's states: block b has the values from b * state_values on.
+  // Returns a layer's states. Those of block b begin at b * state_values.
   std::byte* states(int layer) const { return states_[static_cast<size_t>(layer)]; }
   int64_t state_values(int layer) const { return spec_.state_values[static_cast<size_t>(layer)]; }
-  // From block to block of the group of states, in this order.
+  // Copies states from block to block of the group of states, in this order.
   void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
 
  private:
   explicit CudaKvCache(Device& device) : device_(device) {}
-  // What a block has in a layer, or in a layer's states.
+  // Bytes of a block in one layer, or in one layer's states.
   struct Part {
     std::byte* data;
     size_t bytes;

@@ -1,7 +1,8 @@
 // The CUDA backend: whole-batch operations as kernels on a device (device.h), a GPU or the emulated one.
 //
-// Activations are F32. Each operation asks for one kernel or a few; what a step needs beside them is in its batch, which
-// begin_step() brings to the device. One file per kind of operation: rows (cuda_rows.cc), products (cuda_linear.cc), ...
+// Activations are F32. Each operation launches one kernel or a few; their other inputs are in the
+// batch, which begin_step() uploads. One file per kind of operation: rows (cuda_rows.cc), products
+// (cuda_linear.cc), ...
 #pragma once
 #include <memory>
 #include <span>
@@ -31,19 +32,21 @@ namespace penstock::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // ranks: of config.ranks, or null where there is one.
+  // ranks: those of config.ranks; null: there is one.
   CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
           std::unique_ptr<DeviceRanks> ranks = nullptr);
   ~CudaOps() override;
 
   StepGraphs& graphs() { return graphs_; }
-  // Off: a long sequence's attention is not taken apart, which gives the same bits.
+  // Enables split attention of long sequences; the results are the same bits.
   void take_apart(bool on) { upload_.take_apart(on); }
-  // For its switches: what was recorded is forgotten.
+  // Gives access to the switches of attention, and drops all recordings.
   CacheAttention& attention() { return graphs_.forget(), attention_; }
-  // Off: parts of a layer, or storing and attention, are a kernel for each operation, which gives the same bits.
+  // Enables fused kernels for parts of a layer and for storing with attention; the results are the
+  // same bits.
   void fuse(bool on) { layer_.enable(on), attention().fuse_stores(on); }
-  // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
+  // Enables streaming of weights through shared memory in products of few rows, which changes the
+  // order of sums.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
   WideProducts& wide() { return wide_; }
   Device& device() { return *device_; }
@@ -65,7 +68,7 @@ class CudaOps final : public Ops {
   OwnedBytes store(const Weight& weight) const override {
     return packer_.store(static_cast<const CudaWeight&>(weight));
   }
-  // The device has a copy: nobody needs the bytes any more.
+  // The device gets a copy, so `owner` may go.
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void>) override {
     return packer_.restore(stored);
   }
@@ -119,7 +122,7 @@ class CudaOps final : public Ops {
     if (sums_) sums_->all_gather(x);
   }
 
-  // A norm that products take is taken when it is wanted as a tensor.
+  // A norm that products compute is computed here only if it is wanted as a tensor.
   void prepare(const NormedInput& h) override {
     if (h.norm && !layer_.takes_norms(h.x)) norm(h.x, *h.norm, h.values);
   }
@@ -177,7 +180,8 @@ class CudaOps final : public Ops {
   void launch(const K& kernel, Grid grid) {
     device_->launch(kernel, grid);
   }
-  // Memory until the next begin_step. Null after a failure, when nothing is launched any more.
+  // Returns memory valid until the next begin_step(); null after a failure, when nothing is
+  // launched.
   template <class T>
   T* scratch(size_t n) {
     return static_cast<T*>(take_scratch(n * sizeof(T)));
@@ -196,7 +200,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<RankSums> sums_;
   BatchUpload upload_;
   DeviceDraws draws_;
-  Batch host_batch_;  // the step's, as the host gave it: valid until submit()
+  Batch host_batch_;  // batch of the step in host memory, valid until submit()
   StepShape shape_;
   bool suits_graph_ = false;
   CacheAttention attention_;

@@ -1,4 +1,4 @@
-// A vector that operations read, in a device's memory.
+// A Vector in a device's memory.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -23,7 +23,7 @@ class CudaVector final : public Vector {
 inline const float* device_data(const Vector* vector) {
   return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
 }
-// Of rows of so many columns.
+// Returns the parameters of a norm of rows with `cols` columns.
 inline RowNorm row_norm_of(const NormParams& params, int cols) {
   const int weight_rows = params.weight != nullptr ? std::max(params.weight->size() / cols, 1) : 1;
   return {device_data(params.weight), device_data(params.bias), weight_rows, params.eps, params.layer_norm};

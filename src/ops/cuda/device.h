@@ -1,11 +1,13 @@
-// What the backend needs of a device: memory, copies, kernels, in one order. Two do it: the CUDA runtime (runtime/), and
-// this machine's processor (tests/emulation/cuda/), on which the kernels of the same source run as fibers, for tests.
+// Device: memory, copies and kernels in one order. There are two: the CUDA runtime (runtime/), and,
+// for tests, this machine's processor, on which kernels of the same source run as fibers
+// (tests/emulation/cuda/).
 //
-// Everything happens in the order of the calls. Copies and kernels may return before they are done; copy_out() and wait()
-// return when all before them is. The first failure stays (status()): from then on nothing is done any more, unless it was memory
-// that was refused and recover() is called.
+// Calls take effect in their order. Copies and kernels may return before they are done; copy_out()
+// and wait() wait for all earlier ones. The first failure is kept (status()), and nothing is done
+// after it, unless memory was refused and recover() is called.
 //
-// Kernels, and copies and clearing on the device, can be recorded instead of done, and then be played as often as wanted.
+// Kernels, and copies and clearing on the device, can be recorded instead of done and replayed any
+// number of times.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -22,10 +24,10 @@
 
 namespace penstock::cuda {
 
-// Launches in their order, with the parameters that they had.
+// A sequence of launches with their parameters.
 class Recording {
  public:
-  virtual ~Recording() = default;  // waits for what plays it
+  virtual ~Recording() = default;  // waits for replays
 };
 
 class Device {
@@ -39,60 +41,66 @@ class Device {
   bool emulated() const { return emulated_; }
   int n_multiprocessors() const { return n_multiprocessors_; }
   bool has_wgmma() const { return has_wgmma_; }
-  // Bytes of shared memory that a block may ask for, and that all blocks of a multiprocessor have, each of which takes 1 KiB more.
+  // Bytes of shared memory that a block may use, and that all blocks of a multiprocessor share;
+  // each block takes 1 KiB more.
   int most_shared_bytes() const { return most_shared_bytes_; }
   int shared_bytes_of_multiprocessor() const { return shared_bytes_of_multiprocessor_; }
-  // Kernels that were asked for so far.
+  // Number of launches so far.
   uint64_t n_launches() const { return n_launches_; }
-  // For tests, of the emulated device: as other GPUs have it.
+  // For tests: gives the emulated device the limit of other GPUs.
   void limit_shared_bytes(int of_block) { most_shared_bytes_ = of_block; }
   Status status() const;  // from any thread
-  // A cudaStream_t, for who asks for something behind what was asked of the device. Null of the emulated device, which has done all of
-  // it then.
+  // Returns the cudaStream_t, for callers that enqueue work after that of the device; null for the
+  // emulated device, which has then done everything.
   virtual void* raw_stream() { return stream_; }
-  // What was to be done cannot be done: a failure like the device's own.
+  // Records a failure of the caller like one of the device.
   void give_up(Error error) { fail(std::move(error)); }
-  // Kernels are started while those before them still run (kernels/launch.h). Off at first. Without effect on a
-  // device that cannot. What was recorded stays as it is.
+  // Starts kernels while earlier ones still run (kernels/launch.h). Initially off; without effect
+  // on devices that cannot. Recordings keep the mode in which they were made.
   void start_early(bool on) { early_ = on && can_start_early_; }
-  // After memory was refused (kResourceExhausted) things are done again. False: the device is lost.
+  // Resumes work after memory was refused (kResourceExhausted). Returns false if the device is
+  // lost.
   bool recover();
   virtual MemoryState memory() const = 0;
 
-  // 256-byte aligned, not cleared. Error: kResourceExhausted, with both sizes; or what status() says.
+  // Allocates device memory, 256-byte aligned, not cleared. Error: kResourceExhausted with both
+  // sizes, or that of status().
   virtual Result<void*> allocate(size_t bytes) = 0;
-  virtual void release(void* memory) = 0;  // waits for what uses it
-  // How often memory was given back: what was recorded before may point to it.
+  virtual void release(void* memory) = 0;  // waits for its users
+  // Number of releases so far: earlier recordings may refer to released memory.
   int64_t n_released() const { return n_released_; }
 
-  // Memory of the host from which copies go on by themselves, and which kernels can write (pinned). What they have written is
-  // there when a later mark() was waited for; after a failure anything. Error: kResourceExhausted.
+  // Allocates pinned host memory, from which copies are asynchronous and which kernels can write.
+  // What they wrote is visible after a wait for a later mark(); undefined after a failure. Error:
+  // kResourceExhausted.
   virtual Result<void*> allocate_host(size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
-  // From such memory, which stays as it is until a later mark() was waited for.
+  // Copies from pinned memory asynchronously. REQUIRES: `from` is unchanged until a later mark()
+  // was waited for.
   virtual void copy_in_behind(void* to, const void* from, size_t bytes) = 0;
 
-  // `from` may be used again when this returns.
+  // Copies to the device. `from` may be reused when this returns.
   virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
-  // Waits. After a failure: zeros.
+  // Copies to the host and waits; zeros after a failure.
   virtual void copy_out(void* to, const void* from, size_t bytes) = 0;
-  virtual void copy_within(void* to, const void* from, size_t bytes) = 0;  // they do not overlap
+  virtual void copy_within(void* to, const void* from, size_t bytes) = 0;  // REQUIRES: no overlap
   virtual void clear(void* at, size_t bytes) = 0;
 
-  // The present end of what was asked for, and returning when all up to one is done.
+  // Returns a mark after all work so far; wait() waits for all work before a mark.
   virtual StepTicket mark() = 0;
   virtual void wait(StepTicket ticket) = 0;
 
-  // From here on nothing is done but recorded. What cannot be played again (memory is asked for or given back, copies from or
-  // to the host) is done at once and spoils the recording: then launches are neither done nor recorded until its end.
+  // Records the following work instead of doing it. What cannot be replayed (allocation, release,
+  // copies from or to the host) is done at once and spoils the recording: launches are then neither
+  // done nor recorded until its end.
   void begin_recording();
-  // Null: it was spoiled, or the device has failed.
+  // Returns null if the recording was spoiled or the device has failed.
   std::unique_ptr<Recording> end_recording();
   virtual void play(const Recording& recording) = 0;
 
   template <class K>
   void launch(const K& kernel, Grid grid) {
-    (void)kernel, (void)grid;  // of a build with neither
+    (void)kernel, (void)grid;  // in a build with neither device
     ++n_launches_;
     if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
@@ -112,17 +120,17 @@ class Device {
   void fail(Error error);
   bool failed() const { return failed_; }
   Mode mode() const { return mode_; }
-  // False: a launch has failed.
+  // Returns false if a launch has failed.
   virtual bool may_launch() { return true; }
-  // Called by what cannot be recorded.
+  // Called by operations that cannot be recorded.
   void spoil();
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Recording> end_capture() = 0;  // null after a failure
-  // A launch on the emulated device: done in its turn, or recorded.
+  // Runs a launch on the emulated device, or records it.
   virtual void emulate(std::function<void()> launch) { (void)launch; }
-  // More shared memory than a block may have.
+  // Fails a launch that needs more shared memory than a block may have.
   void refuse(int shared_bytes, const char* kernel);
-  // A cudaError_t of what was done; a failure is kept and logged.
+  // Checks a cudaError_t; a failure is kept and logged.
   virtual void check(int code, const char* what) = 0;
 
   void* stream_ = nullptr;
@@ -139,11 +147,11 @@ class Device {
   bool captures_ = false;
   int64_t n_released_ = 0;
   std::atomic<bool> failed_ = false;
-  mutable std::mutex mutex_;  // of the error
+  mutable std::mutex mutex_;  // guards the error
   Error error_;
 };
 
-// Memory of a device, given back with its owner.
+// Device memory, released with its owner.
 class Memory {
  public:
   Memory() = default;
@@ -172,7 +180,7 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Memory of the host that kernels write, given back with its owner.
+// Pinned host memory that kernels write, released with its owner.
 class PinnedMemory {
  public:
   explicit PinnedMemory(Device& device) : device_(device) {}
@@ -180,7 +188,8 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // Of at least so many bytes, with anything in them; waits for who writes what was there. Error: kResourceExhausted.
+  // Ensures at least `bytes`, with undefined content. Waits for writers of earlier memory. Error:
+  // kResourceExhausted.
   Status make_room(size_t bytes) {
     if (bytes <= bytes_) return {};
     reset();
@@ -202,10 +211,11 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
-// Error: kInvalidArgument, no driver, no GPU or none that this program has code for.
+// Opens the GPU. Error: kInvalidArgument (no driver, no GPU, or none that this program has code
+// for).
 Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
-// capacity: bytes of memory; 0: what the machine has.
+// capacity: bytes of memory; 0: that of the machine.
 std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);  // emulation/cuda/trouble.h makes it fail
 
 }  // namespace penstock::cuda

@@ -1,8 +1,9 @@
-// Draws on the device (kernels/sample.h), from when they are asked for until the host is told. What is left to the host: filters
-// that leave more than 1,024 tokens.
+// Draws on the device (kernels/sample.h), from the request until the host has the results. Draws
+// whose filters leave more than 1,024 tokens are left to the host.
 //
-// Draws that a batch brings are a part of its step, recorded and played with it; what else sample() asks for is a launch by itself. What is
-// drawn the kernel writes to pinned memory of the host, and the tokens where the next step finds them.
+// Draws of a batch are a part of its step, recorded and replayed with it; other calls of sample()
+// are launches of their own. The kernel writes results to pinned host memory, and tokens to where
+// the next step reads them (stand-in tokens).
 #pragma once
 #include <span>
 #include <vector>
@@ -16,12 +17,12 @@
 
 namespace penstock::cuda {
 
-// Of all draws of a call: what each is, and the edits and masks of all, one after the other.
+// Descriptions of all draws of a call, with their edits and masks concatenated.
 struct DescribedDraws {
   std::vector<DrawOnDevice> draws;
   std::vector<EditOnDevice> edits;
   std::vector<uint32_t> masks;
-  DrawsOnDevice on_device;  // without where those three will lie there
+  DrawsOnDevice on_device;  // without the device addresses of these three
 };
 
 class DeviceDraws {
@@ -32,39 +33,40 @@ class DeviceDraws {
         staged_(device, kLeast),
         asked_{Asked{PinnedMemory(device)}, Asked{PinnedMemory(device)}} {}
 
-  // The draws that the batch brings, for its upload; valid until the next call.
+  // Returns the draws of the batch, for its upload; valid until the next call.
   const DescribedDraws& begin_step(const Batch& batch);
-  // The tokens that were drawn last before the step, by the draw.
+  // Returns the tokens of the previous step's draws, by draw.
   const int32_t* tokens_before() const { return before_; }
-  // Of the step's draws, in the step's operations. n: of at least as many draws as there are.
+  // Draws as one of the step's operations. n: capacity, at least the number of draws.
   void draw(Tensor logits, const DrawsOnDevice* on_device, int n) { launch(logits, on_device, n); }
   StepTicket end_step();
-  // Of a step and all before it: returns when they are done and their draws told.
+  // Waits for a step and all earlier ones, and delivers their draws.
   void wait(StepTicket ticket);
   void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results);
-  // For tests, on the emulated device: one thread makes a draw, which takes a hundredth of the time there.
+  // For tests on the emulated device: one thread makes a draw, which takes a hundredth of the time
+  // there.
   void draw_alone() { alone_ = true; }
 
  private:
-  // Of one call of sample(), or a step's.
+  // The draws of one call of sample(), or of a step.
   struct Asked {
-    PinnedMemory told;  // DrawnOnDevice, and TopOnDevice [draws][tops_stride] behind them
+    PinnedMemory told;  // DrawnOnDevice, then TopOnDevice [draws][tops_stride]
     Memory tokens;
     int tops_stride = 0;
     std::vector<SampleRow> rows;
     std::span<SampleResult> results;
-    StepTicket step = 0;    // the first one that may be theirs
+    StepTicket step = 0;    // the first step that they may belong to
     StepTicket copied = 0;  // 0: at the end of the step
     bool pending = false;
   };
   static constexpr size_t kLeast = size_t{1} << 16;  // bytes of descriptions
 
-  // Makes described_. False after a failure.
+  // Makes described_. Returns false after a failure.
   bool ask(std::span<const SampleRow> rows, std::span<SampleResult> results, int n_mask_words);
   bool make_room(Asked& asked, size_t n_draws, size_t n_tops);
   void launch(Tensor logits, const DrawsOnDevice* on_device, int n);
   void tell(Asked& asked);
-  // described_, in one copy, until the next step begins. Null after a failure.
+  // Copies described_ to the device, valid until the next step begins. Null after a failure.
   const DrawsOnDevice* bring();
   template <class T>
   T* scratch(size_t n);
@@ -72,7 +74,7 @@ class DeviceDraws {
   Device& device_;
   StepMemory& step_memory_;
   StagedCopies staged_;
-  Asked asked_[2];  // the next step may begin before this one's draws are told
+  Asked asked_[2];  // two: the next step may begin before this one's draws are delivered
   int now_ = 0;
   DescribedDraws described_;
   const int32_t* before_ = nullptr;
