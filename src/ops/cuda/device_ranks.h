@@ -1,8 +1,9 @@
-// What the devices of several ranks give each other: numbers in the devices' memory, in the order of each device's work. What the ranks' processes
-// say to each other (batches, signs of life, why the run has ended) is the Communicator's.
+// Collective operations on the devices of several ranks: exchange of numbers in device memory, in
+// the order of each device's work. The processes of the ranks exchange batches, signs of life and
+// errors by the Communicator.
 //
-// Sums are not taken by NCCL, whose order depends on how GPUs are connected, but from everybody's shares in the order of the ranks: the bits are those of
-// ranks on processors.
+// Sums are not computed by NCCL, whose order depends on how GPUs are connected, but from all shares
+// in the order of the ranks, which gives the same bits as ranks on CPUs.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,20 +17,22 @@ namespace penstock::cuda {
 class DeviceRanks {
  public:
   virtual ~DeviceRanks() = default;
-  // all [n_ranks][n]: every rank's own [n], side by side.
+  // All-gather: all [n_ranks][n] = own [n] of every rank.
   virtual void gather(const float* own, float* all, size_t n) = 0;
-  // got [n_ranks][n]: of rank r's parts [n_ranks][n] the one that is for this rank.
+  // All-to-all: got[r] = the part for this rank of rank r's parts [n_ranks][n].
   virtual void exchange(const float* parts, float* got, size_t n) = 0;
 };
 
-// Of this process, once, before it calls anything of CUDA: the rank-th of those it may use (CUDA_VISIBLE_DEVICES). Error:
-// kInvalidArgument, that names fewer.
+// Selects the rank-th of the devices that the process may use (CUDA_VISIBLE_DEVICES). REQUIRES:
+// called once, before any call of CUDA. Error: kInvalidArgument if there are fewer.
 Status choose_device(int rank);
 
-// Through the hosts' memory, for devices that NCCL does not know: the emulated one.
+// Makes ranks that exchange through host memory, for devices that NCCL does not support: the
+// emulated one.
 std::unique_ptr<DeviceRanks> make_host_ranks(Device& device, Communicator& ranks);
-// By NCCL, on the device's stream. When the run fails what waits on the device is aborted. Errors, on all ranks: kUnsupported (there is no NCCL),
-// kInternal (what NCCL says).
+// Makes ranks that exchange by NCCL on the device's stream. If the run fails, waiting work on the
+// device is aborted. Errors, on all ranks: kUnsupported (NCCL is missing), kInternal (an error of
+// NCCL).
 Result<std::unique_ptr<DeviceRanks>> make_nccl_ranks(Device& device, Communicator& ranks,
                                                      const std::string& library = kNcclName);
 

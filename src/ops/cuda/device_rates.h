@@ -1,5 +1,6 @@
-// What a device does at most, measured by kernels that do one thing (kernels/limits.h). The best of several rounds. On an emulated
-// device rounds are so small that the numbers mean nothing, but all is done.
+// Measured limits of a device, by kernels that do one thing (kernels/limits.h): the best of several
+// rounds. On an emulated device rounds are tiny and the numbers mean nothing, but every kernel
+// runs.
 #pragma once
 #include <cstdint>
 
@@ -13,17 +14,18 @@ class DeviceRates {
  public:
   explicit DeviceRates(Device& device) : device_(device) {}
 
-  // Bytes per second, of memory of so many bytes (fewer where it is emulated); a copy counts what it reads and what it writes.
-  // 0: there is not so much memory.
+  // Bytes per second, for memory of this size (less on an emulated device); a copy counts bytes
+  // read and written. 0: there is not enough memory.
   double read(int64_t bytes) { return move(bytes, false); }
   double copy(int64_t bytes) { return move(bytes, true); }
-  // Operations per second by mma with operands in registers, two per product. 0: the device has no such instruction.
+  // Operations per second by mma with operands in registers, two per product. 0: the device lacks
+  // the instruction.
   template <Operand kOperand>
   double multiply();
-  // Seconds from one launch to the next, asked for one by one and in a recording.
+  // Seconds from one launch to the next, launched one by one and in a recording.
   double launch();
   double recorded_launch();
-  // The same of kernels that are started while those before them run.
+  // As launch(), for kernels that start while earlier ones run.
   double early_launch();
 
  private:
@@ -34,7 +36,7 @@ class DeviceRates {
   Device& device_;
 };
 
-// What the backend says of itself: Ops::limits() and sample_device().
+// Results of Ops::limits() and sample_device().
 MachineLimits machine_limits(Device& device, int64_t read_bytes);
 DeviceLimits device_limits(Device& device);
 

@@ -1,5 +1,6 @@
-// Mixture of experts without a word to the host: kernels choose, sort and multiply (kernels/moe.h). Steps of many tokens multiply as dense
-// products of many rows do (wide_products.h), so rounded as these are; what batch_invariant leaves out.
+// Mixture of experts on the device alone: kernels choose, sort and multiply (kernels/moe.h). Steps
+// of many tokens are computed and rounded like dense products of many rows (wide_products.h),
+// except in batch-invariant runs.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,11 +18,12 @@ namespace penstock::cuda {
 
 class Experts {
  public:
-  // All outlive this. ops: for operations on rows.
+  // REQUIRES: all arguments outlive this object. ops: for operations on rows.
   Experts(Ops& ops, Device& device, StepMemory& memory, WideProducts& wide)
       : ops_(ops), device_(device), memory_(memory), wide_(wide) {}
 
-  // As Ops::moe(). batch: null where a step is over tensors alone; adapters: its own, by sequence.
+  // See Ops::moe(). batch: null in steps over tensors alone. adapters: those of the batch, by
+  // sequence.
   void run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
            std::span<const int32_t> adapters, Tensor out);
 
@@ -36,34 +38,37 @@ class Experts {
     std::span<const AdapterTerms> adapters;
     std::vector<ExpertWeight> table;
   };
-  // Rows by expert: whose they are, and which expert a tile has.
+  // Rows sorted by expert: their tokens, and the expert of every tile.
   struct Sorted {
     const int32_t *sources, *tile_experts;
-    int n_rows, rows_of_expert;  // rows_of_expert: as WideProducts has it
+    int n_rows, rows_of_expert;  // rows_of_expert: see WideProducts
     Choices choices;
     int n_active;
     const BatchOnDevice* batch;
-    std::vector<int32_t> slots;  // adapters that some of them have
+    std::vector<int32_t> slots;  // slots of the adapters of some rows
   };
-  // Tables are known by the layer's weights on the host, or by what an adapter (slot) has for them, A or B.
+  // Key of a table: the layer's weights on the host, or those that an adapter (slot) has for them,
+  // A or B.
   struct TableKey {
     const void* of;
     int slot = -1;
     bool is_b = false;
     auto operator<=>(const TableKey&) const = default;
   };
-  // Where the weights of a layer's experts are, as kernels find them by an expert's number; copied when first asked for. Null after
-  // a failure of the device.
+  // Returns the table of a layer's expert weights on the device, indexed by expert; copied on first
+  // use. Null after a failure of the device.
   const ExpertWeight* on_device(const TableKey& key, std::vector<ExpertWeight> table);
   template <class T>
   T* scratch(size_t n);
   static Matrices matrices_of(std::span<const std::unique_ptr<Weight>> weights,
                               std::span<const std::unique_ptr<Vector>> biases,
                               std::span<const AdapterTerms> adapters);
-  // 0: by tiles of ExpertProduct.
+  // Returns the multiple of rows to which experts are padded; 0: they are multiplied by tiles of
+  // ExpertProduct.
   int rows_of_expert(std::span<const Matrices* const> all, int n_tokens, int n_choices) const;
   Sorted sort(const Choices& choices, int n_choices, int n_experts, int rows_of_expert);
-  // wide: as WideProducts takes x, if rows lie for it. x and out: rows by expert; x only if it is read as it is.
+  // wide: x in the form of WideProducts, if rows are padded for it. x, out: rows sorted by expert;
+  // x is used only if it is not rounded.
   void multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrices matrices, const Sorted& sorted,
                 Tensor out);
   void add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,

@@ -1,6 +1,6 @@
-// Products of steps of few rows with their neighbours in a layer in one kernel (kernels/layer.h): a norm is taken by the products that read
-// it, and what becomes of a product by the product. All bits are those of one operation after the other, which
-// multiply() is for, too.
+// Fused kernels for steps of few rows (kernels/layer.h): products compute the norm of their input
+// and what follows them in the layer. The results are the bits of one operation after the other,
+// for which multiply() serves, too.
 #pragma once
 #include <span>
 
@@ -13,24 +13,26 @@ namespace penstock::cuda {
 
 class LayerProducts {
  public:
-  // any_rows: products by themselves of however many, so that none depends on how many others there are; otherwise of 8 at most, and of 4 with codes,
-  // of which WideProducts is faster with more.
+  // any_rows: multiply() takes any number of rows, so that no row depends on how many there are;
+  // otherwise at most 8, and 4 for codes, since WideProducts is faster with more.
   LayerProducts(Device& device, bool any_rows) : device_(device), any_rows_(any_rows) {}
 
   void enable(bool on) { enabled_ = on; }
-  // Off: no weights come through shared memory (kernels/weight_stream.h), which gives sums of another order.
+  // Enables streaming of weights through shared memory (kernels/weight_stream.h), which changes the
+  // order of sums.
   void stream(bool on) { streams_ = on; }
   void begin_step(const Batch& batch);
-  // Whether the step has a sequence with adapters, and the target some.
+  // Whether the step has sequences with adapters and the target has terms of adapters.
   bool adapts(const LinearTarget& target) const { return target.adapters != nullptr && adapted_; }
-  // Whether a norm of x is left to those that read it.
+  // Whether the norm of x is computed by its readers.
   bool takes_norms(Tensor x) const;
-  // The parts of a layer that Ops has, but for what linear_add() prepares. False: not done, for it is not for these kernels.
+  // Fused operations of Ops, without the norm that linear_add() computes. Return false, and do
+  // nothing, if no kernel fits.
   bool norm_linear(const NormedInput& h, std::span<const LinearTarget> targets);
   bool gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                     const ActivationFunction& f, Tensor out);
   bool linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale);
-  // A product by itself, for which only that is worth it.
+  // One product, if it is faster here than in WideProducts.
   bool multiply(const Product& product);
 
  private:

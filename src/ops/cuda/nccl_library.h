@@ -1,5 +1,6 @@
-// NCCL as a library that is loaded when several GPUs are to share a model: who has one needs none. What is called of it is declared
-// here as its interface has it since 2.0; nccl_declarations.cc holds that to its header where there is one.
+// NCCL, loaded at run time when several GPUs share a model: machines with one GPU need no NCCL. The
+// functions used are declared here as in its interface since 2.0; nccl_declarations.cc checks this
+// against its header if that is installed.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -32,7 +33,7 @@ struct NcclLibrary {
 };
 
 inline constexpr const char* kNcclName = "libnccl.so.2";
-// Never unloaded. Error: kUnsupported, what is missing.
+// Loads the library, which is never unloaded. Error: kUnsupported, with what is missing.
 Result<NcclLibrary> load_nccl(const std::string& name = kNcclName);
 
 }  // namespace penstock::cuda

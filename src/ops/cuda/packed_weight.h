@@ -1,4 +1,5 @@
-// Weights on their way to the device: laid out on the host (kernels/weight.h), by all threads, tile by tile.
+// Packs weights for the device: the layout (kernels/weight.h) is made on the host, by all threads,
+// tile by tile.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,10 +18,10 @@ namespace penstock::cuda {
 
 inline constexpr int kTileRows = WeightOnDevice::kTileRows, kUnitCols = WeightOnDevice::kUnitCols;
 
-// How products round what they read (ActivationCoding).
+// Rounding of a product's inputs (ActivationCoding).
 struct InputRounding {
   bool to_int8 = false;
-  float fixed_scale = 0.0f;  // 0: each row its own
+  float fixed_scale = 0.0f;  // 0: one scale for each row
   bool operator==(const InputRounding&) const = default;
 };
 
@@ -40,10 +41,10 @@ class CudaWeight final : public Weight {
   InputRounding rounding_;
 };
 
-// padded_cols, unit_bytes and tile_bytes, from what else a shape says.
+// Sets padded_cols, unit_bytes and tile_bytes from the other members.
 void set_layout(WeightOnDevice& shape);
 
-// What a weight has on the device, one after the other: tiles, levels of its codes, order of its inputs.
+// Parts of a weight on the device, in order: tiles, levels of its codes, order of its inputs.
 class WeightParts {
  public:
   WeightParts(const WeightOnDevice& shape, bool has_order);
@@ -55,7 +56,7 @@ class WeightParts {
   size_t tiles_, levels_, order_;  // bytes
 };
 
-// Codes and scales of one row, before they are laid out.
+// Codes and scales of one row, before packing.
 struct RowCodes {
   std::vector<uint8_t> codes;                // [cols], in the order of the columns
   std::vector<float> scales, offsets;        // [cols / group]
@@ -64,8 +65,8 @@ struct RowCodes {
   std::vector<float> factors, min_factors;   // [cols / 256]
 };
 
-// A matrix as the packer sees it: its layout but for the addresses, and its rows by number. Rows that are floats are given as
-// they will lie.
+// A matrix for the packer: its layout without addresses, and access to rows by index. Float rows
+// are given in their final form.
 struct WeightSource {
   WeightOnDevice shape;
   std::vector<float> levels;
@@ -75,7 +76,7 @@ struct WeightSource {
   std::function<void(int row, std::byte* out)> floats;
 };
 
-// Errors: kInvalidArgument, no such shape.
+// Error: kInvalidArgument (no such shape).
 Result<WeightSource> source_of(const QuantizedMatrix& matrix);
 Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n_rows);
 
@@ -84,13 +85,13 @@ class WeightPacker {
   WeightPacker(Device& device, ThreadPool& pool) : device_(device), pool_(pool), copies_(device) {}
   // Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const WeightSource& source);
-  // As Ops has them (stored_weight.cc).
+  // See Ops::describe and Ops::store (stored_weight.cc).
   static std::string describe(const CudaWeight& weight);
   OwnedBytes store(const CudaWeight& weight) const;
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored);
 
  private:
-  // What lay on a device before. REQUIRES: as many bytes as `parts` has.
+  // Restores stored bytes. REQUIRES: they have the size of `parts`.
   Result<std::unique_ptr<Weight>> put_back(const WeightOnDevice& shape, const WeightParts& parts,
                                            InputRounding rounding, std::span<const std::byte> bytes);
 

@@ -1,4 +1,5 @@
-// What a step asks of several ranks: sums in their order, and parts side by side.
+// Collective operations of a step over several ranks: sums in the order of the ranks, and gathered
+// columns.
 #pragma once
 #include "ops/cuda/device_ranks.h"
 #include "ops/cuda/step_memory.h"
@@ -8,17 +9,19 @@ namespace penstock::cuda {
 
 class RankSums {
  public:
-  // All but devices outlive this. ops: what copies and adds on the device.
+  // REQUIRES: all arguments but the DeviceRanks outlive this object. ops: copies and adds on the
+  // device.
   RankSums(Ops& ops, Device& device, StepMemory& memory, Communicator& ranks,
            std::unique_ptr<DeviceRanks> devices)
       : ops_(ops), device_(device), memory_(memory), ranks_(ranks), devices_(std::move(devices)) {}
 
-  // As those of Ops.
+  // See Ops.
   void all_reduce(Tensor x);
   void all_gather(Tensor x);
 
  private:
-  // Memory for n numbers; null after the device's failure, which the other ranks hear of.
+  // Returns memory for n numbers; null after a failure of the device, which the other ranks are
+  // told.
   float* take(size_t n);
   void add_up(float* shares, Tensor to);
   void all_reduce_by_parts(Tensor x);

@@ -1,5 +1,5 @@
-// What the host makes piece by piece for the device: two buffers of pinned memory, so that one is filled while the other is on
-// its way.
+// Copies data that the host produces piece by piece to the device through two pinned buffers: one
+// is filled while the other is copied.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -10,17 +10,18 @@ namespace penstock::cuda {
 
 class StagedCopies {
  public:
-  static constexpr size_t kPieceBytes = size_t{16} << 20;  // what a piece should have at most
+  static constexpr size_t kPieceBytes = size_t{16} << 20;  // recommended maximum of a piece
 
-  // least: bytes that a buffer has at least.
+  // least: minimum size of a buffer, in bytes.
   explicit StagedCopies(Device& device, size_t least = kPieceBytes) : device_(device), least_(least) {}
   ~StagedCopies();
   StagedCopies(const StagedCopies&) = delete;
   StagedCopies& operator=(const StagedCopies&) = delete;
 
-  // Where the next piece goes; when this returns, what was there before is on the device. Error: kResourceExhausted.
+  // Returns the buffer for the next piece; its previous content has been copied when this returns.
+  // Error: kResourceExhausted.
   Result<std::span<std::byte>> next(size_t bytes);
-  // The piece that next() gave, to where it belongs.
+  // Copies the piece from next() to its place.
   void send(void* to);
 
  private:

@@ -1,9 +1,10 @@
-// Steps that are recorded and played again: what a step's operations ask of the device, by StepKey and what of attention
-// goes by the batch.
+// Records the device work of steps and replays it, by StepKey and by the key of attention for the
+// batch.
 //
-// A step is computed as it comes, the next one with the same key is recorded and played, and those that follow are played only. All
-// recordings use the step's memory from the same place on, one after the other; when any memory is given back, they are made anew.
-// Only steps of few rows are worth it, and they get rows in fixed numbers, so that few recordings serve all of them.
+// The first step with a key is computed directly, the second is recorded and replayed, further ones
+// are replayed only. All recordings use the step's memory from the same address on; when any memory
+// is released, they are made anew. Only steps of few rows are recorded, and these are padded to
+// fixed numbers of rows, so that few recordings serve all of them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,26 +19,26 @@ namespace penstock::cuda {
 class StepGraphs {
  public:
   static constexpr int kMostRows = 256;
-  static constexpr int kMostRowsOfSequence = 64;  // more of them are a prompt
+  static constexpr int kMostRowsOfSequence = 64;  // more rows are a prompt
   static constexpr size_t kMostRecordings = 64;
 
   StepGraphs(Device& device, StepMemory& memory) : device_(device), memory_(memory) {}
 
-  // Off: every step is computed as it comes.
+  // Enables recording; otherwise every step is computed directly.
   void enable(bool on) { enabled_ = on; }
-  // Whether kernels of a recording start while those before them still run (Device::start_early).
+  // Lets kernels of a recording start while earlier ones run (Device::start_early).
   void start_early(bool on) { starts_early_ = on; }
-  // All recordings are made anew.
+  // Drops all recordings.
   void forget() { entries_.clear(); }
-  // Whether a step over this batch will be asked for in run(), and with how many rows.
+  // Returns whether a step over this batch can be recorded.
   bool suits(const Batch& batch) const;
   static int rows_for(int n);
 
-  // What decides what a step asks for.
+  // Everything on which the work of a step depends.
   struct Key {
     StepKey step;
     int attention = 0;  // BatchUpload::attention_key
-    int draw_room = 0;  // of the step's own draws
+    int draw_room = 0;  // capacity for the step's own draws
     bool operator==(const Key&) const = default;
   };
   using StepFn = StepOutputs (*)(void* ctx);
@@ -51,9 +52,9 @@ class StepGraphs {
     Key key;
     size_t begin = 0, bytes = 0;  // of the step's memory
     StepOutputs outputs;
-    std::unique_ptr<Recording> recording;  // null: not made yet
-    bool refused = false;                  // asks for what cannot be recorded
-    int64_t used = 0;                      // when
+    std::unique_ptr<Recording> recording;  // null: not recorded yet
+    bool refused = false;                  // contains work that cannot be recorded
+    int64_t used = 0;                      // time of the last use
   };
   Entry& entry_of(const Key& key);
   bool record(Entry& entry, StepFn fn, void* ctx);

@@ -1,5 +1,5 @@
-// Memory of one step: taken piece by piece, all given back at once. The same pieces in the same order lie where they lay in
-// the step before, once a step has found all it needs in one place.
+// Memory of one step, allocated piece by piece and freed at once. Once a step's memory fits one
+// block, equal sequences of pieces have equal addresses in all steps.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -13,7 +13,7 @@ class StepMemory {
  public:
   explicit StepMemory(Device& device) : device_(device) {}
 
-  // Everything taken before is free again. Returns whether what will be taken may lie elsewhere than before.
+  // Frees everything. Returns whether the following pieces may have other addresses than before.
   bool reset() {
     used_ = taken_ = 0;
     if (pieces_.size() <= 1) return false;
@@ -23,18 +23,19 @@ class StepMemory {
     (void)grow(total);
     return true;
   }
-  // The same, and all of it is given back to the device.
+  // Frees everything and returns the memory to the device.
   void give_back() { pieces_.clear(), used_ = taken_ = 0; }
-  // How much was taken since reset(), and all behind such a place is free again (as far as it is in one), or taken.
+  // Bytes allocated since reset(); and functions that free everything after such a position (within
+  // one block), or allocate up to it.
   size_t taken() const { return taken_; }
   void rewind(size_t taken) {
     if (pieces_.size() == 1) used_ = taken_ = taken;
   }
   void skip(size_t bytes) { PENSTOCK_CHECK(holds(bytes)), used_ += bytes, taken_ += bytes; }
-  // Whether so much more can be taken from the place in which everything was taken since reset().
+  // Whether this many more bytes fit the block that holds everything allocated since reset().
   bool holds(size_t bytes) const { return pieces_.size() == 1 && used_ + bytes <= pieces_.back().bytes(); }
 
-  // 256-byte aligned. Error: kResourceExhausted.
+  // Allocates memory, 256-byte aligned. Error: kResourceExhausted.
   Result<void*> take(size_t bytes) {
     bytes = (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
     if (pieces_.empty() || used_ + bytes > pieces_.back().bytes()) {
@@ -55,8 +56,8 @@ class StepMemory {
   }
   Device& device_;
   std::vector<Memory> pieces_;
-  size_t used_ = 0;   // of the last one
-  size_t taken_ = 0;  // of all, but for what is left over at their ends
+  size_t used_ = 0;   // bytes used of the last block
+  size_t taken_ = 0;  // bytes used of all blocks, without unused ends
 };
 
 }  // namespace penstock::cuda

@@ -1,4 +1,5 @@
-// Products of many rows (kernels/wide_product.h): what is rounded for them, and which size of block they take.
+// Products of many rows (kernels/wide_product.h): rounds their inputs and chooses the size of
+// blocks.
 #pragma once
 #include <span>
 
@@ -10,21 +11,23 @@ namespace penstock::cuda {
 
 class WideProducts {
  public:
-  // From so many rows on they are made here (of codes, of floats); and inputs, and what codes stand for, rounded to BF16. So what a row gives
-  // depends on how many there are.
+  // Numbers of rows from which on products are computed here (of codes, of floats), and from which
+  // on inputs and decoded weights are rounded to BF16; so a row's result depends on the number of
+  // rows.
   static constexpr int kLeastOfCodes = 5, kLeastOfFloats = 9, kLeastRounded = 65;
   static constexpr int least_rows(WeightForm form) {
     return form == WeightForm::kCodes ? kLeastOfCodes : kLeastOfFloats;
   }
 
-  // enabled: false where a row's bits must be the same whatever the others are.
+  // enabled: false if the bits of a row must not depend on other rows.
   WideProducts(Device& device, bool enabled)
       : device_(device), enabled_(enabled), gates_(device.emulated()) {}
 
   void enable(bool on) { enabled_ = on; }
-  // Whether gated_linear() does anything. On a GPU it does not by itself: no GPU has run its kernel yet.
+  // Enables gated_linear(). Off by default on GPUs, since no GPU has run its kernel yet.
   void gate(bool on) { gates_ = on; }
-  // How products are cut: rows of a block, and into how many parts inputs are split. 0: as suits the device.
+  // How products are split: rows of a block, and parts into which inputs are split. 0: the best for
+  // the device.
   struct Cut {
     int tokens = 0, splits = 0;
     bool operator==(const Cut&) const = default;
@@ -32,42 +35,46 @@ class WideProducts {
   struct Shape {
     int rows, outputs, units;  // of 64 inputs
   };
-  // What a device with so many multiprocessors is done with first.
+  // Returns the fastest split for a device with this many multiprocessors.
   static Cut best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma);
   void cut(Cut as) { forced_ = as; }
 
-  // What was rounded is of no use any more: x is another, or has changed. But gated_linear() has rounded its own output, if that is what x is and no kernel
-  // was launched since.
+  // Invalidates the rounded inputs: x is another tensor, or has changed. The output of
+  // gated_linear(), which it rounds itself, stays valid if it is x and no kernel was launched
+  // since.
   void begin_inputs(const float* x = nullptr) {
     if (x == nullptr || rounded_.of != x || device_.n_launches() != gated_at_) rounded_ = {};
   }
-  // False: not done, for it is not for these kernels, or they have too little shared memory here.
+  // Returns false, and does nothing, if no kernel fits, or if the device has too little shared
+  // memory.
   bool multiply(const Product& product);
-  // Ops::gated_linear() of weights without adapters, where products by themselves would not split their inputs: with the bits of products and activation one after the other; out is rounded for the product that reads it next.
-  // False: as above.
+  // Ops::gated_linear() of weights without adapters, if the separate products would not split their
+  // inputs: the results are the bits of products and activation one after the other, and `out` is
+  // rounded for its reader. Returns false like multiply().
   bool gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up, const ActivationFunction& f,
                     Tensor out);
 
-  // Rows by expert (kernels/moe.h), made of the rows of x; on the device, as RoundToTiles has them.
+  // Rows sorted by expert (kernels/moe.h), made from the rows of x; on the device, in the form of
+  // RoundToTiles.
   struct RowsByExpert {
     Rows x;
-    const int32_t* sources;  // or null: x is by expert itself
+    const int32_t* sources;  // null: x is sorted by expert
     const float* choice_weights;
     int n_active;
     const int32_t* tile_experts;
     int n_rows;
   };
-  // From a multiple of how many rows on each expert's have to lie, so that multiply_experts() takes them. 0: it does not take so few, or these
-  // weights, whose shapes must be one.
+  // Returns the multiple of rows at which each expert's rows must begin for multiply_experts(); 0:
+  // there are too few rows, or the weights do not fit. REQUIRES: all weights have one shape.
   int rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const;
-  // experts: on the device. first: one of the weights.
+  // experts: table on the device. first: one of the weights.
   void multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first, const RowsByExpert& rows,
                         int rows_of_expert, Rows out);
-  // Memory of the device.
+  // Returns the memory to the device.
   void give_back() { begin_inputs(), inputs_.reset(), gated_.reset(), split_sums_.reset(); }
 
  private:
-  // Rows of x as products read them.
+  // Rows of x, rounded for products.
   struct Rounded {
     const float* of = nullptr;
     const int32_t *input_order = nullptr, *sources = nullptr;
@@ -85,10 +92,10 @@ class WideProducts {
   Device& device_;
   bool enabled_, gates_;
   Cut forced_;
-  Memory inputs_, split_sums_;  // of the product before
-  Memory gated_;                // whose inputs come next
+  Memory inputs_, split_sums_;  // rounded inputs and split sums of the previous product
+  Memory gated_;                // inputs of the product after a gated one
   Rounded rounded_;
-  uint64_t gated_at_ = 0;  // Device::n_launches() behind the last gated product
+  uint64_t gated_at_ = 0;  // Device::n_launches() after the last gated product
 };
 
 }  // namespace penstock::cuda
