@@ -22,7 +22,7 @@ namespace {
 struct Backend {
   std::string_view name;
   MakeOps* make;
-  bool for_tests = false;  // not listed, and nobody's choice
+  bool for_tests = false;  // not listed, and never chosen by "auto"
 };
 
 constexpr Backend kBackends[] = {

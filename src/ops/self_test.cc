@@ -29,7 +29,7 @@ std::vector<float> random_values(size_t n, uint64_t seed, float scale) {
   return values;
 }
 
-// The step's batch: each sequence has so many new tokens behind `before` old ones.
+// Returns the batch of a step: each sequence has this many new tokens after `before` old ones.
 class TrialBatch {
  public:
   TrialBatch(std::array<int, 2> before, std::array<int, 2> n_new) {

@@ -109,7 +109,8 @@ struct PairUnits {
   }
 };
 
-// Of so many new tokens on rounding pays. Fewer, drafts and short prompts among them, get what they get one by one.
+// Number of new tokens from which on rounding to BF16 pays. With fewer (drafts and short prompts
+// among them), results are those of decoding token by token.
 constexpr int kMinTokens = 64;
 
 template <KvFormat K>

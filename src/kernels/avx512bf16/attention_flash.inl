@@ -112,8 +112,8 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
   for (int d = layout.padded_dim; d < dim; d += 2, to += 64) _mm512_store_si512(to, _mm512_setzero_si512());
 }
 
-// Where the pair of the tokens t, t + 1 of unit u lies in the tiles of its step: weights are packed in fours
-// of either unit in turn.
+// Returns the row of the pair of tokens t, t + 1 of unit u in the tiles of its step: weights are
+// packed in fours that alternate between the two units.
 inline int pair_row(int u, int t) { return t / 4 * 4 + u % 2 * 2 + t % 4 / 2; }
 
 // V of a unit into the tiles of its step. Tokens from n_valid on become zeros.
@@ -225,7 +225,8 @@ struct Weigher {
   __m512i low = _mm512_load_si512(kMantissas.mantissas), high = _mm512_load_si512(kMantissas.mantissas + 64);
   __m512i mantissa = _mm512_set1_epi16(0x7f), ones = _mm512_set1_epi16(0x3f80);
 
-  // 16 tokens of each of two units to weights in BF16, in fours of either unit in turn.
+  // Converts scores of 16 tokens of each of two units to weights in BF16, in fours that alternate
+  // between the units.
   [[gnu::always_inline]] __m512i operator()(const float* scores) const {
     const __m512i whole = _mm512_packus_epi32(_mm512_cvtps_epi32(_mm512_load_ps(scores)),
                                               _mm512_cvtps_epi32(_mm512_load_ps(scores + kTileFloats)));

@@ -18,7 +18,7 @@ template <class R>
   __builtin_memcpy(&to, from, sizeof(R));
 }
 
-// low, high = groups of G lanes of a and b in turn.
+// low, high = groups of G lanes, alternately of a and b.
 template <int G, class T, int N, int... I>
 [[gnu::always_inline]] inline void interleave(const Register<T, N>& a, const Register<T, N>& b,
                                               Register<T, N>& low, Register<T, N>& high,

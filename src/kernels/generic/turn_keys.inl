@@ -66,7 +66,7 @@ struct TurnedElement<KvFormat::kI8> {
   static constexpr int kLanes = 2, kSide = 4;
 };
 
-// The first n_features (a multiple of 16) of a unit's keys, as values of so many features.
+// Transposes the first n_features (a multiple of 16) of a unit's keys to the layout of values.
 template <KvFormat K>
 void turn_unit(const std::byte* keys, int n_features, std::byte* values) {
   using E = TurnedElement<K>;

@@ -144,7 +144,7 @@ void read_ropes(ConfigReader& reader, ModelConfig& config) {
 void read_mixture(ConfigReader& reader, ModelConfig& config) {
   const bool has = reader.gguf() ? reader.integer({"expert_count", ""}, 0, 4096, 0) > 0
                                  : reader.flag({"", "enable_moe_block"}, false);
-  if (!reader.gguf()) reader.find({"", "num_experts"});  // without the block nobody uses them
+  if (!reader.gguf()) reader.find({"", "num_experts"});  // unused without the block
   if (!has) return;
   read_experts(reader, config);
   config.experts.beside_dense = true;

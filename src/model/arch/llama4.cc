@@ -13,7 +13,7 @@ constexpr int kPublishedChunk = 8192, kPublishedFloor = 8192, kPublishedInterval
 
 constexpr float kPublishedGrowth = 0.1f;
 
-constexpr int kExpertsWithoutNorm = 128;  // GGUF: the model that has so many has no norms on q and k
+constexpr int kExpertsWithoutNorm = 128;  // GGUF: the model with this many experts has no norms on q and k
 constexpr Key kStep{"interleave_moe_layer_step", "interleave_moe_layer_step"};
 
 // One number for each layer, or an error.

@@ -52,7 +52,8 @@ std::optional<bool> is_recurrent(const json& kind) {
   return std::nullopt;
 }
 
-// A list by layer (in GGUF of the layers behind the last, too), or attention in every so many-th layer.
+// Reads which layers have attention: a list by layer (in GGUF including the layers after the last
+// one), or an interval.
 void read_delta_layers(ConfigReader& reader, const DeltaConfig& delta, ModelConfig& config) {
   const std::shared_ptr<const Mixer> mixer = delta_net(delta);
   const Key key{"attention.recurrent_layers", "layer_types"};
@@ -154,7 +155,7 @@ void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
   names.groups_in_turn = true;
 }
 
-// Every so many-th layer has attention, and no other; 0 where that is not so.
+// Returns the interval of layers with attention; 0 if they are not at equal intervals.
 int attention_interval(const ModelConfig& config) {
   const auto first = std::ranges::find(config.layers, true, &LayerConfig::attention);
   const auto interval = static_cast<int>(first - config.layers.begin()) + 1;

@@ -116,7 +116,8 @@ struct ExpertPart {
   int first_input, inputs;
 };
 
-// The bytes of one expert; where a file has rows of it second, or (transposed) inputs, so many bytes for each.
+// The bytes of one expert in a tensor, and the number of bytes per row or, in transposed tensors,
+// per input.
 struct ExpertBytes {
   ExpertBytes(const TensorInfo& tensor, int expert)
       : bytes(tensor.bytes.subspan(
@@ -159,7 +160,7 @@ QuantizedMatrix transposed(const TensorInfo& tensor, int expert, const ExpertPar
 // codes i and i + 16 in one byte.
 constexpr int kMxfp4Inputs = 32;
 
-// Rows of a tensor that has so many bytes for each block.
+// Returns the bytes of this rank's rows in a tensor of MXFP4 blocks.
 ByteLines mxfp4_lines(const TensorInfo& tensor, int expert, const ExpertPart& part) {
   const ExpertBytes own(tensor, expert);
   if (part.rows == 0 || part.inputs == 0) return {};

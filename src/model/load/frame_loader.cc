@@ -64,7 +64,8 @@ Status FrameLoader::load(ModelWeights& weights) {
   RETURN_IF_ERROR(load_ropes(weights));
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
-  // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
+  // The last stage has the embedding, too, if it computes logits by it, or if other code looks
+  // tokens up (drafters).
   const bool on_last =
       stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {

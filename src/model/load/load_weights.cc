@@ -20,7 +20,7 @@ Status load_layer(TensorLoader& tensors, int layer, const std::string& at, Layer
 namespace {
 
 Status check_all_used(const TensorLoader& tensors) {
-  if (tensors.restores()) return {};  // whoever packed them has checked
+  if (tensors.restores()) return {};  // checked when they were packed
   const WeightSource& source = tensors.source();
   const std::string layer = tensors.layer_pattern();
   const std::string prefix = tensors.name("");

@@ -40,7 +40,7 @@ std::vector<Kept> packed_files(const fs::path& folder) {
 uint64_t packed_limit(const fs::path& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
-  if (error) return std::numeric_limits<uint64_t>::max();  // whoever writes there is told why not
+  if (error) return std::numeric_limits<uint64_t>::max();  // the write will fail with the reason
   uint64_t all = space.available;
   for (const Kept& file : packed_files(folder)) all += file.bytes;
   return all / kShare;

@@ -168,8 +168,8 @@ class Attention {
     int n = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
       const int n_rows = n_rows_of(s), n_heads = heads_of_tile(n_rows, most_heads);
-      // Head by head, so that its K and V stay in the cache; late rows see the most tokens and go first, so
-      // that no thread ends with a long one.
+      // Heads are processed one after the other, so that K and V of a head stay in the cache. The
+      // last rows attend to the most tokens and go first, so that no thread ends with a long tile.
       for (int head = 0; head < spec_->n_kv_heads; head += n_heads) {
         for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
           tiles_[n++] = make_tile(s, head, std::min(n_heads, spec_->n_kv_heads - head), row,
@@ -273,7 +273,7 @@ class Attention {
       return state_at(tile.states + split * state_floats(tile), all_rows(tile));
     };
     attend_split(tile, item.split, rows, following, scratch, state_of(item.split));
-    // Whoever ends last adds the parts up, always in the same order.
+    // The thread that finishes last merges the splits, always in the same order.
     if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int split = 1; split < tile.n_splits; ++split) {
       merge(tile, state_of(0), state_of(split));

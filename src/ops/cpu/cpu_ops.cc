@@ -99,7 +99,8 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
   adapters_.set(batch_);
-  // The first step, for which somebody waits, packs nothing for good; after it a few share that, and one may end it.
+  // Lazy packing: the first step packs nothing permanently, so that the first token is early; the
+  // next few share the weights, one more completes them.
   constexpr int kShares = kPackingSteps - 2;
   linear_scratch_.bytes_to_keep = n_steps_++ > 0 ? packer_.late_bytes() / kShares : 0;
   const auto rows = [&](int n) {

@@ -36,7 +36,7 @@ double least_seconds(int rounds, F&& round) {
   return std::max(least, 1e-9);
 }
 
-// Operations per second of so many threads, 1 or all.
+// Returns operations per second of n_threads threads, 1 or all.
 double sample_unit(ThreadPool& pool, const ComputeProbe& probe, int n_threads) {
   volatile float result = 0;
   int64_t iterations = 1000;

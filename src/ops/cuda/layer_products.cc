@@ -43,7 +43,7 @@ bool can_stream(const LinearTarget& target) {
 // Rows are read in pieces of 8 bytes.
 bool can_stream(const Rows& x) { return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0; }
 
-// A warp's bytes of inputs in shared memory: of so many of its items, or of all if they are fewer.
+// Bytes of a warp's inputs in shared memory: `items` items, or all if there are fewer.
 template <class K>
 int input_bytes(const LayerProduct& kernel, int items) {
   const auto bytes_of = [&]<class C>(C) {

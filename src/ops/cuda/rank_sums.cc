@@ -3,7 +3,8 @@
 namespace penstock::cuda {
 namespace {
 
-// Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer ones by parts.
+// Up to this many bytes per rank, every rank gathers all shares and sums them (one exchange).
+// Longer tensors are reduced by parts.
 constexpr size_t kSmallSum = size_t{1} << 20;
 constexpr size_t kPartCols = 256;  // a part is rows of so many
 
