@@ -274,8 +274,7 @@ void Sampler::reserve(int vocab_size, int max_tokens) {
   block_max_.reserve(vocab_size / kScanBlock + 1);
   constexpr int kEditsPerToken = 3;  // two penalties and DRY
   edits_.reserve(kEditsPerToken * max_tokens);
-  scratch_.match.reserve(max_tokens);
-  scratch_.followers.reserve(max_tokens);
+  scratch_.repeats.reserve(max_tokens, vocab_size);
 }
 
 }  // namespace penstock

@@ -64,42 +64,17 @@ void penalties(StepContext& c) {
 }
 
 // For every earlier place where the end of the context already stood, the token that followed it there is
-// penalized by multiplier * base^(match - allowed_length). Matches do not reach across a breaker. Linear: Z
-// function of the reversed context.
+// penalized by multiplier * base^(match - allowed_length), once, by the longest match.
 void dry(StepContext& c) {
   const SamplingParams& p = c.params();
-  const int context = static_cast<int>(c.tokens.size());
+  const auto context = static_cast<int>(c.tokens.size());
   const int n = p.dry_penalty_last_n < 0 ? context : std::min(p.dry_penalty_last_n, context);
-  const auto reversed = [&](int i) { return c.tokens[context - 1 - i]; };
-  const std::vector<TokenId>& breakers = c.state->spec->dry_breakers;
-  int longest = 0;  // tokens at the end of the context without a breaker
-  while (longest < n && !std::binary_search(breakers.begin(), breakers.end(), reversed(longest))) ++longest;
-  if (longest < p.dry_allowed_length || longest == 0) return;
-
-  std::vector<int32_t>& z = c.scratch->match;
-  z.assign(n, 0);
-  for (int i = 1, left = 0, right = 0; i < n; ++i) {
-    if (i < right) z[i] = std::min(right - i, z[i - left]);
-    while (i + z[i] < n && reversed(z[i]) == reversed(i + z[i])) ++z[i];
-    if (i + z[i] > right) {
-      left = i;
-      right = i + z[i];
-    }
-  }
-  auto& followers = c.scratch->followers;
-  followers.clear();
-  for (int i = 1; i < n; ++i) {
-    const int match = std::min(z[i], longest);
-    if (match >= std::max(p.dry_allowed_length, 1)) followers.emplace_back(reversed(i - 1), match);
-  }
-  // A token is penalized once, by the longest match that it followed.
-  std::sort(followers.begin(), followers.end());
+  const auto repeats = c.scratch->repeats.find(c.tokens.last(n), c.state->spec->dry_breakers,
+                                               std::max(p.dry_allowed_length, 1));
   const float max_exponent = p.dry_base > 1.000001f ? 80.0f / std::log(p.dry_base) : 1e9f;  // stays finite
-  for (size_t i = 0; i < followers.size(); ++i) {
-    const auto [token, match] = followers[i];
-    if (i + 1 < followers.size() && followers[i + 1].first == token) continue;
-    const float exponent = std::min(static_cast<float>(match - p.dry_allowed_length), max_exponent);
-    c.edits->add(token, -(p.dry_multiplier * std::pow(p.dry_base, exponent)));
+  for (const Repeat& repeat : repeats) {
+    const float exponent = std::min(static_cast<float>(repeat.length - p.dry_allowed_length), max_exponent);
+    c.edits->add(repeat.next, -(p.dry_multiplier * std::pow(p.dry_base, exponent)));
   }
 }
 

@@ -2,11 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "sampling/candidates.h"
 #include "sampling/logit_edits.h"
+#include "sampling/repeats.h"
 #include "sampling/sampler_state.h"
 
 namespace penstock {
@@ -19,9 +18,7 @@ struct GrammarWork {
 
 struct SamplerScratch {
   GrammarWork grammar;
-  std::vector<int32_t> match;  // [context]
-  // Tokens, each with the length of the match that it followed.
-  std::vector<std::pair<TokenId, int32_t>> followers;
+  RepeatFinder repeats;
 };
 
 struct StepContext {

@@ -228,6 +228,74 @@ TEST(Filters, KeepExactlyTheSpecifiedTokens) {
   }
 }
 
+// Of each token, the longest repeat before it: every place is compared with the end.
+std::map<TokenId, int32_t> naive_repeats(const std::vector<TokenId>& t, const std::vector<TokenId>& breakers,
+                                         int min_length) {
+  std::map<TokenId, int32_t> longest;
+  for (size_t end = 1; end < t.size(); ++end) {
+    int32_t length = 0;
+    while (static_cast<size_t>(length) < end && t[end - 1 - length] == t[t.size() - 1 - length] &&
+           !std::binary_search(breakers.begin(), breakers.end(), t[end - 1 - length]))
+      ++length;
+    if (length >= min_length) longest[t[end]] = std::max(longest[t[end]], length);
+  }
+  return longest;
+}
+
+TEST(Repeats, AreThoseOfTheDefinition) {
+  std::mt19937 rng(12);
+  RepeatFinder finder;  // one for all: nothing may stay behind
+  for (int round = 0; round < 3000; ++round) {
+    const int alphabet = 1 + static_cast<int>(rng() % 5), n = static_cast<int>(rng() % 400);
+    std::vector<TokenId> tokens, breakers;
+    for (int i = 0; i < n; ++i) {
+      const bool repeats = i > 0 && rng() % 8 != 0;  // mostly what stood some tokens before
+      const size_t back = 1 + rng() % (rng() % 4 != 0 ? 3 : 70);
+      tokens.push_back(repeats && back <= tokens.size() ? tokens[tokens.size() - back]
+                                                        : static_cast<TokenId>(1000 * (rng() % alphabet)));
+    }
+    if (rng() % 3 == 0) breakers = {static_cast<TokenId>(1000 * (rng() % alphabet))};
+    const int min_length = 1 + static_cast<int>(rng() % 4);
+    std::map<TokenId, int32_t> found;
+    for (const Repeat& repeat : finder.find(tokens, breakers, min_length))
+      EXPECT_TRUE(found.emplace(repeat.next, repeat.length).second) << "round " << round;
+    EXPECT_EQ(found, naive_repeats(tokens, breakers, min_length)) << "round " << round;
+  }
+}
+
+// Contexts in which everything repeats; quadratic work would take minutes.
+TEST(Repeats, TakeLinearWorkHoweverMuchRepeats) {
+  constexpr int kTokens = 2'000'000;
+  RepeatFinder finder;
+  for (const int period : {1, 2, 1000}) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < kTokens; ++i) tokens.push_back(i % period);
+    const auto repeats = finder.find(tokens, {}, 2);
+    ASSERT_EQ(repeats.size(), 1U);
+    EXPECT_EQ(repeats[0].next, kTokens % period);
+    EXPECT_EQ(repeats[0].length, kTokens - period);
+  }
+}
+
+// The values of the edits, to the bit.
+TEST(Dry, PenalizesEachTokenOnceByItsLongestRepeat) {
+  naive::Context c;
+  c.tokens = {5, 6, 7, 8, 9, 3, 5, 6, 7, 10, 2, 7, 8, 5, 6, 7};
+  c.n_prompt = 3;
+  SamplingParams params;
+  params.dry_multiplier = 0.8f;
+  params.dry_allowed_length = 1;
+  std::vector<float> logits(16, 1.0f);
+  SamplerState state = state_of(spec_of(params, c, 0, 16), c);
+  Sampler().edit_logits({state, c.tokens, c.n_prompt}, logits);
+  for (TokenId token = 0; token < 16; ++token) {
+    // "5 6 7" stood before 8 and before 10, "7" before 8 once more.
+    const bool repeats = token == 8 || token == 10;
+    const float expected = 1.0f + (repeats ? -(0.8f * std::pow(params.dry_base, 2.0f)) : 0.0f);
+    EXPECT_EQ(logits[token], expected) << token;
+  }
+}
+
 TEST(Dry, MatchesTheNaiveDefinition) {
   std::mt19937 rng(11);
   for (int round = 0; round < 2000; ++round) {
