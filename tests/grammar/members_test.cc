@@ -75,5 +75,48 @@ TEST(Members, OtherKeysOfWhichThereAreFew) {
   EXPECT_FALSE(takes(schema, R"({"b":1,"x":1})"));
 }
 
+// Members that must be there, whatever their name: each as the schemas of tools/check_schemas.py have them.
+TEST(Members, ThatMustExistCountWithAllOthers) {
+  const std::string schema =
+      R"({"type":"object","not":{"additionalProperties":{"type":"string"}},"required":["a"],"maxProperties":2})";
+  for (const char* text : {R"({"a":1})", R"({"a":"x","b":1})", R"({"b":1,"a":"x"})", R"({"a":1,"b":"x"})"})
+    EXPECT_TRUE(takes(schema, text)) << text;
+  for (const char* text :
+       {R"({"a":"x"})", R"({"a":"x","b":"y"})", R"({"b":"x","c":"x")", R"({"a":"x","b":1,"c":1})"})
+    EXPECT_FALSE(takes(schema, text)) << text;
+}
+
+TEST(Members, ThatMustExistMayHaveTheNamesOfOthers) {
+  const std::string objects =
+      R"({"type":"object","properties":{"c":{"maximum":503},"d":{"type":["object","integer"]}},"not":{"additionalProperties":{"type":"object"}},"additionalProperties":{"type":"object"}})";
+  EXPECT_TRUE(takes(objects, R"({"d":{"a":1},"c":503})"));
+  EXPECT_TRUE(takes(objects, R"({"d":3,"x":{}})"));
+  EXPECT_FALSE(takes(objects, R"({"d":{"a":1},"x":{}})"));
+  const std::string one_for_both =
+      R"({"type":"object","not":{"anyOf":[{"properties":{"b":{}},"additionalProperties":{"enum":[5]}},{"patternProperties":{"^[ab]$":{"type":"string"}}}]}})";
+  EXPECT_TRUE(takes(one_for_both, R"({"a":1})"));
+  EXPECT_TRUE(takes(one_for_both, R"({"c":1,"b":1})"));
+  EXPECT_FALSE(takes(one_for_both, R"({"b":1})"));
+  EXPECT_FALSE(takes(one_for_both, R"({"a":"x"})"));
+}
+
+TEST(Members, ThatMustExistAreFoundAmongFewKeys) {
+  const std::string schema =
+      R"({"type":"object","propertyNames":{"enum":["k","l"]},"not":{"additionalProperties":{"type":"string"}}})";
+  EXPECT_TRUE(takes(schema, R"({"l":"x","k":1})"));
+  EXPECT_FALSE(takes(schema, R"({"l":"x","k":"x")"));  // the last key that there is
+}
+
+TEST(Members, ThatMustExistMayBeSeveral) {
+  const std::string schema =
+      R"({"type":"object","maxProperties":2,"allOf":[{"not":{"additionalProperties":{"type":"string"}}},)"
+      R"({"not":{"additionalProperties":{"type":"integer"}}},{"not":{"additionalProperties":{"type":"null"}}},)"
+      R"({"not":{"additionalProperties":{"type":"boolean"}}},{"not":{"additionalProperties":{"type":"array"}}}]})";
+  EXPECT_TRUE(takes(schema, R"({"x":1,"y":"z"})"));
+  EXPECT_TRUE(takes(schema, R"({"x":{}})"));
+  EXPECT_FALSE(takes(schema, R"({"x":1})"));
+  EXPECT_FALSE(takes(schema, R"({"x":1,"y":2})"));
+}
+
 }  // namespace
 }  // namespace penstock::grammar

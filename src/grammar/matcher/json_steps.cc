@@ -97,7 +97,7 @@ void Stepper::colon(const Item& item, uint8_t byte) {
   for (uint32_t i = edges.begin; i < edges.end; ++i) {
     const ObjectRules rules = object_rules(item);
     const ValueEdge& edge = graph.edges[i];
-    if (!rules.fits(edge.target)) continue;
+    if (!rules.fits(item.count, edge)) continue;
     const uint32_t frame = frame_like(item.data, rules.after(item.count, edge.target, item.start));
     call_goal(edge.goal, {.point = point_of(Point::kObjectNext, item.index()),
                           .state = space_start(),

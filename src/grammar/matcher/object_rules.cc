@@ -39,19 +39,26 @@ bool ObjectRules::may_close() const {
   return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
 }
 
-bool ObjectRules::fits(uint32_t target) const {
-  if (graph_.members.trivial() || graph_.any_order) return true;  // told when the key comes
+bool ObjectRules::fits(uint32_t list, const ValueEdge& edge) const {
+  if (graph_.members.trivial()) return true;
+  if (graph_.any_order) {
+    const IndexRange slots = graph_.states[frame_.state].slot_lists;
+    const Came now = came();
+    if (list < slots.begin || list >= slots.end)
+      return finishes(edge.target, {now.all + 1, now.slots, now.required});
+    const bool required = graph_.required[list - slots.begin];
+    return finishes(edge.target, {now.all + 1, now.slots + 1, now.required + (required ? 1 : 0)});
+  }
   const CountWindow left = graph_.members.after(frame_.count);
-  return left.max > 0 && graph_.lengths.any_within(target, left.after(1));
+  return left.max > 0 && graph_.lengths.any_within(edge.target, left.after(1));
 }
 
 bool ObjectRules::any_fits(uint32_t list, bool as_slot) const {
   if (list == kNone) return false;
-  if (graph_.any_order) return !graph_.edge_lists[list].empty();
   const uint64_t min = graph_.members.after(frame_.count).min;
   const auto ok = [&](const ValueEdge& e) {
-    return fits(e.target) &&
-           (!as_slot || enough_keys(e.target, min > 0 ? min - 1 : 0, stack_.n_used(frame_.used)));
+    return fits(list, e) && (!as_slot || graph_.any_order ||
+                             enough_keys(e.target, min > 0 ? min - 1 : 0, stack_.n_used(frame_.used)));
   };
   const IndexRange edges = graph_.edge_lists[list];
   return std::any_of(graph_.edges.begin() + edges.begin, graph_.edges.begin() + edges.end, ok);
@@ -72,7 +79,7 @@ uint32_t ObjectRules::slot_values(uint32_t slot) const {
     const uint32_t list = state->slot_lists.begin + slot;
     const IndexRange edges = graph_.edge_lists[list];
     if (edges.empty() || stack_.is_used(frame_.used, graph_.slot_texts[slot])) return kNone;
-    return slot_fits(slot, graph_.edges[edges.begin]) ? list : kNone;
+    return fits(list, graph_.edges[edges.begin]) ? list : kNone;  // all lead to the same state
   }
   if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
   for (; state->slot != slot; state = &graph_.states[state->skipped]) stack_.work().spend(1);
@@ -100,8 +107,7 @@ bool ObjectRules::any_other() const {
   for (uint32_t list = labels.begin; list < labels.end && !any; ++list) any = any_fits(list, false);
   if (any && graph_.any_order) {
     const Came now = came();
-    return finishes(frame_.state, {now.all + 1, now.slots, now.required}) &&
-           enough_others(1, now.all - now.slots);
+    return enough_others(1, now.all - now.slots);
   }
   if (!any || graph_.many_keys) return any;
   return enough_others(std::max<uint64_t>(graph_.members.after(frame_.count).min, 1),
@@ -121,25 +127,19 @@ ObjectRules::Came ObjectRules::came() const {
 }
 
 // Slots on which nothing depends may come or not, unless they are required; the others come in one of the numbers that
-// `finishes` lists; the rest must be other keys.
+// `finishes` lists; the rest must be other keys, at least n_others.
 bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
   if (graph_.members.trivial()) return true;
-  if (so_far.all > graph_.members.max) return false;
   const ObjectGraph::State& state = graph_.states[state_index];
+  if (so_far.all > graph_.members.max || state.n_others == kNone) return false;
   const CountWindow left = graph_.members.after(so_far.all);
   const uint64_t required = graph_.n_required - so_far.required, free = state.n_free - so_far.slots;
   for (uint32_t i = state.finishes.begin; i < state.finishes.end; ++i) {
     const uint64_t n = graph_.finishes[i];
-    if (required + n > left.max) break;
+    if (required + n + state.n_others > left.max) break;
     if (n + free >= left.min || enough_others(left.min - n - free, so_far.all - so_far.slots)) return true;
   }
   return false;
-}
-
-bool ObjectRules::slot_fits(uint32_t slot, const ValueEdge& edge) const {
-  if (graph_.members.trivial()) return true;
-  const Came now = came();
-  return finishes(edge.target, {now.all + 1, now.slots + 1, now.required + (graph_.required[slot] ? 1 : 0)});
 }
 
 // How many other keys that begin with the prefix have come.
@@ -159,10 +159,7 @@ uint32_t ObjectRules::other_values(uint32_t label) const {
   const uint32_t rest = graph_.states[frame_.state].rest;
   if (rest == kNone) return kNone;
   const uint32_t list = graph_.states[rest].labels.begin + label;
-  if (!any_fits(list, false)) return kNone;
-  if (graph_.members.trivial() || !graph_.any_order) return list;
-  const Came now = came();
-  return finishes(frame_.state, {now.all + 1, now.slots, now.required}) ? list : kNone;
+  return any_fits(list, false) ? list : kNone;
 }
 
 bool ObjectRules::slot_key_alive(uint32_t state) const {

@@ -23,8 +23,8 @@ class ObjectRules {
   // Whether the other key of which `so_far` was read can become an unused key that is allowed now.
   bool other_key_alive(uint32_t state, std::string_view so_far) const;
   bool other_key_accepts(uint32_t state, std::string_view key) const;
-  // Whether a member that leads to state `target` fits within the bounds.
-  bool fits(uint32_t target) const;
+  // Whether a member whose value is this edge of `list` fits within the bounds.
+  bool fits(uint32_t list, const ValueEdge& edge) const;
   // Returns the frame after the member whose value is one of the edges of `list`.
   Frame after(uint32_t list, uint32_t target, uint32_t used) const;
 
@@ -38,7 +38,6 @@ class ObjectRules {
   };
   Came came() const;
   bool finishes(uint32_t state, const Came& came) const;
-  bool slot_fits(uint32_t slot, const ValueEdge& edge) const;
   bool enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const;
   const ObjectGraph& graph_;
   const Frame& frame_;

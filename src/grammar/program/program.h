@@ -54,6 +54,7 @@ struct ObjectGraph {
     // can end, ascending.
     uint32_t n_free = 0;
     IndexRange finishes;
+    uint32_t n_others = 0;  // other keys that must still come; kNone: they cannot
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;

@@ -265,9 +265,10 @@ class Finisher {
     graph.slot_texts = texts_of_keys(draft.slots);
     make_other_keys(draft, live, graph);
     const ObjectGraph::State& start = graph.states[0];
+    if (start.n_others == kNone) return false;
     for (uint32_t i = start.finishes.begin; i < start.finishes.end; ++i) {
       const uint64_t n = graph.finishes[i];
-      if (graph.n_required + n > draft.members.max) break;
+      if (graph.n_required + n + start.n_others > draft.members.max) break;
       const uint64_t slots = n + start.n_free;
       if (slots >= draft.members.min || graph.many_keys ||
           enough_other_keys(graph, draft.members.min - slots))
@@ -422,6 +423,32 @@ class Finisher {
       for (uint32_t slot = 0; slot < draft.slots.size(); ++slot)
         out.n_free += !std::ranges::binary_search(state.undecided, slot) && usable(draft, live, i, slot);
     }
+    count_needed_others(draft, live, graph);
+  }
+
+  // The least number of other members by which those are found that must exist and that no name tells.
+  void count_needed_others(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
+    if (draft.n_existences == 0) return;
+    const uint32_t all = (1U << draft.n_existences) - 1;
+    for (size_t i = 0; i < draft.states.size(); ++i)
+      graph.states[i].n_others = draft.states[i].satisfied == all ? 0 : kNone;
+    std::vector<bool> many;
+    for (size_t label = 0; label < draft.labels.size(); ++label) many.push_back(has_many_keys(draft, label));
+    for (bool changed = true; changed;) {
+      changed = false;
+      if (!budget_.spend(draft.states.size() * draft.labels.size())) return;
+      for (size_t i = 0; i < draft.states.size(); ++i) {
+        for (size_t label = 0; label < draft.labels.size(); ++label) {
+          if (!many[label]) continue;
+          for (const ValueEdge& e : kept(draft.states[i].labels[label], live)) {
+            const uint32_t behind = graph.states[e.target].n_others;
+            if (behind == kNone || behind + 1 >= graph.states[i].n_others) continue;
+            graph.states[i].n_others = behind + 1;
+            changed = true;
+          }
+        }
+      }
+    }
   }
 
   bool usable(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t state, uint32_t slot) const {
@@ -434,7 +461,7 @@ class Finisher {
                               const std::vector<std::vector<bool>>& numbers) {
     const ObjectDraft::State& state = draft.states[index];
     std::vector<bool> result(state.undecided.size() + 1, false);
-    result[0] = state.accepts;
+    result[0] = state.ends;
     for (const uint32_t slot : state.undecided) {
       for (const ValueEdge& e : kept(state.any[slot], live)) {
         const auto& left = draft.states[e.target].undecided;

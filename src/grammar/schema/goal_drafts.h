@@ -24,6 +24,7 @@ struct ObjectDraft {
     std::vector<ValueEdge> values;               // of the slot
     std::vector<std::vector<ValueEdge>> labels;  // behind the slots: of each label of other keys
     bool accepts = false;                        // behind the slots
+    bool ends = false;  // with any_order: accepts, but for members that no name tells
     std::vector<std::vector<ValueEdge>>
         any;                 // with any_order, instead of slot, skipped and values: of each slot
     uint32_t satisfied = 0;  // with any_order: bit per existence

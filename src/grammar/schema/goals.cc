@@ -135,14 +135,21 @@ void GoalMaker::add_object(ObjectDraft object, GoalDraft& draft) {
 }
 
 Compiled<void> GoalMaker::add_objects(const Clause& clause, GoalDraft& draft) {
+  auto told = told_existences(*this, clause);
+  if (!told) return tl::unexpected(std::move(told).error());
+  if (!*told) return too_large("too many alternatives about one value");
+  for (const Clause& each : **told) {
+    if (auto done = add_told_objects(each, draft); !done) return done;
+  }
+  return {};
+}
+
+Compiled<void> GoalMaker::add_told_objects(const Clause& clause, GoalDraft& draft) {
   const std::vector<Keys> orders = key_orders(*this, clause);
   if (any_member_order_) {
     auto object = draft_object_any_order(*this, clause, orders.front());
     if (!object) return tl::unexpected(std::move(object).error());
-    // Where members must be there that no name tells, it may be left out in the end.
-    const bool alone = *object && (*object)->n_existences == 0;
-    if (*object) add_object(**std::move(object), draft);
-    if (alone) return {};
+    if (*object) return add_object(**std::move(object), draft), Compiled<void>();
   }
   for (const Keys& order : orders) {
     auto object = draft_object(*this, clause, order);

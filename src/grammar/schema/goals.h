@@ -52,6 +52,7 @@ class GoalMaker {
   Compiled<void> add_composite(FormulaId formula, ValueType type, GoalDraft& draft);
   Compiled<void> add_value(const JsonValue& value, GoalDraft& draft);
   Compiled<void> add_objects(const Clause& clause, GoalDraft& draft);
+  Compiled<void> add_told_objects(const Clause& clause, GoalDraft& draft);
   void add_listed_object(const JsonValue& value, GoalDraft& draft);
   void add_object(ObjectDraft object, GoalDraft& draft);
   tl::unexpected<Refusal> at(tl::unexpected<Refusal> failed, const Key& key) const;
@@ -77,6 +78,9 @@ using Keys = std::vector<std::string>;
 std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause);
 // The orders of a few lists of keys, none of which have a key twice.
 std::vector<Keys> orders_of(const std::vector<Keys>& lists);
+// Alternatives that together are the clause. In each, a member that must exist has a name, or its key is none of those that the
+// clause names, of which there are many. nullopt: there are too many alternatives. Errors: kTooLarge.
+Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals, const Clause& clause);
 // A graph for the objects of a clause whose members come in any order; nullopt where there is none. keys: all that the clause
 // names. Errors: kUnsupported, kTooLarge.
 Compiled<std::optional<ObjectDraft>> draft_object_any_order(GoalMaker& goals, const Clause& clause,

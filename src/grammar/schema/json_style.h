@@ -13,8 +13,7 @@ struct JsonStyle {
   bool all_escapes = false;       // every character of a string may be spelled \uXXXX
   bool python_words = false;      // True, False and None
   bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
-  // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects that must have a
-  // member whose name only a pattern tells keep the schema's order.
+  // Members in any order, as JSON Schema means it; else in the one in which the schema names them.
   bool any_member_order = false;
 };
 

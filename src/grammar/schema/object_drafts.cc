@@ -13,7 +13,7 @@ namespace penstock::grammar {
 namespace {
 
 using AtomKind = Atom::Kind;
-constexpr size_t kMaxExistences = 4;
+constexpr size_t kMaxExistences = 6;
 constexpr size_t kMaxLabels = 4096;
 
 constexpr size_t kFewLists = 3;          // of which every order is tried
@@ -94,7 +94,6 @@ class ObjectDrafter {
   // Members in any order; nullopt: they cannot be told apart well enough for that.
   Compiled<std::optional<ObjectDraft>> run_any_order() {
     if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
-    if (!existences_.empty() && !draft_.members.trivial()) return std::nullopt;
     draft_.n_existences = static_cast<uint32_t>(existences_.size());
     draft_.any_order = true;
     FormulaId presence = pool_.all_of(std::vector<FormulaId>(clause_.presence));
@@ -134,7 +133,7 @@ class ObjectDrafter {
     std::erase_if(existences_, [&](const OfMembers& e) {
       return goals_.clauses().surely_exists(clause_, {AtomKind::kExists, e.keys, e.schema});
     });
-    if (existences_.size() > kMaxExistences || (!existences_.empty() && draft_.members.max != kNoLimit)) {
+    if (existences_.size() > kMaxExistences) {
       return refuse(
           RefusalKind::kUnsupported, "",
           "an object must have members of several kinds that no name tells: too many to be counted");
@@ -239,7 +238,8 @@ class ObjectDrafter {
     fill_rest(at, state);
     draft_.states[state].any = std::move(any);
     if (!draft_.members.trivial()) draft_.states[state].undecided = slots_in(at.presence);
-    draft_.states[state].accepts &= rest_absent == FormulaPool::kTrue;
+    draft_.states[state].ends = rest_absent == FormulaPool::kTrue;
+    draft_.states[state].accepts &= draft_.states[state].ends;
     draft_.states[state].satisfied = at.satisfied;
   }
 
@@ -286,8 +286,7 @@ class ObjectDrafter {
     for (const OfMembers& members : members_) {
       if (grammar::contains(goals_.expansion(), members.keys, key)) value.push_back(members.schema);
     }
-    return edges(std::move(value), next,
-                 [&](uint32_t keys) { return grammar::contains(goals_.expansion(), keys, key); });
+    return edges(std::move(value), next, [](uint32_t) { return false; });
   }
 
   // One edge for each choice of the existences that the member is to satisfy.

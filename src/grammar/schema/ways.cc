@@ -9,7 +9,7 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr size_t kMaxWays = 64;
+constexpr size_t kMaxWays = 256;
 constexpr size_t kAllSubsets = 4;  // of so many alternatives; of more, each alone and all together
 
 Evaluated evaluated_by(const Schema& schema, ValueType type) {
