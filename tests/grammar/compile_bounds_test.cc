@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "grammar/grammar.h"
+#include "schema_text.h"
 #include "small_vocabulary.h"
 
 namespace penstock::grammar {
@@ -23,13 +24,6 @@ Tried try_schema(const std::string& schema, const CompileLimits& limits = {}) {
   if (!grammar) tried.refusal = grammar.error();
   if (grammar) tried.notes.assign((*grammar)->notes().begin(), (*grammar)->notes().end());
   return tried;
-}
-
-template <class Item>
-std::string list_of(int n, const Item& item) {
-  std::string text;
-  for (int i = 0; i < n; ++i) text += (i > 0 ? "," : "") + item(i);
-  return text;
 }
 
 std::string unique_items(int n) {

@@ -1,6 +1,7 @@
 #include "grammar/schema/clauses.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "grammar/schema/membership.h"
 #include "grammar/schema/scalars.h"
@@ -9,10 +10,18 @@ namespace penstock::grammar {
 namespace {
 
 using AtomKind = Atom::Kind;
-constexpr size_t kMaxSteps = 20'000;
+constexpr size_t kMaxSteps = 20'000, kStepsPerPart = 8;
+constexpr size_t kMaxListed = 4096, kPerListed = 4;  // alternatives
 
 bool subset(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   return std::includes(b.begin(), b.end(), a.begin(), a.end());
+}
+
+// A bit for each element, shared by some: that of a subset has no other bits.
+uint64_t signature(const std::vector<uint32_t>& atoms) {
+  uint64_t bits = 0;
+  for (const uint32_t atom : atoms) bits |= uint64_t{1} << (atom * 0x9E3779B9U >> 26);
+  return bits;
 }
 
 }  // namespace
@@ -26,24 +35,50 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
   found_.clear();
   too_many_ = false;
   steps_ = 0;
+  set_limits(formula);
   State state;
   if (assume(state, formula)) search(std::move(state));
   if (too_many_) return std::nullopt;
   // What another alternative allows anyway is left out.
   std::vector<Clause> kept;
+  std::vector<uint64_t> signatures;
+  for (const Clause& clause : found_) signatures.push_back(signature(clause.atoms));
   for (size_t i = 0; i < found_.size(); ++i) {
     const auto covers = [&](size_t j) {
+      if ((signatures[j] & ~signatures[i]) != 0) return false;
       const Clause &a = found_[j], &b = found_[i];
       too_many_ |= !budget_.spend(1 + a.atoms.size() / 8);
       return j != i && a.presence.empty() && subset(a.atoms, b.atoms) &&
              (a.atoms != b.atoms || !b.presence.empty() || j < i);
     };
     bool covered = false;
+    too_many_ |= !budget_.spend(1 + found_.size() / 8);
     for (size_t j = 0; j < found_.size() && !covered; ++j) covered = covers(j);
     if (!covered) kept.push_back(found_[i]);
   }
   if (too_many_) return std::nullopt;
   return kept;
+}
+
+// Alternatives that are listed are no reason for a refusal; what they are multiplied by is.
+void ClauseFinder::set_limits(FormulaId formula) {
+  std::vector<FormulaId> open{formula};
+  std::unordered_set<FormulaId> seen{formula};
+  size_t size = 1, widest = 0;
+  while (!open.empty() && budget_.spend(1)) {
+    const FormulaId at = open.back();
+    open.pop_back();
+    const FormulaPool::Kind kind = pool_.kind(at);
+    if (kind != FormulaPool::Kind::kAnd && kind != FormulaPool::Kind::kOr) continue;
+    const auto parts = pool_.parts(at);
+    size += parts.size();
+    if (kind == FormulaPool::Kind::kOr) widest = std::max(widest, parts.size());
+    for (const FormulaId part : parts) {
+      if (seen.insert(part).second) open.push_back(part);
+    }
+  }
+  most_found_ = std::max(budget_.limits().max_alternatives, std::min(kPerListed * widest, kMaxListed));
+  most_steps_ = kMaxSteps + kStepsPerPart * size;
 }
 
 void ClauseFinder::search(State state) {
@@ -53,7 +88,7 @@ void ClauseFinder::search(State state) {
   if (choice == state.choices.end()) {
     state.clause.presence = std::move(state.choices);
     found_.push_back(std::move(state.clause));
-    too_many_ |= found_.size() > budget_.limits().max_alternatives;
+    too_many_ |= found_.size() > most_found_;
     return;
   }
   auto fewest = choice;
@@ -71,7 +106,7 @@ void ClauseFinder::search(State state) {
 
 // Adds what the formula says. Whether that can be.
 bool ClauseFinder::assume(State& state, FormulaId formula) {
-  too_many_ |= ++steps_ > kMaxSteps || !budget_.spend(1);
+  too_many_ |= ++steps_ > most_steps_ || !budget_.spend(1);
   switch (pool_.kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;
@@ -108,7 +143,7 @@ bool ClauseFinder::simplify(State& state) {
         made |= verdict == Verdict::kYes;
         if (verdict == Verdict::kUnknown) open.push_back(part);
       }
-      too_many_ |= ++steps_ > kMaxSteps || !budget_.spend(1 + parts.size());
+      too_many_ |= ++steps_ > most_steps_ || !budget_.spend(1 + parts.size());
       if (made) continue;
       if (open.empty()) return false;
       const FormulaId left = pool_.any_of(std::move(open));

@@ -37,6 +37,7 @@ class ClauseFinder {
     Clause clause;
     std::vector<FormulaId> choices;
   };
+  void set_limits(FormulaId formula);
   void search(State state);
   bool assume(State& state, FormulaId formula);
   bool assume_atom(State& state, uint32_t atom);
@@ -64,7 +65,7 @@ class ClauseFinder {
   Budget& budget_;
   std::vector<Clause> found_;
   bool too_many_ = false;
-  size_t steps_ = 0;
+  size_t steps_ = 0, most_steps_ = 0, most_found_ = 0;
   std::map<Conjunction, bool> known_empty_;
 };
 

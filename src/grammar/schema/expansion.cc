@@ -1,8 +1,8 @@
 #include "grammar/schema/expansion.h"
-#include "grammar/schema/membership.h"
-#include "grammar/schema/scalars.h"
 
 #include <algorithm>
+
+#include "grammar/schema/membership.h"
 
 namespace penstock::grammar {
 namespace {
@@ -12,39 +12,6 @@ constexpr int kMaxNesting = 400;  // of schemas within schemas about one value
 
 KeySet literal(const std::string& key) { return {.kind = KeySet::Kind::kLiteral, .literal = key}; }
 KeySet matching(ExprId expr) { return {.kind = KeySet::Kind::kMatching, .pattern = expr}; }
-
-// A member that has in each schema other values, all of them listed: no two can be fulfilled by a value that has it. Of the
-// schemas those that require it. nullptr: there is none.
-const std::string* telling_member(const SchemaReader& schemas, const std::vector<SchemaId>& list,
-                                  std::vector<bool>& required) {
-  const auto listed = [&](const Schema& schema,
-                          const std::string& key) -> const std::vector<const JsonValue*>* {
-    for (const auto& [name, value] : schema.properties) {
-      if (name == key) return schemas[value].values.empty() ? nullptr : &schemas[value].values.front();
-    }
-    return nullptr;
-  };
-  const auto resolved = [&](SchemaId id) -> const Schema& {
-    const Schema* schema = &schemas[id];
-    for (int i = 0; i < 8 && schema->all_of.size() == 1 && schema->properties.empty(); ++i)
-      schema = &schemas[schema->all_of.front()];
-    return *schema;
-  };
-  for (const auto& property : resolved(list.front()).properties) {
-    ValueSet seen;
-    required.clear();
-    const bool apart = std::all_of(list.begin(), list.end(), [&](SchemaId id) {
-      const Schema& schema = resolved(id);
-      const auto* values = listed(schema, property.first);
-      required.push_back(std::ranges::find(schema.required, property.first) != schema.required.end());
-      return values != nullptr && std::ranges::all_of(*values, [&](const JsonValue* v) {
-               return !v->is_array() && !v->is_object() && seen.insert(v).second;
-             });
-    });
-    if (apart) return &property.first;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -240,113 +207,6 @@ FormulaId Expansion::applicators(const Schema& schema, ValueType type) {
       parts.push_back(pool_.any_of({branch(condition, schema.then), branch(!condition, schema.otherwise)}));
   }
   return pool_.all_of(std::move(parts));
-}
-
-FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
-  std::vector<FormulaId> each;
-  std::vector<SchemaId> possible;
-  for (const SchemaId id : list) {
-    const FormulaId one = expand(SignedSchema(id), type);
-    if (one == FormulaPool::kFalse) continue;
-    each.push_back(one);
-    possible.push_back(id);
-  }
-  if (each.size() < 2) return pool_.any_of(std::move(each));
-  if (type == ValueType::kObject) {
-    std::vector<bool> required;
-    const std::string* key = telling_member(schemas_, possible, required);
-    if (key != nullptr) {
-      if (const auto result = one_of_told_apart(each, std::string(*key), required)) return *result;
-    }
-  }
-  return one_of_any(each, type);
-}
-
-// The formula "exactly one of `each`", where a value that has the member `key` fulfils at most one of them. nullopt: values without that
-// member may fulfil several.
-std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaId>& each,
-                                                      const std::string& key,
-                                                      const std::vector<bool>& required) {
-  const FormulaId there = pool_.exists(literal(key), SignedSchema(schemas_.anything())),
-                  absent = pool_.members(literal(key), SignedSchema(schemas_.nothing()));
-  std::vector<FormulaId> alternatives,
-      without;  // the second: what they say besides of values that do not have it
-  FormulaId last = FormulaPool::kFalse;
-  for (size_t i = 0; i < each.size(); ++i) {
-    alternatives.push_back(pool_.all_of({each[i], there}));
-    if (required[i]) continue;
-    last = each[i];
-    std::vector<FormulaId> rest;
-    const bool all = pool_.kind(each[i]) == FormulaPool::Kind::kAnd;
-    for (const FormulaId part : all ? pool_.parts(each[i]) : std::span(&each[i], 1)) {
-      const bool is_atom = pool_.kind(part) == FormulaPool::Kind::kAtom;
-      const Atom* atom = is_atom ? &pool_.atom(part) : nullptr;
-      const bool about_key = atom != nullptr && atom->kind == AtomKind::kMembers &&
-                             pool_.keys(atom->index).is_literal() && pool_.keys(atom->index).literal == key;
-      if (!about_key && !(atom != nullptr && atom->kind == AtomKind::kProperties)) rest.push_back(part);
-    }
-    without.push_back(pool_.all_of(std::move(rest)));
-  }
-  if (without.size() == 1) alternatives.push_back(pool_.all_of({last, absent}));
-  // Two that are alike are never fulfilled alone.
-  const bool alike = std::ranges::all_of(without, [&](FormulaId one) { return one == without.front(); });
-  if (without.size() > 1 && !alike) return std::nullopt;
-  return pool_.any_of(std::move(alternatives));
-}
-
-// The values that the formula lists and that are of it; nullopt: it lists none, or what is of it is not known for sure.
-std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId formula, ValueType type) {
-  const auto is = [&](FormulaId part, AtomKind kind) {
-    return pool_.kind(part) == FormulaPool::Kind::kAtom && pool_.atom(part).kind == kind;
-  };
-  const auto is_exact = [&](FormulaId part) {
-    if (is(part, AtomKind::kNumber)) return !pool_.number_at(pool_.atom(part).index).narrowed;
-    if (is(part, AtomKind::kText)) return !pool_.text_at(pool_.atom(part).index).narrowed;
-    return is(part, AtomKind::kValues);
-  };
-  const auto* listed = listed_values(pool_, formula);
-  if (listed == nullptr) return std::nullopt;
-  if (is(formula, AtomKind::kValues)) return *listed;
-  const bool scalar = type == ValueType::kNumber || type == ValueType::kString;
-  if (!scalar || !std::ranges::all_of(pool_.parts(formula), is_exact)) return std::nullopt;
-  std::vector<const JsonValue*> values = *listed;  // the pool grows
-  std::erase_if(values, [&](const JsonValue* value) { return !holds(*this, formula, *value); });
-  return values;
-}
-
-// Those that list values are one formula, whatever their number; the others are alone beside the complements of all others.
-FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each, ValueType type) {
-  std::vector<FormulaId> others;
-  std::vector<const JsonValue*> listed, once;
-  ValueMap<int> counted;
-  for (const FormulaId id : each) {
-    const auto values = exact_values(id, type);
-    if (!values) {
-      others.push_back(id);
-      continue;
-    }
-    ValueSet own;
-    if (!budget_.spend(values->size())) return FormulaPool::kFalse;
-    for (const JsonValue* value : *values) {
-      if (own.insert(value).second && ++counted[value] == 1) listed.push_back(value);
-    }
-  }
-  for (const JsonValue* value : listed) {
-    if (counted[value] == 1) once.push_back(value);
-  }
-  const FormulaId any_listed = pool_.values(std::move(listed));
-  std::vector<FormulaId> alternatives;
-  const auto add_alone = [&](FormulaId formula, size_t index) {
-    std::vector<FormulaId> alone{formula};
-    for (size_t j = 0; j < others.size(); ++j) {
-      if (j != index) alone.push_back(negate(others[j]));
-    }
-    if (index < others.size()) alone.push_back(negate(any_listed));
-    alternatives.push_back(pool_.all_of(std::move(alone)));
-  };
-  if (!once.empty()) add_alone(pool_.values(std::move(once)), others.size());
-  for (size_t i = 0; i < others.size() && budget_.spend(others.size()); ++i) add_alone(others[i], i);
-  return pool_.any_of(std::move(alternatives));
 }
 
 }  // namespace penstock::grammar

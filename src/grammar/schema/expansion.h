@@ -43,14 +43,23 @@ class Expansion {
     FormulaId formula;
     Evaluated evaluated;
   };
+  // A member for which formulas of objects list different values. No value is of two formulas in different groups.
+  struct TellingMember {
+    std::string key;
+    std::vector<bool> required;  // by formula
+    std::vector<size_t> group;   // by formula
+    size_t n_groups = 0;
+    bool apart = true;  // no two formulas list the same value
+  };
 
   FormulaId build(SchemaId id, ValueType type);
   FormulaId own(const Schema& schema, SchemaId id, ValueType type);
   FormulaId applicators(const Schema& schema, ValueType type);
   FormulaId one_of(const std::vector<SchemaId>& list, ValueType type);
-  FormulaId one_of_any(const std::vector<FormulaId>& each, ValueType type);
-  std::optional<FormulaId> one_of_told_apart(const std::vector<FormulaId>& each, const std::string& key,
-                                             const std::vector<bool>& required);
+  std::optional<TellingMember> telling_member(const std::vector<FormulaId>& each);
+  std::optional<FormulaId> one_of_told_apart(const std::vector<FormulaId>& each,
+                                             const TellingMember& telling);
+  FormulaId one_of_any(const std::vector<FormulaId>& each, const std::vector<size_t>& group, ValueType type);
   std::optional<std::vector<const JsonValue*>> exact_values(FormulaId formula, ValueType type);
   FormulaId values_of(const Schema& schema, ValueType type);
   FormulaId numbers(const Schema& schema);

@@ -1,0 +1,275 @@
+// oneOf: values of exactly one of several formulas.
+//
+// In general an alternative stands beside the complements of all others. Two kinds need fewer: listed values are counted, and
+// objects are told apart by a member for which they list different values.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "grammar/schema/expansion.h"
+#include "grammar/schema/membership.h"
+#include "grammar/schema/scalars.h"
+
+namespace penstock::grammar {
+namespace {
+
+using AtomKind = Atom::Kind;
+using ListedValues = std::vector<const JsonValue*>;
+constexpr int kMaxTellingDepth = 8;  // of formulas and references that are searched for lists of values
+
+KeySet only_key(const std::string& key) { return {.kind = KeySet::Kind::kLiteral, .literal = key}; }
+
+// Values of which every value of the schema is one; null: none are listed.
+const ListedValues* listed_by(const SchemaReader& schemas, SchemaId id, int depth = 0) {
+  const Schema& schema = schemas[id];
+  if (!schema.values.empty()) return &schema.values.front();
+  if (depth == kMaxTellingDepth) return nullptr;
+  for (const SchemaId part : schema.all_of) {
+    if (const ListedValues* const found = listed_by(schemas, part, depth + 1)) return found;
+  }
+  return nullptr;
+}
+
+// What an object formula says about one member: values of which the member's is one (empty: any), and whether it is required.
+struct ToldMember {
+  ListedValues values;
+  bool listed = false, required = false;
+};
+using ToldMembers = std::map<std::string_view, ToldMember>;
+
+class MemberTeller {
+ public:
+  MemberTeller(const FormulaPool& pool, const SchemaReader& schemas, Budget& budget)
+      : pool_(pool), schemas_(schemas), budget_(budget) {}
+
+  ToldMembers of(FormulaId formula, int depth = 0) const {
+    ToldMembers told;
+    if (depth > kMaxTellingDepth || !budget_.spend(1)) return told;
+    switch (pool_.kind(formula)) {
+      case FormulaPool::Kind::kAtom: add(pool_.atom(formula), told); break;
+      case FormulaPool::Kind::kAnd:
+        for (const FormulaId part : pool_.parts(formula)) add_both(of(part, depth + 1), told);
+        break;
+      case FormulaPool::Kind::kOr: {
+        const auto parts = pool_.parts(formula);
+        told = of(parts.front(), depth + 1);
+        for (const FormulaId part : parts.subspan(1)) {
+          if (told.empty()) break;
+          add_either(of(part, depth + 1), told);
+        }
+        break;
+      }
+      default: break;
+    }
+    return told;
+  }
+
+ private:
+  void add(const Atom& atom, ToldMembers& told) const {
+    if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) return;
+    const KeySet& keys = pool_.keys(atom.index);
+    if (!keys.is_literal()) return;
+    const ListedValues* const values =
+        atom.schema.negated() ? nullptr : listed_by(schemas_, atom.schema.id());
+    ToldMember& member = told[keys.literal];
+    member.required = atom.kind == AtomKind::kExists;
+    if (values == nullptr || !budget_.spend(values->size())) return;
+    member.listed = true;
+    member.values = *values;
+  }
+  static void add_both(ToldMembers more, ToldMembers& told) {
+    for (auto& [key, member] : more) {
+      ToldMember& have = told[key];
+      have.required |= member.required;
+      if (!member.listed || (have.listed && have.values.size() <= member.values.size())) continue;
+      have.listed = true;
+      have.values = std::move(member.values);
+    }
+  }
+  static void add_either(const ToldMembers& more, ToldMembers& told) {
+    std::erase_if(told, [&](const auto& each) { return !more.contains(each.first); });
+    for (auto& [key, member] : told) {
+      const ToldMember& other = more.at(key);
+      member.required &= other.required;
+      member.listed &= other.listed;
+      member.values.insert(member.values.end(), other.values.begin(), other.values.end());
+    }
+  }
+
+  const FormulaPool& pool_;
+  const SchemaReader& schemas_;
+  Budget& budget_;
+};
+
+// A partition of 0..n-1.
+class Partition {
+ public:
+  explicit Partition(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
+  size_t of(size_t i) {
+    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
+    return i;
+  }
+  void join(size_t a, size_t b) { parent_[of(a)] = of(b); }
+
+ private:
+  std::vector<size_t> parent_;
+};
+
+bool lists_scalars(const ToldMembers& members, std::string_view key) {
+  const auto it = members.find(key);
+  return it != members.end() && it->second.listed &&
+         std::ranges::none_of(it->second.values,
+                              [](const JsonValue* v) { return v->is_array() || v->is_object(); });
+}
+
+}  // namespace
+
+FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
+  std::vector<FormulaId> each;
+  for (const SchemaId id : list) {
+    const FormulaId one = expand(SignedSchema(id), type);
+    if (one != FormulaPool::kFalse) each.push_back(one);
+  }
+  if (each.size() < 2) return pool_.any_of(std::move(each));
+  const auto telling = type == ValueType::kObject ? telling_member(each) : std::nullopt;
+  if (telling && telling->apart) {
+    if (const auto result = one_of_told_apart(each, *telling)) return *result;
+  }
+  return one_of_any(each, telling ? telling->group : std::vector<size_t>(each.size(), 0), type);
+}
+
+// Of the members for which all of the formulas list values, the one that makes the most groups; nullopt: there is no member.
+std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vector<FormulaId>& each) {
+  const MemberTeller teller(pool_, schemas_, budget_);
+  std::vector<ToldMembers> told;
+  for (const FormulaId one : each) told.push_back(teller.of(one));
+  std::optional<TellingMember> best;
+  for (const auto& [name, unused] : told.front()) {
+    const std::string_view key = name;
+    const auto lists = [&](const ToldMembers& members) { return lists_scalars(members, key); };
+    if (!budget_.spend(told.size()) || !std::ranges::all_of(told, lists)) continue;
+    TellingMember telling{.key = std::string(key)};
+    Partition groups(each.size());
+    ValueMap<size_t> seen;
+    std::optional<size_t> optional;  // one that does not require the member
+    for (size_t i = 0; i < each.size(); ++i) {
+      const ToldMember& member = told[i].at(key);
+      telling.required.push_back(member.required);
+      for (const JsonValue* value : member.values) {
+        const size_t first = seen.emplace(value, i).first->second;
+        telling.apart &= first == i;
+        groups.join(i, first);
+      }
+    }
+    for (size_t i = 0; i < each.size(); ++i) {
+      if (telling.required[i]) continue;
+      if (optional) groups.join(i, *optional);
+      optional = i;
+    }
+    for (size_t i = 0; i < each.size(); ++i) {
+      telling.group.push_back(groups.of(i));
+      telling.n_groups += groups.of(i) == i;
+    }
+    if (!best || std::pair(telling.apart, telling.n_groups) > std::pair(best->apart, best->n_groups))
+      best = std::move(telling);
+  }
+  return best;
+}
+
+// Of formulas of which no two are fulfilled by a value that has the telling member. nullopt: values without that member may
+// fulfil several.
+std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaId>& each,
+                                                      const TellingMember& telling) {
+  const KeySet key = only_key(telling.key);
+  const FormulaId there = pool_.exists(key, SignedSchema(schemas_.anything())),
+                  absent = pool_.members(key, SignedSchema(schemas_.nothing()));
+  std::vector<FormulaId> alternatives,
+      without;  // the second: what they say besides of values that do not have it
+  FormulaId last = FormulaPool::kFalse;
+  for (size_t i = 0; i < each.size(); ++i) {
+    alternatives.push_back(pool_.all_of({each[i], there}));
+    if (telling.required[i]) continue;
+    last = each[i];
+    std::vector<FormulaId> rest;
+    const bool all = pool_.kind(each[i]) == FormulaPool::Kind::kAnd;
+    for (const FormulaId part : all ? pool_.parts(each[i]) : std::span(&each[i], 1)) {
+      const bool is_atom = pool_.kind(part) == FormulaPool::Kind::kAtom;
+      const Atom* atom = is_atom ? &pool_.atom(part) : nullptr;
+      const bool about_key = atom != nullptr && atom->kind == AtomKind::kMembers &&
+                             pool_.keys(atom->index).is_literal() &&
+                             pool_.keys(atom->index).literal == telling.key;
+      if (!about_key && !(atom != nullptr && atom->kind == AtomKind::kProperties)) rest.push_back(part);
+    }
+    without.push_back(pool_.all_of(std::move(rest)));
+  }
+  if (without.size() == 1) alternatives.push_back(pool_.all_of({last, absent}));
+  // Two that are alike are never fulfilled alone.
+  const bool alike = std::ranges::all_of(without, [&](FormulaId one) { return one == without.front(); });
+  if (without.size() > 1 && !alike) return std::nullopt;
+  return pool_.any_of(std::move(alternatives));
+}
+
+// The values that the formula lists and that are of it; nullopt: it lists none, or what is of it is not known for sure.
+std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId formula, ValueType type) {
+  const auto is = [&](FormulaId part, AtomKind kind) {
+    return pool_.kind(part) == FormulaPool::Kind::kAtom && pool_.atom(part).kind == kind;
+  };
+  const auto is_exact = [&](FormulaId part) {
+    if (is(part, AtomKind::kNumber)) return !pool_.number_at(pool_.atom(part).index).narrowed;
+    if (is(part, AtomKind::kText)) return !pool_.text_at(pool_.atom(part).index).narrowed;
+    return is(part, AtomKind::kValues);
+  };
+  const auto* listed = listed_values(pool_, formula);
+  if (listed == nullptr) return std::nullopt;
+  if (is(formula, AtomKind::kValues)) return *listed;
+  const bool scalar = type == ValueType::kNumber || type == ValueType::kString;
+  if (!scalar || !std::ranges::all_of(pool_.parts(formula), is_exact)) return std::nullopt;
+  std::vector<const JsonValue*> values = *listed;  // the pool grows
+  std::erase_if(values, [&](const JsonValue* value) { return !holds(*this, formula, *value); });
+  return values;
+}
+
+// Those that list values are one formula, whatever their number; the others are alone beside the complements of all others of
+// their group, of each of which no value is in another group.
+FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each, const std::vector<size_t>& group,
+                                ValueType type) {
+  std::map<size_t, std::vector<FormulaId>> others;  // by group
+  ListedValues listed, once;
+  ValueMap<int> counted;
+  for (size_t i = 0; i < each.size(); ++i) {
+    const auto values = exact_values(each[i], type);
+    if (!values) {
+      others[group[i]].push_back(each[i]);
+      continue;
+    }
+    ValueSet own;
+    if (!budget_.spend(values->size())) return FormulaPool::kFalse;
+    for (const JsonValue* value : *values) {
+      if (own.insert(value).second && ++counted[value] == 1) listed.push_back(value);
+    }
+  }
+  for (const JsonValue* value : listed) {
+    if (counted[value] == 1) once.push_back(value);
+  }
+  const FormulaId any_listed = pool_.values(std::move(listed));
+  std::vector<FormulaId> alternatives;
+  if (!once.empty()) {
+    std::vector<FormulaId> alone{pool_.values(std::move(once))};
+    for (const auto& [unused, list] : others) {
+      for (const FormulaId other : list) alone.push_back(negate(other));
+    }
+    alternatives.push_back(pool_.all_of(std::move(alone)));
+  }
+  for (const auto& [unused, list] : others) {
+    for (size_t i = 0; i < list.size() && budget_.spend(list.size()); ++i) {
+      std::vector<FormulaId> alone{list[i], negate(any_listed)};
+      for (size_t j = 0; j < list.size(); ++j) {
+        if (j != i) alone.push_back(negate(list[j]));
+      }
+      alternatives.push_back(pool_.all_of(std::move(alone)));
+    }
+  }
+  return pool_.any_of(std::move(alternatives));
+}
+
+}  // namespace penstock::grammar
