@@ -6,7 +6,7 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr uint32_t kFew = 8;            // items, of which each is looked at beside each
+constexpr uint32_t kFew = 8;            // items, which are compared pair by pair
 constexpr uint64_t kAnyway = 1024;      // callers that are compared in a step
 constexpr uint64_t kPerItem = 64;       // more of them for each item
 constexpr size_t kMostPairs = 32;       // that one pair of nodes may depend on
@@ -75,9 +75,16 @@ void ItemMerge::merge_group(std::span<const uint32_t> group, uint32_t first) {
 }
 
 // Whether two of the items wait for the same.
-bool ItemMerge::may_merge(uint32_t first) const {
+bool ItemMerge::may_merge(uint32_t first) {
   const auto n = static_cast<uint32_t>(items_.size());
-  if (n - first > kFew) return true;
+  if (n - first > kFew) {
+    kinds_.clear();
+    for (uint32_t i = first; i < n; ++i) {
+      const Item& item = items_[i];
+      if (!kinds_.insert({item.point, item.state, item.start}).second) return true;
+    }
+    return false;
+  }
   for (uint32_t i = first; i < n; ++i) {
     for (uint32_t j = i + 1; j < n; ++j) {
       if (items_[i].point == items_[j].point && items_[i].state == items_[j].state) return true;

@@ -27,7 +27,7 @@ class ItemMerge {
     uint32_t small, large;
     bool holds;
   };
-  bool may_merge(uint32_t first) const;
+  bool may_merge(uint32_t first);
   void merge_group(std::span<const uint32_t> group, uint32_t first);
   bool covers(const Item& large, const Item& small) const;
   bool covers_count(const Item& large, const Item& small) const;
@@ -47,6 +47,7 @@ class ItemMerge {
   std::vector<Item>& items_;
   std::vector<uint32_t> order_, kept_, reached_;
   std::vector<bool> dropped_;  // by item, starting with the first
+  StepSet<ItemKind> kinds_;
   StepSet<NodePair> known_;
   std::vector<Pair> pairs_;
   uint64_t left_ = 0;  // comparisons of callers that are left in this step

@@ -27,6 +27,13 @@ inline uint64_t hash_of(const NumberedFrame& f) {
   return mix(mix(f.frame.state, f.frame.count), f.frame.used);
 }
 
+// What an item waits for, up to its count and frame.
+struct ItemKind {
+  uint32_t point, state, start;
+  bool operator==(const ItemKind&) const = default;
+};
+inline uint64_t hash_of(const ItemKind& kind) { return mix(mix(kind.point, kind.state), kind.start); }
+
 // Two nodes with the known or assumed relation "small is within large" (item_merge.h).
 struct NodePair {
   uint32_t small, large;

@@ -405,26 +405,76 @@ void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item
   }
 }
 
-void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Config& config,
+void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Arrival& arrival,
                         std::vector<Level>& levels) {
   constexpr uint64_t kChildren = 4;  // operations: most have few
   stack_.work().spend(kChildren);
-  levels.push_back(
-      {trie.node(node).end, node + 1, config, stack_.mark(), items_.size(), first_bytes(config)});
+  Level level{.end = trie.node(node).end,
+              .dead_end = node + 1,
+              .config = arrival.config,
+              .mark = stack_.mark(),
+              .n_items = items_.size(),
+              .space = arrival.space};
+  if (arrival.space == kNone) {
+    level.first = first_bytes(arrival.config);
+    level.space = common_space(arrival.config);
+  } else {
+    level.first = levels.back().first;  // of the same items
+    for (const ByteEdge& e : source_.program.space->dfa.edges(arrival.space)) {
+      for (int byte = e.first; byte <= e.last; ++byte) level.first.set(byte);
+    }
+  }
+  levels.push_back(level);
+}
+
+// The state of white space in which all items wait; kNone: not all wait, in the same one, or they are few.
+uint32_t MaskBuilder::common_space(const Config& config) const {
+  constexpr uint32_t kFew = 4;
+  if (config.end - config.begin < kFew) return kNone;
+  const uint32_t state = items_[config.begin].state;
+  for (uint32_t i = config.begin; i < config.end; ++i) {
+    if (!waits_in_space(items_[i]) || items_[i].state != state) return kNone;
+  }
+  return state;
+}
+
+Config MaskBuilder::with_space(const Config& config, uint32_t space) {
+  const auto begin = static_cast<uint32_t>(items_.size());
+  for (uint32_t i = config.begin; i < config.end; ++i) {
+    Item item = items_[i];
+    item.state = space;
+    items_.push_back(item);
+  }
+  return {begin, static_cast<uint32_t>(items_.size()), config.complete};
 }
 
 // What stands at a node: what steps there from the level above and what comes in by exits.
-Config MaskBuilder::arrive(const Level& from, bool steps, uint8_t byte, uint32_t node,
-                           std::span<const Exits> exits) {
+MaskBuilder::Arrival MaskBuilder::arrive(Level& from, bool steps, uint8_t byte, uint32_t node,
+                                         std::span<const Exits> exits) {
   cut(from.mark, from.n_items);
+  const auto here = [&](const Exits& each) {
+    return each.at < each.list.size() && each.list[each.at].node == node;
+  };
+  if (from.space != kNone && steps) {
+    const uint32_t next = source_.program.space->dfa.step(from.space, byte) & ~ByteDfa::kEndsChar;
+    if (next != ByteDfa::kDead && std::ranges::none_of(exits, here)) {
+      stack_.work().spend(1);
+      stack_.add_byte(byte);
+      return {{from.config.begin, from.config.end}, next};
+    }
+    if (items_[from.config.begin].state != from.space) {
+      from.config = with_space(from.config, from.space);
+      from.n_items = items_.size();
+    }
+  }
   Config config;
   if (steps) config = stepper_.step(from.config, byte);
   for (const Exits& each : exits) {
-    if (each.at == each.list.size() || each.list[each.at].node != node) continue;
+    if (!here(each)) continue;
     const Config& behind = each.list[each.at].behind;
     config = config.dead() ? behind : stepper_.joined(config, behind);
   }
-  return config;
+  return {config};
 }
 
 template <class Visit>
@@ -440,7 +490,7 @@ void MaskBuilder::walk(const TokenTrie& trie, const Config& config, bool delegat
     }
     return end;
   };
-  enter(trie, 0, delegates ? take_out(0, config, bits, exits) : config, levels);
+  enter(trie, 0, {delegates ? take_out(0, config, bits, exits) : config}, levels);
   for (uint32_t i = 1; i < trie.size() && !stack_.work().failed();) {
     while (i >= levels.back().end) levels.pop_back();
     while (!exits.empty() && i >= exits.back().end) exits.pop_back();
@@ -459,10 +509,11 @@ void MaskBuilder::walk(const TokenTrie& trie, const Config& config, bool delegat
       i = exits.empty() ? node.end : i + 1;
       continue;
     }
-    Config next = arrive(at, steps, node.byte, i, exits);
-    if (!next.dead()) visit(i);
-    if (node.end > i + 1 && next.begin != next.end) {
-      if (delegates && node.end - i > kSmallSubtree) next = take_out(i, next, bits, exits);
+    Arrival next = arrive(at, steps, node.byte, i, exits);
+    if (!next.config.dead()) visit(i);
+    if (node.end > i + 1 && next.config.begin != next.config.end) {
+      if (delegates && next.space == kNone && node.end - i > kSmallSubtree)
+        next.config = take_out(i, next.config, bits, exits);
       enter(trie, i, next, levels);
     }
     ++i;

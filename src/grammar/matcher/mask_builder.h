@@ -58,6 +58,14 @@ class MaskBuilder {
     Stack::Mark mark;
     size_t n_items;
     std::bitset<256> first;
+    // The state of white space of all items; kNone: their own states hold. White space moves items that all wait in it together,
+    // so that runs of it cost the same for any number of items.
+    uint32_t space = kNone;
+  };
+  // What is at a child node: the items, and their state of white space as in Level.
+  struct Arrival {
+    Config config;
+    uint32_t space = kNone;
   };
   // An item at a node of the trie.
   struct Place {
@@ -75,8 +83,10 @@ class MaskBuilder {
   template <class Visit>
   void walk(const TokenTrie& trie, const Config& config, bool delegates, Visit&& visit,
             std::span<uint32_t> bits);
-  void enter(const TokenTrie& trie, uint32_t node, const Config& config, std::vector<Level>& levels);
-  Config arrive(const Level& from, bool steps, uint8_t byte, uint32_t node, std::span<const Exits> exits);
+  void enter(const TokenTrie& trie, uint32_t node, const Arrival& arrival, std::vector<Level>& levels);
+  Arrival arrive(Level& from, bool steps, uint8_t byte, uint32_t node, std::span<const Exits> exits);
+  uint32_t common_space(const Config& config) const;
+  Config with_space(const Config& config, uint32_t space);
   Config take_out(uint32_t node, const Config& config, std::span<uint32_t> bits, std::vector<Exits>& exits);
   bool take_out_key(uint32_t root, const Item& item, std::span<uint32_t> bits);
   void scan(uint32_t root, const Item& item, uint32_t leaf, std::vector<Scan>& scans,

@@ -323,6 +323,21 @@ void Stepper::begin_leaf(uint32_t index, uint32_t node) {
   add({.point = point_of(Point::kLeaf, index), .state = leaf.lexeme->start(), .node = node});
 }
 
+bool waits_in_space(const Item& item) {
+  if (item.state == kNone) return false;  // at the beginning, where none may stand
+  switch (item.kind()) {
+    case Point::kValue:
+    case Point::kObjectOpen:
+    case Point::kObjectNext:
+    case Point::kObjectKey:
+    case Point::kColon:
+    case Point::kArrayOpen:
+    case Point::kArrayNext:
+    case Point::kUniqueItem: return true;
+    default: return false;
+  }
+}
+
 void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes) {
   const auto add_edges = [&](const Lexeme& lexeme, uint32_t state) {
     for (const ByteEdge& e : lexeme.dfa.edges(state)) {

@@ -18,6 +18,9 @@ struct Config {
   bool dead() const { return begin == end && !complete; }
 };
 
+// Whether the item waits in white space, of which Item::state is the state.
+bool waits_in_space(const Item& item);
+
 // Adds the first bytes that an item may accept: a superset.
 void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes);
 
