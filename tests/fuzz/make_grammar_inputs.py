@@ -3,8 +3,8 @@
 
 usage: make_grammar_inputs.py FOLDER OUT
 
-Reads *.jsonl and *.jsonl.gz (lines with "schema", "regex", "grammar" or "structural_tag"), *.gbnf, and archives *.tar.* of JSON files: each a
-schema, or a list of {"schema": ...}.
+Reads *.jsonl and *.jsonl.gz (lines with "schema", "regex", "grammar" or "structural_tag"), *.gbnf, and archives *.tar.gz and *.tar.xz of JSON files: each
+a schema, or a list of {"schema": ...}.
 """
 import gzip
 import json
@@ -27,7 +27,7 @@ def inputs(path):
                 yield kind, case[kind] if isinstance(case[kind], str) else json.dumps(case[kind])
     elif path.suffix == ".gbnf":
         yield "grammar", path.read_text()
-    elif ".tar" in path.name:
+    elif path.name.endswith((".tar.gz", ".tar.xz")):
         with tarfile.open(path) as archive:
             for member in archive:
                 if not member.name.endswith(".json"):

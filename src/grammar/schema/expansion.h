@@ -1,9 +1,11 @@
 // Takes schemas apart: what one says about the values of each type, and about one value.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "grammar/parts/budget.h"
 #include "grammar/schema/formula.h"
@@ -19,6 +21,18 @@ struct Evaluated {
   size_t prefix = 0;
   std::vector<SchemaId> contained;
   void add(const Evaluated& other);
+};
+
+// What a formula says about one member of objects: values of which the member's is one, where they are listed.
+struct ToldMember {
+  std::vector<const JsonValue*> values;
+  bool listed = false, required = false;
+};
+using ToldMembers = std::map<std::string_view, ToldMember>;
+
+struct ToldObject {
+  ToldMembers members;
+  std::vector<uint32_t> forbidden;  // sets of keys in the pool that no member has
 };
 
 class Expansion {
@@ -56,10 +70,11 @@ class Expansion {
   FormulaId own(const Schema& schema, SchemaId id, ValueType type);
   FormulaId applicators(const Schema& schema, ValueType type);
   FormulaId one_of(const std::vector<SchemaId>& list, ValueType type);
-  std::optional<TellingMember> telling_member(const std::vector<FormulaId>& each);
+  std::optional<TellingMember> telling_member(const std::vector<ToldObject>& told);
   std::optional<FormulaId> one_of_told_apart(const std::vector<FormulaId>& each,
                                              const TellingMember& telling);
-  FormulaId one_of_any(const std::vector<FormulaId>& each, const std::vector<size_t>& group, ValueType type);
+  FormulaId one_of_any(const std::vector<FormulaId>& each, const std::function<bool(size_t, size_t)>& apart,
+                       ValueType type);
   std::optional<std::vector<const JsonValue*>> exact_values(FormulaId formula, ValueType type);
   FormulaId values_of(const Schema& schema, ValueType type);
   FormulaId numbers(const Schema& schema);

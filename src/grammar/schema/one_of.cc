@@ -30,20 +30,13 @@ const ListedValues* listed_by(const SchemaReader& schemas, SchemaId id, int dept
   return nullptr;
 }
 
-// What an object formula says about one member: values of which the member's is one (empty: any), and whether it is required.
-struct ToldMember {
-  ListedValues values;
-  bool listed = false, required = false;
-};
-using ToldMembers = std::map<std::string_view, ToldMember>;
-
 class MemberTeller {
  public:
   MemberTeller(const FormulaPool& pool, const SchemaReader& schemas, Budget& budget)
       : pool_(pool), schemas_(schemas), budget_(budget) {}
 
-  ToldMembers of(FormulaId formula, int depth = 0) const {
-    ToldMembers told;
+  ToldObject of(FormulaId formula, int depth = 0) const {
+    ToldObject told;
     if (depth > kMaxTellingDepth || !budget_.spend(1)) return told;
     switch (pool_.kind(formula)) {
       case FormulaPool::Kind::kAtom: add(pool_.atom(formula), told); break;
@@ -53,9 +46,10 @@ class MemberTeller {
       case FormulaPool::Kind::kOr: {
         const auto parts = pool_.parts(formula);
         told = of(parts.front(), depth + 1);
+        told.forbidden.clear();
         for (const FormulaId part : parts.subspan(1)) {
-          if (told.empty()) break;
-          add_either(of(part, depth + 1), told);
+          if (told.members.empty()) break;
+          add_either(of(part, depth + 1).members, told.members);
         }
         break;
       }
@@ -65,21 +59,24 @@ class MemberTeller {
   }
 
  private:
-  void add(const Atom& atom, ToldMembers& told) const {
+  void add(const Atom& atom, ToldObject& told) const {
     if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) return;
+    if (atom.kind == AtomKind::kMembers && atom.schema == SignedSchema(schemas_.nothing()))
+      told.forbidden.push_back(atom.index);
     const KeySet& keys = pool_.keys(atom.index);
     if (!keys.is_literal()) return;
     const ListedValues* const values =
         atom.schema.negated() ? nullptr : listed_by(schemas_, atom.schema.id());
-    ToldMember& member = told[keys.literal];
+    ToldMember& member = told.members[keys.literal];
     member.required = atom.kind == AtomKind::kExists;
     if (values == nullptr || !budget_.spend(values->size())) return;
     member.listed = true;
     member.values = *values;
   }
-  static void add_both(ToldMembers more, ToldMembers& told) {
-    for (auto& [key, member] : more) {
-      ToldMember& have = told[key];
+  static void add_both(ToldObject more, ToldObject& told) {
+    told.forbidden.insert(told.forbidden.end(), more.forbidden.begin(), more.forbidden.end());
+    for (auto& [key, member] : more.members) {
+      ToldMember& have = told.members[key];
       have.required |= member.required;
       if (!member.listed || (have.listed && have.values.size() <= member.values.size())) continue;
       have.listed = true;
@@ -122,6 +119,32 @@ bool lists_scalars(const ToldMembers& members, std::string_view key) {
                               [](const JsonValue* v) { return v->is_array() || v->is_object(); });
 }
 
+bool share_a_value(const ListedValues& a, const ListedValues& b) {
+  return std::ranges::any_of(a, [&](const JsonValue* x) {
+    return std::ranges::any_of(b, [&](const JsonValue* y) { return *x == *y; });
+  });
+}
+
+// Whether no object is told to be both: they list different values of a member, or one requires what the other forbids.
+bool are_apart(Expansion& expansion, const ToldObject& a, const ToldObject& b) {
+  const auto forbids = [&](const ToldObject& object, std::string_view key) {
+    return std::ranges::any_of(object.forbidden,
+                               [&](uint32_t keys) { return contains(expansion, keys, key); });
+  };
+  const auto told_by = [&](const ToldObject& one, const ToldObject& other) {
+    return std::ranges::any_of(one.members, [&](const auto& told) {
+      const auto& [key, member] = told;
+      if (!member.required) return false;
+      if (forbids(other, key)) return true;
+      const auto it = other.members.find(key);
+      return member.listed && it != other.members.end() && it->second.listed &&
+             expansion.budget().spend(member.values.size() * it->second.values.size()) &&
+             !share_a_value(member.values, it->second.values);
+    });
+  };
+  return told_by(a, b) || told_by(b, a);
+}
+
 }  // namespace
 
 FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
@@ -131,29 +154,37 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
     if (one != FormulaPool::kFalse) each.push_back(one);
   }
   if (each.size() < 2) return pool_.any_of(std::move(each));
-  const auto telling = type == ValueType::kObject ? telling_member(each) : std::nullopt;
+  if (type != ValueType::kObject) return one_of_any(each, [](size_t, size_t) { return false; }, type);
+  const MemberTeller teller(pool_, schemas_, budget_);
+  std::vector<ToldObject> told;
+  for (const FormulaId one : each) told.push_back(teller.of(one));
+  const auto telling = telling_member(told);
   if (telling && telling->apart) {
     if (const auto result = one_of_told_apart(each, *telling)) return *result;
   }
-  return one_of_any(each, telling ? telling->group : std::vector<size_t>(each.size(), 0), type);
+  constexpr size_t kFew = 128;  // of which each is looked at beside each
+  return one_of_any(
+      each,
+      [&](size_t i, size_t j) {
+        if (telling && telling->group[i] != telling->group[j]) return true;
+        return each.size() <= kFew && are_apart(*this, told[i], told[j]);
+      },
+      type);
 }
 
 // Of the members for which all of the formulas list values, the one that makes the most groups; nullopt: there is no member.
-std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vector<FormulaId>& each) {
-  const MemberTeller teller(pool_, schemas_, budget_);
-  std::vector<ToldMembers> told;
-  for (const FormulaId one : each) told.push_back(teller.of(one));
+std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vector<ToldObject>& told) {
   std::optional<TellingMember> best;
-  for (const auto& [name, unused] : told.front()) {
+  for (const auto& [name, unused] : told.front().members) {
     const std::string_view key = name;
-    const auto lists = [&](const ToldMembers& members) { return lists_scalars(members, key); };
+    const auto lists = [&](const ToldObject& object) { return lists_scalars(object.members, key); };
     if (!budget_.spend(told.size()) || !std::ranges::all_of(told, lists)) continue;
     TellingMember telling{.key = std::string(key)};
-    Partition groups(each.size());
+    Partition groups(told.size());
     ValueMap<size_t> seen;
     std::optional<size_t> optional;  // one that does not require the member
-    for (size_t i = 0; i < each.size(); ++i) {
-      const ToldMember& member = told[i].at(key);
+    for (size_t i = 0; i < told.size(); ++i) {
+      const ToldMember& member = told[i].members.at(key);
       telling.required.push_back(member.required);
       for (const JsonValue* value : member.values) {
         const size_t first = seen.emplace(value, i).first->second;
@@ -161,12 +192,12 @@ std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vec
         groups.join(i, first);
       }
     }
-    for (size_t i = 0; i < each.size(); ++i) {
+    for (size_t i = 0; i < told.size(); ++i) {
       if (telling.required[i]) continue;
       if (optional) groups.join(i, *optional);
       optional = i;
     }
-    for (size_t i = 0; i < each.size(); ++i) {
+    for (size_t i = 0; i < told.size(); ++i) {
       telling.group.push_back(groups.of(i));
       telling.n_groups += groups.of(i) == i;
     }
@@ -229,17 +260,17 @@ std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId f
   return values;
 }
 
-// Those that list values are one formula, whatever their number; the others are alone beside the complements of all others of
-// their group, of each of which no value is in another group.
-FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each, const std::vector<size_t>& group,
-                                ValueType type) {
-  std::map<size_t, std::vector<FormulaId>> others;  // by group
+// Those that list values are one formula, whatever their number; the others are alone beside the complements of all others from
+// which they are not known to be apart.
+FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each,
+                                const std::function<bool(size_t, size_t)>& apart, ValueType type) {
+  std::vector<size_t> others;
   ListedValues listed, once;
   ValueMap<int> counted;
   for (size_t i = 0; i < each.size(); ++i) {
     const auto values = exact_values(each[i], type);
     if (!values) {
-      others[group[i]].push_back(each[i]);
+      others.push_back(i);
       continue;
     }
     ValueSet own;
@@ -255,19 +286,16 @@ FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each, const std::v
   std::vector<FormulaId> alternatives;
   if (!once.empty()) {
     std::vector<FormulaId> alone{pool_.values(std::move(once))};
-    for (const auto& [unused, list] : others) {
-      for (const FormulaId other : list) alone.push_back(negate(other));
-    }
+    for (const size_t i : others) alone.push_back(negate(each[i]));
     alternatives.push_back(pool_.all_of(std::move(alone)));
   }
-  for (const auto& [unused, list] : others) {
-    for (size_t i = 0; i < list.size() && budget_.spend(list.size()); ++i) {
-      std::vector<FormulaId> alone{list[i], negate(any_listed)};
-      for (size_t j = 0; j < list.size(); ++j) {
-        if (j != i) alone.push_back(negate(list[j]));
-      }
-      alternatives.push_back(pool_.all_of(std::move(alone)));
+  for (const size_t i : others) {
+    std::vector<FormulaId> alone{each[i], negate(any_listed)};
+    if (!budget_.spend(others.size())) break;
+    for (const size_t j : others) {
+      if (j != i && !apart(i, j)) alone.push_back(negate(each[j]));
     }
+    alternatives.push_back(pool_.all_of(std::move(alone)));
   }
   return pool_.any_of(std::move(alternatives));
 }
