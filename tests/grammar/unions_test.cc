@@ -108,6 +108,21 @@ TEST(Unions, OfObjectsOfWhichSomeShareTheirKindCompile) {
   EXPECT_FALSE(takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value16":"x"}})"));
 }
 
+// Each requires a member that all others forbid.
+TEST(Unions, OfObjectsThatForbidTheMembersOfOthersCompile) {
+  const auto closed = [](int i) {
+    return fmt::format(
+        R"({{"properties":{{"name":{{"type":"string"}},"kind{0}":{{"type":"integer"}},"more":{{"maxLength":{0}}}}},)"
+        R"("required":["kind{0}"],"additionalProperties":false}})",
+        i);
+  };
+  const CompiledUnion one = compile_union(R"({"type":"object","oneOf":[)" + list_of(100, closed) + "]}");
+  ASSERT_TRUE(one.grammar);
+  EXPECT_TRUE(takes(one.grammar, R"({"name":"a","kind3":1,"more":"abc"})"));
+  EXPECT_FALSE(takes(one.grammar, R"({"name":"a","kind3":1,"more":"abcd"})"));
+  EXPECT_FALSE(takes(one.grammar, R"({"kind3":1,"kind4":1})"));
+}
+
 TEST(Unions, InAnyOrderOfMembersCompile) {
   const CompiledUnion one = compile_union(union_of("oneOf", 300), true);
   ASSERT_TRUE(one.grammar);
