@@ -77,7 +77,7 @@ def reduced(text, row):
     return out | published_configs.SMALL.get(text.get("model_type"), {})
 
 
-def tensors(config):
+def tensors(config, renamed):
     for auto in (T.AutoModelForMultimodalLM, T.AutoModelForImageTextToText, T.AutoModelForCausalLM, T.AutoModel):
         if type(config) in auto._model_mapping:
             break
@@ -87,16 +87,27 @@ def tensors(config):
     state = revert_weight_conversion(model, model.state_dict())
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
     shapes = {name: list(value.shape) for name, value in state.items() if name not in tied}
+    for old, new in renamed:
+        shapes = {re.sub(old, new, name): shape for name, shape in shapes.items()}
     beside = re.compile(r"\.(layers|blocks|layer|h)\.[1-9]\d*\.")
-    text_layers = re.compile(r"^(model\.|bert\.encoder\.|roberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
+    text_layers = re.compile(r"^(model\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
                              r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks)\.")
     kept, seen = {}, {}
     for name, shape in shapes.items():
-        part = tuple(re.sub(r"\d+", "", name).split(".")[:3])
+        part = tuple(re.sub(r"\d+", "", name).split(".")[:4])
         seen[part] = seen.get(part, 0) + 1
         if text_layers.match(name) or (not beside.search(name) and seen[part] <= 3):
             kept[name] = shape
     return kept
+
+
+def with_names_of_floats(value):
+    """Numbers that JSON does not have as transformers writes them."""
+    if isinstance(value, dict):
+        return {key: with_names_of_floats(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_names_of_floats(each) for each in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
 
 
 def write(name, published, rows):
@@ -108,12 +119,10 @@ def write(name, published, rows):
     whole = published | {inside: small} if inside else small
     known = published_configs.AS.get(name, whole)
     known = known(whole) if callable(known) else known
-    made = tensors(T.AutoConfig.for_model(**known))
-    for old, new in published_configs.RENAMED.get(name, ()):
-        made = {re.sub(old, new, key): shape for key, shape in made.items()}
+    made = tensors(T.AutoConfig.for_model(**known), published_configs.RENAMED.get(name, ()))
     made |= {key: shape for key, shape in published_configs.BESIDE.get(name, {}).items()}
     with open(os.path.join(OUT, name + ".json"), "w") as file:
-        json.dump({"config": published, "reduced": whole}, file)
+        json.dump(with_names_of_floats({"config": published, "reduced": whole}), file)
         file.seek(file.tell() - 1)
         file.write(', "tensors": {\n' + ",\n".join(f"{json.dumps(key)}: {json.dumps(shape)}" for key, shape in made.items()) + "\n}}\n")
     print(f"{name}: {len(made)} tensors", flush=True)
@@ -131,6 +140,8 @@ def wrappers(rows):
             continue
         if kind in published_configs.LEFT_OUT:
             continue
+        for (part, key), value in published_configs.CHANGED.get(kind, {}).items():
+            setattr(getattr(config, part), key, value)
         if text is not config and text.model_type in rows and isinstance(getattr(config, "text_config", None), T.PreTrainedConfig):
             found[kind] = config.to_diff_dict()
     return found

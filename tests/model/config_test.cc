@@ -624,6 +624,16 @@ TEST(Config, TensorsThatSharedLayersDoNotUseArePassedOver) {
   EXPECT_EQ(try_model(source, *ops), "");
 }
 
+// Its text model is Gemma's, which is causal elsewhere.
+TEST(Config, PromptsSeenFromBothSidesAreRefused) {
+  Changed source(kModels / "gemma");
+  const json text = source.json_config();
+  source.json_config() = {{"model_type", "paligemma"}, {"text_config", text}};
+  EXPECT_THAT(error_of(source), HasSubstr("'paligemma' are seen from both sides"));
+  source.json_config()["model_type"] = "another";
+  EXPECT_EQ(error_of(source), "");
+}
+
 // Its attention chooses tokens by an index: dense attention would give other logits.
 TEST(Config, SparseAttentionOfDeepSeekIsRefused) {
   Changed source(kModels / "deepseek_v3");

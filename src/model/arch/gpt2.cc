@@ -90,7 +90,7 @@ void describe_opt(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void opt_names(NameTable& names, const ModelConfig&) {
-  names.prefixes = {"model.decoder.", "decoder.", ""};
+  names.prefixes = {"model.decoder.", "decoder.", "language_model.model.decoder.", ""};
   names.positions = "embed_positions", names.final_norm = "final_layer_norm";
   names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kO] = "self_attn.out_proj";
   names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";

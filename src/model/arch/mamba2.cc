@@ -107,7 +107,7 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void mamba2_names(NameTable& names, const ModelConfig&) {
-  names.prefixes = {"backbone.", "model.", ""};
+  names.prefixes = {"backbone.", "model.", "language_model.backbone.", ""};
   names.embedding = "embeddings", names.final_norm = "norm_f", names[tensor::kAttnNorm] = "norm";
   names[tensor::kQ] = "mixer.q_proj", names[tensor::kK] = "mixer.k_proj", names[tensor::kV] = "mixer.v_proj",
   names[tensor::kO] = "mixer.o_proj";

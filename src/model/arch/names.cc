@@ -17,6 +17,9 @@ struct TextModel {
 };
 constexpr TextModel kTextModels[] = {{"model.language_model.", "model.language_model."},
                                      {"language_model.model.", "language_model."},
+                                     {"language_model.model.decoder.", "language_model."},
+                                     {"language_model.backbone.", "language_model."},
+                                     {"model.language_model.model.", "model.language_model."},
                                      {"model.text_model.", "model.text_model."},
                                      {"llm.model.", "llm."},
                                      {"thinker.model.", "thinker.model."}};

@@ -333,6 +333,11 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   const json& part = text_part(file);
   const bool nested = &part != &file;
   json object = part;
+  if (file.value("model_type", json()) == "paligemma")  // around Gemma's text model, whose prompts are causal
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: config.json: model_type: the prompts of 'paligemma' are seen from both sides, which "
+                  "is not supported",
+                  where);
 
   std::string type;
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
