@@ -225,6 +225,17 @@ TEST_P(MatcherWalks, EndingsAreReached) {
   }
 }
 
+TEST(Matcher, KnowsNoShortestEndingWhereWhiteSpaceMustStand) {
+  const auto ending = [](std::string pattern, std::string schema) {
+    GrammarSpec spec{SpecKind::kJsonSchema, std::move(schema)};
+    spec.json.whitespace_pattern = std::move(pattern);
+    return Matcher(Grammar::compile(spec, small_vocabulary()).value()).shortest_ending();
+  };
+  const std::string list = R"({"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 2})";
+  EXPECT_EQ(ending(" {0,3}", list), 5U);
+  for (const char* pattern : {" ", " {3}", "(   )?"}) EXPECT_EQ(ending(pattern, list), kNoEnding) << pattern;
+}
+
 INSTANTIATE_TEST_SUITE_P(Grammars, MatcherWalks, testing::ValuesIn(kSpecimens), [](const auto& specimen) {
   std::string name = specimen.param.name;
   std::replace(name.begin(), name.end(), ' ', '_');

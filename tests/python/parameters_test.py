@@ -631,6 +631,12 @@ def test_parameters_of_structured_outputs(stories):
         assert shows(texts[0]) and not shows(texts[1]), (name, texts)
 
 
+def test_white_space_that_must_stand_has_no_shortest_ending(stories):
+    held = StructuredOutputsParams(json={"type": "object"}, whitespace_pattern=" {3}", complete_within_max_tokens=True)
+    with pytest.raises(ValueError, match="whitespace_pattern demands white space"):
+        stories.generate("x", SamplingParams(max_tokens=40, structured_outputs=held), use_tqdm=False)
+
+
 def test_arguments_of_the_asynchronous_engine():
     names = list(inspect.signature(AsyncLLM.__init__).parameters)
     assert names == ["self", *(f.name for f in dataclasses.fields(EngineArgs))]

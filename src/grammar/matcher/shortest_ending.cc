@@ -60,6 +60,11 @@ bool ShortestEndings::known() const {
   const auto differing_keys = [](const ObjectGraph& graph) {
     return graph.any_order || (graph.other_keys != nullptr && graph.members.min > 1);
   };
+  // White space that a whitespace_pattern demands between tokens has no part in the sums.
+  const bool json = !program_.goals.empty();
+  for (uint32_t state = ByteDfa::kDead + 1; json && state < program_.space->dfa.n_states(); ++state) {
+    if (program_.space->dfa.tag(state) == 0) return false;
+  }
   return std::ranges::none_of(program_.objects, differing_keys) &&
          std::ranges::none_of(program_.arrays,
                               [](const ArrayGraph& graph) { return graph.unique && graph.items.min > 1; });
