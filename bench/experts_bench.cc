@@ -14,6 +14,7 @@
 
 #include "kernels/pack/panel_pack.h"
 #include "machine.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
 #include "quant/all.h"
@@ -89,7 +90,7 @@ void experts(benchmark::State& state, QuantType type, const Layer& layer, int n_
   const Tensor router{logits.data(), DType::kF32, n_tokens, layer.n_experts, layer.n_experts};
   const OwnTensor gated(n_tokens, dense_dim), widened(n_tokens, dense_dim), out(n_tokens, layer.dim);
   LinearScratch scratch;
-  const LinearContext context{pool(), scratch, table()};
+  const LinearContext context{pool(), scratch, table(), gemm_traits(table(), false)};
   double moe_seconds = 1e30, dense_seconds = 1e30;
   const auto timed = [](double& least, auto&& f) {
     const auto start = Clock::now();

@@ -19,6 +19,7 @@
 #include "kernels/pack/panel_pack.h"
 #include "kernels/probe_kernels.h"
 #include "machine.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
 #include "quant/all.h"
@@ -175,29 +176,34 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const GemmOutput out{y.data(), w.panels.rows, nullptr};
   const int index = static_cast<int>(w.panels.type);
   const TileKernels* tiles = table().tiles;
-  const bool use_tiles =
-      tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
-  const bool fours = !use_tiles && !w.rounding.one_scale();
-  const Int8Activations int8(x, n_rows, kCols, w.rounding, int8_block_rows(n_rows, fours));
-  const bool floats = table().gemm->int8[index] == nullptr;
-  const bool use_bf16 = tiles != nullptr && n_rows >= (floats ? 3 : TileKernels::kMinBf16Rows) &&
-                        tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;
-  const size_t scratch_bytes = use_bf16 ? tiles->scratch_bytes : 0;
+  const GemmTraits traits = gemm_traits(table(), std::getenv("PENSTOCK_BENCH_INVARIANT") != nullptr);
+  const GemmChoice choice =
+      choose_gemm(GemmPlans::of(table()), w.panels.type, w.rounding.one_scale(), n_rows, traits);
+  const size_t plan = choice.index;
+  const Int8Activations int8(x, n_rows, kCols, w.rounding, std::max(choice.block_rows, 1));
+  const size_t scratch_bytes = choice.needs_tiles() ? tiles->scratch_bytes : 0;
+  const auto tile_bytes = [&]() -> size_t {
+    if (choice.path() == GemmPath::kBf16Tiles) return tiles->bf16_tile_bytes(n_rows, kCols);
+    return choice.path() == GemmPath::kInt8RowTiles ? tiles->int8_tile_bytes(n_rows, kCols) : 64;
+  };
   const WeightMemory scratch = WeightPages().allocate(scratch_bytes * pool().size() + 64),
-                     packed = WeightPages().allocate(use_bf16 ? tiles->bf16_tile_bytes(n_rows, kCols) : 64);
-  if (use_bf16) tiles->pack_bf16({x.data(), kCols}, n_rows, 0, n_rows, kCols, kCols, packed.data());
+                     packed = WeightPages().allocate(tile_bytes());
+  const FloatRows rows{x.data(), kCols};
+  if (choice.path() == GemmPath::kBf16Tiles)
+    tiles->pack_bf16(rows, n_rows, 0, n_rows, kCols, kCols, packed.data());
+  if (choice.path() == GemmPath::kInt8RowTiles)
+    tiles->pack_int8(rows, n_rows, 0, n_rows, kCols, kCols, w.rounding, packed.data());
   const auto product = [&] {
     pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int worker) {
       const int b = static_cast<int>(begin), e = static_cast<int>(end);
-      if (use_bf16) {
-        tiles->bf16[index](w.panels, packed.data(), n_rows, b, e, out,
-                           scratch.data() + worker * scratch_bytes);
-      } else if (use_tiles) {
-        tiles->int8[index](w.panels, int8.rows, n_rows, b, e, out);
-      } else if (table().gemm->int8[index] != nullptr) {
-        table().gemm->int8[index](w.panels, int8.rows, n_rows, b, e, out);
-      } else {
-        table().gemm->f32[index](w.panels, {x.data(), kCols}, n_rows, b, e, out);
+      switch (choice.path()) {
+        case GemmPath::kF32: return table().gemm->f32[index][plan](w.panels, rows, n_rows, b, e, out);
+        case GemmPath::kInt8: return table().gemm->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
+        case GemmPath::kInt8Tiles: return tiles->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
+        case GemmPath::kInt8RowTiles:
+        case GemmPath::kBf16Tiles:
+          return tiles->tiles[index][plan](w.panels, packed.data(), n_rows, b, e, out,
+                                           scratch.data() + worker * scratch_bytes);
       }
     });
   };
@@ -224,12 +230,12 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
   const WeightMemory y = WeightPages().allocate(static_cast<size_t>(n_rows) * rows * sizeof(float));
   LinearScratch scratch;
   LinearContext context{pool(), scratch, table()};
-  context.unpack_time = tile_unpacking(table()).value().time;
+  context.traits = gemm_traits(table(), false);
   const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};
   const Tensor input{x.data(), DType::kF32, n_rows, cols, cols};
   constexpr int64_t kRounds = 50000;
-  const int index = static_cast<int>(static_cast<const CpuWeight&>(*weight).panels().type);
-  const bool integers = table().gemm->int8[index] != nullptr;
+  const bool integers =
+      panel_kind(static_cast<const CpuWeight&>(*weight).panels().type, false) >= PanelKind::kNibbles;
   const ComputeProbe probe =
       probe_unit(integers ? ComputeProbe::Operand::kIntegers : ComputeProbe::Operand::kFloats);
   const double flops = 2.0 * n_rows * rows * cols;

@@ -1,21 +1,21 @@
 // Matrix products on packed weights: the types that cross from the kernels to their callers.
 //
-// y[m][n] = sum over k of x[m][k] * w[n][k] (+ bias[n]). Weights lie in panels of 16 rows (panel_layout.h); a
-// call covers panels [panel_begin, panel_end), so that workers share a matrix by panels. Kernels allocate
-// nothing.
+// y[m][n] = sum over k of x[m][k] * w[n][k] (+ bias[n]). Weights lie in panels of 16 rows
+// (panel_layout.h); a call covers panels [panel_begin, panel_end), so that workers share a matrix
+// by panels. Kernels allocate nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu_features.h"
+#include "kernels/gemm_plan.h"
 #include "kernels/panel_codes.h"
 
 namespace penstock {
 
 inline constexpr int kPanelRows = 16;
 
-// How activations become int8: a scale for every 32 columns, for every row (its absolute maximum / 127), or
-// one given number; values beyond 127 scales become 127.
+// How activations become int8: a scale for every 32 columns, for every row (its absolute maximum /
+// 127), or one given number; values beyond 127 scales become 127.
 struct ActivationRounding {
   enum class Kind : uint8_t { kPerGroup, kPerRow, kFixed };
   Kind kind = Kind::kPerGroup;
@@ -34,14 +34,13 @@ struct PanelMatrix {
   int cols = 0;
   int padded_cols = 0;  // a multiple of the layout's unit; weights beyond cols are 0
   PanelType type = panel_type(QuantType::kF32);
-  bool one_stream =
-      cpu_features().one_stream;        // few rows read panels one after the other; the results are the same
   alignas(16) uint8_t levels[16] = {};  // level + 128 of each code, where the layout has levels of its own
 
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// 32 activations of one row as int8: x = scale * q. Sums are over q. Small, since many rows stream through the caches.
+// 32 activations of one row as int8: x = scale * q. Sums are over q. Small, since many rows stream
+// through the caches.
 struct ActivationGroup {
   float scale;
   float scaled_sum;  // scale * sum
@@ -53,9 +52,9 @@ struct ActivationHalves {
   float scaled_sums[2];
 };
 
-// Rows of activations in blocks of block_rows: [block][step of 32 columns][row of the block][32], so that the
-// rows a kernel multiplies together lie together. groups and halves: [block][step][row of the block]. Columns beyond the
-// matrix' and rows beyond the last, up to whole blocks, are 0.
+// Rows of activations in blocks of block_rows: [block][step of 32 columns][row of the block][32],
+// so that the rows a kernel multiplies together lie together. groups and halves: [block][step][row
+// of the block]. Columns beyond the matrix' and rows beyond the last, up to whole blocks, are 0.
 struct Int8Rows {
   const int8_t* values;
   const ActivationGroup* groups;
@@ -64,16 +63,6 @@ struct Int8Rows {
   int n_steps;     // padded columns / 32; at least those of every matrix multiplied
   bool one_scale;  // all groups of a row have the same
 };
-
-// From so many rows on, four at a time are multiplied with what has been unpacked.
-inline constexpr int kManyRows = 49;
-
-// fours: whether many rows may lie in blocks of four, which are read as one stream. GemmKernels::int8 takes them where scales are
-// of groups; it wants sixteen where they are of whole rows, and TileKernels::int8 does always.
-constexpr int int8_block_rows(int n_rows, bool fours = false) {
-  if (fours && n_rows >= kManyRows) return 4;
-  return n_rows <= 2 ? (n_rows < 1 ? 1 : n_rows) : n_rows <= 8 ? (n_rows + 1) / 2 * 2 : 16;
-}
 
 struct FloatRows {
   const float* values;
@@ -88,28 +77,31 @@ struct GemmOutput {
 
 struct GemmKernels {
   const char* name;
-  // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of Int8Rows,
-  // whose first step is at values, groups and halves.
+  // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of
+  // Int8Rows, whose first step is at values, groups and halves.
   void (*quantize_row)(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
                        int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves);
-  // By the matrix' type; null where the type's panels hold floats. The sum of an output does not depend on
-  // n_rows.
+  std::span<const GemmPlan> plans;
+  // [type of the matrix][plan]; null where the plan does not multiply such panels. REQUIRES of
+  // every call: the plan fits n_rows. The sum of an output depends neither on n_rows nor on the
+  // plan.
   using Int8Gemm = void (*)(const PanelMatrix& w, const Int8Rows& x, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out);
-  Int8Gemm int8[kPanelTypeCount];
-  // By the matrix' type; null where the panels hold integer codes.
+  const Int8Gemm* int8[kPanelTypeCount];
   using FloatGemm = void (*)(const PanelMatrix& w, const FloatRows& x, int n_rows, int panel_begin,
                              int panel_end, const GemmOutput& out);
-  FloatGemm f32[kPanelTypeCount];
-  // The same for matrices of a few panels and long rows, where one chain of sums would be waited for: each output is a sum of
-  // several. Of F32, F16 and BF16; null otherwise. The sum of an output does not depend on n_rows.
+  const FloatGemm* f32[kPanelTypeCount];
+  // The same for matrices of a few panels and long rows, where one chain of sums would be waited
+  // for: each output is a sum of several. Of F32, F16 and BF16; null otherwise. The sum of an
+  // output does not depend on n_rows.
   FloatGemm few_panels[kPanelTypeCount] = {};
 };
 
-// Products of many rows whose activations are packed beforehand as a unit wants them: tiles for AMX, pairs of columns for
-// AVX-512 BF16, which has the BF16 products of BF16 weights alone.
+// Products of many rows whose activations are packed beforehand as a unit wants them: tiles for
+// AMX, pairs of columns for AVX-512 BF16, which has the BF16 products of BF16 weights alone.
 struct TileKernels {
   const char* name;
+  std::span<const GemmPlan> plans;
   size_t scratch_bytes;  // per worker, 64-byte aligned
 
   // Activations as tiles: rows [first_row, first_row + n_rows) of x, into the
@@ -122,23 +114,18 @@ struct TileKernels {
   void (*pack_int8)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
                     const ActivationRounding& rounding, uint8_t* tiles);
 
-  // padded_cols of the activations: that of the matrix, rounded up to 256.
+  // [type of the matrix][plan]; null where the plan does not multiply such panels. REQUIRES of
+  // every call: the plan fits n_rows; padded_cols of the activations was that of the matrix,
+  // rounded up to 256; scratch has scratch_bytes.
   using TileGemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
-  TileGemm bf16[kPanelTypeCount];
-  static constexpr int kMinBf16Rows = 9;
-  // Products without a scale inside a row, in whole numbers from end to end: the same results, bit for bit,
-  // as GemmKernels::int8 with one scale per row.
-  TileGemm int8_rows[kPanelTypeCount];
-  static constexpr int kMinRowTileRows = 5;
-  // The same results as of the two above, bit for bit, with weights unpacked between the products of tiles instead of before them:
-  // which is faster is a matter of the processor. Null where nothing is unpacked, or not that way.
-  TileGemm bf16_between[kPanelTypeCount] = {};
-  TileGemm int8_rows_between[kPanelTypeCount] = {};
-
-  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) on.
-  static constexpr int kMinInt8Rows = 9;
-  GemmKernels::Int8Gemm int8[kPanelTypeCount];
+  // GemmPath::kBf16Tiles and kInt8RowTiles. The latter gives the same results, bit for bit, as
+  // GemmKernels::int8 with one scale per row; both do whether weights are unpacked before the
+  // products of tiles or between them.
+  const TileGemm* tiles[kPanelTypeCount];
+  // GemmPath::kInt8Tiles, of Int8Rows in blocks of 16: the same results, bit for bit, as of
+  // GemmKernels::int8.
+  const GemmKernels::Int8Gemm* int8[kPanelTypeCount];
 };
 
 }  // namespace penstock

@@ -14,9 +14,18 @@ namespace penstock {
 namespace {
 
 constexpr int kRows = 256, kCols = 1024, kOutputs = 128, kRounds = 5;
-constexpr auto kType = static_cast<size_t>(panel_type(QuantType::kQ4_0));
+constexpr PanelType kType = panel_type(QuantType::kQ4_0);
 
-// A small product. Its weights' bytes are codes and halves of a sensible size alike; zeros would flatter the tiles.
+// The product of SmallProduct with weights unpacked before the products of tiles or between them;
+// null where tiles have none.
+TileKernels::TileGemm small_product(const TileKernels& tiles, bool between) {
+  const GemmPlan* plan = find_plan(tiles.plans, panel_kind(kType, false), kRows, {.unpack_between = between});
+  if (plan == nullptr || (between && plan->where != GemmWhere::kUnpackBetween)) return nullptr;
+  return tiles.tiles[static_cast<size_t>(kType)][plan - tiles.plans.data()];
+}
+
+// A small product. Its weights' bytes are codes and halves of a sensible size alike; zeros would
+// flatter the tiles.
 class SmallProduct {
  public:
   explicit SmallProduct(const TileKernels& tiles)
@@ -63,15 +72,15 @@ class SmallProduct {
 }  // namespace
 
 bool has_both_unpackings(const KernelTable& kernels) {
-  return kernels.tiles != nullptr && kernels.tiles->bf16_between[kType] != nullptr;
+  return kernels.tiles != nullptr && small_product(*kernels.tiles, true) != nullptr;
 }
 
 TileUnpacking measure_unpacking(const TileKernels& tiles) {
   SmallProduct product(tiles);
   double before = 1e9, between = 1e9;
   for (int round = 0; round < kRounds; ++round) {
-    before = std::min(before, product.seconds(tiles.bf16[kType]));
-    between = std::min(between, product.seconds(tiles.bf16_between[kType]));
+    before = std::min(before, product.seconds(small_product(tiles, false)));
+    between = std::min(between, product.seconds(small_product(tiles, true)));
   }
   constexpr double kOperations = 2.0 * kRows * kCols * kOutputs;
   return {between < before ? UnpackTime::kBetween : UnpackTime::kBefore, true, kOperations / before,

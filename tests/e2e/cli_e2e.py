@@ -458,6 +458,12 @@ class Tools(unittest.TestCase):
                 for unit in ("read", reply["limits"]["compute_unit"], reply["limits"]["integer_unit"]):
                     self.assertGreater(threads[unit]["all"], 0, threads)
                     self.assertGreater(threads[unit]["one"], 0, threads)
+                plans = [plan for plan in reply["products"] if plan["weights"] == "nibbles"]
+                rows = [plan["rows"] for plan in plans]
+                self.assertEqual((rows[0], rows), (1, sorted(set(rows))), plans)
+                for plan in plans:
+                    self.assertIn(plan["path"], ("int8", "int8-tiles", "bf16-tiles"), plan)
+                    self.assertTrue(plan["strategy"] and plan["prefetch"] and plan["block"] > 0 and plan["panels"] > 0, plan)
 
     def test_bench_serve(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@
 #include "kernels/gemm_kernels.h"
 #include "kernels/kernel_table.h"
 #include "kernels/pack/panel_pack.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/weight.h"
 #include "quant/all.h"
 
@@ -139,6 +140,34 @@ QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, 
   return q;
 }
 
+// Vectors' products of any number of rows, each by the plan of its own.
+struct VectorProduct {
+  const GemmKernels& kernels;
+  PanelType type;
+  GemmTraits traits = {};
+
+  bool integers() const { return panel_kind(type, false) >= PanelKind::kNibbles; }
+  GemmChoice choice(int n_rows) const {
+    return choose_gemm({kernels.plans, {}}, type, false, n_rows, traits);
+  }
+  void run(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+           const GemmOutput& out) const {
+    kernels.int8[static_cast<int>(type)][choice(n_rows).index](w, x, n_rows, begin, end, out);
+  }
+  void run(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+           const GemmOutput& out) const {
+    kernels.f32[static_cast<int>(type)][choice(n_rows).index](w, x, n_rows, begin, end, out);
+  }
+};
+
+// Products by tiles in BF16; null where so many rows have none.
+TileKernels::TileGemm bf16_product(const TileKernels* tiles, PanelType type, int n_rows) {
+  if (tiles == nullptr) return nullptr;
+  const GemmPlan* plan = find_plan(tiles->plans, panel_kind(type, false), n_rows, {});
+  if (plan == nullptr || plan->path != GemmPath::kBf16Tiles) return nullptr;
+  return tiles->tiles[static_cast<int>(type)][plan - tiles->plans.data()];
+}
+
 struct PackedMatrix {
   std::unique_ptr<Weight> weight;
   const PanelMatrix& panels() const { return static_cast<const CpuWeight&>(*weight).panels(); }
@@ -242,12 +271,10 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     const Matrix w = random_matrix(type(), 85, cols, 2);
     const PackedMatrix packed = pack(w);
     const PanelMatrix& panels = packed.panels();
-    PanelMatrix other_order = panels;  // as other processors read it
-    other_order.one_stream = !panels.one_stream;
     const auto x = random_floats(static_cast<size_t>(max_rows) * cols, 3);
-    const auto int8 = table().gemm->int8[static_cast<int>(panels.type)];
-    const auto f32 = table().gemm->f32[static_cast<int>(panels.type)];
-    ASSERT_NE(int8 == nullptr, f32 == nullptr);
+    const VectorProduct product{*table().gemm, panels.type};
+    const VectorProduct one_stream{*table().gemm, panels.type, {.one_stream = true}};
+    const bool int8 = product.integers();
     const auto bias = random_floats(w.rows, 4);
     const int stride = w.rows + 3;
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
@@ -256,18 +283,21 @@ TEST_P(GemmTest, MatchesTheSpecification) {
       const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols, {}, int8_block_rows(n_rows, true));
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
-      const auto multiply = [&](const PanelMatrix& by, const GemmOutput& to) {
+      const auto multiply = [&](const VectorProduct& by, const GemmOutput& to) {
         // Two calls, as two workers would make them.
         for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
-          if (int8 != nullptr) int8(by, q.view(), n_rows, begin, end, to);
-          if (f32 != nullptr) f32(by, {x.data(), cols}, n_rows, begin, end, to);
+          if (int8) {
+            by.run(panels, q.view(), n_rows, begin, end, to);
+          } else {
+            by.run(panels, FloatRows{x.data(), cols}, n_rows, begin, end, to);
+          }
         }
       };
-      multiply(panels, out);
+      multiply(product, out);
       if (n_rows <= 16) {
         std::vector<float> same(y.size(), -77.0f);
-        multiply(other_order, {same.data(), stride, bias.data()});
-        ASSERT_EQ(y, same) << n_rows << " rows in another order";
+        multiply(one_stream, {same.data(), stride, bias.data()});
+        ASSERT_EQ(y, same) << n_rows << " rows, panel after panel";
       }
       for (int m = 0; m < n_rows; ++m) {
         for (int n = 0; n < stride; ++n) {
@@ -300,15 +330,22 @@ TEST_P(GemmTest, TilesMatch) {
       const auto x = random_floats(static_cast<size_t>(n_rows) * cols, 6), bias = random_floats(w.rows, 7);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f), expected = y;
       const GemmOutput out{y.data(), stride, bias.data()}, reference{expected.data(), stride, bias.data()};
-      if (tiles->int8[index] != nullptr && n_rows >= TileKernels::kMinInt8Rows) {
+      const GemmPlans plans = GemmPlans::of(table());
+      const GemmPlan* exact =
+          find_plan(plans.tiles, panel_kind(panels.type, false), n_rows, {.batch_invariant = true});
+      if (exact != nullptr) {
+        ASSERT_EQ(exact->path, GemmPath::kInt8Tiles);
         const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
+        const auto int8 = tiles->int8[index][exact - plans.tiles.data()];
         for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, panels.n_panels()}}) {
-          tiles->int8[index](panels, q.view(), n_rows, begin, end, out);
+          int8(panels, q.view(), n_rows, begin, end, out);
         }
-        table().gemm->int8[index](panels, q.view(), n_rows, 0, panels.n_panels(), reference);
+        VectorProduct{*table().gemm, panels.type}.run(panels, q.view(), n_rows, 0, panels.n_panels(),
+                                                      reference);
         ASSERT_EQ(y, expected) << cols << " " << n_rows;
       }
-      if (tiles->bf16[index] == nullptr) continue;
+      const auto bf16 = bf16_product(tiles, panels.type, n_rows);
+      if (bf16 == nullptr) continue;
       const int padded = (cols + 255) / 256 * 256;
       Aligned<uint8_t> buffer(tiles->bf16_tile_bytes(n_rows, padded)), scratch(tiles->scratch_bytes);
       for (int first = 0; first < n_rows; first += 16) {
@@ -317,7 +354,7 @@ TEST_P(GemmTest, TilesMatch) {
       }
       std::fill(y.begin(), y.end(), -77.0f);
       for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
-        tiles->bf16[index](panels, buffer.data(), n_rows, begin, end, out, scratch.data());
+        bf16(panels, buffer.data(), n_rows, begin, end, out, scratch.data());
       }
       for (int m = 0; m < n_rows; ++m) {
         for (int n = 0; n < stride; ++n) {
@@ -346,22 +383,23 @@ TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
   const Matrix w = random_matrix(type(), 37, kCols, 8);
   const PackedMatrix packed = pack(w);
   const PanelMatrix& panels = packed.panels();
-  const int index = static_cast<int>(panels.type), stride = w.rows + 3;
+  const VectorProduct product{*table().gemm, panels.type};
+  const int stride = w.rows + 3;
   for (const int n_rows : {21, 301}) {
     const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 9), bias = random_floats(w.rows, 10);
     std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
     const GemmOutput out{y.data(), stride, bias.data()};
-    const auto int8 = table().gemm->int8[index];
-    const bool tiles = int8 == nullptr && table().tiles != nullptr && table().tiles->bf16[index] != nullptr;
-    if (int8 != nullptr) {
+    const bool int8 = product.integers();
+    const auto bf16 = int8 ? nullptr : bf16_product(table().tiles, panels.type, n_rows);
+    if (int8) {
       const int block = int8_block_rows(n_rows, true);
-      int8(panels, quantize(*table().gemm, x, n_rows, kCols, {}, block).view(), n_rows, 0, panels.n_panels(),
-           out);
-    } else if (tiles) {
+      product.run(panels, quantize(*table().gemm, x, n_rows, kCols, {}, block).view(), n_rows, 0,
+                  panels.n_panels(), out);
+    } else if (bf16 != nullptr) {
       Aligned<uint8_t> buffer(table().tiles->bf16_tile_bytes(n_rows, kCols)),
           scratch(table().tiles->scratch_bytes);
       table().tiles->pack_bf16({x.data(), kCols}, n_rows, 0, n_rows, kCols, kCols, buffer.data());
-      table().tiles->bf16[index](panels, buffer.data(), n_rows, 0, panels.n_panels(), out, scratch.data());
+      bf16(panels, buffer.data(), n_rows, 0, panels.n_panels(), out, scratch.data());
     } else {
       return;
     }
@@ -369,15 +407,15 @@ TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
       const std::vector<float> row(x.begin() + static_cast<ptrdiff_t>(m) * kCols,
                                    x.begin() + static_cast<ptrdiff_t>(m + 1) * kCols);
       std::vector<float> alone(w.rows);
-      if (int8 != nullptr) {
-        int8(panels, quantize(*table().gemm, row, 1, kCols).view(), 1, 0, panels.n_panels(),
-             {alone.data(), w.rows, bias.data()});
+      if (int8) {
+        product.run(panels, quantize(*table().gemm, row, 1, kCols).view(), 1, 0, panels.n_panels(),
+                    {alone.data(), w.rows, bias.data()});
       }
       for (int n = 0; n < stride; ++n) {
         const float got = y[static_cast<size_t>(m) * stride + n];
         if (n >= w.rows) {
           ASSERT_EQ(got, -77.0f);
-        } else if (int8 != nullptr) {
+        } else if (int8) {
           ASSERT_EQ(got, alone[n]) << m << " " << n;
         } else {
           const auto [sum, size] = dot(w, n, [&](int k) { return row[k]; });
@@ -456,9 +494,9 @@ TEST(EmulatedTiles, AreThoseOfTheProcessor) {
     tiles->pack_bf16({x.data(), kCols}, kRows, 0, kRows, kCols, kCols, buffer.data());
     auto& y = outputs[tiles == emulated];
     y.resize(static_cast<size_t>(kRows) * w.rows);
-    tiles->bf16[static_cast<int>(QuantType::kQ4_K)](packed.panels(), buffer.data(), kRows, 0,
-                                                    packed.panels().n_panels(), {y.data(), w.rows, nullptr},
-                                                    scratch.data());
+    bf16_product(tiles, packed.panels().type, kRows)(packed.panels(), buffer.data(), kRows, 0,
+                                                     packed.panels().n_panels(), {y.data(), w.rows, nullptr},
+                                                     scratch.data());
   }
   int n_different = 0;
   for (size_t i = 0; i < outputs[0].size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "ops/device_limits.h"
 #include "ops/ops.h"
+#include "ops/product_plans.h"
 #include "ops/thread_limits.h"
 #include "penstock/engine.h"
 
@@ -25,6 +26,10 @@ class LimitWatch {
   std::vector<ThreadLimit> of_threads() const;
   UnpackingRates of_unpacking() const {
     return ops_ && ops_->computes_here() ? sample_unpacking() : UnpackingRates{};
+  }
+  // Returns how products are computed, if by this machine's CPU.
+  std::vector<ProductPlan> of_products() const {
+    return ops_ && ops_->computes_here() ? product_plans() : std::vector<ProductPlan>{};
   }
   // Returns the limits of the device, if there is one.
   DeviceLimits of_device() const { return ops_ ? sample_device(*ops_) : DeviceLimits{}; }

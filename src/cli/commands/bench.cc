@@ -512,6 +512,15 @@ int BenchCommand::run() {
       report["limits"]["device"].push_back(
           {{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});
     if (device.emulated) report["limits"]["emulated"] = true;
+    for (const ProductPlan& plan : watch.of_products()) {
+      report["products"].push_back({{"weights", plan.weights},
+                                    {"rows", plan.rows},
+                                    {"path", plan.path},
+                                    {"strategy", plan.strategy},
+                                    {"block", plan.block},
+                                    {"panels", plan.panels},
+                                    {"prefetch", plan.prefetch}});
+    }
     if (!unpacking.chosen.empty()) {
       report["limits"]["unpacking"] = {
           {"chosen", unpacking.chosen}, {"before", unpacking.before}, {"between", unpacking.between}};

@@ -10,6 +10,7 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/amx/plans.h"
 #include "kernels/amx/tables.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
@@ -27,17 +28,13 @@ namespace {
 
 constexpr int kTileBytes = 1024;
 constexpr int kSliceSteps = 16;  // tiles per slice
-constexpr int kBlockRows = 512;  // most rows of activations per block
-// Where weights are unpacked: few enough that 2,048 columns of them stay in the second-level cache while all
-// weights pass, which saves more than unpacking twice as often costs.
-constexpr int kUnpackedBlockRows = 288;
-constexpr int kBlockPairs = 8;  // pairs of panels (32 weight rows) per block
+constexpr int kBlockPairs = 8;   // pairs of panels (32 weight rows) per block
 // Outputs from this size on are written around the caches: nothing of them is left there when they are read.
 constexpr size_t kStreamedBytes = size_t{4} << 20;
 // Per call of multiply, so that one slice is fetched while another is used by all pairs of a block.
 constexpr int kAheadBytes = kSliceSteps * 2 * kTileBytes / kBlockPairs;
 constexpr int kWeightsBytes = kSliceSteps * 2 * kTileBytes;
-constexpr int kSumsBytes = kBlockPairs * (kBlockRows / 32) * 4 * kTileBytes;
+constexpr int kSumsBytes = kBlockPairs * (amx::kBlockRows / 32) * 4 * kTileBytes;
 
 constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
@@ -498,26 +495,28 @@ struct TileProduct {
     }
   }
 
+  // GemmStrategy::kFewTiles.
+  template <int Rows>
+  static void few_rows_gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
+                            const GemmOutput& out, uint8_t* scratch) {
+    TileConfig config;
+    const int rows[2] = {std::min(n_rows, 16), std::max(n_rows - 16, 1)};
+    for (int t = 0; t < 8; ++t) config.set(t, t >= 6 ? 16 : rows[t == 2 || t == 3 || t == 5], 64);
+    const TileScope scope(config);
+    const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
+    product.template few_rows<Rows / 16>(begin, end, out);
+  }
+
+  // GemmStrategy::kTiles: rows in blocks as equal as can be.
+  template <int MostRows>
   static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
                    const GemmOutput& out, uint8_t* scratch) {
+    static_assert(MostRows <= amx::kBlockRows);
     TileConfig config;
-    if (n_rows <= 32) {
-      const int rows[2] = {std::min(n_rows, 16), std::max(n_rows - 16, 1)};
-      for (int t = 0; t < 8; ++t) config.set(t, t >= 6 ? 16 : rows[t == 2 || t == 3 || t == 5], 64);
-      const TileScope scope(config);
-      const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
-      if (n_rows <= 16) {
-        product.template few_rows<1>(begin, end, out);
-      } else {
-        product.template few_rows<2>(begin, end, out);
-      }
-      return;
-    }
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
     const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
-    constexpr int kMostRows = Direct ? kBlockRows : kUnpackedBlockRows;
-    const int n_blocks = (n_rows + kMostRows - 1) / kMostRows;
+    const int n_blocks = (n_rows + MostRows - 1) / MostRows;
     const int block_rows = round_up((n_rows + n_blocks - 1) / n_blocks, 32);
     for (int row = 0; row < n_rows; row += block_rows) {
       const int row_end = std::min(row + block_rows, n_rows);
@@ -758,72 +757,65 @@ struct Int8Tiles {
 
 // --- Table ---
 
-template <class Q>
-consteval TileKernels::TileGemm bf16_entry() {
-  constexpr bool kFloats =
-      std::is_same_v<Q, quant::F16> || std::is_same_v<Q, panel::F8Row> || std::is_same_v<Q, panel::F8Groups>;
-  if constexpr (panel::Codes<Q> || kFloats) {
-    return &TileProduct<Bf16, TileSource<Q>, false, 0>::gemm;
-  } else if constexpr (std::is_same_v<Q, quant::BF16>) {
-    return &TileProduct<Bf16, TileSource<Q>, true, 0>::gemm;
+// A product by tiles of N; Tile: a tile of Source in eighths.
+template <GemmPlan Plan, class N, class Source, class Tile, bool Direct, int Bias>
+consteval TileKernels::TileGemm tile_product() {
+  using Product = TileProduct<N, Source, Direct, Bias>;
+  if constexpr (Plan.strategy == GemmStrategy::kFewTiles) {
+    return &Product::template few_rows_gemm<Plan.block>;
+  } else if constexpr (Plan.strategy == GemmStrategy::kTiles) {
+    return &Product::template gemm<Plan.block>;
+  } else {
+    static_assert(Plan.strategy == GemmStrategy::kTilesBetween && !Direct);
+    return &BetweenProduct<N, Source, Tile, Bias>::template gemm<Plan.block>;
+  }
+}
+
+template <class Q, GemmPlan Plan>
+consteval TileKernels::TileGemm tile_entry() {
+  if constexpr (Plan.path == GemmPath::kBf16Tiles && Plan.multiplies(panel_kind_of<Q>(false))) {
+    if constexpr (panel::Codes<Q>) {
+      return tile_product<Plan, Bf16, TileSource<Q>, CodesInEighths<Q>, false, 0>();
+    } else {
+      return tile_product<Plan, Bf16, TileSource<Q>, void, std::is_same_v<Q, quant::BF16>, 0>();
+    }
+  } else if constexpr (Plan.path == GemmPath::kInt8RowTiles && Plan.multiplies(panel_kind_of<Q>(true))) {
+    return tile_product<Plan, Int8, ByteSource<Q>, BytesInEighths<Q>, Q::kBits == 8, PanelLayout<Q>::kBias>();
   } else {
     return nullptr;
   }
 }
 
-template <class Q>
-consteval TileKernels::TileGemm int8_rows_entry() {
-  if constexpr (panel::Codes<Q>) {
-    using L = PanelLayout<Q>;
-    if constexpr (L::kWholeRow) return &TileProduct < Int8, ByteSource<Q>, Q::kBits == 8, L::kBias > ::gemm;
-  }
-  return nullptr;
-}
-
-// Codes that lie in planes: the points of grids take long to look up, all of a tile at once.
-template <class Q>
-consteval TileKernels::TileGemm bf16_between_entry() {
-  if constexpr (panel::Codes<Q>) {
-    if constexpr (!PanelLayout<Q>::kGrid)
-      return &BetweenProduct<Bf16, TileSource<Q>, CodesInEighths<Q>, 0>::gemm;
-  }
-  return nullptr;
-}
-
-template <class Q>
-consteval TileKernels::TileGemm int8_rows_between_entry() {
-  if constexpr (panel::Codes<Q>) {
-    using L = PanelLayout<Q>;
-    if constexpr (L::kWholeRow && Q::kBits != 8)
-      return &BetweenProduct<Int8, ByteSource<Q>, BytesInEighths<Q>, L::kBias>::gemm;
-  }
-  return nullptr;
-}
-
-template <class Q>
-consteval GemmKernels::Int8Gemm int8_tiles_entry() {
-  if constexpr (panel::Codes<Q>) {
+template <class Q, GemmPlan Plan>
+consteval GemmKernels::Int8Gemm int8_entry() {
+  if constexpr (Plan.path == GemmPath::kInt8Tiles && Plan.multiplies(panel_kind_of<Q>(false))) {
+    static_assert(Plan.strategy == GemmStrategy::kScaledTiles && Plan.block == Int8Tiles<Q>::kRows);
     return &Int8Tiles<Q>::gemm;
   } else {
     return nullptr;
   }
 }
 
+// The kernels of all plans for one encoding.
+template <class Q, class Index = std::make_index_sequence<std::size(amx::kPlans)>>
+struct KernelsOfPlans;
+template <class Q, size_t... I>
+struct KernelsOfPlans<Q, std::index_sequence<I...>> {
+  static constexpr TileKernels::TileGemm kTiles[] = {tile_entry<Q, amx::kPlans[I]>()...};
+  static constexpr GemmKernels::Int8Gemm kInt8[] = {int8_entry<Q, amx::kPlans[I]>()...};
+};
+
 template <class... Q>
 consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
-  TileKernels table{};
-  table.name = "amx";
-  table.scratch_bytes = static_cast<size_t>(2 * kWeightsBytes) + kSumsBytes;
-  table.bf16_tile_bytes = &tile_bytes<Bf16>;
-  table.pack_bf16 = &pack_bf16;
-  table.int8_tile_bytes = &int8_tile_bytes;
-  table.pack_int8 = &pack_int8;
-  int i = 0;
-  ((table.bf16[i] = bf16_entry<Q>(), table.bf16_between[i] = bf16_between_entry<Q>(),
-    table.int8_rows[i] = int8_rows_entry<Q>(), table.int8_rows_between[i] = int8_rows_between_entry<Q>(),
-    table.int8[i] = int8_tiles_entry<Q>(), ++i),
-   ...);
-  return table;
+  return {.name = "amx",
+          .plans = amx::kPlans,
+          .scratch_bytes = static_cast<size_t>(2 * kWeightsBytes) + kSumsBytes,
+          .bf16_tile_bytes = &tile_bytes<Bf16>,
+          .pack_bf16 = &pack_bf16,
+          .int8_tile_bytes = &int8_tile_bytes,
+          .pack_int8 = &pack_int8,
+          .tiles = {KernelsOfPlans<Q>::kTiles...},
+          .int8 = {KernelsOfPlans<Q>::kInt8...}};
 }
 
 }  // namespace

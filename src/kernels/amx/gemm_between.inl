@@ -305,16 +305,18 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     }
   }
 
+  // GemmStrategy::kTilesBetween: rows in blocks as equal as can be.
+  template <int MostRows>
   static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
                    const GemmOutput& out, uint8_t* scratch) {
-    if (n_rows <= 32 || begin >= end) return Base::gemm(w, tiles, n_rows, begin, end, out, scratch);
+    if (begin >= end) return;
     TileConfig config;
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
     const BetweenProduct product{{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes},
                                  {scratch, scratch + kWeightsBytes + kSumsBytes},
                                  Source::Panel::table(w)};
-    const int n_blocks = (n_rows + kUnpackedBlockRows - 1) / kUnpackedBlockRows;
+    const int n_blocks = (n_rows + MostRows - 1) / MostRows;
     product.run({begin, end, round_up((n_rows + n_blocks - 1) / n_blocks, 32)}, out);
   }
 };

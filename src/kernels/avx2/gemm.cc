@@ -1,6 +1,7 @@
 // Matrix products with AVX2 and FMA.
 #include <immintrin.h>
 
+#include "kernels/avx2/plans.h"
 #include "kernels/avx2/tables.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
@@ -19,6 +20,6 @@ namespace {
 }  // namespace
 
 constinit const GemmKernels kAvx2GemmKernels =
-    make_gemm_kernels<Avx2>("avx2", static_cast<panel::All*>(nullptr));
+    make_gemm_kernels<Avx2, avx2::kPlans>("avx2", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

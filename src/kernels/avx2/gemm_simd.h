@@ -5,8 +5,6 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int kStreams = 2;
-  static constexpr bool kReadsOneStream = true;
-  static constexpr bool kFetchesNextStep = true;  // measured: docs/kernels.md
   using Bytes = __m256i;
   using Ints = __m256i;
   using Floats = __m256;
@@ -189,4 +187,4 @@ struct Avx2 {
   }
 };
 
-static_assert(ColumnsFirst<Avx2> && CachesRows<Avx2> && FetchesNextStep<Avx2> && ReadsOneStream<Avx2>);
+static_assert(ColumnsFirst<Avx2> && CachesRows<Avx2>);

@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "kernels/avx512/plans.h"
 #include "kernels/avx512/tables.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
@@ -21,6 +22,6 @@ namespace {
 }  // namespace
 
 constinit const GemmKernels kAvx512GemmKernels =
-    make_gemm_kernels<Avx512>("avx512", static_cast<panel::All*>(nullptr));
+    make_gemm_kernels<Avx512, avx512::kPlans>("avx512", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

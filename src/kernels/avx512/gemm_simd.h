@@ -5,7 +5,6 @@ struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxRows = 16;
   static constexpr int kStreams = 4;
-  static constexpr bool kReadsOneStream = true;
   using Bytes = __m512i;
   using Ints = __m512i;
   using Floats = __m512;
@@ -222,4 +221,4 @@ struct Avx512 {
   }
 };
 
-static_assert(FetchesActivations<Avx512> && ReadsOneStream<Avx512> && ShufflesActivations<Avx512>);
+static_assert(FetchesActivations<Avx512> && ShufflesActivations<Avx512>);

@@ -5,6 +5,7 @@
 // registers over a slice of columns. A slice of four panels stays in the second-level cache while all blocks pass.
 #include <immintrin.h>
 
+#include "kernels/avx512bf16/plans.h"
 #include "kernels/avx512bf16/tables.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
@@ -16,10 +17,12 @@ namespace {
 #include "kernels/avx512/gemm_simd.h"
 #include "kernels/generic/float_gemm.inl"
 
-constexpr int kMostRows = 6;  // of a block
-constexpr int kPanels = 4;    // multiplied together
+constexpr GemmPlan kPlan = avx512bf16::kPlans[0];
+static_assert(std::size(avx512bf16::kPlans) == 1 && kPlan.strategy == GemmStrategy::kPairs);
+constexpr int kMostRows = kPlan.block;
+constexpr int kPanels = kPlan.panels;
 constexpr int kSliceCols = 2048;
-constexpr int kAheadBytes = 1152;  // of each panel, while it comes from memory
+constexpr int kAheadBytes = kPlan.prefetch.ahead;  // of each panel, while it comes from memory
 
 // Rows in blocks as equal as can be.
 struct RowBlocks {
@@ -164,17 +167,25 @@ void multiply(const PanelMatrix& w, const uint8_t* pairs, int n_rows, int begin,
   for (; panel < end; ++panel) multiply_panels<1>(w, pairs, n_rows, panel, out);
 }
 
-consteval TileKernels make_tile_kernels() {
-  TileKernels table{};
-  table.name = "avx512bf16";
-  table.bf16_tile_bytes = &pair_bytes;
-  table.pack_bf16 = &pack_pairs;
-  table.bf16[static_cast<int>(QuantType::kBF16)] = &multiply;
+template <class Q>
+struct KernelsOfPlans {
+  static constexpr TileKernels::TileGemm kTiles[] = {std::is_same_v<Q, quant::BF16> ? &multiply : nullptr};
+};
+constexpr GemmKernels::Int8Gemm kNoInt8[1] = {};
+
+template <class... Q>
+consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
+  TileKernels table{.name = "avx512bf16",
+                    .plans = avx512bf16::kPlans,
+                    .bf16_tile_bytes = &pair_bytes,
+                    .pack_bf16 = &pack_pairs,
+                    .tiles = {KernelsOfPlans<Q>::kTiles...}};
+  for (auto& int8 : table.int8) int8 = kNoInt8;
   return table;
 }
 
 }  // namespace
 
-constinit const TileKernels kAvx512Bf16TileKernels = make_tile_kernels();
+constinit const TileKernels kAvx512Bf16TileKernels = make_tile_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

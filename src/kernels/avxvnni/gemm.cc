@@ -1,6 +1,7 @@
 // Matrix products with AVX2 and 256-bit VNNI: recent client processors without AVX-512.
 #include <immintrin.h>
 
+#include "kernels/avx2/plans.h"
 #include "kernels/avxvnni/tables.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
@@ -31,8 +32,7 @@ struct AvxVnni : Avx2 {
   }
 };
 
-static_assert(ColumnsFirst<AvxVnni> && CachesRows<AvxVnni> && FetchesNextStep<AvxVnni> &&
-              ReadsOneStream<AvxVnni>);
+static_assert(ColumnsFirst<AvxVnni> && CachesRows<AvxVnni>);
 
 #include "kernels/generic/float_gemm.inl"
 
@@ -43,6 +43,6 @@ static_assert(ColumnsFirst<AvxVnni> && CachesRows<AvxVnni> && FetchesNextStep<Av
 }  // namespace
 
 constinit const GemmKernels kAvxVnniGemmKernels =
-    make_gemm_kernels<AvxVnni>("avxvnni", static_cast<panel::All*>(nullptr));
+    make_gemm_kernels<AvxVnni, avx2::kPlans>("avxvnni", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

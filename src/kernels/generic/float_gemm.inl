@@ -181,10 +181,11 @@ struct FloatPanel {
 
   // Any number of rows in blocks of up to five, whose sums and operands are what 16 registers hold. Many rows: the columns that
   // the first cache holds of a panel, times the rows that the second one holds. Only the first block waits for memory.
+  template <int Block, int PrefetchBytes>
   static void gemm_by_column(const PanelMatrix& w, const FloatRows& x, int n_rows, int first_panel,
                              int last_panel, const GemmOutput& out) {
-    constexpr int kPrefetch = 2304, kBlock = 5, kColumns = 16384 / kColumnBytes,
-                  kRows = (192 << 10) / 4 / kColumns / kBlock * kBlock;
+    static_assert(Block == 5);
+    constexpr int kColumns = 16384 / kColumnBytes, kRows = (192 << 10) / 4 / kColumns / Block * Block;
     const int columns = n_rows <= 16 ? w.cols : kColumns;
     for (int begin = 0; begin < w.cols; begin += columns) {
       const int end = begin + columns < w.cols ? begin + columns : w.cols;
@@ -194,7 +195,7 @@ struct FloatPanel {
           int row = first;
           const auto block = [&]<int M>() __attribute__((always_inline)) {
             if (row == first) {
-              block_by_column<M, kPrefetch>(w, x, row, panel, begin, end, out);
+              block_by_column<M, PrefetchBytes>(w, x, row, panel, begin, end, out);
             } else {
               block_by_column<M, 0>(w, x, row, panel, begin, end, out);
             }
@@ -224,34 +225,39 @@ struct FloatPanel {
     for (; panel < end; ++panel) block<M, 1, PrefetchBytes>(w, x, row, panel, 1, out);
   }
 
-  static void gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
-                   const GemmOutput& out) {
-    constexpr int kPrefetch = 1152;
-    if constexpr (ReadsOneStream<S>) {  // two panels: one alone would wait for its sums
-      constexpr int kOneStream = 4736;
-      if (w.one_stream && n_rows == 1) return sweep<1, 2, kOneStream>(w, x, 0, begin, end, out);
-      if (w.one_stream && n_rows == 2) return sweep<2, 2, kOneStream>(w, x, 0, begin, end, out);
-    }
-    if constexpr (S::kStreams > 1) {
-      if (n_rows == 1) return sweep<1, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
-      if (n_rows == 2) return sweep<2, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
-      if constexpr (ColumnsFirst<S>) return gemm_by_column(w, x, n_rows, begin, end, out);
-      if (n_rows == 4) return sweep<4, S::kStreams / 2, kPrefetch>(w, x, 0, begin, end, out);
-    }
-    constexpr int kBlock = S::kMaxRows > 8 ? 8 : S::kMaxRows, kBlockPanels = kParts == 1 ? 2 : 1;
+  // Any number of rows in blocks of R, no more at once than the second-level cache holds, times P panels. Blocks of 8 are
+  // followed by one of 4, and what is left by single rows.
+  template <int R, int P>
+  static void blocks(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+                     const GemmOutput& out) {
     const int chunk = (128 << 10) / w.cols < 32 ? 32 : (128 << 10) / w.cols / 32 * 32;
     for (int first = 0; first < n_rows; first += chunk) {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
-      for (int panel = begin; panel < end; panel += kBlockPanels) {
-        const int panel_end = panel + kBlockPanels < end ? panel + kBlockPanels : end;
+      for (int panel = begin; panel < end; panel += P) {
+        const int panel_end = panel + P < end ? panel + P : end;
         int row = first;
-        for (; row + kBlock <= last; row += kBlock)
-          sweep<kBlock, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
-        if constexpr (kBlock > 4) {
-          for (; row + 4 <= last; row += 4) sweep<4, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+        for (; row + R <= last; row += R) sweep<R, P, 0>(w, x, row, panel, panel_end, out);
+        if constexpr (R > 4) {
+          for (; row + 4 <= last; row += 4) sweep<4, P, 0>(w, x, row, panel, panel_end, out);
         }
-        for (; row < last; ++row) sweep<1, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+        for (; row < last; ++row) sweep<1, P, 0>(w, x, row, panel, panel_end, out);
       }
+    }
+  }
+
+  template <GemmPlan Plan>
+  static void gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    static_assert(Plan.prefetch.ahead >= 0 && Plan.prefetch.level == 1);
+    static_assert(Plan.strategy == GemmStrategy::kColumns ||
+                  (Plan.block <= S::kMaxRows && Plan.panels <= S::kStreams));
+    if constexpr (Plan.strategy == GemmStrategy::kStreams) {
+      sweep<Plan.block, Plan.panels, Plan.prefetch.ahead>(w, x, 0, begin, end, out);
+    } else if constexpr (Plan.strategy == GemmStrategy::kColumns) {
+      gemm_by_column<Plan.block, Plan.prefetch.ahead>(w, x, n_rows, begin, end, out);
+    } else {
+      static_assert(Plan.strategy == GemmStrategy::kBlocks);
+      blocks<Plan.block, Plan.panels>(w, x, n_rows, begin, end, out);
     }
   }
 

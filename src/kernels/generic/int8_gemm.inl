@@ -1,10 +1,11 @@
 // Products of integer-coded panels with int8 activations, written once over Simd S (GemmSimd). Include inside an anonymous
 // namespace.
 
-// How many bytes ahead of what is multiplied a product fetches, none where 0, and into which cache: 2 is the second, 3 the first.
+// GemmPlan::prefetch of one layout: bytes ahead of what is multiplied, none where 0, and __builtin_prefetch's locality: 2 is the
+// second-level cache, 3 the first.
 struct Fetch {
   int ahead, cache;
-  bool one_stream;  // on a processor that reads it fastest
+  bool one_stream;  // GemmWhere::kOneStream
   constexpr Fetch(int ahead, int cache = 2, bool one_stream = false)
       : ahead(ahead), cache(cache), one_stream(one_stream) {}
 };
@@ -369,140 +370,83 @@ struct Int8Panel {
     }
   }
 
-  // How far ahead M rows fetch, of several streams and of one.
-  template <int M>
-  static constexpr int kPrefetch = [] {
-    if constexpr (Q::kBits == 8 && M <= 2 && FetchesNextStep<S>) return L::kStepBytes;
-    return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
-  }();
-  template <int M>
-  static constexpr Fetch kOneStream = {Q::kBits == 8 && M <= 4 ? 6784 : 9216, 3,
-                                       true};  // measured: docs/kernels.md
-
-  // One block of R rows, P panels at once; or one after the other and fetched further ahead, where memory wants that.
-  template <bool Whole, int R, int P>
+  // One block of R rows; P panels far apart advance together.
+  template <bool Whole, int R, int P, Fetch F>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
-    if constexpr (ReadsOneStream<S>) {
-      if (w.one_stream) {
-        for (int p = begin; p < end; ++p) block<Whole, R, 1, kOneStream<R>>(w, x, 0, n_rows, p, 0, p, out);
-        return;
-      }
-    }
     const int n = (end - begin + P - 1) / P;
-    for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch<R>>(w, x, 0, n_rows, begin + p, n, end - 1, out);
+    for (int p = 0; p < n; ++p) block<Whole, R, P, F>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
 
   // Any number of rows in blocks of R, one panel at a time.
   template <bool Whole, int R>
   static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                      const GemmOutput& out) {
-    constexpr int kRows = R <= S::kMaxRows ? R : R % S::kMaxRows == 0 ? S::kMaxRows : R / 2;
-    // Rows of activations that fit the second-level cache beside a panel.
-    const int fitting = (512 << 10) / w.padded_cols / R * R, chunk = fitting < 64 ? 64 : fitting;
+    // Rows of activations that fit the second-level cache beside a panel: whole blocks of Int8Rows.
+    const int fitting = (512 << 10) / w.padded_cols / 16 * 16, chunk = fitting < 64 ? 64 : fitting;
     for (int first = 0; first < n_rows; first += chunk) {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
       for (int panel = begin; panel < end; ++panel) {
-        for (int row = first; row < last; row += kRows)
-          block<Whole, kRows, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+        for (int row = first; row < last; row += R)
+          block<Whole, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
     }
   }
 
-  // One block of R rows where the registers hold its sums, still bound by the weights: with prefetches.
-  template <bool Whole, int R>
-  static void some(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
-                   const GemmOutput& out) {
-    if constexpr (R <= S::kMaxRows) {
-      streams<Whole, R, 1>(w, x, n_rows, begin, end, out);
-    } else {
-      blocks<Whole, R>(w, x, n_rows, begin, end, out);
-    }
-  }
-
-  // A few blocks of R rows, each of which unpacks the codes again, while a panel is in the first caches: of codes that are
-  // quickly unpacked. Only the first block waits for memory.
-  template <int R>
-  static void few_blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
-                         const GemmOutput& out) {
-    for (int panel = begin; panel < end; ++panel) {
-      block<false, R, 1, kPrefetch<R>>(w, x, 0, n_rows, panel, 0, panel, out);
-      for (int row = R; row < n_rows; row += R)
-        block<false, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
-    }
-  }
-
-  // More rows than 16, while a panel is in the first caches: codes are unpacked again for every 16, into registers, which
-  // takes less than going through unpacked ones again for every few. Only the first block waits for memory.
+  // Any number of rows in blocks of R while a panel is in the first caches: codes are unpacked again for every block, into
+  // registers. Only the first block waits for memory. The last one has as many fours of rows as are left.
+  template <int R, Fetch F>
   static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                        const GemmOutput& out) {
+    constexpr int kLeast = R % 4 == 0 ? 4 : R;
     for (int panel = begin; panel < end; ++panel) {
-      block<false, 16, 1, kPrefetch<16>>(w, x, 0, n_rows, panel, 0, panel, out);
-      int row = 16;
-      for (; row + 12 < n_rows; row += 16) block<false, 16, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
-      switch ((n_rows - row + 3) / 4) {
-        case 3: block<false, 12, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
-        case 2: block<false, 8, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
-        case 1: block<false, 4, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
-        default: break;
+      block<false, R, 1, F>(w, x, 0, n_rows, panel, 0, panel, out);
+      int row = R;
+      for (; row + (R - kLeast) < n_rows; row += R)
+        block<false, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+      if constexpr (R == 16) {
+        switch ((n_rows - row + 3) / 4) {
+          case 3: block<false, 12, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+          case 2: block<false, 8, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+          case 1: block<false, 4, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+          default: break;
+        }
+      } else {
+        static_assert(R == kLeast);
       }
     }
   }
 
-  // Of 9 rows and more where registers hold the sums of 16. Points of a grid take too long to look them up twice.
-  static void many_rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
-                        const GemmOutput& out) {
-    if constexpr (Int8Blocks<S, Q>::kUnpacks) {
-      if (n_rows <= 12) return streams<false, 12, 1>(w, x, n_rows, begin, end, out);
-      if (n_rows <= 16) return streams<false, 16, 1>(w, x, n_rows, begin, end, out);
-      if constexpr (!L::kGrid) {
-        if (n_rows < kManyRows) return by_panel(w, x, n_rows, begin, end, out);
-      }
-    }
-    Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
-  }
-
-  template <bool Whole>
+  // As the plan says. Whole: neither the weights' row nor the activations' has scales inside.
+  template <GemmPlan Plan, bool Whole>
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
-    constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
-    if constexpr (!Whole && UnpacksBlocks<S>) {
-      if constexpr (S::kMaxRows >= 16) {
-        if (n_rows > 8) return many_rows(w, x, n_rows, begin, end, out);
-      } else {
-        if constexpr (kColumnsFirst && Q::kBits == 4 && !Q::kIsCodebook) {
-          if (n_rows > 4 && n_rows <= 6) return few_blocks<3>(w, x, n_rows, begin, end, out);
-          if (n_rows > 6 && n_rows <= 16) return few_blocks<4>(w, x, n_rows, begin, end, out);
-        }
-        if (x.block_rows % S::kBlockRows == 0 && n_rows > 4)
-          return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
-      }
-    }
-    if (n_rows > 16) {
-      if constexpr (Whole || !UnpacksBlocks<S>) {
-        return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
-      } else {
-        return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
-      }
-    }
-    switch (x.block_rows) {
-      case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 2: return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 4:
-        if (n_rows == 3) return streams<Whole, 3, kFewer>(w, x, n_rows, begin, end, out);
-        return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
-      case 6: return some<Whole, 6>(w, x, n_rows, begin, end, out);
-      case 8: return some<Whole, 8>(w, x, n_rows, begin, end, out);
-      default: return some<Whole, 16>(w, x, n_rows, begin, end, out);
+    constexpr Fetch kFetch = {Plan.prefetch.bytes(L::kUnitBytes, L::kStepBytes),
+                              Plan.prefetch.level == 1 ? 3 : 2, Plan.where == GemmWhere::kOneStream};
+    constexpr int kBlock = Plan.block;
+    static_assert(kBlock <= S::kMaxRows && Plan.panels <= S::kStreams);
+    if constexpr (Plan.strategy == GemmStrategy::kStreams) {
+      streams<Whole, kBlock, Plan.panels, kFetch>(w, x, n_rows, begin, end, out);
+    } else if constexpr (Plan.strategy == GemmStrategy::kPanel) {
+      static_assert(!Whole);
+      by_panel<kBlock, kFetch>(w, x, n_rows, begin, end, out);
+    } else if constexpr (Plan.strategy == GemmStrategy::kUnpacked) {
+      static_assert(!Whole && kBlock == S::kBlockRows && Plan.panels == S::kBlockPanels);
+      Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+    } else {
+      static_assert(Plan.strategy == GemmStrategy::kBlocks);
+      blocks<Whole, kBlock>(w, x, n_rows, begin, end, out);
     }
   }
 
+  template <GemmPlan Plan>
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
-    if constexpr (L::kWholeRow) {
-      if (x.one_scale) return rows<true>(w, x, n_rows, begin, end, out);
+    constexpr bool kScaled = Plan.multiplies(panel_kind_of<Q>(false));
+    if constexpr (L::kWholeRow && Plan.multiplies(panel_kind_of<Q>(true))) {
+      if (!kScaled || x.one_scale) return rows<Plan, true>(w, x, n_rows, begin, end, out);
     }
-    rows<false>(w, x, n_rows, begin, end, out);
+    if constexpr (kScaled) rows<Plan, false>(w, x, n_rows, begin, end, out);
   }
 };
 

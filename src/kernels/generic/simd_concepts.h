@@ -90,8 +90,8 @@ concept GemmSimd = requires(typename S::Bytes b, typename S::Ints i, typename S:
                             const uint32_t* table, const float* floats, float* p, const int8_t* x,
                             int8_t* rounded, const int32_t& negative_sum, const void* any, int n) {
   requires(S::kLanes == 4 || S::kLanes == 8 || S::kLanes == 16);  // rows of a panel in a register
-  requires(S::kMaxRows >= 4);                                     // of activations in a block
-  requires(S::kStreams >= 1);                                     // panels that few rows read at once
+  requires(S::kMaxRows >= 4);                                     // most rows of activations in a block
+  requires(S::kStreams >= 1);                                     // most panels that few rows read at once
 
   // Codes, as bytes.
   { S::load(from) } -> std::same_as<typename S::Bytes>;        // a register, aligned
@@ -177,14 +177,6 @@ concept CachesRows = UnpacksBlocks<S> && requires { requires(S::kCachedRows >= 1
 // Activations of blocks are fetched into the first cache so many steps ahead.
 template <class S>
 concept FetchesActivations = UnpacksBlocks<S> && requires { requires(S::kStepsAhead >= 1); };
-
-// One and two rows fetch codes of 8 bits one step ahead.
-template <class S>
-concept FetchesNextStep = GemmSimd<S> && requires { requires S::kFetchesNextStep; };
-
-// Few rows read one panel after the other where the processor reads memory fastest so.
-template <class S>
-concept ReadsOneStream = GemmSimd<S> && requires { requires S::kReadsOneStream; };
 
 // dot() with activations that one load brings and shuffles spread.
 template <class S>

@@ -3,6 +3,7 @@
 
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
+#include "kernels/neon/plans.h"
 #include "kernels/neon/tables.h"
 #include "kernels/panel_layout.h"
 
@@ -20,6 +21,6 @@ namespace {
 }  // namespace
 
 constinit const GemmKernels kNeonGemmKernels =
-    make_gemm_kernels<Neon>("neon", static_cast<panel::All*>(nullptr));
+    make_gemm_kernels<Neon, neon::kPlans>("neon", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 
 #include "kernels/gemm_kernels.h"
 #include "kernels/generic/simd_concepts.h"
+#include "kernels/neon/plans.h"
 #include "kernels/neondot/tables.h"
 #include "kernels/panel_layout.h"
 
@@ -39,6 +40,6 @@ static_assert(GemmSimd<NeonDot>);
 }  // namespace
 
 constinit const GemmKernels kNeonDotGemmKernels =
-    make_gemm_kernels<NeonDot>("neondot", static_cast<panel::All*>(nullptr));
+    make_gemm_kernels<NeonDot, neon::kPlans>("neondot", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

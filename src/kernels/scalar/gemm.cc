@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/pack/panel_planes.h"
+#include "kernels/scalar/plans.h"
 #include "kernels/scalar/tables.h"
 
 namespace penstock {
@@ -197,17 +198,30 @@ consteval GemmKernels::Int8Gemm int8_entry() {
   }
 }
 
+template <class Q>
+consteval GemmKernels::FloatGemm float_entry() {
+  if constexpr (!panel::Codes<Q> && panel_kind_of<Q>(false) != PanelKind::kNone) {
+    return &float_gemm<Q>;
+  } else {
+    return nullptr;
+  }
+}
+
+// The kernels of the plans, integers and floats, for one encoding.
+template <class Q>
+struct KernelsOfPlans {
+  static_assert(std::size(scalar::kPlans) == 2);
+  static constexpr GemmKernels::Int8Gemm kInt8[] = {int8_entry<Q>(), nullptr};
+  static constexpr GemmKernels::FloatGemm kF32[] = {nullptr, float_entry<Q>()};
+};
+
 template <class... Q>
 consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
-  GemmKernels table{"scalar", &quantize_row, {int8_entry<Q>()...}, {}};
-  table.f32[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
-  table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
-  table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
+  GemmKernels table{
+      "scalar", &quantize_row, scalar::kPlans, {KernelsOfPlans<Q>::kInt8...}, {KernelsOfPlans<Q>::kF32...}};
   table.few_panels[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
   table.few_panels[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
   table.few_panels[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
-  table.f32[static_cast<int>(PanelType::kF8Row)] = &float_gemm<panel::F8Row>;
-  table.f32[static_cast<int>(PanelType::kF8G64)] = &float_gemm<panel::F8Groups>;
   return table;
 }
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 
@@ -112,19 +113,21 @@ void AdapterProducts::reduce_block(const Term& term, int block) const {
 
 void AdapterProducts::add(size_t i, int begin, int end, float* sums) const {
   constexpr int kWidth = kBlockPanels * kPanelRows;
+  const GemmPlans plans{context_.kernels.gemm->plans, {}};  // by vectors: in F32
   for (int t = 0; t < n_terms_; ++t) {
     const Term& term = terms_[t];
     if (term.target != i) continue;
     const Tensor& out = targets_[i].out;
     const int n_rows = static_cast<int>(term.group->rows.size()), rank = term.a->rows;
-    const auto multiply = context_.kernels.gemm->f32[static_cast<int>(term.b->type)];
+    const auto* const multiply = context_.kernels.gemm->f32[static_cast<int>(term.b->type)];
     for (int panel = begin; panel < end; panel += kBlockPanels) {
       const int panel_end = std::min(panel + kBlockPanels, end), column = panel * kPanelRows;
       const int width = std::min(panel_end * kPanelRows, out.cols) - column;
       for (int first = 0; first < n_rows; first += kBlockRows) {
         const int n = std::min(n_rows - first, kBlockRows);
-        multiply(*term.b, {term.thin + static_cast<ptrdiff_t>(first) * rank, rank}, n, panel, panel_end,
-                 {sums - column, kWidth, nullptr});
+        const GemmChoice choice = choose_gemm(plans, term.b->type, false, n, context_.traits);
+        multiply[choice.index](*term.b, {term.thin + static_cast<ptrdiff_t>(first) * rank, rank}, n, panel,
+                               panel_end, {sums - column, kWidth, nullptr});
         for (int r = 0; r < n; ++r) {
           const int row = term.group->rows[static_cast<size_t>(first + r)];
           context_.kernels.vector->add_scaled(f32(out, row) + column, sums + r * kWidth, 1.0f, width);

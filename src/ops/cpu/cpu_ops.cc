@@ -8,7 +8,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "kernels/tile_unpacking.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/recurrence.h"
 
@@ -53,9 +55,7 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       config_(config),
       pool_(config.n_threads, config.cpus),
       packer_(pool_),
-      linear_{pool_,      linear_scratch_,
-              kernels_,   config.batch_invariant,
-              &adapters_, tile_unpacking(kernels).value_or(TileUnpacking{}).time},
+      linear_{pool_, linear_scratch_, kernels_, gemm_traits(kernels, config.batch_invariant), &adapters_},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 

@@ -6,8 +6,8 @@
 
 #include "base/arena.h"
 #include "base/thread_pool.h"
+#include "kernels/gemm_plan.h"
 #include "kernels/kernel_table.h"
-#include "kernels/tile_unpacking.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -26,10 +26,8 @@ struct LinearContext {
   ThreadPool& pool;
   LinearScratch& scratch;
   const KernelTable& kernels;
-  bool batch_invariant =
-      false;  // each row's result is the same, bit for bit, whatever rows it is computed with
+  GemmTraits traits;                      // gemm_traits()
   const AdapterRows* adapters = nullptr;  // of the step
-  UnpackTime unpack_time = UnpackTime::kBefore;
 };
 
 // targets[i].out = x weight_i^T + bias_i + (x a_i^T) b_i^T, a_i and b_i those of the row's adapter.

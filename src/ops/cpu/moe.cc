@@ -148,7 +148,7 @@ class SharedRows {
       for (const auto* weights : {&params.up, &params.gate}) {
         if (n == 0 || weights->empty()) continue;
         const auto& weight = static_cast<const CpuWeight&>(*(*weights)[static_cast<size_t>(e)]);
-        Activations::Form form = Activations::wanted(weight, choose_path(context, weight, n), n);
+        Activations::Form form = Activations::wanted(weight, choose_gemm(context, weight, n));
         form.block_rows = int8_block_rows(x.rows);  // whoever picks rows lays them out anew
         if (form.kind != Activations::Kind::kInt8 || form.order != nullptr || (found && form != shared))
           return;

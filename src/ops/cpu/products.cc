@@ -8,9 +8,6 @@
 namespace penstock {
 namespace {
 
-// Panels of floats go to the matrix units from here on: without these they are computed with in F32, where
-// every few rows cost as much as reading the weights.
-constexpr int kMinFloatTileRows = 3;
 constexpr int kPaddedUnit = 256;     // a multiple of every layout's unit
 constexpr int kFewRows = 4;          // less work than starting the workers
 constexpr int kDropBytes = 4 << 20;  // of a file at once: little memory, few calls
@@ -28,28 +25,11 @@ GemmOutput output_of(const LinearTarget& target, int panel) {
   return {f32(target.out) + first, target.out.row_stride, bias == nullptr ? nullptr : bias + first};
 }
 
-// `between` where that is faster here and the matrix' type has it.
-TileKernels::TileGemm unpacking(const LinearContext& context, TileKernels::TileGemm before,
-                                TileKernels::TileGemm between) {
-  return context.unpack_time == UnpackTime::kBetween && between != nullptr ? between : before;
-}
-
 }  // namespace
 
-ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows) {
-  const TileKernels* tiles = context.kernels.tiles;
-  const auto type = static_cast<size_t>(weight.panels().type);
-  if (tiles != nullptr) {
-    const bool whole = weight.rounding().one_scale() && tiles->int8_rows[type] != nullptr;
-    if (whole && n_rows >= TileKernels::kMinRowTileRows) return ProductPath::kInt8RowTiles;
-    const bool floats = context.kernels.gemm->int8[type] == nullptr;
-    if (!whole && !context.batch_invariant && tiles->bf16[type] != nullptr &&
-        n_rows >= (floats ? kMinFloatTileRows : TileKernels::kMinBf16Rows)) {
-      return ProductPath::kBf16Tiles;
-    }
-    if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[type] != nullptr) return ProductPath::kInt8Tiles;
-  }
-  return context.kernels.gemm->int8[type] != nullptr ? ProductPath::kInt8 : ProductPath::kF32;
+GemmChoice choose_gemm(const LinearContext& context, const CpuWeight& weight, int n_rows) {
+  return choose_gemm(GemmPlans::of(context.kernels), weight.panels().type, weight.rounding().one_scale(),
+                     n_rows, context.traits);
 }
 
 // --- RoundedRows
@@ -84,16 +64,16 @@ void RoundedRows::copy_row(int m) const {
 
 // --- Activations
 
-Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path, int n_rows) {
-  Form form{Kind::kFloats, weight.input_order(), {}};
-  if (path == ProductPath::kBf16Tiles) form.kind = Kind::kBf16Tiles;
-  if (path == ProductPath::kInt8RowTiles) form.kind = Kind::kInt8Tiles;
-  if (path == ProductPath::kInt8 || path == ProductPath::kInt8Tiles) form.kind = Kind::kInt8;
-  if (form.kind == Kind::kInt8 || form.kind == Kind::kInt8Tiles) form.rounding = weight.rounding();
-  if (form.kind == Kind::kInt8) {
-    const bool fours = path == ProductPath::kInt8 && !form.rounding.one_scale();
-    form.block_rows = int8_block_rows(n_rows, fours);
+Activations::Form Activations::wanted(const CpuWeight& weight, const GemmChoice& choice) {
+  Form form{Kind::kFloats, weight.input_order(), {}, choice.block_rows};
+  switch (choice.path()) {
+    case GemmPath::kF32: break;
+    case GemmPath::kInt8:
+    case GemmPath::kInt8Tiles: form.kind = Kind::kInt8; break;
+    case GemmPath::kInt8RowTiles: form.kind = Kind::kInt8Tiles; break;
+    case GemmPath::kBf16Tiles: form.kind = Kind::kBf16Tiles; break;
   }
+  if (form.kind == Kind::kInt8 || form.kind == Kind::kInt8Tiles) form.rounding = weight.rounding();
   return form;
 }
 
@@ -138,24 +118,21 @@ void Activations::make(const LinearContext& context, int begin, int end) const {
   }
 }
 
-void Activations::run(const LinearContext& context, const PanelMatrix& w, ProductPath path, int begin,
+void Activations::run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice, int begin,
                       int end, const GemmOutput& out, uint8_t* tiles_scratch) const {
   const auto type = static_cast<size_t>(w.type);
+  const GemmKernels& vectors = *context.kernels.gemm;
   const TileKernels* tiles = context.kernels.tiles;
+  const size_t plan = choice.index;
   const int n_rows = x_.rows;
-  switch (path) {
-    case ProductPath::kF32:
-      return context.kernels.gemm->f32[type](w, {f32(ordered_), ordered_.row_stride}, n_rows, begin, end,
-                                             out);
-    case ProductPath::kInt8:
-      return context.kernels.gemm->int8[type](w, int8_.rows(), n_rows, begin, end, out);
-    case ProductPath::kInt8Tiles: return tiles->int8[type](w, int8_.rows(), n_rows, begin, end, out);
-    case ProductPath::kInt8RowTiles:
-      return unpacking(context, tiles->int8_rows[type], tiles->int8_rows_between[type])(
-          w, tiles_, n_rows, begin, end, out, tiles_scratch);
-    case ProductPath::kBf16Tiles:
-      return unpacking(context, tiles->bf16[type], tiles->bf16_between[type])(w, tiles_, n_rows, begin, end,
-                                                                              out, tiles_scratch);
+  switch (choice.path()) {
+    case GemmPath::kF32:
+      return vectors.f32[type][plan](w, {f32(ordered_), ordered_.row_stride}, n_rows, begin, end, out);
+    case GemmPath::kInt8: return vectors.int8[type][plan](w, int8_.rows(), n_rows, begin, end, out);
+    case GemmPath::kInt8Tiles: return tiles->int8[type][plan](w, int8_.rows(), n_rows, begin, end, out);
+    case GemmPath::kInt8RowTiles:
+    case GemmPath::kBf16Tiles:
+      return tiles->tiles[type][plan](w, tiles_, n_rows, begin, end, out, tiles_scratch);
   }
 }
 
@@ -171,17 +148,16 @@ RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const
     const CpuWeight& weight = cpu_weight(targets[i]);
     PENSTOCK_CHECK(weight.panels().cols == x.cols && weight.panels().rows == targets[i].out.cols &&
                    targets[i].out.rows == x.rows);
-    const ProductPath path = choose_path(context, weight, x.rows);
-    const Activations::Form form = Activations::wanted(weight, path, x.rows);
+    const GemmChoice choice = choose_gemm(context, weight, x.rows);
+    const Activations::Form form = Activations::wanted(weight, choice);
     const auto same = std::find_if(forms_, forms_ + n_forms_,
                                    [&](const Activations& other) { return other.form() == form; });
     if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form, picked);
     LatePanels* late = weight.late();
     const bool keeps = late != nullptr && context.scratch.bytes_to_keep > 0 && late->claim();
     if (keeps) context.scratch.bytes_to_keep -= weight.packed_bytes();
-    jobs_[i] = {path, same, late, keeps};
-    needs_.add({path == ProductPath::kBf16Tiles || path == ProductPath::kInt8RowTiles,
-                late != nullptr && !keeps ? late->buffer_bytes() : 0});
+    jobs_[i] = {choice, same, late, keeps};
+    needs_.add({choice.needs_tiles(), late != nullptr && !keeps ? late->buffer_bytes() : 0});
   }
 }
 
@@ -201,7 +177,7 @@ void RowProducts::run(const LinearContext& context, size_t i, int64_t begin, int
   if (job.late != nullptr)
     return run_late(context, i, static_cast<int>(begin), static_cast<int>(end), buffers);
   const LinearTarget& target = targets_[i];
-  job.activations->run(context, cpu_weight(target).panels(), job.path, static_cast<int>(begin),
+  job.activations->run(context, cpu_weight(target).panels(), job.choice, static_cast<int>(begin),
                        static_cast<int>(end), output_of(target, 0), buffers.tiles);
 }
 
@@ -216,14 +192,14 @@ void RowProducts::run_late(const LinearContext& context, size_t i, int begin, in
     n = std::min(end - at, job.late->n_at_once());
     if (job.keeps) {
       job.late->keep(at, at + n);
-      job.activations->run(context, cpu_weight(target).panels(), job.path, at, at + n, output_of(target, 0),
+      job.activations->run(context, cpu_weight(target).panels(), job.choice, at, at + n, output_of(target, 0),
                            buffers.tiles);
       if (at + n < end && at + n - first_to_drop < n_to_drop) continue;
       job.late->kept(first_to_drop, at + n);
       first_to_drop = at + n;
     } else {
       const PanelMatrix copy = job.late->copy(at, n, buffers.late);
-      job.activations->run(context, copy, job.path, 0, n, output_of(target, at), buffers.tiles);
+      job.activations->run(context, copy, job.choice, 0, n, output_of(target, at), buffers.tiles);
     }
   }
 }

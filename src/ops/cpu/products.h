@@ -1,5 +1,6 @@
-// Products of rows of activations with packed weights, made ready for the workers: which kernel computes each, and the
-// activations in the form that the kernel wants. What runs them together is in linear.h.
+// Products of rows of activations with packed weights, made ready for the workers: which kernel
+// computes each (gemm_choice.h), and the activations in the form that the kernel wants. What runs
+// them together is in linear.h.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,15 +8,13 @@
 
 #include "base/thread_pool.h"
 #include "kernels/gemm_kernels.h"
+#include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
 
 namespace penstock {
 
-// Which kernel computes a product.
-enum class ProductPath : uint8_t { kF32, kInt8, kInt8Tiles, kInt8RowTiles, kBf16Tiles };
-
-ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows);
+GemmChoice choose_gemm(const LinearContext& context, const CpuWeight& weight, int n_rows);
 
 // Rows of whole numbers that are still to be made of x.
 class RoundedRows {
@@ -65,16 +64,18 @@ class Activations {
     int block_rows = 0;                 // of kInt8
     bool operator==(const Form&) const = default;
   };
-  static Form wanted(const CpuWeight& weight, ProductPath path, int n_rows);
+  static Form wanted(const CpuWeight& weight, const GemmChoice& choice);
 
-  // Takes memory of the context's scratch; make() fills it. picked: x's rows, if the form is theirs; x has no values then.
+  // Takes memory of the context's scratch; make() fills it. picked: x's rows, if the form is
+  // theirs; x has no values then.
   Activations(const LinearContext& context, Tensor x, const Form& form, const PickedRows& picked);
 
   const Form& form() const { return form_; }
-  // Rows [begin, end) of x. Every row once before run(), by any thread; few and many rows of tiles have another grain.
+  // Rows [begin, end) of x. Every row once before run(), by any thread; few and many rows of tiles
+  // have another grain.
   void make(const LinearContext& context, int begin, int end) const;
   // Panels [begin, end) of w. tiles: the worker's, of TileKernels::scratch_bytes.
-  void run(const LinearContext& context, const PanelMatrix& w, ProductPath path, int begin, int end,
+  void run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice, int begin, int end,
            const GemmOutput& out, uint8_t* tiles) const;
 
  private:
@@ -122,7 +123,7 @@ class RowProducts {
 
  private:
   struct Job {
-    ProductPath path;
+    GemmChoice choice;
     const Activations* activations;
     LatePanels* late;  // null: the panels are there
     bool keeps;        // this product packs them into their place
@@ -159,8 +160,8 @@ class WorkerScratch {
   uint8_t *tiles_ = nullptr, *late_ = nullptr;
 };
 
-// Splits parts of [firsts[i], firsts[i + 1]) items, laid end to end, among the workers in one region: f(i, begin, end, worker), of
-// part i's own items. firsts: [n_parts + 1], the first is 0.
+// Splits parts of [firsts[i], firsts[i + 1]) items, laid end to end, among the workers in one
+// region: f(i, begin, end, worker), of part i's own items. firsts: [n_parts + 1], the first is 0.
 template <class F>
 void for_parts(ThreadPool& pool, std::span<const int64_t> firsts, int64_t grain, F&& f) {
   pool.for_pieces(firsts.back(), grain, [&](int64_t begin, int64_t end, int worker) {
@@ -174,7 +175,8 @@ void for_parts(ThreadPool& pool, std::span<const int64_t> firsts, int64_t grain,
   });
 }
 
-// Makes the activations of one product: few rows on this thread, which takes less than starting the workers.
+// Makes the activations of one product: few rows on this thread, which takes less than starting the
+// workers.
 void make_rows(const LinearContext& context, const RowProducts& products);
 
 }  // namespace penstock
