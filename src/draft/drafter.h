@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/group_blocks.h"
 #include "draft/draft_prices.h"
+#include "model/group_blocks.h"
 #include "model/model.h"
 #include "ops/ops.h"
 #include "sampling/draft_tree.h"

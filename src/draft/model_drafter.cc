@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "cache/block_allocator.h"
+#include "draft/block_allocator.h"
 #include "draft/chain_guesses.h"
 #include "draft/drafters.h"
 #include "draft/guesser.h"

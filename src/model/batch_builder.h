@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "cache/cache_spec.h"
-#include "cache/group_blocks.h"
+#include "model/group_blocks.h"
 #include "ops/batch.h"
+#include "ops/cache_spec.h"
 
 namespace penstock {
 

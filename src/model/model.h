@@ -10,12 +10,12 @@
 
 #include "base/background_read.h"
 #include "base/result.h"
-#include "cache/cache_spec.h"
 #include "formats/weight_source.h"
 #include "model/blocks/config.h"
 #include "model/forward/step.h"
 #include "model/load/progress.h"
 #include "ops/batch.h"
+#include "ops/cache_spec.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"

@@ -20,10 +20,10 @@
 
 #include "base/owned_bytes.h"
 #include "base/result.h"
-#include "cache/cache_spec.h"
 #include "kernels/activation.h"
 #include "kernels/sample_row.h"
 #include "ops/batch.h"
+#include "ops/cache_spec.h"
 #include "ops/limits.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"

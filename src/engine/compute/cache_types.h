@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cache/cache_spec.h"
+#include "ops/cache_spec.h"
 #include "penstock/engine_config.h"
 
 namespace penstock {

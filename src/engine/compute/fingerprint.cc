@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cache/block_allocator.h"
+#include "draft/block_allocator.h"
 #include "engine/compute/cache_types.h"
 
 namespace penstock {

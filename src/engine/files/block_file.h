@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/block_allocator.h"
+#include "draft/block_allocator.h"
 
 namespace penstock {
 

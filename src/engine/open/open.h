@@ -3,9 +3,9 @@
 #include <functional>
 #include <memory>
 
-#include "cache/cache_spec.h"
 #include "engine/schedule/policies.h"
 #include "formats/weight_source.h"
+#include "ops/cache_spec.h"
 #include "penstock/engine.h"
 
 namespace penstock {

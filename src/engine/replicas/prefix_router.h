@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cache/block_allocator.h"
+#include "draft/block_allocator.h"
 
 namespace penstock {
 

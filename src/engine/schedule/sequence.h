@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/block_allocator.h"
-#include "cache/group_blocks.h"
+#include "draft/block_allocator.h"
+#include "model/group_blocks.h"
 #include "penstock/engine.h"
 
 namespace penstock {

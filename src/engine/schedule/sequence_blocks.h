@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "cache/block_allocator.h"
-#include "cache/cache_spec.h"
+#include "draft/block_allocator.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/sequence.h"
+#include "ops/cache_spec.h"
 
 namespace penstock {
 

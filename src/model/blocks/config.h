@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/cache_spec.h"
 #include "formats/weight_source.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/attention.h"
@@ -19,6 +18,7 @@
 #include "model/blocks/latent_attention.h"
 #include "model/blocks/mixer.h"
 #include "model/blocks/per_layer.h"
+#include "ops/cache_spec.h"
 #include "ops/ops.h"
 #include "penstock/types.h"
 

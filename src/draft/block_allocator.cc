@@ -1,4 +1,4 @@
-#include "cache/block_allocator.h"
+#include "draft/block_allocator.h"
 
 #include <algorithm>
 #include <cstring>
