@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "gateway/cache/reply_cache.h"
+#include "server/replies/cache/reply_cache.h"
 
 namespace penstock {
 namespace {

@@ -20,7 +20,7 @@ install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-all \"${installed_p
 install(FILES ${PROJECT_BINARY_DIR}/penstock.debug DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug OPTIONAL)
 
 get_property(layers GLOBAL PROPERTY PENSTOCK_LAYERS)
-list(REMOVE_ITEM layers penstock_hub penstock_quantize penstock_gateway penstock_server)
+list(REMOVE_ITEM layers penstock_hub penstock_quantize penstock_server)
 add_library(penstock_api INTERFACE)
 target_link_libraries(penstock_api INTERFACE penstock_frontend)
 set_target_properties(penstock_api PROPERTIES EXPORT_NAME penstock)

@@ -29,12 +29,15 @@ def allowed_layers():
 
 def room_orders():
     """{layer: its rooms, each of which includes those before it and none behind}. The layer's own name stands for the files that are in no room."""
-    rows = re.findall(r"^inside (\w+): (\w+(?: < \w+)+)", DESIGN.read_text(), re.M)
+    rows = re.findall(r"^inside (\w+): ([\w/]+(?: < [\w/]+)+)", DESIGN.read_text(), re.M)
     return {layer: rooms.split(" < ") for layer, rooms in rows}
 
 
-def room_of(parts):
-    """The room of a path below src/, as a list: (layer, room, file) or (layer, file)."""
+def room_of(parts, order):
+    """The room of a path below src/, as a list: the innermost of its folders that the order names; the layer's name for a file in none."""
+    inner = "/".join(parts[1:3])
+    if len(parts) > 3 and inner in order:
+        return inner
     return parts[1] if len(parts) > 2 else parts[0]
 
 
@@ -57,7 +60,7 @@ def violations():
             order = orders.get(layer, [])
             included = re.match(rf'\s*#\s*include\s+"({layer}/[^"]+)"', line)
             if included:
-                mine, theirs = room_of(parts), room_of(included.group(1).split("/"))
+                mine, theirs = room_of(parts, order), room_of(included.group(1).split("/"), order)
                 if mine in order and theirs in order[order.index(mine) + 1:]:
                     name = {room: f"{layer}/{room}" for room in order} | {layer: layer}
                     yield f"{where}: {name[mine]} may not include {name[theirs]} (inside {layer}: {' < '.join(order)})"

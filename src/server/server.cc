@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "server/handlers/dispatch.h"
+#include "server/routes/dispatch.h"
 #include "server/routing/errors.h"
 #include "server/services/request_spans.h"
 

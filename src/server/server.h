@@ -6,24 +6,24 @@
 #include <memory>
 #include <optional>
 
-#include "gateway/telemetry/otlp_exporter.h"
-#include "server/handlers/batch_runner.h"
-#include "server/handlers/router.h"
+#include "server/batches/batch_runner.h"
 #include "server/http/apart_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/turn_threads.h"
-#include "server/services/accounts.h"
+#include "server/keys/accounts.h"
+#include "server/replies/cache/kept_replies.h"
+#include "server/routes/router.h"
 #include "server/services/adapter_folders.h"
 #include "server/services/audit_trail.h"
 #include "server/services/background_runs.h"
 #include "server/services/compile_queue.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
-#include "server/services/kept_replies.h"
 #include "server/services/model_loads.h"
 #include "server/services/readiness.h"
 #include "server/services/services.h"
+#include "server/telemetry/otlp_exporter.h"
 
 namespace penstock {
 

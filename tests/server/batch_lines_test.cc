@@ -1,4 +1,4 @@
-#include "server/handlers/batch_lines.h"
+#include "server/batches/batch_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 #include <future>
 #include <thread>
 
-#include "server/http/access.h"
+#include "server/keys/access.h"
 
 namespace penstock {
 namespace {

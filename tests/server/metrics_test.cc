@@ -1,4 +1,4 @@
-#include "server/handlers/metrics_text.h"
+#include "server/endpoints/metrics_text.h"
 #include "support/test_data.h"
 
 #include <gmock/gmock.h>

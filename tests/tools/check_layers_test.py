@@ -14,7 +14,7 @@ base: -                    text: base
 server: base text
 ```
 ```
-inside server: http < api < server
+inside server: http < keys/data < api < keys < server
 ```
 """
 
@@ -40,6 +40,13 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.found("server/http/a.cc", "server/other/b.h"), [])
         (line,) = self.found("server/http/a.cc", "server/api/b.h")
         self.assertIn("src/server/http/a.cc:1: server/http may not include server/api", line)
+
+    def test_a_folder_of_a_room_may_be_a_room(self):
+        self.assertEqual(self.found("server/api/a.cc", "server/keys/data/b.h"), [])
+        self.assertEqual(self.found("server/keys/a.cc", "server/api/b.h"), [])
+        for path, include in (("server/api/a.cc", "server/keys/b.h"), ("server/keys/data/a.cc", "server/keys/b.h")):
+            (line,) = self.found(path, include)
+            self.assertIn("may not include server/keys (inside", line)
 
     def test_files_outside_of_rooms_are_one_too(self):
         self.assertEqual(self.found("server/a.cc", "server/api/b.h"), [])

@@ -9,9 +9,9 @@
 
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
-#include "gateway/api_keys.h"
-#include "gateway/store/audit.h"
-#include "gateway/usage.h"
+#include "server/keys/ledger/api_keys.h"
+#include "server/keys/ledger/usage.h"
+#include "server/store/audit.h"
 
 namespace penstock {
 namespace {

@@ -8,8 +8,8 @@
 #include "cli/console/exit_codes.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
-#include "gateway/route/route_score.h"
 #include "penstock/embed.h"
+#include "server/routes/table/route_score.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/options/chat_flags.h"
 #include "cli/options/flags.h"
 #include "cli/options/models_config.h"
-#include "server/handlers/batch_file.h"
+#include "server/batches/batch_file.h"
 #include "server/server.h"
 
 namespace penstock {

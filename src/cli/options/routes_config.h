@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "gateway/route/route_table.h"
+#include "server/routes/table/route_table.h"
 
 namespace penstock {
 

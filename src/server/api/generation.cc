@@ -5,7 +5,7 @@
 #include "engine/requests/context_limit.h"
 #include "engine/schedule/background.h"
 #include "server/http/apart_threads.h"
-#include "server/http/spending.h"
+#include "server/keys/ledger/spending.h"
 #include "server/services/services.h"
 
 namespace penstock {

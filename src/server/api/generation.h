@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "frontend/session.h"
-#include "gateway/cache/reply_cache.h"
-#include "gateway/cache/reply_record.h"
 #include "server/api/event_channel.h"
+#include "server/replies/cache/reply_cache.h"
+#include "server/replies/cache/reply_record.h"
 #include "server/services/served_model.h"
 
 namespace penstock {

@@ -11,7 +11,7 @@
 
 #include "base/work.h"
 #include "server/api/schema_parts.h"
-#include "server/http/spending.h"
+#include "server/keys/ledger/spending.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
 #include "server/services/served_models.h"

@@ -2,8 +2,8 @@
 
 #include "server/api/api_request.h"
 #include "server/http/apart_threads.h"
+#include "server/keys/accounts.h"
 #include "server/routing/errors.h"
-#include "server/services/accounts.h"
 #include "server/services/data_folder.h"
 #include "server/services/services.h"
 

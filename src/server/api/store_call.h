@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/store/stores.h"
 #include "server/http/exchange.h"
+#include "server/services/stores.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
-#include "server/handlers/batch_runner.h"
+#include "server/batches/batch_runner.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
 #include "server/services/services.h"

@@ -2,23 +2,23 @@
 // /reset_prefix_cache.
 #include <prometheus/text_serializer.h>
 
-#include "gateway/telemetry/otlp_exporter.h"
 #include "server/api/api_request.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
-#include "server/handlers/batch_runner.h"
-#include "server/handlers/metrics_text.h"
-#include "server/handlers/router.h"
+#include "server/batches/batch_runner.h"
+#include "server/endpoints/metrics_text.h"
 #include "server/http/http_server.h"
 #include "server/http/traffic.h"
+#include "server/replies/cache/kept_replies.h"
+#include "server/routes/router.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
-#include "server/services/kept_replies.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
+#include "server/telemetry/otlp_exporter.h"
 
 namespace penstock {
 

@@ -6,7 +6,7 @@
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
-#include "server/handlers/router.h"
+#include "server/routes/router.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
 #include "server/services/client_reason.h"

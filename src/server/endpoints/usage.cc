@@ -5,9 +5,9 @@
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
 #include "server/http/apart_threads.h"
+#include "server/keys/accounts.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
-#include "server/services/accounts.h"
 #include "server/services/data_folder.h"
 #include "server/services/services.h"
 

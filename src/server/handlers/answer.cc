@@ -5,8 +5,8 @@
 
 #include "server/api/api_request.h"
 #include "server/handlers/constrain.h"
-#include "server/handlers/reuse.h"
-#include "server/http/spending.h"
+#include "server/keys/ledger/spending.h"
+#include "server/replies/reuse.h"
 #include "server/routing/errors.h"
 #include "server/services/config.h"
 #include "server/services/services.h"

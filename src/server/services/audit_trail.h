@@ -4,9 +4,9 @@
 #include <mutex>
 #include <string_view>
 
-#include "gateway/api_keys.h"
-#include "gateway/store/audit.h"
 #include "server/http/exchange.h"
+#include "server/keys/ledger/api_keys.h"
+#include "server/store/audit.h"
 
 namespace penstock {
 

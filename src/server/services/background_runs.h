@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/spending.h"
 #include "server/http/unattended_exchange.h"
+#include "server/keys/ledger/spending.h"
 
 namespace penstock {
 

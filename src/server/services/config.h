@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "gateway/cache/reply_cache.h"
-#include "gateway/route/route_table.h"
-#include "gateway/store/stores.h"
-#include "gateway/telemetry/otlp_exporter.h"
 #include "server/http/http_config.h"
+#include "server/replies/cache/reply_cache.h"
+#include "server/routes/table/route_table.h"
 #include "server/services/request_log.h"
 #include "server/services/served_model.h"
+#include "server/services/stores.h"
+#include "server/telemetry/otlp_exporter.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "gateway/store/stores.h"
+#include "server/services/stores.h"
 
 namespace penstock {
 

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "gateway/telemetry/otlp_exporter.h"
-#include "gateway/telemetry/span.h"
 #include "server/http/exchange.h"
 #include "server/routing/route.h"
+#include "server/telemetry/otlp_exporter.h"
+#include "server/telemetry/span.h"
 
 namespace penstock {
 

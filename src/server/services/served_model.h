@@ -13,7 +13,7 @@
 #include "frontend/chat/chat_setup.h"
 #include "frontend/pooling_queue.h"
 #include "frontend/session.h"
-#include "gateway/usage.h"
+#include "server/keys/ledger/usage.h"
 #include "server/services/running_texts.h"
 #include "server/services/served_adapters.h"
 

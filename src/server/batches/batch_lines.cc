@@ -1,0 +1,187 @@
+#include "server/batches/batch_lines.h"
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "base/json_text.h"
+#include "frontend/random_id.h"
+#include "server/api/api_request.h"
+#include "server/api/json_reader.h"
+#include "server/keys/access.h"
+#include "server/keys/accounts.h"
+#include "server/keys/ledger/spending.h"
+#include "server/routes/dispatch.h"
+#include "server/routing/route.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kEndpoints[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings",
+                                      "/v1/responses",        "/v1/score",       "/v1/rerank",
+                                      "/v2/rerank",           "/classify",       "/pooling"};
+constexpr auto kFullQueue = std::chrono::milliseconds(500);
+constexpr size_t kLongestId = 512;  // bytes
+constexpr int kMostTries = 60;      // of a line whose model is not there; where the queue is full it waits on
+
+std::string_view trimmed(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
+    line.remove_suffix(1);
+  return line;
+}
+
+// What is wrong with a line's fields but its url; "" nothing. param: which.
+std::string mistake_of(const json& line, std::string& param) {
+  const auto text = [&](const char* name) -> std::string {
+    param = name;
+    return get_field(line, name).is_string() ? line[name].get<std::string>() : "";
+  };
+  if (!line.is_object()) return "expected a JSON object";
+  const std::string id = text("custom_id");
+  if (id.empty()) return "custom_id: expected a text";
+  // The mistakes of a batch, which are kept and listed, repeat it.
+  if (id.size() > kLongestId)
+    return fmt::format("custom_id: expected at most {} bytes, got {}", kLongestId, id.size());
+  if (text("method") != "POST") return "method: expected POST";
+  param = "body";
+  if (!get_field(line, "body").is_object()) return "body: expected an object";
+  param = "body.stream";
+  if (get_bool(line["body"], "stream")) return "body.stream: the results of a batch are not streamed";
+  return "";
+}
+
+// The same of its url, which becomes that of a route.
+std::string mistake_of_url(std::string& url, std::string_view endpoint) {
+  url = canonical_path(url, "");
+  if (!endpoint.empty())
+    return url == endpoint ? "" : fmt::format("url: expected {}, as of the batch", endpoint);
+  if (std::ranges::find(kEndpoints, url) != std::end(kEndpoints)) return "";
+  return fmt::format("url: expected one of {}", fmt::join(kEndpoints, ", "));
+}
+
+// Of an error's body.
+std::string message_of(const std::string& body) {
+  const json error = bounded_json<json>(body);
+  return get_string(get_field(error, "error"), "message", "the budget is spent");
+}
+
+json response_line(const std::string& custom_id, int status, const std::string& request_id, json body) {
+  return {{"id", random_id("batch_req_")},
+          {"custom_id", custom_id},
+          {"response", {{"status_code", status}, {"request_id", request_id}, {"body", std::move(body)}}},
+          {"error", nullptr}};
+}
+
+}  // namespace
+
+tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text, std::string_view endpoint) {
+  constexpr size_t kAllowance = size_t{8} << 20;
+  const auto wrong = [](const char* code, std::string message, std::string param) {
+    return tl::unexpected(BatchMistake{code, std::move(message), std::move(param), 0});
+  };
+  auto parsed = read_json(text, kAllowance);
+  if (!parsed) return wrong("invalid_json_line", "expected a JSON object: " + parsed.error().message, "");
+  std::string param;
+  if (std::string mistake = mistake_of(*parsed, param); !mistake.empty())
+    return wrong("invalid_request", std::move(mistake), param);
+  BatchLine line{(*parsed)["custom_id"].get<std::string>(), get_string(*parsed, "url"),
+                 dump((*parsed)["body"])};
+  if (std::string mistake = mistake_of_url(line.url, endpoint); !mistake.empty())
+    return wrong("invalid_request", std::move(mistake), "url");
+  return line;
+}
+
+std::vector<BatchLine> read_batch(std::string_view text, std::string_view endpoint,
+                                  std::vector<BatchMistake>& mistakes) {
+  std::vector<BatchLine> lines;
+  std::unordered_set<std::string> seen;
+  int64_t number = 0;
+  const auto add = [&](BatchMistake mistake) {
+    mistake.line = number;
+    mistakes.push_back(std::move(mistake));
+  };
+  while (!text.empty() && mistakes.size() < kMostBatchMistakes) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view one = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (one.empty()) continue;
+    auto line = read_batch_line(one, endpoint);
+    if (!line)
+      add(std::move(line.error()));
+    else if (!seen.insert(line->custom_id).second)
+      add(twice(line->custom_id));
+    else
+      lines.push_back(*std::move(line));
+    if (static_cast<int64_t>(lines.size()) > kMostBatchLines) {
+      add({"too_many_lines", fmt::format("expected at most {} lines", kMostBatchLines), "", 0});
+      break;
+    }
+  }
+  if (lines.empty() && mistakes.empty())
+    mistakes.push_back({"empty_file", "expected at least one line", "", 0});
+  if (!mistakes.empty()) lines.clear();
+  return lines;
+}
+
+BatchMistake twice(const std::string& custom_id) {
+  return {"duplicate_custom_id", "custom_id: given twice: " + custom_id, "custom_id", 0};
+}
+
+std::string unanswered_line(const std::string& custom_id, const char* code, const char* message) {
+  return dump({{"id", random_id("batch_req_")},
+               {"custom_id", custom_id},
+               {"response", nullptr},
+               {"error", {{"code", code}, {"message", message}}}});
+}
+
+void LineComputer::give_up() {
+  for (UnattendedExchange* line : under_way_) line->leave();
+}
+
+net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine& line, HttpRequest request,
+                                                                const std::function<bool()>& wanted) {
+  const Route* route = find_post_route(line.url);
+  request.method = "POST";
+  request.path = line.url;
+  request.headers = {{"content-type", "application/json"}, {kBackgroundMark, "1"}};
+  request.body = line.body;
+  for (int tries = 0; wanted(); ++tries) {
+    if (const auto spent = services_.accounts.spent_budget_of(request.payer)) {
+      const std::string reason = text_of_budget(*spent);
+      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
+    }
+    request.id = random_id("req_");
+    const auto start = std::chrono::steady_clock::now();
+    UnattendedExchange exchange(executor_, request);
+    exchange.spending = services_.accounts.spending_of(request.payer);
+    under_way_.push_back(&exchange);
+    const auto place = std::prev(under_way_.end());
+    co_await answer(services_, *route, exchange);
+    under_way_.erase(place);
+    services_.accounts.note_use(exchange, start);
+    if (exchange.gone() || !exchange.replied()) break;
+    if (exchange.status() == 429 && exchange.over_budget) {
+      const std::string reason = message_of(exchange.body());
+      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
+    }
+    if (exchange.status() == 429 || (exchange.status() == 503 && tries < kMostTries)) {
+      net::steady_timer again(executor_, kFullQueue);
+      co_await again.async_wait(net::use_awaitable);
+      continue;
+    }
+    json body = bounded_json<json>(exchange.body());
+    if (body.is_discarded()) body = exchange.body();
+    LineResult result;
+    result.failed = exchange.status() != 200;
+    result.text = dump(response_line(line.custom_id, exchange.status(), request.id, std::move(body)));
+    result.n_tokens = exchange.completion_tokens();
+    co_return result;
+  }
+  co_return std::nullopt;
+}
+
+}  // namespace penstock

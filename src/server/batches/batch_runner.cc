@@ -1,0 +1,279 @@
+#include "server/batches/batch_runner.h"
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "server/api/api_request.h"
+#include "server/keys/accounts.h"
+#include "server/routing/route.h"
+#include "server/services/request_log.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kBesideOthers = 1;    // lines at once while other requests run
+constexpr int kLinesOfVectors = 8;  // at once, of embedding models: who comes waits for as many
+constexpr auto kLook = std::chrono::milliseconds(20);   // how soon it is seen that others have come or gone
+constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
+constexpr auto kAgain = std::chrono::seconds(10);       // after a failure of the disk
+// A turn, where another's batches wait: when either is over.
+constexpr auto kTurn = std::chrono::seconds(10);
+constexpr int kTurnLines = 256;
+
+std::string errors_json(const std::vector<BatchMistake>& mistakes) {
+  json list = json::array();
+  for (const BatchMistake& one : mistakes) {
+    list.push_back({{"code", one.code},
+                    {"message", one.message},
+                    {"param", one.param.empty() ? json() : json(one.param)},
+                    {"line", one.line > 0 ? json(one.line) : json()}});
+  }
+  return dump({{"object", "list"}, {"data", std::move(list)}});
+}
+
+}  // namespace
+
+struct BatchRunner::Run {
+  StoredBatch batch;
+  std::vector<BatchLine> lines;
+  std::unique_ptr<BatchResults> results;
+  int n_under_way = 0;
+  int n_begun = 0;               // of lines, in this turn
+  bool paused = false;           // for batches of others
+  bool revoked = false;          // the API key is one no longer
+  bool ending = false;           // cancelled or over: lines that wait for the queue do so no longer
+  std::optional<Error> failure;  // of the disk
+};
+
+BatchRunner::BatchRunner(Services& services, StoredBatches& batches)
+    : services_(services), batches_(batches), lines_(services, thread_.get_executor()) {}
+
+BatchRunner::~BatchRunner() {
+  stop();
+  thread_.join();
+}
+
+void BatchRunner::start() { net::co_spawn(thread_, run(), net::detached); }
+
+void BatchRunner::wake() {
+  net::post(thread_, [this] {
+    told_ = true;
+    news_.cancel();
+  });
+}
+
+void BatchRunner::stop() {
+  if (stopping_.exchange(true)) return;
+  net::post(thread_, [this] {
+    lines_.give_up();
+    news_.cancel();
+  });
+}
+
+// Until there is news, or so long.
+net::awaitable<void> BatchRunner::wait(std::chrono::milliseconds most) {
+  boost::system::error_code cancelled;
+  news_.expires_after(most);
+  co_await news_.async_wait(net::redirect_error(net::use_awaitable, cancelled));
+}
+
+// How many lines may be under way now.
+int BatchRunner::room() const {
+  if (services_.under_way.n_generating > 0) return kBesideOthers;
+  int most = 1;
+  double n_vectors = 0;  // calls to embedding models, of lines too
+  for (const auto& model : services_.models.all()) {
+    const ModelLease lease = model->lease();
+    if (lease == nullptr) continue;
+    most = std::max(most, lease->pools() ? kLinesOfVectors : lease->config().max_num_seqs);
+    if (!lease->pools()) continue;
+    const Metrics metrics = lease->pooling().metrics();
+    n_vectors += metrics.num_requests_running.value + metrics.num_requests_waiting.value;
+  }
+  return n_vectors > counts_.lines_running ? kBesideOthers : most;
+}
+
+net::awaitable<void> BatchRunner::run() {
+  while (!stopping_) {
+    auto waiting = batches_.unfinished();
+    if (!waiting) {
+      services_.log.error("batches: " + waiting.error().message);
+    } else if (auto next = next_of(*std::move(waiting))) {
+      co_await run_batch(*std::move(next));
+      continue;
+    }
+    if (!stopping_) co_await wait(again_.empty() ? std::chrono::seconds(60) : std::chrono::seconds(1));
+  }
+}
+
+bool BatchRunner::may_try(const StoredBatch& batch) const {
+  const auto failed = again_.find(batch.id);
+  return failed == again_.end() || failed->second <= std::chrono::steady_clock::now();
+}
+
+std::optional<StoredBatch> BatchRunner::next_of(std::vector<StoredBatch> unfinished) {
+  const auto known = [&](const auto& noted, const auto& is) {
+    return std::ranges::any_of(unfinished, [&](const StoredBatch& one) { return is(one) == noted.first; });
+  };
+  std::erase_if(turns_,
+                [&](const auto& turn) { return !known(turn, [](const auto& b) { return b.owner; }); });
+  std::erase_if(again_, [&](const auto& one) { return !known(one, [](const auto& b) { return b.id; }); });
+  std::erase_if(unfinished, [&](const StoredBatch& one) { return !may_try(one); });
+  if (unfinished.empty()) return std::nullopt;
+  const auto last_turn = [&](const StoredBatch& one) {
+    const auto turn = turns_.find(one.owner);
+    return turn == turns_.end() ? 0 : turn->second;
+  };
+  const auto next = std::ranges::min_element(unfinished, {}, last_turn);
+  turns_[next->owner] = ++n_turns_;
+  return std::move(*next);
+}
+
+bool BatchRunner::others_wait(const Run& run) {
+  const auto unfinished = batches_.unfinished();
+  return unfinished && std::ranges::any_of(*unfinished, [&](const StoredBatch& one) {
+           return one.owner != run.batch.owner && may_try(one);
+         });
+}
+
+// What is left of its results cannot be gone on with; the files stay as they are.
+Status BatchRunner::end_damaged(Run& run, const Error& error) {
+  services_.log.error(fmt::format("{}: {}", run.batch.id, error.message));
+  run.batch.errors = errors_json({{"damaged", "what was kept of its results cannot be read", "", 0}});
+  const auto ended = batches_.update(run.batch, BatchStatus::kFailed);
+  return ended ? Status() : Status(tl::unexpected(ended.error()));
+}
+
+// Whoever may not use the server has nothing computed either.
+bool BatchRunner::is_revoked(Run& run) const {
+  if (run.revoked || !services_.accounts.is_revoked(run.batch.payer, run.batch.owner)) return run.revoked;
+  run.batch.errors = errors_json({{"key_revoked", "the API key was revoked", "", 0}});
+  run.revoked = true;
+  return true;
+}
+
+net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
+  Run run{.batch = std::move(batch)};
+  const std::string id = run.batch.id;
+  const auto input = batches_.input_of(run.batch);
+  std::vector<BatchMistake> mistakes;
+  if (find_post_route(run.batch.endpoint) == nullptr)
+    mistakes.push_back({"invalid_endpoint", "this server has no such endpoint", "endpoint"});
+  if (!input) {
+    mistakes.push_back({"input_file", input.error().message, "input_file_id"});
+  } else {
+    run.lines = read_batch(*input, run.batch.endpoint, mistakes);
+  }
+  auto results = batches_.results_of(run.batch);
+  Status done = results ? Status() : tl::unexpected(results.error());
+  if (!done && done.error().code == ErrorCode::kCorruptFile) {
+    done = end_damaged(run, results.error());
+  } else if (done) {
+    run.results = std::move(*results);
+    run.batch.total = static_cast<int64_t>(run.lines.size());
+    if (is_revoked(run)) {
+      done = batches_.finish(run.batch, BatchStatus::kCancelled, *run.results);
+    } else if (!mistakes.empty()) {
+      run.batch.errors = errors_json(mistakes);
+      done = batches_.finish(run.batch, BatchStatus::kFailed, *run.results);
+    } else if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated) {
+      done = tl::unexpected(updated.error());
+    } else {
+      co_await run_lines(run);
+      if (stopping_) co_return;
+      done = run.failure ? Status(tl::unexpected(*run.failure)) : Status();
+    }
+  }
+  if (!done) {  // a full disk, …: what is kept stays, and it is tried again, others first
+    services_.log.error(fmt::format("{}: {}", id, done.error().message));
+    again_[id] = std::chrono::steady_clock::now() + kAgain;
+  }
+}
+
+net::awaitable<void> BatchRunner::run_lines(Run& run) {
+  size_t next = 0;
+  BatchStatus end = BatchStatus::kCompleted;
+  told_ = true;  // it may have been cancelled before
+  // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for every line.
+  const auto look = [&]() -> Status {
+    if (is_revoked(run)) end = BatchStatus::kCancelled;
+    if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
+    if (!std::exchange(told_, false) && end == BatchStatus::kCompleted) return {};
+    ASSIGN_OR_RETURN(const StoredBatch now, batches_.find(run.batch.owner, run.batch.id));
+    if (now.status == BatchStatus::kCancelling) end = BatchStatus::kCancelled;
+    return {};
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  auto written = begin, synced = begin;
+  while (!stopping_ && !run.failure && end == BatchStatus::kCompleted) {
+    while (next < run.lines.size() && run.results->has(run.lines[next].custom_id)) ++next;
+    if (next == run.lines.size() && run.n_under_way == 0) break;
+    if (const Status looked = look(); !looked) run.failure = looked.error();
+    if (end != BatchStatus::kCompleted || run.failure) break;
+    if (run.paused && run.n_under_way == 0) break;
+    for (int n = room(); next < run.lines.size() && run.n_under_way < n && !run.paused; ++next) {
+      if (run.results->has(run.lines[next].custom_id)) continue;
+      ++run.n_under_way;
+      ++run.n_begun;
+      net::co_spawn(thread_, run_line(run, run.lines[next]), net::detached);
+    }
+    co_await wait(kLook);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - synced >= kSync || now - written >= std::chrono::seconds(1)) {
+      synced = now;
+      if (const Status kept = run.results->sync(); !kept) run.failure = kept.error();
+    }
+    if (run.failure || now - written < std::chrono::seconds(1)) continue;
+    written = now;
+    if ((now - begin >= kTurn || run.n_begun >= kTurnLines) && others_wait(run)) run.paused = true;
+    run.batch.completed = run.results->n_completed(), run.batch.failed = run.results->n_failed();
+    if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated)
+      run.failure = updated.error();
+  }
+  if (run.paused && end == BatchStatus::kCompleted && !run.failure && next < run.lines.size()) co_return;
+  run.ending = true;
+  if (stopping_ || run.failure || run.revoked || end == BatchStatus::kExpired) lines_.give_up();
+  while (run.n_under_way > 0) co_await wait(kLook);
+  if (stopping_ || run.failure) co_return;
+  for (const BatchLine& line : run.lines) {
+    if (end != BatchStatus::kExpired || run.results->has(line.custom_id)) continue;
+    const Status kept = run.results->append(
+        true, line.custom_id,
+        unanswered_line(line.custom_id, "batch_expired", "the batch's completion window is over"));
+    if (!kept) run.failure = kept.error();
+    if (!kept) co_return;
+  }
+  if (end == BatchStatus::kCompleted) {
+    if (const auto updated = batches_.update(run.batch, BatchStatus::kFinalizing); !updated)
+      run.failure = updated.error();
+  }
+  if (!run.failure) {
+    if (const Status finished = batches_.finish(run.batch, end, *run.results); !finished)
+      run.failure = finished.error();
+  }
+}
+
+net::awaitable<void> BatchRunner::run_line(Run& run, const BatchLine& line) {
+  ++counts_.lines_running;
+  HttpRequest request;
+  request.key = run.batch.key, request.payer = request.tenant = run.batch.payer;
+  request.peer = run.batch.id;
+  const auto wanted = [&] { return !stopping_ && !run.ending; };
+  if (const auto result = co_await lines_.compute(line, std::move(request), wanted)) {
+    if (const Status kept = run.results->append(result->failed, line.custom_id, result->text); !kept)
+      run.failure = kept.error();
+    ++(result->failed ? counts_.lines_failed : counts_.lines_completed);
+  }
+  --counts_.lines_running;
+  --run.n_under_way;
+  news_.cancel();
+}
+
+}  // namespace penstock

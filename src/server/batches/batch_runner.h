@@ -1,0 +1,71 @@
+// Computes what /v1/batches keeps: one batch at a time, its lines in the gaps that other requests leave. Those who have
+// batches take turns: one of many lines pauses for others.
+#pragma once
+#include <atomic>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/batches/batch_lines.h"
+#include "server/batches/store/batches.h"
+
+namespace penstock {
+
+struct Services;
+
+class BatchRunner {
+ public:
+  // Both outlive this.
+  BatchRunner(Services& services, StoredBatches& batches);
+  // Lines under way are given up: they will be computed again.
+  ~BatchRunner();
+
+  // Goes on with what is unfinished; from then on until stop(). Once.
+  void start();
+  // There is something new: a batch, or one that is to be cancelled. Any thread.
+  void wake();
+  // Does not wait for the end; the destructor does.
+  void stop();
+
+  struct Counts {
+    std::atomic<int64_t> lines_completed{0}, lines_failed{0};
+    std::atomic<int> lines_running{0};
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Run;
+  bool is_revoked(Run& run) const;
+  net::awaitable<void> run();
+  // The oldest of whoever had no turn for longest; nothing: none can be tried now.
+  std::optional<StoredBatch> next_of(std::vector<StoredBatch> unfinished);
+  bool may_try(const StoredBatch& batch) const;
+  bool others_wait(const Run& run);
+  Status end_damaged(Run& run, const Error& error);
+  net::awaitable<void> run_batch(StoredBatch batch);
+  net::awaitable<void> run_lines(Run& run);
+  net::awaitable<void> run_line(Run& run, const BatchLine& line);
+  net::awaitable<void> wait(std::chrono::milliseconds most);
+  int room() const;
+
+  Services& services_;
+  StoredBatches& batches_;
+  net::thread_pool thread_{1};  // everything below is this thread's
+  net::steady_timer news_{thread_};
+  bool told_ = false;                     // of what the store has, by wake()
+  std::map<std::string, int64_t> turns_;  // by owner: the number of the last one
+  int64_t n_turns_ = 0;
+  std::map<std::string, std::chrono::steady_clock::time_point>
+      again_;  // batches that failed: when they are tried again
+  LineComputer lines_;
+  Counts counts_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace penstock

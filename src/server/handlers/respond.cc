@@ -1,0 +1,42 @@
+#include "server/handlers/respond.h"
+
+#include "server/api/api_request.h"
+#include "server/routing/errors.h"
+#include "server/services/client_reason.h"
+#include "server/services/model_loads.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+// Loads the model that a request names. What it returns keeps it until the request is over; null where there is nothing
+// to load, or whoever reads the request refuses it. Errors: of loading.
+net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& route, Exchange& exchange) {
+  if (route.access != Access::kKey || route.request == nullptr ||
+      !route.request().contains("/properties/model"_json_pointer) || !services.models.some_unloaded())
+    co_return ModelLease();
+  std::string name;
+  co_await services.run_apart(exchange, [&] { name = model_named_in(services, exchange.request()); });
+  const auto model = services.models.find(name, exchange.request().key);
+  if (!model) co_return ModelLease();
+  constexpr int kMostTries = 3;  // one that goes when nobody uses it may have gone again
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    if (ModelLease lease = (*model)->lease()) co_return lease;
+    const Status loaded = co_await services.loads.load(**model);
+    if (!loaded) {
+      co_return errorf(loaded.error().code, "model: {} could not be loaded: {}", (*model)->name(),
+                       without_folders(loaded.error().message));
+    }
+  }
+  co_return (*model)->lease();
+}
+
+}  // namespace
+
+net::awaitable<void> respond(Services& services, const Route& route, Exchange& exchange) {
+  const auto lease = co_await load_named(services, route, exchange);
+  if (lease) co_return co_await route.handler(services, exchange);
+  co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
+}
+
+}  // namespace penstock

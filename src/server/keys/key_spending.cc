@@ -1,0 +1,129 @@
+#include "server/keys/key_spending.h"
+
+#include <algorithm>
+
+#include "server/keys/access.h"
+
+namespace penstock {
+namespace {
+
+// At most this, whichever of the prompt's tokens are cached.
+UseCounts most_of(const TokenPrice& price, int64_t prompt_tokens, int64_t completion_tokens) {
+  UseCounts use{.input_tokens = prompt_tokens, .output_tokens = completion_tokens};
+  TokenPrice highest = price;
+  highest.input = std::max(price.input, price.cached_input);
+  highest.cached_input = -1;
+  use.nano_cost = nano_cost_of(highest, use);
+  return use;
+}
+
+class KeySpending final : public Spending {
+ public:
+  KeySpending(std::shared_ptr<ApiKey> key, Usage& usage, bool with_quota)
+      : key_(std::move(key)), usage_(usage), with_quota_(with_quota) {}
+  ~KeySpending() override {
+    usage_.release(key_->payer(), held_);
+    give_back_quota(quota_held_);
+  }
+  KeySpending(const KeySpending&) = delete;
+  KeySpending& operator=(const KeySpending&) = delete;
+
+  std::optional<Refusal> claim(SpendingClaim& claim) override {
+    price_.input = std::max(price_.input, claim.price.input);
+    price_.output = std::max(price_.output, claim.price.output);
+    price_.cached_input = std::max(price_.cached_input, claim.price.cached_input);
+    if (auto refused = claim_budget(claim)) return refused;
+    if (with_quota_) return claim_quota(claim);
+    return std::nullopt;
+  }
+
+  void charge(int prompt_tokens, int completion_tokens) override {
+    charged_.input_tokens += prompt_tokens;
+    charged_.output_tokens += completion_tokens;
+    if (!with_quota_) return;
+    const int n = prompt_tokens + completion_tokens;
+    const double from_held = std::min<double>(n, quota_held_);
+    quota_held_ -= from_held;
+    if (from_held < n) key_->charge_tokens(n - from_held, std::chrono::steady_clock::now());
+  }
+
+  void settle() override {
+    UseCounts needed = most_of(price_, charged_.input_tokens, charged_.output_tokens);
+    needed.input_tokens = std::min(needed.input_tokens, held_.input_tokens);
+    needed.output_tokens = std::min(needed.output_tokens, held_.output_tokens);
+    needed.nano_cost = std::min(needed.nano_cost, held_.nano_cost);
+    UseCounts unneeded = held_;
+    unneeded -= needed;
+    usage_.release(key_->payer(), unneeded);
+    held_ = needed;
+    give_back_quota(std::exchange(quota_held_, 0));
+  }
+
+  std::shared_ptr<Spending> renewed() const override { return spending_of(key_, usage_, with_quota_); }
+
+ private:
+  std::optional<Refusal> claim_budget(SpendingClaim& claim) {
+    const Budget& budget = key_->record().budget;
+    if (!budget.limited()) return std::nullopt;
+    std::optional<BudgetState> short_of;
+    UseCounts most;
+    const auto fits = [&](const Usage::Spent& spent, const UseCounts& reserved) {
+      if (claim.may_be_shorter) shorten(claim, budget, spent, reserved);
+      most = most_of(claim.price, claim.prompt_tokens, claim.n_replies * claim.max_tokens);
+      short_of = short_budget(budget, spent, reserved, most, usage_.now());
+      return !short_of;
+    };
+    if (usage_.reserve(key_->payer(), fits, most)) {
+      held_ += most;
+      return std::nullopt;
+    }
+    return Refusal{no_room_in_budget(*short_of, usage_.now()),
+                   short_of->used + short_of->wanted > short_of->limit};
+  }
+
+  // To the longest reply that every limit has room for, but not below one token.
+  static void shorten(SpendingClaim& claim, const Budget& budget, const Usage::Spent& spent,
+                      const UseCounts& reserved) {
+    const auto fits = [&](int64_t max_tokens) {
+      const UseCounts most = most_of(claim.price, claim.prompt_tokens, claim.n_replies * max_tokens);
+      return !short_budget(budget, spent, reserved, most, 0);
+    };
+    int64_t least = 1, most = std::max<int64_t>(claim.max_tokens, 1);
+    if (fits(most)) return;
+    while (least < most) {
+      const int64_t middle = least + (most - least + 1) / 2;
+      if (fits(middle))
+        least = middle;
+      else
+        most = middle - 1;
+    }
+    claim.max_tokens = least;
+  }
+
+  std::optional<Refusal> claim_quota(const SpendingClaim& claim) {
+    const auto refused = key_->hold_tokens(static_cast<double>(claim.tokens()), claim.may_be_shorter,
+                                           std::chrono::steady_clock::now(), quota_held_);
+    if (!refused) return std::nullopt;
+    return Refusal{over_quota(*key_, *refused), false};
+  }
+
+  void give_back_quota(double n) {
+    if (n > 0) key_->charge_tokens(-n, std::chrono::steady_clock::now());
+  }
+
+  const std::shared_ptr<ApiKey> key_;
+  Usage& usage_;
+  const bool with_quota_;
+  TokenPrice price_;       // the highest of those that were claimed with
+  UseCounts held_;         // in the budgets
+  UseCounts charged_;      // of it, computed so far
+  double quota_held_ = 0;  // tokens
+};
+
+}  // namespace
+
+std::shared_ptr<Spending> spending_of(std::shared_ptr<ApiKey> key, Usage& usage, bool with_quota) {
+  return std::make_shared<KeySpending>(std::move(key), usage, with_quota);
+}
+
+}  // namespace penstock

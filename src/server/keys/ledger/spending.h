@@ -1,0 +1,45 @@
+// What an exchange may use, agreed with whoever pays for it before anything is computed.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "server/http/exchange.h"
+#include "server/keys/ledger/token_price.h"
+
+namespace penstock {
+
+// The most that one call may use: its prompts, and replies of max_tokens each.
+struct SpendingClaim {
+  TokenPrice price;
+  int64_t prompt_tokens = 0, n_replies = 0, max_tokens = 0;
+  bool may_be_shorter = false;  // max_tokens is nobody's wish: it may be lowered to what there is
+
+  int64_t tokens() const { return prompt_tokens + n_replies * max_tokens; }
+};
+
+// One exchange's, on its executor. What it holds for the exchange is given back when it is destroyed.
+class Spending {
+ public:
+  virtual ~Spending() = default;
+  // Holds room for the claim, whose max_tokens it may lower where that is allowed. Or why there is none.
+  struct Refusal {
+    HttpRefusal reply;
+    bool for_good;  // not even with nothing else under way: until the budget is renewed
+  };
+  virtual std::optional<Refusal> claim(SpendingClaim& claim) = 0;
+  // Tokens that were computed.
+  virtual void charge(int prompt_tokens, int completion_tokens) = 0;
+  // All that was claimed is computed: what was not needed is given back now.
+  virtual void settle() = 0;
+  // For another exchange in the place of this one.
+  virtual std::shared_ptr<Spending> renewed() const = 0;
+};
+
+inline void Exchange::count_tokens(int prompt, int completion) {
+  prompt_tokens_ += prompt;
+  completion_tokens_ += completion;
+  if (spending != nullptr) spending->charge(prompt, completion);
+}
+
+}  // namespace penstock

@@ -1,0 +1,241 @@
+#include "server/replies/reuse.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/ascii.h"
+#include "frontend/params_json.h"
+#include "server/api/pooling.h"
+#include "server/api/structured.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char *kExact = "penstock-exact", *kNear = "penstock-meaning";  // in Cache-Status
+constexpr int64_t kMostRecord = 8 << 20;                                       // bytes
+constexpr float kGreedy = 1e-5f;                                               // temperatures below
+
+// Directives that are not about a cache such as this one are for others on the way.
+void read_cache_control(std::string_view text, ReuseWish& wish) {
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view item = trim_blanks(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    constexpr std::string_view kMaxAge = "max-age=";
+    if (item == "no-store") wish.off = true;
+    if (item == "no-cache") wish.refresh = true;
+    if (!item.starts_with(kMaxAge)) continue;
+    int64_t seconds = 0;
+    for (const char c : item.substr(kMaxAge.size()))
+      seconds = c < '0' || c > '9' ? seconds : std::min<int64_t>(seconds * 10 + (c - '0'), INT32_MAX);
+    wish.max_age = seconds;
+  }
+}
+
+// A text whose parts cannot run into one another: each with its length before it.
+class HashedText {
+ public:
+  HashedText& add(std::string_view part) {
+    text_ += fmt::format("{}:", part.size());
+    text_ += part;
+    return *this;
+  }
+  HashedText& add(const std::vector<TokenId>& ids) {
+    return add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)});
+  }
+  std::string sha256() const {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned size = 0;
+    EVP_Digest(text_.data(), text_.size(), digest.data(), &size, EVP_sha256(), nullptr);
+    return {reinterpret_cast<const char*>(digest.data()), size};
+  }
+
+ private:
+  std::string text_;
+};
+
+// Everything that the reply's tokens depend on, but for the prompts.
+HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
+  const auto dumped = [](const nlohmann::ordered_json& value) {
+    return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  HashedText text;
+  text.add(call.model->identity()).add(tenant).add(call.cache_salt).add(dumped(params_to_json(call.params)));
+  text.add(call.adapter == nullptr ? std::string() : call.adapter->name + call.adapter->identity);
+  const auto& outputs = call.params.structured_outputs;
+  text.add(outputs ? dumped(structured_outputs_to_json(*outputs)) : std::string());
+  text.add(call.keep_markers ? "markers" : "");
+  for (const ThinkingBudget& one : call.thinking) {
+    text.add(fmt::format("{} {}", one.max_tokens, one.starts_inside)).add(one.open).add(one.close);
+  }
+  return text;
+}
+
+// Of what a call's keys are made of, about.
+size_t bytes_of(const GenerationCall& call) {
+  const SamplingParams& params = call.params;
+  constexpr size_t kPerToken = 8;
+  size_t bytes = kPerToken * (params.logit_bias.size() + params.allowed_token_ids.size() +
+                              params.banned_token_ids.size());
+  for (const auto& prompt : call.prompts) bytes += prompt.size() * sizeof(TokenId);
+  if (params.structured_outputs) bytes += text_bytes(*params.structured_outputs);
+  return bytes + (call.question ? call.question->context.size() : 0);
+}
+
+// Small embedding models make much of how a text ends, and of what the end is people think little.
+std::string without_end(std::string text) {
+  const size_t end = text.find_last_not_of(" \t\r\n.!?");
+  text.resize(end == std::string::npos ? text.size() : end + 1);
+  return text;
+}
+
+// The same of a chat, whose last question is left out, before it is rendered.
+std::string scope_of(HashedText text, const GenerationCall& call) {
+  const ServedModel& model = *call.model;
+  text.add("meaning").add(model.chat().chat_template()).add(model.settings().chat.system_prompt);
+  return text.add(call.question->context).sha256();
+}
+
+}  // namespace
+
+Result<ReuseWish> read_reuse_wish(const HttpRequest& request) {
+  ReuseWish wish;
+  read_cache_control(request.header("cache-control"), wish);
+  const std::string_view own = request.header("x-penstock-cache");
+  wish.off |= own == "off";
+  wish.exact_only = own == "exact";
+  wish.refresh |= own == "refresh";
+  wish.asked = own == "on" || own == "exact" || own == "refresh";
+  if (!wish.asked && own != "off" && !own.empty()) {
+    return errorf(ErrorCode::kInvalidArgument, "x-penstock-cache: expected on, exact, refresh or off, got {}",
+                  own);
+  }
+  return wish;
+}
+
+Bypass Reuse::bypass() const {
+  const SamplingParams& params = call_.params;
+  const ReplyCacheConfig& config = replies_.config();
+  if (wish_.off) return Bypass::kRefused;
+  if (config.only_on_request && !wish_.asked) return Bypass::kNotAsked;
+  if (params.prompt_logprobs) return Bypass::kPromptLogprobs;
+  const bool drawn = params.temperature >= kGreedy && !params.seed && !params.use_beam_search;
+  return drawn && !config.sampled && !wish_.asked ? Bypass::kSampled : Bypass::kNone;
+}
+
+Bypass Reuse::near_bypass() const {
+  if (wish_.exact_only) return Bypass::kExactOnly;
+  if (!call_.question || call_.question->text.empty()) return Bypass::kNoQuestion;
+  return call_.question->tools ? Bypass::kTools : Bypass::kNone;
+}
+
+void Reuse::make_keys() {
+  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().tenant);
+  // Of a record that tells how sure the model was, which others do not.
+  if (exchange_.confidence) text.add("confidence");
+  if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
+  for (const auto& prompt : call_.prompts) text.add(prompt);
+  key_ = text.sha256();
+}
+
+void Reuse::say(std::string status) { said_ += (said_.empty() ? "" : ", ") + std::move(status); }
+
+void Reuse::give(CachedReplyRef reply, const char* by) {
+  exchange_.reply_headers.emplace_back("Age", std::to_string(replies_.cache()->age_of(*reply)));
+  call_.kept = std::move(reply);
+  call_.kept_by = by;
+}
+
+net::awaitable<Status> Reuse::look_up() {
+  if (replies_.cache() == nullptr) co_return Status();
+  auto wish = read_reuse_wish(exchange_.request());
+  if (!wish) co_return tl::unexpected(wish.error());
+  wish_ = *wish;
+  if (const Bypass why = bypass(); why != Bypass::kNone) {
+    ++replies_.counters.bypassed[static_cast<size_t>(why)];
+    exchange_.reply_headers.emplace_back("Cache-Status",
+                                         fmt::format("{}; fwd=bypass; detail={}", kExact, name_of(why)));
+    co_return Status();
+  }
+  co_await services_.run_apart(exchange_, bytes_of(call_), [this] { make_keys(); });
+  ReplyCache& cache = *replies_.cache();
+  CachedReplyRef found = wish_.refresh ? nullptr : cache.find(key_, wish_.max_age);
+  if (found != nullptr && is_whole_record(found->record, call_.prompts.size(), call_.params.n)) {
+    ++replies_.counters.hits;
+    say(fmt::format("{}; hit; ttl={}", kExact, cache.left_of(*found)));
+    give(std::move(found), "exact");
+  } else {
+    ++replies_.counters.misses;
+    say(fmt::format("{}; fwd={}", kExact, wish_.refresh ? "request" : "miss"));
+    if (replies_.by_meaning()) co_await look_for_meaning();
+  }
+  exchange_.reply_headers.emplace_back("Cache-Status", said_);
+  if (call_.kept != nullptr) co_return Status();
+  const int64_t most = std::min(kMostRecord, replies_.config().bytes / 4);
+  const bool logprobs = call_.params.logprobs.has_value() || exchange_.confidence.has_value();
+  call_.recorder.emplace(logprobs, static_cast<size_t>(most));
+  co_return Status();
+}
+
+net::awaitable<void> Reuse::look_for_meaning() {
+  KeptReplies::Counters& counters = replies_.counters;
+  Bypass why = near_bypass();
+  if (why == Bypass::kNone) why = co_await embed();
+  if (why != Bypass::kNone) {
+    scope_.clear();
+    ++counters.near_bypassed[static_cast<size_t>(why)];
+    say(fmt::format("{}; fwd=bypass; detail={}", kNear, name_of(why)));
+    co_return;
+  }
+  ReplyCache& cache = *replies_.cache();
+  ReplyCache::Near near;
+  if (!wish_.refresh) near = cache.find_near(scope_, meaning_, call_.question->text, wish_.max_age);
+  if (near.reply != nullptr && is_whole_record(near.reply->record, call_.prompts.size(), call_.params.n)) {
+    ++counters.near_hits;
+    say(fmt::format("{}; hit; ttl={}; detail={:.4f}", kNear, cache.left_of(*near.reply), near.similarity));
+    give(std::move(near.reply), "meaning");
+    co_return;
+  }
+  ++counters.near_misses;
+  counters.near_refused += near.refused ? 1 : 0;
+  say(fmt::format("{}; fwd={}; detail={:.4f}{}", kNear, wish_.refresh ? "request" : "miss", near.similarity,
+                  near.refused ? "-other-particulars" : ""));
+}
+
+net::awaitable<Bypass> Reuse::embed() {
+  const std::string text = without_end(call_.question->text);
+  auto vector = co_await embed_for_server(services_, exchange_, replies_.embedder(), text, false);
+  if (!vector) {
+    const ErrorCode code = vector.error().code;
+    co_return code == ErrorCode::kContextOverflow ? Bypass::kTooLong : Bypass::kEmbedder;
+  }
+  meaning_ = std::move(*vector);
+  scope_ = HashedText().add(scope_).add(services_.models.named(replies_.embedder())->identity()).sha256();
+  co_return Bypass::kNone;
+}
+
+void Reuse::keep(const Generation& generation) {
+  KeptReplies::Counters& counters = replies_.counters;
+  if (call_.kept != nullptr) {
+    counters.prompt_tokens_saved += generation.n_prompt_tokens();
+    counters.completion_tokens_saved += generation.n_completion_tokens();
+  }
+  if (!call_.recorder || !call_.recorder->good()) return;
+  CachedReply reply;
+  reply.key = std::move(key_);
+  reply.model = call_.model->name();
+  reply.record = call_.recorder->take();
+  if (!meaning_.empty()) {
+    reply.scope = std::move(scope_);
+    reply.question = std::move(call_.question->text);
+  }
+  replies_.cache()->put(std::move(reply), std::move(meaning_));
+}
+
+}  // namespace penstock

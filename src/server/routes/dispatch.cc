@@ -1,0 +1,37 @@
+#include "server/routes/dispatch.h"
+
+#include "base/work.h"
+#include "server/handlers/respond.h"
+#include "server/routes/router.h"
+#include "server/routing/errors.h"
+#include "server/services/request_log.h"
+#include "server/services/services.h"
+
+namespace penstock {
+
+net::awaitable<void> answer(Services& services, const Route& route, Exchange& exchange) {
+  std::string failure;
+  std::optional<Error> ended;
+  try {
+    if (const RouteConfig* choice = services.router->asked_for(route, exchange.request()))
+      co_await services.router->answer(*choice, route, exchange);
+    else
+      co_await respond(services, route, exchange);
+  } catch (const WorkEnded& work) {
+    ended = work.error();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  if (ended && !exchange.replied()) {
+    // Cancelled for a client that is still there: the server stops.
+    if (ended->code == ErrorCode::kCancelled) ended->message = "shutting down";
+    co_return co_await exchange.reply(
+        error_reply(exchange.request(), http_status(ended->code), ended->message));
+  }
+  if (failure.empty()) co_return;
+  services.log.error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
+                                 exchange.request().path, failure));
+  if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
+}
+
+}  // namespace penstock

@@ -1,0 +1,127 @@
+#include "server/routes/route_request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/ascii.h"
+#include "base/json_text.h"
+#include "server/api/api_request.h"
+#include "server/api/json_reader.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kAllowance = size_t{64} << 20;  // bytes of values
+
+std::string text_of_parts(const json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  if (!content.is_array()) return text;
+  for (const json& part : content) {
+    if (part.is_object()) text += get_string(part, "text");
+  }
+  return text;
+}
+
+void read_messages(const json& messages, RouteFeatures& features) {
+  if (!messages.is_array()) return;
+  for (const json& message : messages) {
+    if (!message.is_object()) continue;
+    std::string text = text_of_parts(get_field(message, "content"));
+    features.characters += static_cast<int64_t>(text.size());
+    if (get_field(message, "role") == "user") features.question = std::move(text);
+  }
+}
+
+void read_text(const json& value, RouteFeatures& features) {
+  if (value.is_string()) {
+    features.question = value.get<std::string>();
+    features.characters += static_cast<int64_t>(features.question.size());
+  } else if (value.is_array() && !value.empty() && value.front().is_string()) {
+    for (const json& one : value) {
+      if (one.is_string()) read_text(one, features);
+    }
+  }
+}
+
+// Whether the reply must have a form.
+bool has_form(const json& body) {
+  for (const char* name :
+       {"structured_outputs", "json_schema", "json_object", "regex", "grammar", "choice", "structural_tag",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "output_format", "format"}) {
+    if (const json& value = get_field(body, name); !value.is_null() && value != false) return true;
+  }
+  const json& text = get_field(body, "text");
+  for (const json* format :
+       {&get_field(body, "response_format"), text.is_object() ? &get_field(text, "format") : nullptr}) {
+    if (format != nullptr && format->is_object() && get_field(*format, "type") != "text") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+RouteFeatures features_of(const Services& services, const HttpRequest& request) {
+  RouteFeatures features;
+  features.key = request.key;
+  features.header = [&request](const std::string& name) { return request.header(name); };
+  const std::string timeout(request.header("x-request-timeout"));
+  features.seconds = std::max(std::strtod(timeout.c_str(), nullptr), 0.0);
+  if (!std::isfinite(features.seconds)) features.seconds = 0;
+  const std::chrono::duration<double> limit = services.config.request_timeout;
+  if (features.seconds == 0) features.seconds = limit.count();
+  const auto read = read_json(request.body, kAllowance);
+  if (!read || !read->is_object()) return features;
+  const json& body = *read;
+  for (const char* name : {"system", "instructions"})
+    features.characters += static_cast<int64_t>(text_of_parts(get_field(body, name)).size());
+  for (const char* name : {"messages", "input"}) read_messages(get_field(body, name), features);
+  for (const char* name : {"suffix", "input_suffix", "input_prefix", "prompt", "input"})
+    read_text(get_field(body, name), features);  // the question is the last that is there
+  const json& tools = get_field(body, "tools");
+  features.tools = tools.is_array() && !tools.empty();
+  features.json = has_form(body);
+  look_at_question(features);
+  return features;
+}
+
+CheckRequest check_request(const std::string& model, bool chats, const std::string& prompt) {
+  json body = {{"model", model}, {"max_tokens", 1}, {"temperature", 0}};
+  if (!chats) {
+    body["prompt"] = prompt;
+    body["logprobs"] = 20;
+    return {"/v1/completions", dump(body)};
+  }
+  body["messages"] = json::array({{{"role", "user"}, {"content", prompt}}});
+  body["logprobs"] = true;
+  body["top_logprobs"] = 20;
+  return {"/v1/chat/completions", dump(body)};
+}
+
+double probability_of(const std::string& word, const std::string& reply) {
+  const auto plain = [](std::string text) {
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '"'; });
+    return ascii_lower(text);
+  };
+  const std::string wanted = plain(word);
+  const json body = bounded_json<json>(reply);
+  const auto at = [&](const char* pointer) {
+    const json::json_pointer place(pointer);
+    return body.is_object() && body.contains(place) ? body[place] : json();
+  };
+  double sum = 0;
+  const json of_chat = at("/choices/0/logprobs/content/0/top_logprobs"),
+             of_text = at("/choices/0/logprobs/top_logprobs/0");
+  for (const json& one : of_chat) {
+    if (plain(one["token"]) == wanted) sum += std::exp(one["logprob"].get<double>());
+  }
+  for (const auto& [token, logprob] : of_text.items()) {
+    if (plain(token) == wanted) sum += std::exp(logprob.get<double>());
+  }
+  return sum;
+}
+
+}  // namespace penstock
