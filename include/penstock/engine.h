@@ -24,7 +24,13 @@ namespace penstock {
 
 using Clock = std::chrono::steady_clock;
 
-enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
+// Order in which waiting requests start, and in which running ones are preempted from the other end.
+//
+// kBackground: the request uses the capacity that others leave, with any policy. While other requests are
+// present, one background sequence at a time goes on. Others that run already pause with their blocks; their
+// places and blocks are the first to be taken (preempted). Batches have it; no HTTP or Python request can ask
+// for it.
+enum class Priority : uint8_t { kHigh, kNormal, kLow, kBackground };
 
 class TokenMatcher;  // grammar/token_matcher.h
 class Adapter;       // a LoRA adapter that was opened

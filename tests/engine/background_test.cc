@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-Request background_request(int n_tokens, int seed, Priority priority = kBackgroundPriority) {
+Request background_request(int n_tokens, int seed, Priority priority = Priority::kBackground) {
   Request request = request_of(prompt_of(8, seed), n_tokens, seed);
   request.sampling.ignore_eos = true;
   request.priority = priority;
@@ -137,7 +137,7 @@ TEST(Background, PromptsAreTakenInByShortPartsBesideOthers) {
   const Sent other = send(fake, background_request(50, 1, Priority::kNormal));
   while (n_tokens(other) < 2) fake.engine->step();
   Request prompt = request_of(prompt_of(120, 2), 2, 2);
-  prompt.priority = kBackgroundPriority;
+  prompt.priority = Priority::kBackground;
   const Sent behind = send(fake, prompt);
   while (n_tokens(behind) == 0) {
     const int64_t before = fake.model->n_tokens();
@@ -160,7 +160,7 @@ TEST(Background, PromptsAreTakenInByPartsAmongThemselves) {
   std::vector<Sent> all;
   for (int i = 0; i < 4; ++i) {
     Request request = request_of(prompt_of(100, i), 3, i);
-    request.priority = kBackgroundPriority;
+    request.priority = Priority::kBackground;
     all.push_back(send(fake, request));
   }
   const auto tokens_of_step = [&] {
@@ -221,7 +221,7 @@ TEST(Background, StepsAreShortAfterOthers) {
   FakeEngine fake(config_of_long_prompts());
   std::vector<Sent> all = {send(fake, long_prompt(8, 9, Priority::kNormal))};
   fake.run();
-  for (int i = 0; i < 4; ++i) all.push_back(send(fake, long_prompt(100, i, kBackgroundPriority)));
+  for (int i = 0; i < 4; ++i) all.push_back(send(fake, long_prompt(100, i, Priority::kBackground)));
   EXPECT_EQ(tokens_of_step(fake), 32);
   while (!has_ended(all.back())) EXPECT_LE(tokens_of_step(fake), 32);
   expect_whole(fake, all);

@@ -51,7 +51,7 @@ TEST(WaitingQueue, AsksThePolicyWhoIsFirst) {
 
 TEST(WaitingQueue, NamesOneInTheBackgroundOnlyWhereThereIsNoOther) {
   WaitingQueue queue;
-  Sequence behind = sequence_of(1, kBackgroundPriority, 0), low = sequence_of(2, Priority::kLow, 1000);
+  Sequence behind = sequence_of(1, Priority::kBackground, 0), low = sequence_of(2, Priority::kLow, 1000);
   queue.add(behind);
   queue.add(low);
   for (const char* const name : {"continuous", "priority"}) {

@@ -50,7 +50,7 @@ constexpr int kBackgroundStep = 128;
 constexpr double kSomeTime = 5;  // seconds
 constexpr int kShortStepTokens = 32, kLeastOfPrompts = 16;
 
-bool in_background(const Sequence& sequence) { return sequence.priority == kBackgroundPriority; }
+bool in_background(const Sequence& sequence) { return sequence.priority == Priority::kBackground; }
 
 int n_background(std::span<Sequence* const> running) {
   return static_cast<int>(

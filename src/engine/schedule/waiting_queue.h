@@ -6,7 +6,6 @@
 #include <deque>
 #include <span>
 
-#include "engine/schedule/background.h"
 #include "engine/schedule/policies.h"
 #include "engine/schedule/sequence.h"
 
@@ -14,7 +13,7 @@ namespace penstock {
 
 class WaitingQueue {
  public:
-  static constexpr int kNumClasses = 4, kBackground = static_cast<int>(kBackgroundPriority);
+  static constexpr int kNumClasses = 4, kBackground = static_cast<int>(Priority::kBackground);
   using Queues = std::array<std::deque<Sequence*>, kNumClasses>;
   static int class_of(const Sequence& sequence) {
     return std::min(static_cast<int>(sequence.priority), kNumClasses - 1);

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "engine/schedule/background.h"
 #include "frontend/params_json.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
@@ -174,7 +173,7 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
   call.cache_salt = get_string(body, "cache_salt");
   if (services.replies->by_meaning()) call.question.emplace();
   if (in_background)
-    call.priority = kBackgroundPriority;  // its batch has a time limit of its own
+    call.priority = Priority::kBackground;  // its batch has a time limit of its own
   else if (services.config.request_timeout.count() > 0)
     call.timeout = services.config.request_timeout;
   return call;

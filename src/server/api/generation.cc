@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/requests/context_limit.h"
-#include "engine/schedule/background.h"
 #include "server/http/apart_threads.h"
 #include "server/keys/ledger/spending.h"
 #include "server/services/services.h"
@@ -63,7 +62,7 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
       outputs_(call_.prompts.size()) {
   // Nobody sees it before it is whole, and nothing in its text ends it.
   const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
-  if (call_.priority == kBackgroundPriority && ends_by_itself) channel_->gather();
+  if (call_.priority == Priority::kBackground && ends_by_itself) channel_->gather();
   channel_->on_overflow = [this] { gone_ = true; };
 }
 
