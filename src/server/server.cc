@@ -8,6 +8,7 @@
 
 #include "server/routes/dispatch.h"
 #include "server/routing/errors.h"
+#include "server/services/request_record.h"
 #include "server/services/request_spans.h"
 
 namespace penstock {
@@ -275,14 +276,15 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
     co_await answer(services_, *route, exchange);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
+  RequestRecord& record = record_of(exchange);
   accounts_.note_use(exchange, decision.start);
-  exchange.spending.reset();  // it is used now, not held any more
+  record.spending.reset();  // it is used now, not held any more
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   const std::string_view key =
       decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id);
   log_->request(exchange, elapsed.count(), key);
-  if (exchange.trace && exchange.trace->notes_wanted)
+  if (record.trace && record.trace->notes_wanted)
     exporter_->add(spans_of_request(exchange, route->path, key));
   // After the reply: nobody waits for the disk.
   if (is_act && acts_.is_kept()) co_await chores_.run("", [&] { acts_.write(exchange); });

@@ -110,7 +110,7 @@ class HttpServerTest : public testing::Test {
         [this](Exchange& exchange) -> HttpPlan {
           if (exchange.request().path == "/refused") return {refuse, false};
           const std::string key(exchange.request().header("x-key"));
-          exchange.set_payer(key, key);
+          exchange.set_client(key);
           const size_t most = exchange.request().path == "/few" ? 1000 : SIZE_MAX;
           return {[this](Exchange& one) { return handle(one, seen_); }, true, most};
         },

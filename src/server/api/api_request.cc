@@ -16,6 +16,7 @@
 #include "server/services/client_reason.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -50,11 +51,11 @@ size_t allowance(const Services& services) {
 
 // Ollama's clients may put a tag behind a name that has none.
 std::string served_name(const Services& services, const HttpRequest& request, const json& body) {
-  if (!request.model.empty()) return request.model;
+  if (!record_of(request).model.empty()) return record_of(request).model;
   constexpr std::string_view kTag = ":latest";
   std::string name = get_string(body, "model");
   const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
-  if (tagged && request.path.starts_with("/api/") && !services.models.find(name, request.key))
+  if (tagged && request.path.starts_with("/api/") && !services.models.find(name, record_of(request).key))
     name.resize(name.size() - kTag.size());
   return name;
 }
@@ -80,16 +81,15 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request, const 
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (services.config.ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  if (!request.header(kBackgroundMark).empty()) body["priority"] = "background";
   if (const size_t most = most_text(services); truncates(body) && request.body.size() > most) {
     return errorf(ErrorCode::kInvalidArgument,
                   "truncate_prompt_tokens: expected a body of at most {} bytes, got {}", most,
                   request.body.size());
   }
   const std::string name = served_name(services, request, body);
-  ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, request.key));
+  ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, record_of(request).key));
   ServedAdapterRef adapter = model->adapters().find(name);
-  if (adapter == nullptr && !services.models.find(name, request.key))  // it is gone since
+  if (adapter == nullptr && !services.models.find(name, record_of(request).key))  // it is gone since
     return errorf(ErrorCode::kNotFound, "model: {} was unloaded", name);
   if (use == ModelUse::kText && model->pools()) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -102,7 +102,7 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request, const 
                   "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
                   model->name());
   }
-  return ApiBody{std::move(body), std::move(model), std::move(adapter)};
+  return ApiBody{std::move(body), std::move(model), std::move(adapter), record_of(request).background};
 }
 
 size_t most_text(const Services& services) {
@@ -134,11 +134,11 @@ std::string model_in_query(const HttpRequest& request) {
 
 net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request) {
   const std::string name = model_in_query(request);
-  auto lease = services.models.lease(name, request.key);
-  if (const auto named = services.models.find(name, request.key); !lease && named) {
+  auto lease = services.models.lease(name, record_of(request).key);
+  if (const auto named = services.models.find(name, record_of(request).key); !lease && named) {
     if (const Status loaded = co_await services.loads.load(**named); !loaded)
       co_return errorf(loaded.error().code, "{}", without_folders(loaded.error().message));
-    lease = services.models.lease(name, request.key);
+    lease = services.models.lease(name, record_of(request).key);
   }
   co_return lease;
 }
@@ -167,12 +167,11 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
     call.params.structured_outputs = std::move(structured->outputs);
     call.structured_field = std::move(structured->field);
   }
-  const bool in_background = get_field(body, "priority").is_string();  // as read_body() put it there
-  const int64_t priority = in_background ? 0 : get_int(body, "priority", 0);
+  const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");
   if (services.replies->by_meaning()) call.question.emplace();
-  if (in_background)
+  if (asked.background)
     call.priority = Priority::kBackground;  // its batch has a time limit of its own
   else if (services.config.request_timeout.count() > 0)
     call.timeout = services.config.request_timeout;

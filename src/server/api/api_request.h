@@ -23,6 +23,7 @@ struct ApiBody {
   json fields;
   ModelLease model;          // that the body names
   ServedAdapterRef adapter;  // of the model, if the name is an adapter's; else null
+  bool background = false;   // RequestRecord::background
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
 // use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.

@@ -5,6 +5,7 @@
 #include "engine/requests/context_limit.h"
 #include "server/http/apart_threads.h"
 #include "server/keys/ledger/spending.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -55,6 +56,7 @@ net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& 
 
 Generation::Generation(Exchange& exchange, GenerationCall& call)
     : exchange_(exchange),
+      record_(record_of(exchange)),
       call_(call),
       session_(call_.model->session()),
       channel_(std::make_shared<EventChannel>(exchange.executor())),
@@ -70,7 +72,7 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
 bool Generation::take_place() {
   running_ =
       std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
-  running_->tenant = exchange_.request().tenant;
+  running_->tenant = record_.tenant;
   running_->params = call_.params;
   for (const auto& prompt : call_.prompts)
     running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
@@ -114,8 +116,8 @@ void Generation::open_prompt(std::vector<TokenId> prompt) {
   builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, std::move(prompt),
                                                       call_.keep_markers, stops_));
   n_prompt_tokens_ += n_tokens;
-  exchange_.note_model(call_.name());
-  if (call_.kept == nullptr) exchange_.count_tokens(n_tokens, 0);
+  record_.use.model = call_.name();
+  if (call_.kept == nullptr) record_.count_tokens(n_tokens, 0);
   ++n_open_;
 }
 
@@ -132,7 +134,7 @@ Status Generation::submit() {
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
     Request request = session_.make_request(call_.prompts[i], call_.params, call_.strings);
     request.matcher = call_.matcher;
-    if (exchange_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
+    if (record_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
     if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;
     request.priority = call_.priority;
     request.cache_salt = call_.cache_scope + call_.cache_salt;
@@ -152,8 +154,8 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
   if (call_.recorder) call_.recorder->add(prompt, event);
   const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
-  if (exchange_.confidence && event.first_position < 0) {
-    Exchange::Confidence& confidence = *exchange_.confidence;
+  if (record_.confidence && event.first_position < 0) {
+    RequestRecord::Confidence& confidence = *record_.confidence;
     confidence.sum_logprob += event.token == kNoToken ? 0 : static_cast<double>(event.logprob.logprob);
     confidence.n_tokens += event.token == kNoToken ? 0 : 1;
     if (prompt == 0 && event.index == 0) confidence.text += step.text;
@@ -169,7 +171,7 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
     if (output.token_ids.size() > n_before) {  // not one that came after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;
-      if (!replayed_) exchange_.count_tokens(0, 1);
+      if (!replayed_) record_.count_tokens(0, 1);
       running_->n_decoded[delta.choice].store(delta.n_tokens, std::memory_order_relaxed);
       if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
     }
@@ -180,7 +182,7 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
       running_->finished[delta.choice].store(true, std::memory_order_relaxed);
       const auto n_prompt = static_cast<int>(builder->so_far().prompt_token_ids.size());
       n_cached_tokens_ += event.index != 0 ? 0 : replayed_ ? n_prompt : output.stats.cached_tokens;
-      if (!replayed_ && event.index == 0) exchange_.count_cached(output.stats.cached_tokens);
+      if (!replayed_ && event.index == 0) record_.use.cached_tokens += output.stats.cached_tokens;
       n_draft_tokens_ += output.stats.draft_tokens;
       n_accepted_tokens_ += output.stats.accepted_tokens;
     }
@@ -188,14 +190,14 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
   }
   if (builder->finished()) {
     outputs_[prompt] = builder->take();
-    if (exchange_.trace && exchange_.trace->notes_wanted) note(outputs_[prompt]);
+    if (record_.trace && record_.trace->notes_wanted) note(outputs_[prompt]);
     builder.reset();
     --n_open_;
   }
 }
 
 void Generation::note(const RequestOutput& output) {
-  GenerationNote& note = exchange_.trace->notes.emplace_back();
+  GenerationNote& note = record_.trace->notes.emplace_back();
   const SamplingParams& params = call_.params;
   note.model = call_.name();
   note.begin = begin_;

@@ -10,6 +10,7 @@
 #include "server/api/event_channel.h"
 #include "server/replies/cache/reply_cache.h"
 #include "server/replies/cache/reply_record.h"
+#include "server/services/request_record.h"
 #include "server/services/served_model.h"
 
 namespace penstock {
@@ -113,6 +114,7 @@ class Generation {
   void cancel_all();
 
   Exchange& exchange_;
+  RequestRecord& record_;
   GenerationCall& call_;
   const std::chrono::system_clock::time_point begin_ = std::chrono::system_clock::now();
   Session& session_;

@@ -10,6 +10,7 @@
 #include "server/api/renamed_params.h"
 #include "server/api/schema_parts.h"
 #include "server/routing/errors.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -209,7 +210,7 @@ Status read_keep_alive(Services& services, const HttpRequest& request, const jso
     return errorf(ErrorCode::kInvalidArgument,
                   "keep_alive: expected seconds or a time such as 5m, got {:.40}", dump(keep));
   }
-  if (!request.key.empty()) return {};
+  if (!record_of(request).key.empty()) return {};
   constexpr double kForever = 1e9;
   std::optional<std::chrono::milliseconds> time;
   if (*seconds >= 0 && *seconds < kForever) time.emplace(static_cast<int64_t>(*seconds * 1000));

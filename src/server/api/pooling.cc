@@ -14,6 +14,7 @@
 #include "server/keys/ledger/spending.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -124,16 +125,17 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& servic
 
 net::awaitable<Result<PoolingQueue::Vectors>> compute(Services& services, Exchange& exchange,
                                                       const ServedModel& model, PoolingCall call) {
-  if (exchange.spending != nullptr) {
+  RequestRecord& record = record_of(exchange);
+  if (record.spending != nullptr) {
     SpendingClaim claim{.price = model.settings().price,
                         .prompt_tokens = static_cast<int64_t>(n_tokens(call))};
-    if (const auto refused = exchange.spending->claim(claim)) {
-      exchange.over_budget = refused->for_good;
+    if (const auto refused = record.spending->claim(claim)) {
+      record.over_budget = refused->for_good;
       co_return errorf(ErrorCode::kResourceExhausted, "{}", refused->reply.message);
     }
   }
-  exchange.note_model(model.name());
-  exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
+  record.use.model = model.name();
+  record.count_tokens(static_cast<int>(n_tokens(call)), 0);
   co_return co_await compute_uncharged(services, exchange, model, std::move(call));
 }
 

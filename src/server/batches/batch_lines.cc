@@ -15,6 +15,7 @@
 #include "server/keys/ledger/spending.h"
 #include "server/routes/dispatch.h"
 #include "server/routing/route.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -147,24 +148,27 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
   const Route* route = find_post_route(line.url);
   request.method = "POST";
   request.path = line.url;
-  request.headers = {{"content-type", "application/json"}, {kBackgroundMark, "1"}};
+  request.headers = {{"content-type", "application/json"}};
   request.body = line.body;
+  const RequestRecord caller = record_of(request);
   for (int tries = 0; wanted(); ++tries) {
-    if (const auto spent = services_.accounts.spent_budget_of(request.payer)) {
+    if (const auto spent = services_.accounts.spent_budget_of(caller.payer)) {
       const std::string reason = text_of_budget(*spent);
       co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
     }
     request.id = random_id("req_");
     const auto start = std::chrono::steady_clock::now();
     UnattendedExchange exchange(executor_, request);
-    exchange.spending = services_.accounts.spending_of(request.payer);
+    RequestRecord& record = *(exchange.record() = caller.of_same_caller());
+    record.background = true;
+    record.spending = services_.accounts.spending_of(caller.payer);
     under_way_.push_back(&exchange);
     const auto place = std::prev(under_way_.end());
     co_await answer(services_, *route, exchange);
     under_way_.erase(place);
     services_.accounts.note_use(exchange, start);
     if (exchange.gone() || !exchange.replied()) break;
-    if (exchange.status() == 429 && exchange.over_budget) {
+    if (exchange.status() == 429 && record.over_budget) {
       const std::string reason = message_of(exchange.body());
       co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
     }
@@ -178,7 +182,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
     LineResult result;
     result.failed = exchange.status() != 200;
     result.text = dump(response_line(line.custom_id, exchange.status(), request.id, std::move(body)));
-    result.n_tokens = exchange.completion_tokens();
+    result.n_tokens = record.use.completion_tokens;
     co_return result;
   }
   co_return std::nullopt;

@@ -12,6 +12,7 @@
 #include "server/keys/accounts.h"
 #include "server/routing/route.h"
 #include "server/services/request_log.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -263,7 +264,9 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
 net::awaitable<void> BatchRunner::run_line(Run& run, const BatchLine& line) {
   ++counts_.lines_running;
   HttpRequest request;
-  request.key = run.batch.key, request.payer = request.tenant = run.batch.payer;
+  request.client = run.batch.payer;
+  request.record = std::make_shared<RequestRecord>();
+  request.record->key = run.batch.key, request.record->payer = request.record->tenant = run.batch.payer;
   request.peer = run.batch.id;
   const auto wanted = [&] { return !stopping_ && !run.ending; };
   if (const auto result = co_await lines_.compute(line, std::move(request), wanted)) {

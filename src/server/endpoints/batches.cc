@@ -10,6 +10,7 @@
 #include "server/batches/batch_runner.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -72,7 +73,7 @@ Result<StoredBatch> read_new_batch(const HttpRequest& request, int64_t& window) 
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
   RETURN_IF_ERROR(check_json(batch_request(), body));
   StoredBatch batch;
-  batch.key = request.key, batch.payer = request.payer;
+  batch.key = record_of(request).key, batch.payer = record_of(request).payer;
   batch.endpoint = get_string(body, "endpoint");
   batch.input_file = get_string(body, "input_file_id");
   batch.window = get_string(body, "completion_window");

@@ -7,6 +7,7 @@
 #include "server/api/schema_parts.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 #include "text/fill_in_middle.h"
@@ -58,7 +59,7 @@ json slots_json(ServedModel& model, const HttpRequest& request) {
       json slot = slot_json(model, static_cast<int>(slots.size()));
       slot["is_processing"] = true;
       // What another key asks, and how much of it, is nothing for this one.
-      if (request.key.empty() || request.tenant == call->tenant) {
+      if (record_of(request).key.empty() || record_of(request).tenant == call->tenant) {
         const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
         slot["n_prompt_tokens"] = call->n_prompt_tokens;
         if (!settings) settings = settings_of_slot(call->params);
@@ -121,12 +122,12 @@ net::awaitable<void> get_props(Services& services, Exchange& exchange) {
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
-  co_await exchange.reply(json_reply(props_json(**model, exchange.request().key)));
+  co_await exchange.reply(json_reply(props_json(**model, record_of(exchange).key)));
 }
 
 net::awaitable<void> get_slots(Services& services, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const auto model = services.models.find(model_in_query(request), request.key);
+  const auto model = services.models.find(model_in_query(request), record_of(request).key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   if (const Status loaded = (*model)->load_failure(); !loaded)
     co_return co_await exchange.reply(error_reply(loaded.error()));

@@ -16,6 +16,7 @@
 #include "server/routing/route.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 #include "server/telemetry/otlp_exporter.h"
@@ -164,11 +165,11 @@ net::awaitable<void> post_reset_reply_cache(Services& services, Exchange& exchan
 }
 
 net::awaitable<void> get_metrics(Services& services, Exchange& exchange) {
-  co_await exchange.reply(metrics_reply(services, exchange.request().key));
+  co_await exchange.reply(metrics_reply(services, record_of(exchange).key));
 }
 
 net::awaitable<void> get_metrics_json(Services& services, Exchange& exchange) {
-  co_await exchange.reply(json_reply(metrics_json(services, exchange.request().key)));
+  co_await exchange.reply(json_reply(metrics_json(services, record_of(exchange).key)));
 }
 
 net::awaitable<void> post_reset_prefix_cache(Services& services, Exchange& exchange) {

@@ -12,6 +12,7 @@
 #include "server/services/client_reason.h"
 #include "server/services/model_loads.h"
 #include "server/services/readiness.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -120,28 +121,28 @@ net::awaitable<void> post_model_reload(Services& services, Exchange& exchange) {
 net::awaitable<void> get_models(Services& services, Exchange& exchange) {
   json body = {{"object", "list"}, {"data", json::array()}};
   for (const auto& model : services.models.all()) {
-    if (!model->serves(exchange.request().key)) continue;
+    if (!model->serves(record_of(exchange).key)) continue;
     for (const std::string& name : model->names()) body["data"].push_back(model_json(*model, name));
     for (const ServedAdapterRef& adapter : model->adapters().all())
-      body["data"].push_back(adapter_json(*model, *adapter, exchange.request().key));
+      body["data"].push_back(adapter_json(*model, *adapter, record_of(exchange).key));
   }
-  for (const std::string& name : services.router->names(exchange.request().key))
+  for (const std::string& name : services.router->names(record_of(exchange).key))
     body["data"].push_back(route_json(name));
   co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
-  const std::vector<std::string> routes = services.router->names(exchange.request().key);
+  const std::vector<std::string> routes = services.router->names(record_of(exchange).key);
   if (std::ranges::find(routes, id) != routes.end()) {
     const json body = route_json(id);
     co_return co_await exchange.reply(json_reply(body));
   }
-  const auto model = services.models.find(id, exchange.request().key);
+  const auto model = services.models.find(id, record_of(exchange).key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);
   const json body =
-      adapter != nullptr ? adapter_json(**model, *adapter, exchange.request().key) : model_json(**model, id);
+      adapter != nullptr ? adapter_json(**model, *adapter, record_of(exchange).key) : model_json(**model, id);
   co_await exchange.reply(json_reply(body));
 }
 

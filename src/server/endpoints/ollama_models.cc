@@ -11,6 +11,7 @@
 #include "server/http/apart_threads.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -59,7 +60,7 @@ json list_models(Services& services, Exchange& exchange,
                  const std::function<bool(ServedModel&, json&)>& add) {
   json body = {{"models", json::array()}};
   for (const auto& model : services.models.all()) {
-    if (!model->serves(exchange.request().key)) continue;
+    if (!model->serves(record_of(exchange).key)) continue;
     for (const std::string& name : model->names()) {
       json one = listed_model(*model, name);
       if (add(*model, one)) body["models"].push_back(std::move(one));

@@ -13,6 +13,7 @@
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_log.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -293,7 +294,7 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
     ResponseShape shape(services, **call, &run);
     co_await answer(services, exchange, (*call)->generation, true, shape);
     services.accounts.note_use(exchange, start);
-    const bool again = exchange.status() == 429 && !exchange.gone() && !exchange.over_budget;
+    const bool again = exchange.status() == 429 && !exchange.gone() && !record_of(exchange).over_budget;
     if (shape.kept() || again) co_return;
     exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
   };
@@ -324,7 +325,7 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
       std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
   const auto run = services.background.start((*call)->id, keeps_events, exchange, (*call)->items.size(),
                                              background_work(services, call));
-  if (services.accounts.is_revoked(exchange.request().payer, (*call)->owner))
+  if (services.accounts.is_revoked(record_of(exchange).payer, (*call)->owner))
     services.background.cancel(run->id());
   if (keeps_events) co_return co_await stream_run(services, exchange, run, 0);
   co_await exchange.reply(std::move(queued));

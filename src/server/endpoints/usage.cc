@@ -9,6 +9,7 @@
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
 #include "server/services/data_folder.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -37,11 +38,12 @@ Result<UseQuery> read_use_query(Services& services, const HttpRequest& request) 
       return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected start, end, key", name);
     }
   }
-  if (request.key.empty()) return query;
-  if (!query.all_keys && query.key != request.key)
+  const std::string& own = record_of(request).key;
+  if (own.empty()) return query;
+  if (!query.all_keys && query.key != own)
     return errorf(ErrorCode::kInvalidArgument, "key: {} is another one; administrators may ask for it",
                   query.key);
-  query.key = request.key;
+  query.key = own;
   query.all_keys = false;
   return query;
 }

@@ -9,6 +9,7 @@
 #include "server/replies/reuse.h"
 #include "server/routing/errors.h"
 #include "server/services/config.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -16,8 +17,9 @@ namespace {
 
 // Requests share cached prompts within one tenant, unless the operator lets all of them.
 std::string cache_scope_of(const Services& services, const HttpRequest& request) {
-  const bool shared = request.tenant.empty() || services.config.prefix_cache_across_keys;
-  return shared ? std::string() : request.tenant + "\n";
+  const std::string& tenant = record_of(request).tenant;
+  const bool shared = tenant.empty() || services.config.prefix_cache_across_keys;
+  return shared ? std::string() : tenant + "\n";
 }
 
 // "x-request-timeout: SECONDS" shortens the server's own limit.
@@ -85,7 +87,8 @@ size_t reply_bytes(const Generation& generation) {
 
 // Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's length may be shorter for it.
 std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, ReplyShape& shape) {
-  if (exchange.spending == nullptr || call.kept != nullptr) return std::nullopt;
+  RequestRecord& record = record_of(exchange);
+  if (record.spending == nullptr || call.kept != nullptr) return std::nullopt;
   SpendingClaim claim{.price = call.model->settings().price,
                       .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
                       .max_tokens = call.params.max_tokens,
@@ -97,8 +100,8 @@ std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, Reply
   }
   claim.max_tokens = std::clamp<int64_t>(claim.max_tokens, 0, room);
   const int64_t asked = claim.max_tokens;
-  if (const auto refused = exchange.spending->claim(claim)) {
-    exchange.over_budget = refused->for_good;
+  if (const auto refused = record.spending->claim(claim)) {
+    record.over_budget = refused->for_good;
     HttpReply reply = shape.error({ErrorCode::kResourceExhausted, refused->reply.message});
     set_headers(reply, refused->reply.headers);
     return reply;
@@ -125,7 +128,7 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }
-  if (exchange.spending != nullptr) exchange.spending->settle();
+  if (const auto& spending = record_of(exchange).spending) spending->settle();
   if (!open || generation.client_gone()) co_return;
   const auto& failure = generation.error();
   const Error* error = failure && failure->code != ErrorCode::kCancelled ? &*failure : nullptr;
@@ -197,7 +200,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   };
   while (co_await generation.pass(gather, std::chrono::hours(1))) {
   }
-  if (exchange.spending != nullptr) exchange.spending->settle();
+  if (const auto& spending = record_of(exchange).spending) spending->settle();
   if (generation.client_gone()) co_return;
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
   co_await shape.keep(generation, nullptr);

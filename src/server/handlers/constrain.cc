@@ -7,6 +7,7 @@
 #include "server/api/structured.h"
 #include "server/http/unattended_exchange.h"
 #include "server/services/compile_queue.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -66,8 +67,7 @@ class Culprit {
 
 // Whose turn it is to compile. Work that nobody waits for has turns of its own.
 std::string asker_of(const HttpRequest& request) {
-  const std::string& who = request.asker();
-  return request.headers.contains(kBackgroundMark) ? who + kBackgroundMark : who;
+  return request.asker() + (record_of(request).background ? " (background)" : "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "server/routing/errors.h"
 #include "server/services/client_reason.h"
 #include "server/services/model_loads.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -17,7 +18,7 @@ net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& r
     co_return ModelLease();
   std::string name;
   co_await services.run_apart(exchange, [&] { name = model_named_in(services, exchange.request()); });
-  const auto model = services.models.find(name, exchange.request().key);
+  const auto model = services.models.find(name, record_of(exchange).key);
   if (!model) co_return ModelLease();
   constexpr int kMostTries = 3;  // one that goes when nobody uses it may have gone again
   for (int tries = 0; tries < kMostTries; ++tries) {

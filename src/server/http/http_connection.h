@@ -301,7 +301,7 @@ class HttpConnectionOf final : public HttpConnection,
     if (!co_await read_head(*parser)) co_return false;
     begin_exchange(parser->get());
     const HttpPlan plan = shared_.handler(*this);
-    if (!request_.payer.empty()) budget.share(shared_.body_shares, request_.payer);
+    if (!request_.client.empty()) budget.share(shared_.body_shares, request_.client);
     if (!plan.reads_body && !parser->is_done()) co_return co_await answer_early(plan.answer, *parser);
     if (!co_await read_body(*parser, std::min(plan.most_body, shared_.config.max_body_bytes)))
       co_return false;
@@ -319,12 +319,9 @@ class HttpConnectionOf final : public HttpConnection,
     co_await handler(*this);
     watching_ = false;
     on_disconnect = nullptr;
-    spending.reset();
-    over_budget = false;
     if (gone_) shared_.counters.disconnects.fetch_add(1);
     shared_.counters.exchanges.fetch_sub(1);
     reply_headers.clear();
-    trace.reset();
   }
 
   // Answers a request whose body is not wanted. A small one is read all the same, so that the connection can go on.
@@ -425,7 +422,7 @@ class HttpConnectionOf final : public HttpConnection,
     keep_alive_ = message.keep_alive();
     replied_ = gone_ = false;
     unsent_.clear();
-    status_ = prompt_tokens_ = completion_tokens_ = 0;
+    status_ = 0;
   }
 
   // Notices that the client closes while its request is being answered. What it sends meanwhile (the next

@@ -7,9 +7,6 @@
 
 namespace penstock {
 
-// A header of requests that are computed in the gaps which others leave. No client can send one of such a name.
-inline const std::string kBackgroundMark = ":background";
-
 // An exchange with nobody at the other end: the answer is kept.
 class UnattendedExchange : public Exchange {
  public:

@@ -7,6 +7,7 @@
 #include "server/routing/errors.h"
 #include "server/services/config.h"
 #include "server/services/request_log.h"
+#include "server/services/request_record.h"
 
 namespace penstock {
 
@@ -35,17 +36,18 @@ void Accounts::stop_watching() {
 }
 
 void Accounts::note_use(const Exchange& exchange, std::chrono::steady_clock::time_point start) {
-  if (exchange.model().empty()) return;
+  const RequestRecord& record = record_of(exchange);
+  if (record.use.model.empty()) return;
   const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
   UseCounts use{1,
-                exchange.prompt_tokens(),
-                exchange.cached_tokens(),
-                exchange.completion_tokens(),
+                record.use.prompt_tokens,
+                record.use.cached_tokens,
+                record.use.completion_tokens,
                 static_cast<int64_t>(elapsed.count()),
                 0};
-  if (const auto model = models_.find(exchange.model()))
+  if (const auto model = models_.find(record.use.model))
     use.nano_cost = nano_cost_of((*model)->settings().price, use);
-  usage_->note(exchange.request().payer, exchange.model(), use);
+  usage_->note(record.payer, record.use.model, use);
 }
 
 std::vector<BudgetState> Accounts::budgets_of(const std::string& key) const {
@@ -100,8 +102,11 @@ std::optional<HttpReply> Accounts::check_key(Exchange& exchange, Access access,
                     scope_names(key->record().scopes)));
   }
   const bool sees_all = key->may(Scope::kAdmin) || (access == Access::kMetrics && key->may(Scope::kMetrics));
-  if (!sees_all) exchange.set_key(key->record().id);
-  exchange.set_payer(key->payer(), key->tenant());
+  RequestRecord& record = record_of(exchange);
+  if (!sees_all) record.key = key->record().id;
+  record.payer = key->payer();
+  record.tenant = key->tenant();
+  exchange.set_client(key->payer());
   if (access != Access::kKey || request.method != "POST") return std::nullopt;
   if (const auto spent = spent_budget_of(key->payer())) {
     traffic_.note_quota_refusal();
@@ -114,7 +119,7 @@ std::optional<HttpReply> Accounts::check_key(Exchange& exchange, Access access,
     traffic_.note_quota_refusal();
     return error_reply(request, over_quota(*key, *refused));
   }
-  if (key->counts_tokens()) exchange.spending = penstock::spending_of(key, *usage_, true);
+  if (key->counts_tokens()) record.spending = penstock::spending_of(key, *usage_, true);
   return std::nullopt;
 }
 

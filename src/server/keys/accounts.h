@@ -19,6 +19,7 @@
 namespace penstock {
 
 class RequestLog;
+class Spending;
 struct ServerConfig;
 
 // Any thread, once it is open.

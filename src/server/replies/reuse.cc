@@ -11,6 +11,7 @@
 #include "frontend/params_json.h"
 #include "server/api/pooling.h"
 #include "server/api/structured.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -136,9 +137,9 @@ Bypass Reuse::near_bypass() const {
 }
 
 void Reuse::make_keys() {
-  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : exchange_.request().tenant);
+  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : record_of(exchange_).tenant);
   // Of a record that tells how sure the model was, which others do not.
-  if (exchange_.confidence) text.add("confidence");
+  if (record_of(exchange_).confidence) text.add("confidence");
   if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
   for (const auto& prompt : call_.prompts) text.add(prompt);
   key_ = text.sha256();
@@ -178,7 +179,7 @@ net::awaitable<Status> Reuse::look_up() {
   exchange_.reply_headers.emplace_back("Cache-Status", said_);
   if (call_.kept != nullptr) co_return Status();
   const int64_t most = std::min(kMostRecord, replies_.config().bytes / 4);
-  const bool logprobs = call_.params.logprobs.has_value() || exchange_.confidence.has_value();
+  const bool logprobs = call_.params.logprobs.has_value() || record_of(exchange_).confidence.has_value();
   call_.recorder.emplace(logprobs, static_cast<size_t>(most));
   co_return Status();
 }

@@ -9,6 +9,7 @@
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
 #include "server/services/config.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -66,7 +67,7 @@ bool has_form(const json& body) {
 
 RouteFeatures features_of(const Services& services, const HttpRequest& request) {
   RouteFeatures features;
-  features.key = request.key;
+  features.key = record_of(request).key;
   features.header = [&request](const std::string& name) { return request.header(name); };
   const std::string timeout(request.header("x-request-timeout"));
   features.seconds = std::max(std::strtod(timeout.c_str(), nullptr), 0.0);

@@ -9,11 +9,12 @@
 #include "server/api/pooling.h"
 #include "server/handlers/respond.h"
 #include "server/http/apart_threads.h"
-#include "server/http/held_exchange.h"
 #include "server/keys/accounts.h"
+#include "server/routes/held_exchange.h"
 #include "server/routes/route_request.h"
 #include "server/routing/route.h"
 #include "server/services/data_folder.h"
+#include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
@@ -78,7 +79,8 @@ const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& requ
     if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
     const std::string name = model_named_in(services_, request);
     for (const auto& one : tables_) {
-      if (one->config.name == name) return may_use(one->config, request.key) ? &one->config : nullptr;
+      if (one->config.name == name)
+        return may_use(one->config, record_of(request).key) ? &one->config : nullptr;
     }
     return nullptr;
   }
@@ -121,7 +123,7 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
   // A key that may not use the model that is chosen has the other one.
-  const std::string& key = exchange.request().key;
+  const std::string& key = record_of(exchange).key;
   const bool has_both = serves(config.small, key) && serves(config.large, key);
   if (!serves(decision.model, key)) {
     decision.model = decision.model == config.small ? config.large : config.small;
@@ -148,11 +150,12 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   }
   if (exchange.gone()) co_return;
   exchange.reply_headers.emplace_back("x-penstock-route", header);
-  exchange.set_model(decision.model);
-  const int n_prompt = exchange.prompt_tokens(), n_completion = exchange.completion_tokens();
+  RequestRecord& record = record_of(exchange);
+  record.model = decision.model;
+  const int n_prompt = record.use.prompt_tokens, n_completion = record.use.completion_tokens;
   co_await respond(services_, route, exchange);
-  note_cost(config, decision.model, exchange.prompt_tokens() - n_prompt,
-            exchange.completion_tokens() - n_completion, false);
+  note_cost(config, decision.model, record.use.prompt_tokens - n_prompt,
+            record.use.completion_tokens - n_completion, false);
 }
 
 net::awaitable<bool> Router::try_small(const Table& table, const Route& route, Exchange& exchange,
@@ -160,8 +163,9 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   const RouteConfig& config = table.config;
   const auto start = std::chrono::steady_clock::now();
   HeldExchange held(exchange);
-  held.set_model(config.small);
-  held.confidence.emplace();
+  RequestRecord& record = record_of(held);
+  record.model = config.small;
+  record.confidence.emplace();
   co_await respond(services_, route, held);
   if (held.gone()) co_return true;
   // A mistake of the client's is one whoever answers.
@@ -170,7 +174,7 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   if (!mistake && held.status() != 200) why = fmt::format("status {}", held.status());
   if (held.status() == 200) why = co_await doubt(table, exchange, held, question);
   if (held.gone()) co_return true;
-  note_cost(config, config.small, held.prompt_tokens(), held.completion_tokens(), !why.empty());
+  note_cost(config, config.small, record.use.prompt_tokens, record.use.completion_tokens, !why.empty());
   {
     const std::lock_guard lock(mutex_);
     Counts& counts = counts_[config.name];
@@ -189,7 +193,7 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
 net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
                                           const std::string& question) {
   const RouteCascade& cascade = *table.config.cascade;
-  const Exchange::Confidence& confidence = *held.confidence;
+  const RequestRecord::Confidence& confidence = *record_of(held).confidence;
   const double mean = confidence.n_tokens > 0 ? confidence.sum_logprob / confidence.n_tokens : 0;
   if (cascade.min_mean_logprob && confidence.n_tokens > 0 && mean < *cascade.min_mean_logprob)
     co_return fmt::format("mean log-probability {:.3f}", mean);
@@ -205,9 +209,10 @@ net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange
   const auto start = std::chrono::steady_clock::now();
   HeldExchange asked(exchange);
   asked.set_request(request.path, request.body);
-  asked.set_model(table.config.small);
+  RequestRecord& record = record_of(asked);
+  record.model = table.config.small;
   co_await respond(services_, *route, asked);
-  note_cost(table.config, table.config.small, asked.prompt_tokens(), asked.completion_tokens(), true);
+  note_cost(table.config, table.config.small, record.use.prompt_tokens, record.use.completion_tokens, true);
   services_.accounts.note_use(asked, start);
   if (asked.status() != 200) co_return fmt::format("the check cannot be asked: status {}", asked.status());
   const double yes = probability_of(cascade.yes, asked.body());

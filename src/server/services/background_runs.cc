@@ -6,6 +6,8 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "server/services/request_record.h"
+
 namespace penstock {
 namespace {
 
@@ -103,10 +105,11 @@ BackgroundRuns::~BackgroundRuns() {
 std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
                                                      const Exchange& asked, size_t n_held, Work work) {
   auto task = std::make_unique<Task>();
-  task->run = std::make_shared<BackgroundRun>(id, asked.request().payer, keeps_events);
+  task->run = std::make_shared<BackgroundRun>(id, record_of(asked).payer, keeps_events);
   task->request = asked.request();
   if (task->request.body.size() > kLargeRequest) task->request.body = {};
-  task->spending = asked.spending;
+  task->spending = record_of(asked).spending;
+  task->request.record = record_of(asked).of_same_caller();
   task->n_held = n_held;
   task->work = std::move(work);
   auto run = task->run;
@@ -165,8 +168,10 @@ void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
 
 net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   BackgroundRun& run = *task.run;
-  BackgroundRun::Away exchange(thread_.get_executor(), task.request, run, n_bytes_);
-  if (task.spending != nullptr) exchange.spending = task.spending->renewed();
+  HttpRequest request = task.request;
+  request.record = record_of(request).of_same_caller();
+  if (task.spending != nullptr) request.record->spending = task.spending->renewed();
+  BackgroundRun::Away exchange(thread_.get_executor(), std::move(request), run, n_bytes_);
   run.leave_ = [&exchange] { exchange.leave(); };
   if (run.cancelled_ || stopping_) exchange.leave();
   try {
@@ -175,7 +180,7 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
     exchange.leave();  // no memory, say: the run is over
   }
   run.leave_ = nullptr;
-  co_return exchange.status() != 429 || exchange.gone() || exchange.over_budget;
+  co_return exchange.status() != 429 || exchange.gone() || record_of(exchange).over_budget;
 }
 
 net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "server/services/request_record.h"
 
 namespace penstock {
 namespace {
@@ -92,6 +93,7 @@ RequestLog::~RequestLog() {
 void RequestLog::request(const Exchange& exchange, double seconds, std::string_view key) {
   if (!config_.requests || !logger_->should_log(spdlog::level::info)) return;
   const HttpRequest& request = exchange.request();
+  const RequestRecord& record = record_of(request);
   const bool left = exchange.gone();
   if (json_) {
     std::string line = fmt::format(
@@ -99,14 +101,14 @@ void RequestLog::request(const Exchange& exchange, double seconds, std::string_v
         json_string(request.id), json_string(request.peer), json_string(request.method),
         json_string(request.path), exchange.status(), left, seconds);
     if (!key.empty()) line += fmt::format(R"(,"key":{})", json_string(key));
-    if (exchange.trace) {
-      const TraceContext& context = exchange.trace->context;
+    if (record.trace) {
+      const TraceContext& context = record.trace->context;
       line += fmt::format(R"(,"trace_id":"{}","span_id":"{}","trace_sampled":{})", context.trace_id,
                           context.span_id, context.sampled);
     }
-    if (exchange.prompt_tokens() > 0) {
-      line += fmt::format(R"(,"prompt_tokens":{},"completion_tokens":{})", exchange.prompt_tokens(),
-                          exchange.completion_tokens());
+    if (record.use.prompt_tokens > 0) {
+      line += fmt::format(R"(,"prompt_tokens":{},"completion_tokens":{})", record.use.prompt_tokens,
+                          record.use.completion_tokens);
     }
     if (config_.prompts && !request.body.empty()) {
       line += fmt::format(R"(,"body":{})", json_string(request.body.substr(0, kMostLoggedBody)));
@@ -118,9 +120,9 @@ void RequestLog::request(const Exchange& exchange, double seconds, std::string_v
       fmt::format("{} {} {} {} {}{} {:.3f} s", request.id, request.peer, one_line(request.method),
                   one_line(request.path), exchange.status(), left ? " (client left)" : "", seconds);
   if (!key.empty()) line += fmt::format(" key {}", key);
-  if (exchange.trace) line += fmt::format(" trace {}", exchange.trace->context.trace_id);
-  if (exchange.prompt_tokens() > 0) {
-    line += fmt::format(" tokens {}+{}", exchange.prompt_tokens(), exchange.completion_tokens());
+  if (record.trace) line += fmt::format(" trace {}", record.trace->context.trace_id);
+  if (record.use.prompt_tokens > 0) {
+    line += fmt::format(" tokens {}+{}", record.use.prompt_tokens, record.use.completion_tokens);
   }
   if (config_.prompts && !request.body.empty()) {
     line += fmt::format(" {}", one_line(request.body.substr(0, kMostLoggedBody)));

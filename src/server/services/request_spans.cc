@@ -27,19 +27,20 @@ const char* operation_of(std::string_view route) {
 
 class SpanMaker {
  public:
-  SpanMaker(const Exchange& exchange, std::string_view route) : exchange_(exchange), route_(route) {}
+  SpanMaker(const Exchange& exchange, std::string_view route)
+      : exchange_(exchange), trace_(*record_of(exchange).trace), route_(route) {}
 
   std::vector<Span> make(std::string_view key) {
     spans_.push_back(request(key));
-    for (const GenerationNote& note : exchange_.trace->notes) add(note);
+    for (const GenerationNote& note : trace_.notes) add(note);
     return std::move(spans_);
   }
 
  private:
   Span start(std::string name, const std::string& parent, SystemTime begin, SystemTime end) const {
     Span span;
-    span.trace_id = exchange_.trace->context.trace_id;
-    span.state = exchange_.trace->context.state;
+    span.trace_id = trace_.context.trace_id;
+    span.state = trace_.context.state;
     span.span_id = new_span_id();
     span.parent_id = parent;
     span.name = std::move(name);
@@ -50,8 +51,8 @@ class SpanMaker {
 
   Span request(std::string_view key) const {
     const HttpRequest& request = exchange_.request();
-    const TraceContext& context = exchange_.trace->context;
-    Span span = start(request.method + " " + std::string(route_), context.parent_id, exchange_.trace->begin,
+    const TraceContext& context = trace_.context;
+    Span span = start(request.method + " " + std::string(route_), context.parent_id, trace_.begin,
                       std::chrono::system_clock::now());
     span.span_id = context.span_id;
     span.kind = SpanKind::kServer;
@@ -76,7 +77,7 @@ class SpanMaker {
     const char* operation = operation_of(route_);
     const double times[] = {note.queued, note.prefill, note.decode};
     SystemTime at = note.begin;
-    Span span = start(std::string(operation) + " " + note.model, exchange_.trace->context.span_id, at,
+    Span span = start(std::string(operation) + " " + note.model, trace_.context.span_id, at,
                       later(at, note.queued + note.prefill + note.decode));
     span.attributes = {{"gen_ai.operation.name", std::string(operation)},
                        {"gen_ai.provider.name", std::string("penstock")},
@@ -106,6 +107,7 @@ class SpanMaker {
   }
 
   const Exchange& exchange_;
+  const RequestTrace& trace_;
   std::string_view route_;
   std::vector<Span> spans_;
 };
@@ -127,7 +129,7 @@ void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* 
   if (begins) context = new_trace();
   if (records && (begins || !exporter->config().follow_parent))
     context->sampled = is_sampled(exporter->config(), context->trace_id);
-  RequestTrace& trace = exchange.trace.emplace();
+  RequestTrace& trace = record_of(exchange).trace.emplace();
   trace.context = std::move(*context);
   trace.notes_wanted = records && trace.context.sampled;
   exchange.reply_headers.emplace_back("traceresponse", trace.context.header());

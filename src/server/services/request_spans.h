@@ -4,18 +4,18 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/exchange.h"
 #include "server/routing/route.h"
+#include "server/services/request_record.h"
 #include "server/telemetry/otlp_exporter.h"
 #include "server/telemetry/span.h"
 
 namespace penstock {
 
-// route: its path, with "{id}" where it has one. key: id of the API key, or empty. REQUIRES: exchange.trace, and that the
+// route: its path, with "{id}" where it has one. key: id of the API key, or empty. REQUIRES: a trace in its record, and that the
 // exchange is over.
 std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view route, std::string_view key);
 
-// Sets exchange.trace by what the request's headers say and by what the exporter samples. exporter: null where spans go nowhere; route: null where there is none.
+// Begins the trace in the exchange's record by what the request's headers say and by what the exporter samples. exporter: null where spans go nowhere; route: null where there is none.
 void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* route);
 
 }  // namespace penstock

@@ -36,10 +36,4 @@ class Spending {
   virtual std::shared_ptr<Spending> renewed() const = 0;
 };
 
-inline void Exchange::count_tokens(int prompt, int completion) {
-  prompt_tokens_ += prompt;
-  completion_tokens_ += completion;
-  if (spending != nullptr) spending->charge(prompt, completion);
-}
-
 }  // namespace penstock

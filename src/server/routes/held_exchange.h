@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "server/http/exchange.h"
+#include "server/services/request_record.h"
 
 namespace penstock {
 
@@ -11,18 +11,21 @@ namespace penstock {
 class HeldExchange final : public Exchange {
  public:
   explicit HeldExchange(Exchange& outer) : outer_(outer) {
+    const RequestRecord& asked = record_of(outer);
     request_ = outer.request();
-    spending = outer.spending;
-    trace = outer.trace;
-    if (trace) trace->notes.clear();
+    request_.record = asked.of_same_caller();
+    request_.record->spending = asked.spending;
+    request_.record->trace = asked.trace;
+    if (asked.trace) request_.record->trace->notes.clear();
     outer_.on_disconnect = [this] { leave(); };
     gone_ = outer.gone();
   }
   ~HeldExchange() override {
-    outer_.over_budget |= over_budget;
     outer_.on_disconnect = nullptr;
-    if (!trace || !outer_.trace) return;
-    for (auto& note : trace->notes) outer_.trace->notes.push_back(std::move(note));
+    RequestRecord& asked = record_of(outer_);
+    asked.over_budget |= record_of(*this).over_budget;
+    if (!asked.trace) return;
+    for (auto& note : record_of(*this).trace->notes) asked.trace->notes.push_back(std::move(note));
   }
   void set_request(std::string path, std::string body) {
     request_.path = std::move(path);
@@ -56,7 +59,7 @@ class HeldExchange final : public Exchange {
   net::awaitable<void> release() {
     outer_.on_disconnect = nullptr;
     for (auto& header : reply_headers) outer_.reply_headers.push_back(std::move(header));
-    outer_.take_counts(*this);
+    take_use();
     if (!streams_) co_return co_await outer_.reply(std::move(head_));
     if (!co_await outer_.begin_stream(std::move(head_))) co_return;
     if (!co_await outer_.write(chunks_)) co_return;
@@ -65,6 +68,15 @@ class HeldExchange final : public Exchange {
   }
 
  private:
+  // The held exchange has charged it.
+  void take_use() {
+    const RequestRecord::Use& more = record_of(std::as_const(*this)).use;
+    RequestRecord::Use& use = record_of(outer_).use;
+    use.prompt_tokens += more.prompt_tokens;
+    use.completion_tokens += more.completion_tokens;
+    use.cached_tokens += more.cached_tokens;
+    use.model = more.model;
+  }
   void leave() {
     if (std::exchange(gone_, true)) return;
     if (on_disconnect) std::exchange(on_disconnect, nullptr)();
