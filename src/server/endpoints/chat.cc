@@ -271,11 +271,7 @@ json ChatShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_chat_completions(Services& services, Exchange& exchange) {
-  decltype(read_chat_call(services, exchange.request())) call;
-  co_await services.run_apart(exchange, [&] { call = read_chat_call(services, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  ChatShape shape(*call);
-  co_await answer(services, exchange, call->generation, call->stream, shape);
+  return answer_call<ChatShape>(services, exchange, read_chat_call);
 }
 
 }  // namespace penstock

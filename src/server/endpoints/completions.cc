@@ -252,11 +252,7 @@ json CompletionShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_completions(Services& services, Exchange& exchange) {
-  decltype(read_completion_call(services, exchange.request())) call;
-  co_await services.run_apart(exchange, [&] { call = read_completion_call(services, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  CompletionShape shape(*call);
-  co_await answer(services, exchange, call->generation, call->stream, shape);
+  return answer_call<CompletionShape>(services, exchange, read_completion_call);
 }
 
 }  // namespace penstock

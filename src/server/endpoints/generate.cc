@@ -72,11 +72,7 @@ class PlainShape final : public ReplyShape {
 }  // namespace
 
 net::awaitable<void> post_generate(Services& services, Exchange& exchange) {
-  decltype(read_plain_call(services, exchange.request())) call;
-  co_await services.run_apart(exchange, [&] { call = read_plain_call(services, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  PlainShape shape(*call);
-  co_await answer(services, exchange, call->generation, call->stream, shape);
+  return answer_call<PlainShape>(services, exchange, read_plain_call);
 }
 
 }  // namespace penstock

@@ -295,15 +295,6 @@ json LlamaShape::last(size_t index, const Generation& generation) {
   return call_.fields.empty() ? reply : picked_fields(reply, call_.fields);
 }
 
-net::awaitable<void> answer_llama(Services& services, Exchange& exchange,
-                                  Result<LlamaCall> (*read)(Services&, const HttpRequest&)) {
-  Result<LlamaCall> call;
-  co_await services.run_apart(exchange, [&] { call = read(services, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  LlamaShape shape(*call);
-  co_await answer(services, exchange, call->generation, call->stream, shape);
-}
-
 }  // namespace
 
 const nlohmann::json& llamacpp_completion_request() {
@@ -340,11 +331,11 @@ const nlohmann::json& llamacpp_completion_reply() {
 }
 
 net::awaitable<void> post_llamacpp_completion(Services& services, Exchange& exchange) {
-  co_await answer_llama(services, exchange, read_completion);
+  return answer_call<LlamaShape>(services, exchange, read_completion);
 }
 
 net::awaitable<void> post_infill(Services& services, Exchange& exchange) {
-  co_await answer_llama(services, exchange, read_infill);
+  return answer_call<LlamaShape>(services, exchange, read_infill);
 }
 
 }  // namespace penstock

@@ -202,11 +202,7 @@ Result<json> count_tokens(Services& services, const HttpRequest& request) {
 }  // namespace
 
 net::awaitable<void> post_messages(Services& services, Exchange& exchange) {
-  decltype(read_message_call(services, exchange.request())) call;
-  co_await services.run_apart(exchange, [&] { call = read_message_call(services, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
-  MessageShape shape(*call);
-  co_await answer(services, exchange, call->generation, call->stream, shape);
+  return answer_call<MessageShape>(services, exchange, read_message_call, anthropic_error);
 }
 
 net::awaitable<void> post_count_tokens(Services& services, Exchange& exchange) {

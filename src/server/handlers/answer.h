@@ -2,9 +2,11 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <type_traits>
 
 #include "frontend/chat/chat_reader.h"
 #include "server/api/generation.h"
+#include "server/routing/errors.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -47,5 +49,18 @@ std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delt
 // happens, or one JSON body; errors as the shape has them. The call's prompts are taken.
 net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call, bool stream,
                             ReplyShape& shape);
+
+// The same for a request that `read` makes a call of: Result<Call> read(Services&, const HttpRequest&), where a Call has the
+// members `generation` and `stream` and Shape is made of one. error: the reply when it cannot be read.
+template <class Shape, class Read>
+net::awaitable<void> answer_call(
+    Services& services, Exchange& exchange, Read read,
+    HttpReply (*error)(const Error&) = [](const Error& e) { return error_reply(e); }) {
+  std::invoke_result_t<Read, Services&, const HttpRequest&> call;
+  co_await services.run_apart(exchange, [&] { call = read(services, exchange.request()); });
+  if (!call) co_return co_await exchange.reply(error(call.error()));
+  Shape shape(*call);
+  co_await answer(services, exchange, call->generation, call->stream, shape);
+}
 
 }  // namespace penstock
