@@ -374,6 +374,30 @@ class Overload(unittest.TestCase):
             first.close()  # and then it is the second one's turn
             self.assertIn(b"[DONE]", read_until(second, b"0\r\n\r\n"))
 
+    def test_pings_keep_a_silent_message_alive(self):
+        template = "{{ messages[0].content }}"
+        with slow_server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1", "--chat-template", template) as server:
+            first = server.stream({**LONG, "stream": True, "n": 4})
+            read_until(first, b"data:")
+            body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "stream": True}
+            second = server.stream(body, "/v1/messages")
+            self.assertIn(b'event: ping\ndata: {"type": "ping"}\n\n', read_until(second, b'"ping"}\n\n'))
+            first.close()  # and then it is the second one's turn
+            self.assertIn(b"message_stop", read_until(second, b"0\r\n\r\n"))
+
+    def test_comments_while_a_call_is_gathered(self):
+        """Tokens come, but Python's calls are told as a whole."""
+        text = {"type": "string", "minLength": 60, "maxLength": 80}
+        tool = {"type": "function", "function": {"name": "note", "parameters": {
+            "type": "object", "properties": {"text": text}, "required": ["text"], "additionalProperties": False}}}
+        template = "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{{ messages[0].content }}"
+        with slow_server("--sse-keep-alive-interval", "0.02", "--chat-template", template, "--tool-call-parser", "pythonic") as server:
+            body = {"messages": [{"role": "user", "content": "x"}], "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False,
+                    "max_tokens": 200, "stream": True}
+            before, call, _ = read_until(server.stream(body, "/v1/chat/completions"), b"[DONE]").partition(b'"tool_calls":[')
+            self.assertTrue(call)
+            self.assertIn(b": keep-alive", before.partition(b'"role":"assistant"')[2])
+
     def test_a_silent_stream_of_lines_has_no_comments(self):
         with slow_server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
             first = server.stream({**LONG, "stream": True, "n": 4})

@@ -62,6 +62,7 @@ class MessageShape final : public ReplyShape {
   std::string begin(const Generation& generation) override;
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override;
+  const char* keep_alive() const override { return "event: ping\ndata: {\"type\": \"ping\"}\n\n"; }
   json whole(const Generation& generation) override;
   HttpReply error(const Error& error) override { return anthropic_error(error); }
   std::string error_event(const Error& error) override {

@@ -117,14 +117,23 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
   bool open = co_await exchange.begin_stream(stream_head(shape.content_type()));
   std::string chunk = shape.begin(generation);
   if (open && !chunk.empty()) open = co_await exchange.write(chunk);
+  const auto interval = services.config.keep_alive_interval;
+  auto told = std::chrono::steady_clock::now();  // when the client last heard something
+  const auto tell = [&](std::string_view events) {
+    if (events.empty()) return;
+    exchange.put(events);
+    told = std::chrono::steady_clock::now();
+  };
+  // Tokens may come without an event for long: a call's arguments that are given as a whole.
   const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
     chunk.clear();
     for (const ChoiceDelta& delta : deltas) chunk += shape.add(delta, generation);
-    exchange.put(chunk);
+    const bool silent = chunk.empty() && std::chrono::steady_clock::now() - told >= interval;
+    tell(silent ? shape.keep_alive() : chunk);
     return exchange.all_sent();
   };
-  while (open && co_await generation.pass(send, services.config.keep_alive_interval)) {
-    if (exchange.all_sent()) exchange.put(shape.keep_alive());
+  while (open && co_await generation.pass(send, interval)) {
+    if (exchange.all_sent()) tell(shape.keep_alive());
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }
