@@ -22,6 +22,7 @@ SCRIPTS = {
     "several": ["<think>Two cities.", "</think>I will ", "look.\n<tool_call>{\"name\": \"get_weather\", ",
                 '"arguments": {"city": "Rome"}}</tool_call>\n<tool_', 'call>{"name": "get_time", "arguments": {}}',
                 "</tool_call>\n"],
+    "letter": [MARKER + '\n{"name": "send_le', 'tter", "arguments": {"text": "Dear', " friend", ",\\n how", " are you", ' today?", "copies"', ": 2}}\n</tool_cal", "l>"],
     "broken": ["<tool_call>this is", " no call</tool_call> at all"],
     "sunny": ["It is sunny", " in Paris."],
     "endless": ["la ", "li "],

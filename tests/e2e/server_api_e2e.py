@@ -710,6 +710,24 @@ REPLIES = {
 }
 
 
+LETTER = ("send_letter", '{"text":"Dear friend,\\n how are you today?","copies":2}')
+
+
+def letter(**fields):
+    return {**said("letter"), **fields, "tools": [{"type": "function", "function": {"name": "send_letter", "parameters": {"type": "object"}}}]}
+
+
+def join_calls(calls, delta):
+    """Adds what a chat's delta says of calls; the first piece of each has its id and name."""
+    for piece in delta.get("tool_calls", []):
+        if piece["index"] == len(calls):
+            assert piece["id"] and piece["type"] == "function" and piece["function"]["name"], piece
+            calls.append({**piece, "function": dict(piece["function"])})
+        else:
+            assert piece.keys() == {"index", "function"} and piece["index"] == len(calls) - 1, piece
+            calls[-1]["function"]["arguments"] += piece["function"]["arguments"]
+
+
 class Chats(unittest.TestCase):
     def check_message(self, name, message, finish):
         reasoning, text, calls = REPLIES[name]
@@ -733,10 +751,34 @@ class Chats(unittest.TestCase):
                     roles.append(part["delta"].get("role"))
                     for key in ("content", "reasoning"):
                         message[key] += part["delta"].get(key) or ""
-                    message["tool_calls"] += part["delta"].get("tool_calls", [])
+                    join_calls(message["tool_calls"], part["delta"])
                 self.check_message(name, message, finish)
                 self.assertEqual(roles, ["assistant"] + [None] * (len(roles) - 1))
-                self.assertEqual([call["index"] for call in message["tool_calls"]], list(range(len(message["tool_calls"]))))
+
+    def test_arguments_stream(self):
+        for fields in ({}, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}, {"logprobs": True}):
+            deltas = [choice["delta"] for chunk in script.chunks("/v1/chat/completions", letter(**fields)) for choice in chunk["choices"]]
+            pieces = [call["function"]["arguments"] for delta in deltas for call in delta.get("tool_calls", [])]
+            self.assertEqual(pieces, ['{"text":"Dear', " friend", ",\\n how", " are you", ' today?","copies"', ":2}"])
+            calls = []
+            for delta in deltas:
+                join_calls(calls, delta)
+            plain = script.post("/v1/chat/completions", letter())["choices"][0]["message"]["tool_calls"]
+            for got in (calls, plain):
+                self.assertEqual([(call["function"]["name"], call["function"]["arguments"]) for call in got], [LETTER])
+
+    def test_a_call_that_is_cut_has_its_arguments_so_far(self):
+        choice = script.post("/v1/chat/completions", letter(max_tokens=3))["choices"][0]
+        self.assertEqual(choice["finish_reason"], "length")
+        self.assertIsNone(choice["message"]["content"])
+        [call] = choice["message"]["tool_calls"]
+        self.assertEqual(call["function"], {"name": "send_letter", "arguments": '{"text":"Dear friend'})
+        calls = []
+        for chunk in script.chunks("/v1/chat/completions", letter(max_tokens=3)):
+            join_calls(calls, chunk["choices"][0]["delta"])
+        self.assertEqual([one["function"] for one in calls], [call["function"]])
+        cut = script.post("/v1/chat/completions", letter(max_tokens=1))["choices"][0]["message"]  # its name is not certain
+        self.assertEqual((cut["content"], "tool_calls" in cut), ("", False))
 
     def test_without_tools_a_call_is_text(self):
         for body in (said("weather"), {**said("weather"), "tools": TOOLS, "tool_choice": "none"}):
@@ -890,6 +932,20 @@ class Responses(unittest.TestCase):
             self.assertEqual(deltas, item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])
             self.assertTrue(all(data["item_id"] == item["id"] for _, data in mine if "item_id" in data))
 
+    def test_arguments_stream(self):
+        body = {"input": "letter", "tools": [{"type": "function", "name": "send_letter", "parameters": {}, "strict": False}]}
+        events = script.events("/v1/responses", body)
+        self.assertEqual(len([kind for kind, _ in events if kind == "response.function_call_arguments.delta"]), 6)
+        [done] = [data for kind, data in events if kind == "response.function_call_arguments.done"]
+        self.assertEqual((done["name"], done["arguments"]), LETTER)
+        self.check_items(events, events[-1][1]["response"])
+        body["max_output_tokens"] = 3
+        events = script.events("/v1/responses", body)
+        for response in (script.post("/v1/responses", body), events[-1][1]["response"]):
+            [item] = response["output"]
+            self.assertEqual((item["status"], item["arguments"]), ("incomplete", '{"text":"Dear friend'))
+        self.check_items(events, response)
+
     def test_length_and_fields(self):
         reply = script.post("/v1/responses", {"input": "endless", "max_output_tokens": 3, "instructions": "sing",
                                               "metadata": {"a": "b"}})
@@ -939,7 +995,7 @@ class Messages(unittest.TestCase):
             else:
                 self.assertEqual(kind, "content_block_stop")
                 if open_block["type"] == "tool_use":
-                    open_block["input"] = json.loads(pieces)
+                    open_block["input"] = json.loads(pieces) if pieces.endswith("}") else pieces
                 message["content"].append(open_block)
                 open_block = None
         return {**message, **events[-2][1]["delta"], "usage": events[-2][1]["usage"]}
@@ -958,6 +1014,20 @@ class Messages(unittest.TestCase):
                 self.assertEqual(self.parts(built["content"]), REPLIES[name])
                 self.assertEqual(built["stop_reason"], plain["stop_reason"])
                 self.assertEqual(built["usage"]["output_tokens"], plain["usage"]["output_tokens"])
+
+    def test_arguments_stream(self):
+        body = {**said("letter"), "max_tokens": 50, "tools": [{"name": "send_letter", "input_schema": {"type": "object"}}]}
+        events = script.events("/v1/messages", body)
+        deltas = [data["delta"] for kind, data in events if kind == "content_block_delta"]
+        self.assertEqual([delta["type"] for delta in deltas], ["input_json_delta"] * 6)
+        plain = script.post("/v1/messages", body)
+        self.assertEqual(self.parts(plain["content"])[2], [("send_letter", json.loads(LETTER[1]))])
+        self.assertEqual(self.parts(self.streamed(events)["content"]), self.parts(plain["content"]))
+        for n, whole, begun in ((3, {}, '{"text":"Dear friend'), (6, {"text": "Dear friend,\n how are you today?"}, LETTER[1][:-3])):
+            cut = script.post("/v1/messages", {**body, "max_tokens": n})
+            self.assertEqual((cut["stop_reason"], self.parts(cut["content"])), ("max_tokens", ("", "", [("send_letter", whole)])))
+            built = self.streamed(script.events("/v1/messages", {**body, "max_tokens": n}))
+            self.assertEqual(self.parts(built["content"])[2][0][1][:len(begun)], begun)
 
     def test_stops(self):
         reply = script.post("/v1/messages", {**said("endless"), "max_tokens": 3})

@@ -231,6 +231,19 @@ class Tools(unittest.TestCase):
                 self.assertEqual(streamed[0]["function"]["name"], calls[0]["function"]["name"])
                 self.assertEqual("".join(call["function"]["arguments"] for call in streamed), calls[0]["function"]["arguments"])
 
+    def test_arguments_come_while_they_are_made(self):
+        schema = {"type": "object", "properties": {"text": {"type": "string", "minLength": 120, "maxLength": 160}}, "required": ["text"],
+                  "additionalProperties": False}
+        body = said(tools=tools_of(schema, strict=True), tool_choice="required", parallel_tool_calls=False)
+        usage = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        pieces = [(chunk["usage"]["completion_tokens"], call["function"]["arguments"])
+                  for chunk in server.chunks("/v1/chat/completions", {**body, **usage}) for choice in chunk["choices"]
+                  for call in choice["delta"].get("tool_calls", [])]
+        [call] = server.post("/v1/chat/completions", body)["choices"][0]["message"]["tool_calls"]
+        self.assertEqual("".join(arguments for _, arguments in pieces), call["function"]["arguments"])
+        self.assertGreater(len(pieces), 20)
+        self.assertLess(pieces[0][0], pieces[-1][0] / 2)  # half of the tokens were not there yet
+
     def test_several_calls(self):
         reply = server.post("/v1/chat/completions", said(tools=tools_of(strict=True), tool_choice="required", n=4))
         for choice in reply["choices"]:

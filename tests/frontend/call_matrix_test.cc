@@ -147,14 +147,7 @@ class Matrix {
   // Whole, byte by byte and in two pieces cut anywhere.
   bool holds(const std::string& text, const ReplyPart& expected) const {
     const std::string wanted = show(expected);
-    const auto read = [&](size_t cut, size_t step) {
-      auto parser = std::move(*make_reply_parser({row_.parser->name, reasoning_, false, tools()}));
-      ReplyPart all = parser->push(std::string_view(text).substr(0, cut));
-      for (size_t at = cut; at < text.size(); at += step)
-        all.append(parser->push(std::string_view(text).substr(at, step)));
-      all.append(parser->finish());
-      return show(all);
-    };
+    const auto read = [&](size_t cut, size_t step) { return show(joined(text, cut, step)); };
     const std::string whole = read(text.size(), 1);
     EXPECT_EQ(whole, wanted) << row_.name << ": " << text;
     bool same = whole == wanted && read(0, 1) == wanted;
@@ -162,6 +155,31 @@ class Matrix {
     EXPECT_TRUE(same) << row_.name << ", in pieces: " << text;
     return same;
   }
+
+  // The first `cut` bytes as one piece, then pieces of `step` bytes. n_pieces: the number of pieces of calls.
+  ReplyPart joined(std::string_view text, size_t cut, size_t step, int* n_pieces = nullptr) const {
+    auto parser = std::move(*make_reply_parser({row_.parser->name, reasoning_, false, tools()}));
+    ReplyPart all;
+    const auto take = [&](ReplyPart part) {
+      // Only a call that is open goes on, and nothing else is said meanwhile.
+      EXPECT_TRUE(!part.continues || all.open) << row_.name << ": " << text;
+      EXPECT_TRUE(part.calls.empty() || part.continues || !all.open) << row_.name << ": " << text;
+      EXPECT_TRUE(part.continues || !all.open || (part.content + part.reasoning).empty())
+          << row_.name << ": " << text;
+      for (const ToolCall& call : part.calls) {
+        if (n_pieces != nullptr && !call.arguments.empty()) ++*n_pieces;
+      }
+      all.append(std::move(part));
+    };
+    take(parser->push(text.substr(0, cut)));
+    for (size_t at = cut; at < text.size(); at += step) take(parser->push(text.substr(at, step)));
+    take(parser->finish());
+    EXPECT_FALSE(all.open) << row_.name << ": " << text;
+    return all;
+  }
+
+  // Whether arguments come before their call ends.
+  bool streams() const { return harmony_ || format_.read.stream != nullptr; }
 
   bool calls(const Calls& calls) const { return holds(written(row_.writing, calls), expected_calls(calls)); }
 
@@ -201,6 +219,17 @@ Cell two_calls(const Matrix& m, const Row& row) {
   if (m.format().one_call) return std::nullopt;
   if (!m.format().keeps_space) return m.calls(kTwo);
   return m.holds(written(row.writing, kTwo), with(expected_calls(kTwo), "", row.writing.separator));
+}
+
+// Whether these are the first of the calls, the last one perhaps without the end of its arguments.
+bool begins_as(const std::vector<ToolCall>& begun, const Calls& calls) {
+  if (begun.size() > calls.size()) return false;
+  for (size_t i = 0; i < begun.size(); ++i) {
+    const std::string whole = dump_exact(calls[i].second);
+    if (begun[i].name != calls[i].first || !whole.starts_with(begun[i].arguments)) return false;
+    if (i + 1 < begun.size() && begun[i].arguments != whole) return false;
+  }
+  return true;
 }
 
 struct Column {
@@ -267,12 +296,25 @@ std::vector<Column> columns() {
            if (text.starts_with(open)) mark = std::max(mark, open.size());
          }
          for (size_t n = mark; n < text.size(); ++n) {
-           auto parser = std::move(*make_reply_parser({row.parser->name, "", false, tools()}));
-           const ReplyPart part = parse_reply(*parser, text.substr(0, n));
-           EXPECT_EQ(part.content, "") << row.name << ": " << text.substr(0, n);
-           if (!part.content.empty()) return false;
+           const std::string_view begun = std::string_view(text).substr(0, n);
+           const ReplyPart part = m.joined(begun, n, 1);
+           const bool fits = part.content.empty() && begins_as(part.calls, kOne);
+           EXPECT_TRUE(fits) << row.name << ": " << begun << "\n" << show(part);
+           const std::string bytes = show(m.joined(begun, 0, 1));
+           EXPECT_EQ(bytes, show(part)) << row.name << ": " << begun;
+           if (!fits || bytes != show(part)) return false;
          }
          return true;
+       }},
+      {"arguments stream",
+       [](const Matrix& m, const Row& row) -> Cell {
+         if (!m.streams()) return std::nullopt;
+         const std::string long_text(600, 'x');
+         int n_pieces = 0;
+         const ReplyPart part =
+             m.joined(written(row.writing, {{"f", {{"text", long_text}, {"n", 2}}}}), 0, 5, &n_pieces);
+         EXPECT_EQ(show(part), show(expected_calls({{"f", {{"text", long_text}, {"n", 2}}}}))) << row.name;
+         return n_pieces > 100;
        }},
   };
 }
@@ -355,6 +397,121 @@ TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
     auto parser = std::move(*make_reply_parser({c.tools, "", false, tools()}));
     EXPECT_EQ(show(parse_reply(*parser, c.text)), show(c.expected)) << c.tools << ": " << c.text;
   }
+}
+
+// Once the name of a call is certain it is a call, whatever follows.
+TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {
+  const std::string open = "<tool_call>\n<function=f>\n", close = "</function>\n</tool_call>";
+  const std::vector<Broken> cases = {
+      {"hermes",
+       R"(<tool_call>{"name": "f", "arguments": {"text": "a <)",
+       {"", "", {{"f", R"({"text":"a <)"}}}},
+      {"hermes", R"(<tool_call>{"name": "f", "arguments": {)", {"", "", {}}},
+      {"hermes",
+       R"(<tool_call>{"name": "f", "arguments": {"n": 1} </tool_call>)",
+       {"", "", {{"f", R"({"n":1})"}}}},
+      {"hermes",
+       R"(<tool_call>{"name": "f", "arguments": {"n": one}}</tool_call>ok)",
+       {"", "ok", {{"f", R"({"n":one})"}}}},
+      {"hermes",
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"text\": \"a\n\tb\"}}</tool_call>",
+       {"", "", {{"f", R"({"text":"a\n\tb"})"}}}},
+      {"hermes",
+       R"(<tool_call>[{"name": "f", "arguments": {"n": 1}}, {"arguments": {}, "name": "now"}, {"n": 2}, {"name": "now"}]</tool_call>)",
+       {"", "", {{"f", R"({"n":1})"}, {"now", "{}"}, {"now", "{}"}}}},
+      {"hermes",
+       R"(<tool_call>{"type": "function", "function": {"id": 1, "name": "f", "arguments": {"n": 1}}}</tool_call>)",
+       {"", "", {{"f", R"({"n":1})"}}}},
+      {"xlam",
+       R"([{"name": "f", "arguments": {"n": 1}}, {"name": "Ada", "arguments": {"born": 1815}}])",
+       {"", "", {{"f", R"({"n":1})"}, {"Ada", R"({"born":1815})"}}}},
+      {"apertus",
+       R"(<|tools_prefix|>[{"f": {"n": 1}}, {"now": {}}, 5]<|tools_suffix|>)",
+       {"", "", {{"f", R"({"n":1})"}, {"now", "{}"}}}},
+      {"deepseek",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": 1",
+       {"", "", {{"f", R"({"n":1)"}}}},
+      {"glm4", "f\n{\"text\": \"a", {"", "", {{"f", R"({"text":"a)"}}}},
+      {"harmony",
+       "<|channel|>commentary to=functions.f<|message|>{\"text\": \"a <|",
+       {"", "", {{"f", R"({"text":"a <|)"}}}},
+      {"harmony", "<|channel|>commentary to=functions.f<|mess", {"", "", {}}},
+      {"harmony", "<|channel|>commentary to=functions.f<|message|>{ ", {"", "", {}}},
+      {"harmony", "<|channel|>commentary to=functions.f<|message|>", {"", "", {{"f", "{}"}}}},
+      // The mark that may end a value is not part of it; what is no string is not begun.
+      {"qwen3_coder", open + "<parameter=text>\na\n</par", {"", "", {{"f", R"({"text":"a)"}}}},
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n</parameter>\n<parameter=n>\n12",
+       {"", "", {{"f", R"({"text":"a")"}}}},
+      // Without </function>, and with words between the parameters.
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n</parameter>\n</tool_call>\nok",
+       {"", "ok", {{"f", R"({"text":"a"})"}}}},
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n</parameter>\nand then <parameter=n>\n2\n</parameter>" + close,
+       {"", "", {{"f", R"({"text":"a","n":2})"}}}},
+      {"qwen3_coder",
+       open + "<parameter=text>\na\n</parameter>\n<tool_call>\n<function=now>\n" + close,
+       {"", "", {{"f", R"({"text":"a"})"}, {"now", "{}"}}}},
+      // Without a value.
+      {"qwen3_coder",
+       open + "<parameter=text>\n<parameter=n>\n2\n</parameter>\n" + close,
+       {"", "", {{"f", R"({"text":"","n":2})"}}}},
+  };
+  for (const Broken& c : cases) {
+    const auto row = Row{c.tools, find_tool_parser(c.tools), {}};
+    Matrix(row).holds(c.text, c.expected);
+  }
+}
+
+// What may be a value of another type is held until it is certain that it is a string.
+TEST(CallMatrix, ValuesOfSeveralTypesAreTheSameHoweverCut) {
+  using namespace json_types;
+  const auto types = std::make_shared<const ParameterTypes>(ParameterTypes{
+      {"f", {{"a", kString | kNull}, {"b", kString | kNumber | kBoolean}, {"c", kString | kArray}}}});
+  const std::tuple<const char*, const char*, const char*> values[] = {
+      {"a", "null", "null"},
+      {"a", "nullable", R"("nullable")"},
+      {"a", "12", R"("12")"},
+      {"a", " null ", "null"},
+      {"a", "null null", R"("null null")"},
+      {"b", "12", "12"},
+      {"b", "12 apples", R"("12 apples")"},
+      {"b", "true", "true"},
+      {"b", "null", R"("null")"},
+      {"b", "-", R"("-")"},
+      {"c", "[1]", "[1]"},
+      {"c", "\"x\"", R"("\"x\"")"},
+      {"d", "{\"x\": 1}", R"({"x":1})"},
+      {"d", "word", R"("word")"},
+      {"d", "", R"("")"},
+  };
+  for (const auto& [name, value, json] : values) {
+    const std::string text = std::string("<seed:tool_call><function=f><parameter=") + name + ">" + value +
+                             "</parameter></function></seed:tool_call>";
+    const std::string expected = std::string("{\"") + name + "\":" + json + "}";
+    for (size_t step = 1; step <= text.size(); ++step) {
+      auto parser = std::move(*make_reply_parser({"seed_oss", "", false, types}));
+      ReplyPart all;
+      for (size_t at = 0; at < text.size(); at += step)
+        all.append(parser->push(std::string_view(text).substr(at, step)));
+      all.append(parser->finish());
+      EXPECT_EQ(show(all), show({"", "", {{"f", expected}}})) << step;
+    }
+  }
+}
+
+TEST(CallMatrix, WhatIsWholeOfArgumentsThatEndTooSoon) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"a": [1, "x", "y)", R"({"a": [1, "x"]})"},
+      {R"({"a": {"b": "c", "d": 12)", R"({"a": {"b": "c"}})"},
+      {R"({"a": "}\"{", "b)", R"({"a": "}\"{"})"},
+      {R"({"a": [[1], {)", R"({"a": [[1], {}]})"},
+      {R"({"a")", "{}"},
+      {R"({"a": 1})", R"({"a": 1})"},
+      {"", ""},
+  };
+  for (const auto& [begun, whole] : cases) EXPECT_EQ(whole_part(begun), whole) << begun;
 }
 
 TEST(CallMatrix, AnswersAreNoCalls) {

@@ -295,6 +295,25 @@ TEST(ReplyParsers, TextComesAtOnce) {
   EXPECT_EQ(parser->push("}").calls.size(), 1u);  // before the closing mark
 }
 
+TEST(ReplyParsers, ArgumentsComeAsTheyAreWritten) {
+  auto parser = make_reply_parser({"hermes", "", false}).value();
+  ReplyPart part = parser->push("Hi <tool_call>{\"name\": \"f\", \"arguments\": { ");
+  EXPECT_TRUE(part.calls.empty());
+  part = parser->push("\"x\" : \"a");
+  ASSERT_EQ(part.calls.size(), 1u);
+  EXPECT_EQ(part.calls[0], (ToolCall{"f", "{\"x\":\"a"}));
+  EXPECT_TRUE(part.open && !part.continues);
+  part = parser->push(" b\", \"y\": 1 ");
+  ASSERT_EQ(part.calls.size(), 1u);
+  EXPECT_EQ(part.calls[0], (ToolCall{"", " b\",\"y\":1"}));
+  EXPECT_TRUE(part.open && part.continues);
+  part = parser->push("}} </tool_call> <tool_call>{\"name\": \"g\"}");
+  ASSERT_EQ(part.calls.size(), 2u);
+  EXPECT_EQ(part.calls[0], (ToolCall{"", "}"}));
+  EXPECT_EQ(part.calls[1], (ToolCall{"g", "{}"}));
+  EXPECT_TRUE(part.continues && !part.open);
+}
+
 TEST(ReplyParsers, UnknownNamesAreRefused) {
   const auto tools = make_reply_parser({"nope", "", false});
   ASSERT_FALSE(tools);
@@ -415,6 +434,9 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
                            "<channel|>",
                            "</function>\n</tool_call>",
                            "\n<parameter=",
+                           "{\"name\": \"f\", \"arguments\": {\"x\": \"",
+                           "<tool_call>\n<function=f>\n<parameter=x>\n",
+                           "<tool_call>f<arg_key>x</arg_key><arg_value>",
                            "<function_call>"}) {
     words.emplace_back(mark);
     words.push_back(words.back().substr(0, words.back().size() / 2));
@@ -426,8 +448,11 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
     std::string text;
     for (const auto i : *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, words.size())))
       text += words[i];
-    const ReplyParserOptions options{*rc::gen::elementOf(tools), *rc::gen::elementOf(reasonings),
-                                     *rc::gen::arbitrary<bool>()};
+    ReplyParserOptions options{*rc::gen::elementOf(tools), *rc::gen::elementOf(reasonings),
+                               *rc::gen::arbitrary<bool>()};
+    const JsonTypes types = *rc::gen::element(json_types::kAny, json_types::kString, json_types::kArray);
+    if (*rc::gen::arbitrary<bool>())
+      options.parameters = std::make_shared<const ParameterTypes>(ParameterTypes{{"f", {{"x", types}}}});
     const ReplyPart whole = parse_reply(**make_reply_parser(options), text);
     auto parser = std::move(*make_reply_parser(options));
     ReplyPart pieces;

@@ -46,6 +46,23 @@ struct CallText {
 // a call. scan: default-constructed for the first piece and kept for the next ones.
 using ReadCalls = CallText (*)(std::string_view text, CallScan& scan);
 
+class CallStream;
+struct CallFormat;
+// Where calls begin.
+struct CallOpening {
+  const CallFormat& format;
+  std::string_view mark;        // the mark that opened them; empty: a bare opening
+  const ParameterTypes* types;  // of the tools; null: not known
+};
+using StreamCalls = std::unique_ptr<CallStream> (*)(const CallOpening& opening);
+
+// How calls are read. The stream gives arguments while they are written; what it does not take is read by
+// `whole`, which gives calls after their last character. Null: there is no such way.
+struct CallReading {
+  StreamCalls stream = nullptr;
+  ReadCalls whole = nullptr;
+};
+
 enum class ArgumentForm : uint8_t {
   kJson,        // a JSON object
   kParameters,  // parameters one after the other, each between ParameterMarks
@@ -80,8 +97,7 @@ struct CallWriting {
 struct CallFormat {
   std::vector<std::string> open;   // marks that open a call
   std::vector<std::string> close;  // marks that are dropped after a call, as white space is
-  // The reader of formats whose calls are JSON or Python as a whole; null: calls are read by `written`.
-  ReadCalls read = nullptr;
+  CallReading read = {};
   // The writings of this format. Replies may use any of them; grammars use the first one whose hint the chat
   // template contains, or the last one.
   std::vector<CallWriting> written = {};

@@ -26,7 +26,7 @@ CallWriting json_list(const std::string& begin, const std::string& end, std::str
 CallFormat hermes() {
   return {{"<tool_call>"},
           {"</tool_call>"},
-          read_json_calls,
+          kJsonCalls,
           {json_calls("", "<tool_call>\n", "\n</tool_call>", "\n", "")}};
 }
 
@@ -42,7 +42,7 @@ CallFormat function_tags(const std::string& outer, const std::string& line) {
   const ParameterMarks marks{"<parameter=", ">" + line, line + "</parameter>\n"};
   return {{open, "<function="},
           {close},
-          nullptr,
+          kWrittenCalls,
           {{"", open + "\n<function=", ">\n", "</function>", "\n" + close + "\n", "\n" + close,
             Form::kParameters, marks}}};
 }
@@ -53,14 +53,14 @@ CallFormat glm() {
     return CallWriting{"", "<tool_call>",     line,  "</tool_call>", line,
                        "", Form::kParameters, marks, std::move(hint)};
   };
-  return {{"<tool_call>"}, {}, nullptr, {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
+  return {{"<tool_call>"}, {}, kWrittenCalls, {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
 }
 
 CallFormat minimax_m2() {
   const ParameterMarks marks{"<parameter name=\"", "\">", "</parameter>\n"};
   return {{"<minimax:tool_call>", "<invoke name=\""},
           {"</minimax:tool_call>"},
-          nullptr,
+          kWrittenCalls,
           {{"<minimax:tool_call>\n", "<invoke name=\"", "\">\n", "</invoke>", "\n", "\n</minimax:tool_call>",
             Form::kParameters, marks}}};
 }
@@ -84,14 +84,14 @@ CallWriting dsml_writing(const std::string& block) {
 CallFormat dsml() {
   return {{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke name=\""},
           {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
-          nullptr,
+          kWrittenCalls,
           {dsml_writing("function_calls"), dsml_writing("tool_calls")}};
 }
 
 CallFormat llama3_json() {
   return {.open = {"<|python_tag|>"},
           .close = {";", ",", "<|eom_id|>", "<|eot_id|>"},
-          .read = read_json_calls,
+          .read = kJsonCalls,
           .written = {{"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""}},
           .bare = '{',
           .start_only = true};
@@ -100,7 +100,7 @@ CallFormat llama3_json() {
 CallFormat xlam() {
   return {.open = {"<tool_call>", "[TOOL_CALLS]"},
           .close = {"</tool_call>"},
-          .read = read_json_calls,
+          .read = kJsonCalls,
           .written = {json_list("", "")},
           .bare = '[',
           .start_only = true};
@@ -109,7 +109,7 @@ CallFormat xlam() {
 CallFormat mistral() {
   return {{"[TOOL_CALLS]"},
           {},
-          read_mistral_calls,
+          kMistralCalls,
           {{"", "[TOOL_CALLS]", "[CALL_ID]{id}[ARGS]", "", "", "", Form::kJson, {}, "[CALL_ID]"},
            {"", "[TOOL_CALLS]", "[ARGS]", "", "", "", Form::kJson, {}, "[ARGS]"},
            json_list("[TOOL_CALLS] ", "")}};
@@ -122,7 +122,7 @@ CallWriting python(const std::string& begin, const std::string& end) {
 CallFormat pythonic() {
   return {.open = {"<|python_start|>"},
           .close = {"<|python_end|>"},
-          .read = read_python_calls,
+          .read = kPythonCalls,
           .written = {python("", "")},
           .bare = '[',
           .start_only = true};
@@ -131,18 +131,18 @@ CallFormat pythonic() {
 CallFormat lfm2() {
   return {{"<|tool_call_start|>"},
           {"<|tool_call_end|>"},
-          read_python_calls,
+          kPythonCalls,
           {python("<|tool_call_start|>", "<|tool_call_end|>")}};
 }
 
 CallFormat olmo3() {
   return {{"<function_calls>"},
           {"</function_calls>"},
-          read_python_lines,
+          kPythonLines,
           {{"<function_calls>", "", "(", ")", "\n", "</function_calls>", Form::kPython, {"", "=", ", "}}}};
 }
 
-CallFormat gemma(ReadCalls read, const std::string& open, const std::string& close,
+CallFormat gemma(CallReading read, const std::string& open, const std::string& close,
                  const std::string& quote) {
   return {{open},
           {close},
@@ -153,21 +153,21 @@ CallFormat gemma(ReadCalls read, const std::string& open, const std::string& clo
 CallFormat apertus() {
   return {{"<|tools_prefix|>"},
           {"<|tools_suffix|>"},
-          read_keyed_calls,
+          kKeyedCalls,
           {{"<|tools_prefix|>[", "{\"", "\": ", "}", ", ", "]<|tools_suffix|>"}}};
 }
 
 CallFormat internlm() {
   return {{"<|action_start|><|plugin|>"},
           {"<|action_end|>"},
-          read_json_calls,
+          kJsonCalls,
           {{"", "<|action_start|><|plugin|>\n{\"name\": \"", "\", \"parameters\": ", "}<|action_end|>", "\n",
             ""}}};
 }
 
 CallFormat glm4() {
   CallFormat format{.close = {"<|observation|>"},
-                    .read = read_named_call,
+                    .read = kNamedCalls,
                     .written = {{"", "", "\n", "", "\n", ""}},
                     .start_only = true};
   format.bare_name = true;
@@ -179,7 +179,7 @@ CallFormat deepseek() {
                     call_end = "<｜tool▁call▁end｜>", end = "<｜tool▁calls▁end｜>";
   return {{begin, call},
           {end},
-          nullptr,
+          kWrittenCalls,
           {{begin,
             call + "function" + sep,
             "\n```json\n",
@@ -199,7 +199,7 @@ CallFormat kimi() {
   return {
       {begin, call},
       {end},
-      nullptr,
+      kWrittenCalls,
       {{begin, call + "functions.", name_end, call_end, "", end, Form::kJson, {}, {}, "functions.{name}:{n}"},
        {begin, call, name_end, call_end, "", end, Form::kJson, {}, {}, "{name}:{n}"}}};
 }
@@ -207,37 +207,37 @@ CallFormat kimi() {
 CallFormat granite() {
   return {{"<|tool_call|>", "<tool_call>", "<function_call>"},
           {"</tool_call>"},
-          read_json_calls,
+          kJsonCalls,
           {json_list("<|tool_call|>", "")}};
 }
 
 CallFormat granite_20b() {
-  return {{"<function_call>"}, {}, read_json_calls, {json_calls("", "<function_call> ", "", "\n", "")}};
+  return {{"<function_call>"}, {}, kJsonCalls, {json_calls("", "<function_call> ", "", "\n", "")}};
 }
 
 // Lists of JSON behind one mark.
 CallFormat list_between(const std::string& open, const std::string& close) {
-  return {{open}, {close}, read_json_calls, {json_list(open, close)}};
+  return {{open}, {close}, kJsonCalls, {json_list(open, close)}};
 }
 
 CallFormat phi4() {
   return {{"<|tool_call|>", "functools"},
           {"<|/tool_call|>"},
-          read_json_calls,
+          kJsonCalls,
           {json_list("<|tool_call|>", "<|/tool_call|>", "<|tool_call|>"), json_list("functools", "")}};
 }
 
 CallFormat minimax_m1() {
   return {{"<tool_calls>"},
           {"</tool_calls>"},
-          read_json_lines,
+          kJsonLines,
           {json_calls("<tool_calls>\n", "", "", "\n", "\n</tool_calls>")}};
 }
 
 CallFormat cohere() {
   return {.open = {"<|START_ACTION|>"},
           .close = {"<|END_ACTION|>"},
-          .read = read_json_calls,
+          .read = kJsonCalls,
           .written = {{"<|START_ACTION|>[\n    ", "{\"tool_call_id\": \"{n}\", \"tool_name\": \"",
                        "\", \"parameters\": ", "}", ",\n    ", "\n]<|END_ACTION|>"}},
           .text_begin = "<|START_RESPONSE|>",
@@ -247,13 +247,12 @@ CallFormat cohere() {
 CallFormat functionary() {
   return {{"<function="},
           {"</function>", "<|eom_id|>", "<|eot_id|>"},
-          nullptr,
+          kWrittenCalls,
           {{"", "<function=", ">", "", "</function>", "</function>"}}};
 }
 
 CallFormat gigachat() {
-  CallFormat format{
-      {"<|function_call|>"}, {}, read_json_calls, {json_calls("", "<|function_call|>", "", "", "")}};
+  CallFormat format{{"<|function_call|>"}, {}, kJsonCalls, {json_calls("", "<|function_call|>", "", "", "")}};
   format.one_call = true;
   return format;
 }
@@ -261,7 +260,7 @@ CallFormat gigachat() {
 CallFormat solar_open() {
   return {{"<|tool_calls|>", "<|tool_call:begin|>"},
           {},
-          nullptr,
+          kWrittenCalls,
           {{"<|tool_calls|>",
             "<|tool_call:begin|>{id}<|tool_call:name|>",
             "<|tool_call:args|>",
@@ -280,14 +279,11 @@ std::span<const ToolParserRow> tool_parsers() {
   static const std::vector<ToolParserRow> rows = {
       {"harmony", "gpt-oss", {"<|channel|>"}, {}, {"openai", "gpt_oss"}},
       {"dsml", "DeepSeek V3.2, V4", {"｜DSML｜"}, dsml(), {"deepseek_v32", "deepseek_v4"}},
-      {"gemma4",
-       "Gemma 4",
-       {"<|tool_call>"},
-       gemma(read_gemma4_call, "<|tool_call>", "<tool_call|>", "<|\"|>")},
+      {"gemma4", "Gemma 4", {"<|tool_call>"}, gemma(kGemma4Calls, "<|tool_call>", "<tool_call|>", "<|\"|>")},
       {"functiongemma",
        "FunctionGemma",
        {"<start_function_call>"},
-       gemma(read_function_gemma_call, "<start_function_call>", "<end_function_call>", "<escape>")},
+       gemma(kFunctionGemmaCalls, "<start_function_call>", "<end_function_call>", "<escape>")},
       {"apertus", "Apertus", {"<|tools_prefix|>"}, apertus()},
       {"internlm", "InternLM 2, 2.5", {"<|action_start|>"}, internlm(), {"internlm2"}},
       {"glm4",

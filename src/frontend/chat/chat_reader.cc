@@ -1,5 +1,7 @@
 #include "frontend/chat/chat_reader.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "frontend/random_id.h"
 
@@ -33,26 +35,44 @@ std::vector<ReplySegment> ChatReader::read(std::string_view text) {
   std::vector<ReplySegment> news;
   ReplyPart part = parser_->push(text);
   if (finish_ != FinishReason::kNone) part.append(parser_->finish());
+  const size_t n_begun = part.continues ? 1 : 0, n_calls = part.calls.size();
+  // The rest of a call comes before what follows it.
+  if (part.continues)
+    news.push_back(call_segment(std::move(part.calls[0]), false, n_calls > 1 || !part.open));
+  if (complete_) return news;
   if (!part.reasoning.empty()) news.push_back({Kind::kReasoning, std::move(part.reasoning)});
   if (!part.content.empty()) news.push_back({Kind::kText, std::move(part.content)});
-  for (ToolCall& call : part.calls) {
-    // The model's own where its template wants to have it back; Mistral's insist on nine letters and digits.
-    if (call.id.empty()) call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
-    news.push_back({Kind::kCall, {}, std::move(call)});
-    ++n_calls_;
-    if (!one_call_) continue;
-    complete_ = true;
-    break;
-  }
+  for (size_t i = n_begun; i < n_calls && !complete_; ++i)
+    news.push_back(call_segment(std::move(part.calls[i]), true, i + 1 < n_calls || !part.open));
   return news;
 }
 
+ReplySegment ChatReader::call_segment(ToolCall call, bool begins, bool ends) {
+  if (begins) {
+    // The model's own where its template wants to have it back; Mistral's insist on nine letters and digits.
+    if (call.id.empty()) call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
+    ++n_calls_;
+  }
+  complete_ = one_call_ && ends;
+  return {Kind::kCall, {}, std::move(call), n_calls_ - 1, begins, ends};
+}
+
 void ChatReader::append(const ReplySegment& segment) {
-  if (segment.kind != Kind::kCall && !segments_.empty() && segments_.back().kind == segment.kind) {
+  if (segment.kind == Kind::kCall && !segment.begins) {
+    segments_.back().call.arguments += segment.call.arguments;
+    segments_.back().ends = segment.ends;
+  } else if (segment.kind != Kind::kCall && !segments_.empty() && segments_.back().kind == segment.kind) {
     segments_.back().text += segment.text;
   } else {
     segments_.push_back(segment);
   }
+}
+
+const ToolCall& ChatReader::call(int n) const {
+  const auto found = std::ranges::find_if(
+      segments_, [&](const ReplySegment& one) { return one.kind == Kind::kCall && one.n_call == n; });
+  PENSTOCK_CHECK(found != segments_.end());
+  return found->call;
 }
 
 std::string ChatReader::text_of(Kind kind) const {

@@ -15,7 +15,9 @@ struct ReplySegment {
   enum class Kind { kReasoning, kText, kCall };
   Kind kind;
   std::string text;    // kReasoning, kText: the text
-  ToolCall call = {};  // kCall: the call, with an id
+  ToolCall call = {};  // kCall: name and id with the first piece, and what the piece adds to the arguments
+  int n_call = 0;      // kCall: number of the reply's calls before it
+  bool begins = true, ends = true;  // kCall: whether this is the first piece of the call, and the last one
 };
 
 class ChatReader {
@@ -29,17 +31,21 @@ class ChatReader {
   // Whether the only call that the reply may have is complete, so that generation can stop.
   bool complete() const { return complete_; }
 
-  // All segments so far. Neighbours of the same kind are joined, except calls.
+  // All segments so far. Neighbours of the same kind are joined, and so are the pieces of a call.
   const std::vector<ReplySegment>& segments() const { return segments_; }
   std::string text_of(ReplySegment::Kind kind) const;
   // Returns all segments as one message of the assistant.
   ChatMessage message() const;
+  // Number of calls that have begun.
   int n_calls() const { return n_calls_; }
+  // What has come of one call, 0 <= n < n_calls().
+  const ToolCall& call(int n) const;
   int n_reasoning_tokens() const { return n_reasoning_tokens_; }
   FinishReason finish() const { return finish_; }
 
  private:
   std::vector<ReplySegment> read(std::string_view text);
+  ReplySegment call_segment(ToolCall call, bool begins, bool ends);
   void append(const ReplySegment& segment);
 
   std::unique_ptr<ReplyParser> parser_;

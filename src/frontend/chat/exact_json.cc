@@ -106,4 +106,42 @@ std::string dump_exact(const Json& value) {
   return out.append(text, copied);
 }
 
+std::string whole_part(std::string_view text) {
+  std::string open, whole;  // what closes all that is open, innermost last
+  bool quoted = false, is_value = false;
+  const auto whole_up_to = [&](size_t end) {
+    whole = text.substr(0, end);
+    whole.append(open.rbegin(), open.rend());
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted) {
+      if (c == '\\') ++at;
+      quoted = c != '"';
+      if (!quoted && (is_value || open.ends_with(']'))) whole_up_to(at + 1);
+    } else if (c == '{' || c == '[') {
+      open += c == '{' ? '}' : ']';
+      is_value = false;
+      whole_up_to(at + 1);
+    } else if ((c == '}' || c == ']') && open.ends_with(c)) {
+      open.pop_back();
+      is_value = false;
+      whole_up_to(at + 1);
+    } else if (c == ',') {
+      whole_up_to(at);
+      is_value = false;
+    } else {
+      quoted = c == '"';
+      is_value = is_value || c == ':';
+    }
+  }
+  return whole;
+}
+
+Json arguments_object(std::string_view text) {
+  Json value = bounded_json<Json>(text);
+  if (!value.is_object()) value = bounded_json<Json>(whole_part(text));
+  return value.is_object() ? value : Json::object();
+}
+
 }  // namespace penstock

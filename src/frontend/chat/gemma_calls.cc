@@ -172,8 +172,6 @@ CallText read_with_quote(std::string_view text, std::string_view quote, CallScan
   return {CallText::Kind::kCalls, *end, {std::move(call)}};
 }
 
-}  // namespace
-
 CallText read_gemma4_call(std::string_view text, CallScan& scan) {
   return read_with_quote(text, "<|\"|>", scan);
 }
@@ -181,5 +179,10 @@ CallText read_gemma4_call(std::string_view text, CallScan& scan) {
 CallText read_function_gemma_call(std::string_view text, CallScan& scan) {
   return read_with_quote(text, "<escape>", scan);
 }
+
+}  // namespace
+
+const CallReading kGemma4Calls{nullptr, read_gemma4_call};
+const CallReading kFunctionGemmaCalls{nullptr, read_function_gemma_call};
 
 }  // namespace penstock

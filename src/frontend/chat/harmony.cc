@@ -33,23 +33,30 @@ class HarmonyParser final : public ReplyParser {
     while (step(out, true)) {
     }
     if (state_ == State::kHeader) {
-      if (!is_space_only(buffer_)) out.content += buffer_;
+      const std::string_view rest = std::string_view(buffer_).substr(skip_space(buffer_));
+      const bool cut = rest.starts_with(kChannel) || rest.starts_with(kStart);
+      if (!rest.empty() && !cut) out.content += buffer_;
       buffer_.clear();
     } else if (state_ == State::kCall) {
       call_ += std::exchange(buffer_, {});
-      end_call(out);
+      size_t at = 0;
+      const bool cut = !is_space_only(call_) && find_object(call_, at) == Match::kMore;
+      if (!cut) end_call(out);
+    } else if (state_ == State::kArguments) {
+      out.end_call();
     }
     return out;
   }
 
  private:
-  enum class State : uint8_t { kHeader, kReasoning, kText, kCall, kPlain };
+  enum class State : uint8_t { kHeader, kReasoning, kText, kCall, kArguments, kPlain };
 
   bool step(ReplyPart& out, bool at_end) {
     if (state_ == State::kPlain) {
       out.content += std::exchange(buffer_, {});
       return false;
     }
+    if (state_ == State::kArguments) return step_arguments(out);
     return state_ == State::kHeader ? step_header() : step_body(out, at_end);
   }
 
@@ -85,7 +92,6 @@ class HarmonyParser final : public ReplyParser {
       name_ = header.substr(start, header.find_first_of(" <\t\n", start) - start);
     }
     header_ = std::move(header);
-    scan_ = {};
     if (is_function_name(name_)) {
       state_ = State::kCall;
     } else if (header_.find("analysis") != std::string::npos) {
@@ -97,9 +103,15 @@ class HarmonyParser final : public ReplyParser {
 
   bool step_body(ReplyPart& out, bool at_end) {
     if (state_ == State::kCall && call_.empty()) {  // else they did not begin as arguments do
-      const size_t start = skip_space(buffer_);
-      if (start == buffer_.size()) return false;
-      if (buffer_[start] == '{') return step_arguments(out, start);
+      size_t start = 0;
+      const Match match = find_object(buffer_, start);
+      if (match == Match::kMore && !at_end) return false;
+      if (match == Match::kYes) {
+        out.begin_call(name_);
+        copy_ = {};
+        state_ = State::kArguments;
+        return true;
+      }
     }
     size_t end = std::string::npos, held = 0;
     std::string_view found;
@@ -122,12 +134,12 @@ class HarmonyParser final : public ReplyParser {
   }
 
   // In strings of arguments marks are text.
-  bool step_arguments(ReplyPart& out, size_t start) {
-    const auto end = find_value_end(buffer_, start, scan_);
-    if (!end) return false;
-    call_ = buffer_.substr(0, *end);
-    buffer_.erase(0, *end);
-    end_call(out);
+  bool step_arguments(ReplyPart& out) {
+    std::string piece;
+    buffer_.erase(0, copy_.take(buffer_, piece));
+    if (!piece.empty()) out.add_arguments(piece);
+    if (!copy_.done()) return false;
+    out.end_call();
     state_ = State::kHeader;
     return true;
   }
@@ -154,8 +166,8 @@ class HarmonyParser final : public ReplyParser {
   State state_ = State::kHeader;
   std::string buffer_;         // not yet decided
   std::string header_, name_;  // of the message that is open
-  std::string call_;           // its arguments so far
-  CallScan scan_;
+  std::string call_;           // what stands in place of its arguments
+  JsonCopy copy_;
 };
 
 }  // namespace

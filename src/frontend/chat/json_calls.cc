@@ -65,6 +65,15 @@ std::optional<std::string> arguments_of_json(std::string_view text) {
   return json && json->is_object() ? std::optional(dump_exact(*json)) : std::nullopt;
 }
 
+std::optional<ToolCall> keyed_call(const Json& json) {
+  if (!json.is_object() || json.size() != 1 || json.begin().key().empty()) return std::nullopt;
+  auto arguments = arguments_text(json.front());
+  if (!arguments) return std::nullopt;
+  return ToolCall{json.begin().key(), *std::move(arguments)};
+}
+
+namespace {
+
 CallText read_json_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
@@ -76,7 +85,7 @@ CallText read_json_calls(std::string_view text, CallScan& scan) {
   return {CallText::Kind::kCalls, *end, std::move(*calls)};
 }
 
-// [{"name": {…}}, …]: of each object, its only member.
+// [{"name": {…}}, …]
 CallText read_keyed_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
@@ -87,28 +96,11 @@ CallText read_keyed_calls(std::string_view text, CallScan& scan) {
   if (!list || !list->is_array() || list->empty()) return CallText::not_a_call();
   CallText result{CallText::Kind::kCalls, *end, {}};
   for (const Json& item : *list) {
-    if (!item.is_object() || item.size() != 1) return CallText::not_a_call();
-    auto arguments = arguments_text(item.front());
-    if (!arguments || item.begin().key().empty()) return CallText::not_a_call();
-    result.calls.push_back({item.begin().key(), *std::move(arguments)});
+    auto call = keyed_call(item);
+    if (!call) return CallText::not_a_call();
+    result.calls.push_back(*std::move(call));
   }
   return result;
-}
-
-// A line with the name, then a JSON object.
-CallText read_named_call(std::string_view text, CallScan& scan) {
-  const size_t line = text.find('\n');
-  const std::string_view name = text.substr(0, std::min(line, text.size()));
-  if (!is_function_name(name)) return CallText::not_a_call();
-  if (line == std::string_view::npos) return CallText::more();
-  const size_t start = skip_space(text, line);
-  if (start == text.size()) return CallText::more();
-  if (text[start] != '{') return CallText::not_a_call();
-  const auto end = find_value_end(text, start, scan);
-  if (!end) return CallText::more();
-  auto arguments = arguments_of_json(text.substr(start, *end - start));
-  if (!arguments) return CallText::not_a_call();
-  return {CallText::Kind::kCalls, *end, {{std::string(name), *std::move(arguments)}}};
 }
 
 // One value behind the other up to the closing mark, which may stand in their strings too.
@@ -138,33 +130,307 @@ CallText read_json_lines(std::string_view text, CallScan& scan) {
   }
 }
 
-// [TOOL_CALLS][{"name": …}, …], or the later [TOOL_CALLS]name[CALL_ID]id[ARGS]{…}, its two marks optional.
-CallText read_mistral_calls(std::string_view text, CallScan& scan) {
+// [{"name": …}, …] or name[CALL_ID]id[ARGS]{…}, its two marks optional.
+CallHead mistral_head(std::string_view text) {
   const size_t start = skip_space(text);
-  if (start == text.size()) return CallText::more();
-  if (text[start] == '[' || text[start] == '{') return read_json_calls(text, scan);
+  if (start == text.size()) return {Match::kMore};
   const size_t name_end = text.find_first_of("[{", start);
   const std::string_view name = text.substr(start, std::min(name_end, text.size()) - start);
-  if (!is_function_name(name)) return CallText::not_a_call();
-  if (name_end == std::string_view::npos) return CallText::more();
+  if (!is_function_name(name)) return {Match::kNo};
+  if (name_end == std::string_view::npos) return {Match::kMore};
   size_t at = name_end;
   constexpr std::string_view kId = "[CALL_ID]", kArguments = "[ARGS]";
   const std::string_view rest = text.substr(at);
-  if (may_become(rest, kId) || may_become(rest, kArguments)) return CallText::more();
+  if (may_become(rest, kId) || may_become(rest, kArguments)) return {Match::kMore};
   if (rest.starts_with(kId)) {
     at = text.find_first_of("[{", at + kId.size());
-    if (at == std::string_view::npos) return CallText::more();
-    if (may_become(text.substr(at), kArguments)) return CallText::more();
+    if (at == std::string_view::npos || may_become(text.substr(at), kArguments)) return {Match::kMore};
   }
   if (text.substr(at).starts_with(kArguments)) at += kArguments.size();
-  at = skip_space(text, at);
-  if (at == text.size()) return CallText::more();
-  if (text[at] != '{') return CallText::not_a_call();
-  const auto end = find_value_end(text, at, scan);
-  if (!end) return CallText::more();
-  auto arguments = arguments_of_json(text.substr(at, *end - at));
-  if (!arguments) return CallText::not_a_call();
-  return {CallText::Kind::kCalls, *end, {{std::string(name), std::move(*arguments)}}};
+  const Match match = find_object(text, at);
+  return {match, at, {std::string(name), {}}, json_arguments({})};
 }
+
+// A line with the name, then a JSON object.
+CallHead named_head(std::string_view text) {
+  const size_t line = text.find('\n');
+  const std::string_view name = text.substr(0, std::min(line, text.size()));
+  if (!is_function_name(name)) return {Match::kNo};
+  if (line == std::string_view::npos) return {Match::kMore};
+  size_t at = line;
+  const Match match = find_object(text, at);
+  return {match, at, {std::string(name), {}}, json_arguments({})};
+}
+
+// Reads the beginning of {"name": …, "arguments": {…}}, or of {"name": {…}}, character by character.
+class ItemHead {
+ public:
+  explicit ItemHead(bool keyed) : keyed_(keyed) {}
+
+  // Takes what follows the item's brace. kYes: the character is the first one behind the brace of the arguments. kNo: the
+  // item is none, or not one whose arguments stand behind its name.
+  Match next(char c) {
+    const bool blank = is_space_only({&c, 1});
+    switch (state_) {
+      case State::kKey:
+        if (blank) return Match::kMore;
+        key_.clear();
+        return go_if(c == '"', State::kInKey);
+      case State::kInKey:
+        if (c == '\\') return Match::kNo;
+        if (c == '"') return go_if(true, State::kColon);
+        key_ += c;
+        return Match::kMore;
+      case State::kColon: return blank ? Match::kMore : go_if(c == ':', State::kValue);
+      case State::kValue: return blank ? Match::kMore : value(c);
+      case State::kText: return in_text(c);
+      case State::kWord:
+        if (c == ',') return go_if(true, State::kKey);
+        return c == '}' || c == ']' ? Match::kNo : Match::kMore;
+      case State::kComma: return blank ? Match::kMore : go_if(c == ',', State::kKey);
+      case State::kArguments:
+        if (blank) return Match::kMore;
+        return c == '"' || c == '}' ? Match::kYes : Match::kNo;
+    }
+    return Match::kNo;
+  }
+  const std::string& name() const { return name_; }
+  // How many objects stand around the arguments.
+  int depth() const { return depth_; }
+
+ private:
+  enum class State : uint8_t { kKey, kInKey, kColon, kValue, kText, kWord, kComma, kArguments };
+
+  Match go_if(bool fits, State next) {
+    if (fits) state_ = next;
+    return fits ? Match::kMore : Match::kNo;
+  }
+  bool names() const { return key_ == "name" || key_ == "function" || key_ == "tool_name"; }
+
+  Match value(char c) {
+    const bool arguments = key_ == "arguments" || key_ == "parameters";
+    if (keyed_) {
+      name_ = key_;
+      return go_if(c == '{' && is_function_name(name_), State::kArguments);
+    }
+    if (arguments) return go_if(c == '{' && !name_.empty(), State::kArguments);
+    if (c == '"') return go_if(!names() || name_.empty(), State::kText);
+    if (c == '{' && key_ == "function" && depth_ == 1 && name_.empty()) {
+      ++depth_;
+      return go_if(true, State::kKey);
+    }
+    return go_if(c != '{' && c != '[' && !names(), State::kWord);
+  }
+  Match in_text(char c) {
+    if (escaped_) {
+      escaped_ = false;
+    } else if (c == '"') {
+      return go_if(!names() || is_function_name(name_), State::kComma);
+    } else if (c == '\\') {
+      escaped_ = true;
+    }
+    if (names()) name_ += c;
+    return Match::kMore;
+  }
+
+  bool keyed_;
+  State state_ = State::kKey;
+  std::string key_, name_;
+  bool escaped_ = false;
+  int depth_ = 1;
+};
+
+class JsonCallStream final : public CallStream {
+ public:
+  enum class Form : uint8_t { kCalls, kLines, kKeyed };
+  // only: these are calls; null: every name makes one.
+  JsonCallStream(Form form, const ParameterTypes* only)
+      : form_(form), only_(only), in_list_(form == Form::kLines), head_(form == Form::kKeyed) {}
+
+  Step read(std::string& text, ReplyPart& out) override {
+    for (;;) {
+      if (const auto step = read_on(text, out)) return *step;
+    }
+  }
+
+ private:
+  enum class State : uint8_t { kBegin, kHead, kArguments, kRest, kLeave, kWhole, kBetween };
+
+  // nullopt: goes on.
+  std::optional<Step> read_on(std::string& text, ReplyPart& out) {
+    switch (state_) {
+      case State::kBegin: return begin_item(text);
+      case State::kHead: return read_head(text, out);
+      case State::kArguments: return read_arguments(text, out);
+      case State::kRest:
+      case State::kLeave: return read_rest(text);
+      case State::kWhole: return read_whole(text, out);
+      case State::kBetween: return read_between(text);
+    }
+    return Step::kDone;
+  }
+
+  // Before the first call its text stays.
+  std::optional<Step> begin_item(std::string& text) {
+    at_ = skip_space(text, at_);
+    if (at_ == text.size()) return Step::kMore;
+    if (text[at_] == '[' && !in_list_) {
+      ++at_;
+      in_list_ = true;
+      return std::nullopt;
+    }
+    if (begun() && text[at_] != '{') return leave_list(text);
+    if (text[at_] != '{' || (form_ == Form::kKeyed && !in_list_)) return Step::kNotACall;
+    item_ = at_++;
+    head_ = ItemHead(form_ == Form::kKeyed);
+    state_ = State::kHead;
+    return std::nullopt;
+  }
+
+  // Something that is no item: the rest of the list is left out.
+  std::optional<Step> leave_list(std::string& text) {
+    if (form_ == Form::kLines) return Step::kDone;
+    text.erase(0, std::exchange(at_, 0));
+    scan_ = {};
+    scan_.depth = 1;
+    state_ = State::kLeave;
+    return std::nullopt;
+  }
+
+  std::optional<Step> read_head(std::string& text, ReplyPart& out) {
+    for (; at_ < text.size(); ++at_) {
+      const Match match = head_.next(text[at_]);
+      if (match == Match::kMore) continue;
+      const bool is_call =
+          match == Match::kYes && (begun() || only_ == nullptr || only_->contains(head_.name()));
+      if (!is_call && !begun()) return Step::kNotACall;
+      scan_ = {};
+      if (is_call) {
+        begin(out, head_.name());
+        copy_ = {};
+        text.erase(0, text.rfind('{', at_));
+        scan_.depth = head_.depth();
+      } else {
+        text.erase(0, item_);
+      }
+      state_ = is_call ? State::kArguments : State::kWhole;
+      return std::nullopt;
+    }
+    return Step::kMore;
+  }
+
+  std::optional<Step> read_arguments(std::string& text, ReplyPart& out) {
+    std::string piece;
+    text.erase(0, copy_.take(text, piece));
+    out.add_arguments(piece);
+    if (!copy_.done()) return Step::kMore;
+    end(out);
+    state_ = State::kRest;
+    return std::nullopt;
+  }
+
+  // Leaves out what stands before the end of the item, or of the list.
+  std::optional<Step> read_rest(std::string& text) {
+    const auto item_end = find_value_end(text, 0, scan_);
+    text.erase(0, item_end.value_or(text.size()));
+    scan_.position = 0;
+    if (!item_end) return Step::kMore;
+    if (state_ == State::kLeave) return Step::kDone;
+    state_ = State::kBetween;
+    return std::nullopt;
+  }
+
+  // An item whose arguments do not follow its name; what is no call is left out.
+  std::optional<Step> read_whole(std::string& text, ReplyPart& out) {
+    const auto item_end = find_value_end(text, 0, scan_);
+    if (!item_end) return Step::kMore;
+    const std::string_view item = std::string_view(text).substr(0, *item_end);
+    if (form_ == Form::kKeyed) {
+      const auto json = parse_exact(item);
+      if (auto call = json ? keyed_call(*json) : std::nullopt) give(out, *std::move(call));
+    } else if (auto calls = calls_of_json(item)) {
+      for (ToolCall& call : *calls) give(out, std::move(call));
+    }
+    text.erase(0, *item_end);
+    state_ = State::kBetween;
+    return std::nullopt;
+  }
+
+  std::optional<Step> read_between(std::string& text) {
+    if (!in_list_) return Step::kDone;
+    text.erase(0, skip_space(text));
+    if (text.empty()) return Step::kMore;
+    if (form_ != Form::kLines) {
+      const bool goes_on = text[0] == ',';
+      if (goes_on || text[0] == ']') text.erase(0, 1);
+      if (!goes_on) return Step::kDone;
+    }
+    at_ = 0;
+    state_ = State::kBegin;
+    return std::nullopt;
+  }
+
+  const Form form_;
+  const ParameterTypes* only_;
+  bool in_list_;
+  ItemHead head_;
+  State state_ = State::kBegin;
+  size_t at_ = 0, item_ = 0;  // where to read on, and where the item begins
+  JsonCopy copy_;
+  CallScan scan_;
+};
+
+// Without a mark only the tools' names make calls, if they are known.
+const ParameterTypes* only_tools(const CallOpening& opening) {
+  return opening.mark.empty() ? opening.types : nullptr;
+}
+
+template <JsonCallStream::Form form>
+std::unique_ptr<CallStream> stream_json(const CallOpening& opening) {
+  return std::make_unique<JsonCallStream>(form, only_tools(opening));
+}
+
+std::unique_ptr<CallStream> stream_named(const CallOpening& opening) {
+  return headed_stream([only = only_tools(opening)](std::string_view text) -> CallHead {
+    CallHead head = named_head(text);
+    if (head.match == Match::kYes && only != nullptr && !only->contains(head.call.name))
+      head.match = Match::kNo;
+    return head;
+  });
+}
+
+// The first character tells which of Mistral's two ways it is.
+class MistralStream final : public CallStream {
+ public:
+  Step read(std::string& text, ReplyPart& out) override {
+    if (stream_ == nullptr) {
+      const size_t start = skip_space(text);
+      if (start == text.size()) return Step::kMore;
+      if (text[start] == '[' || text[start] == '{') {
+        stream_ = std::make_unique<JsonCallStream>(JsonCallStream::Form::kCalls, nullptr);
+      } else {
+        stream_ = headed_stream(mistral_head);
+      }
+    }
+    return stream_->read(text, out);
+  }
+  bool begun() const override { return stream_ != nullptr && stream_->begun(); }
+  void cut(ReplyPart& out) override {
+    if (stream_ != nullptr) stream_->cut(out);
+  }
+
+ private:
+  std::unique_ptr<CallStream> stream_;
+};
+
+std::unique_ptr<CallStream> stream_mistral(const CallOpening&) { return std::make_unique<MistralStream>(); }
+
+}  // namespace
+
+const CallReading kJsonCalls{stream_json<JsonCallStream::Form::kCalls>, read_json_calls};
+const CallReading kJsonLines{stream_json<JsonCallStream::Form::kLines>, read_json_lines};
+const CallReading kKeyedCalls{stream_json<JsonCallStream::Form::kKeyed>, read_keyed_calls};
+const CallReading kMistralCalls{stream_mistral, read_json_calls};
+const CallReading kNamedCalls{stream_named};
 
 }  // namespace penstock

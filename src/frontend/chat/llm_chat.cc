@@ -63,7 +63,8 @@ class ChatReplies {
   bool add(const TextDelta& text) {
     ChatReader& reader = reader_of(text.index);
     const auto news = reader.add(text.text, static_cast<int>(text.tokens.size()), text.finish);
-    if (on_delta_ && wanted_ && (!news.empty() || text.finish != FinishReason::kNone)) tell(text, news);
+    if (on_delta_ && wanted_ && (!news.empty() || text.finish != FinishReason::kNone))
+      tell(reader, text, news);
     return !reader.complete();
   }
   // Whether on_delta still wants to hear.
@@ -75,13 +76,14 @@ class ChatReplies {
     while (readers_.size() <= static_cast<size_t>(index)) readers_.emplace_back(task_, "call_");
     return readers_[static_cast<size_t>(index)];
   }
-  void tell(const TextDelta& text, const std::vector<ReplySegment>& news) {
+  void tell(const ChatReader& reader, const TextDelta& text, const std::vector<ReplySegment>& news) {
     ChatDelta delta{text.index, {}, {}, {}, text.finish};
     std::vector<ToolCall> calls;
     for (const ReplySegment& segment : news) {
       if (segment.kind == ReplySegment::Kind::kReasoning) delta.reasoning = segment.text;
       if (segment.kind == ReplySegment::Kind::kText) delta.content = segment.text;
-      if (segment.kind == ReplySegment::Kind::kCall) calls.push_back(segment.call);
+      if (segment.kind == ReplySegment::Kind::kCall && segment.ends)
+        calls.push_back(reader.call(segment.n_call));
     }
     delta.tool_calls = calls;
     wanted_ = on_delta_(delta);

@@ -127,6 +127,8 @@ void MarkedParser::open_call(size_t mark_size) {
   mark_text_ = buffer_.substr(0, mark_size);
   buffer_.erase(0, mark_size);
   scan_ = {};
+  stream_ = nullptr;
+  if (format_.read.stream != nullptr) stream_ = format_.read.stream({format_, mark_text_, types_.get()});
   state_ = State::kCall;
 }
 
@@ -149,9 +151,34 @@ bool MarkedParser::step_text(ReplyPart& out, bool at_end) {
 }
 
 bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
-  CallText read = format_.read != nullptr
-                      ? format_.read(buffer_, scan_)
-                      : read_written_call(format_, mark_text_, buffer_, types_.get(), scan_);
+  return stream_ != nullptr ? step_stream(out, at_end) : step_whole(out, at_end);
+}
+
+bool MarkedParser::step_stream(ReplyPart& out, bool at_end) {
+  const CallStream::Step step = stream_->read(buffer_, out);
+  if (stream_->begun()) space_.clear();
+  if (step == CallStream::Step::kDone) {
+    stream_.reset();
+    state_ = State::kAfterCall;
+    return true;
+  }
+  if (step == CallStream::Step::kNotACall) {
+    stream_.reset();
+    return format_.read.whole != nullptr || refuse_call(out);
+  }
+  if (!at_end) return false;
+  const bool begun = stream_->begun();
+  stream_->cut(out);
+  stream_.reset();
+  if (!begun && mark_text_.empty()) return refuse_call(out);
+  space_.clear();
+  buffer_.clear();
+  state_ = State::kAfterCall;
+  return false;
+}
+
+bool MarkedParser::step_whole(ReplyPart& out, bool at_end) {
+  CallText read = format_.read.whole(buffer_, scan_);
   if (read.kind == CallText::Kind::kMore && !at_end) return false;
   if (read.kind == CallText::Kind::kCalls && take_calls(std::move(read), out)) return true;
   if (read.kind == CallText::Kind::kMore && !mark_text_.empty()) {  // the reply was cut inside of a call
@@ -160,8 +187,12 @@ bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
     state_ = State::kAfterCall;
     return false;
   }
+  return refuse_call(out);
+}
+
+// What looked like a call is text. After a bare opening it is still in the buffer.
+bool MarkedParser::refuse_call(ReplyPart& out) {
   to_text();
-  if (mark_text_.empty()) return true;  // a bare opening: the text is still in the buffer
   emit(out, std::exchange(mark_text_, {}));
   return true;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "frontend/chat/call_format.h"
+#include "frontend/chat/call_stream.h"
 #include "frontend/chat/reply_parser.h"
 
 namespace penstock {
@@ -27,6 +28,9 @@ class MarkedParser : public ReplyParser {
   bool step(ReplyPart& out, bool at_end);  // false: more text is needed
   bool step_text(ReplyPart& out, bool at_end);
   bool step_call(ReplyPart& out, bool at_end);
+  bool step_stream(ReplyPart& out, bool at_end);
+  bool step_whole(ReplyPart& out, bool at_end);
+  bool refuse_call(ReplyPart& out);
   bool take_calls(CallText read, ReplyPart& out);
   bool opens_bare() const;
   bool step_between(bool at_end);  // the step of states kStart and kAfterCall
@@ -39,9 +43,10 @@ class MarkedParser : public ReplyParser {
   std::vector<std::string> marks_;
   std::shared_ptr<const ParameterTypes> types_;
   State state_;
-  std::string buffer_;     // text that may still become a mark or a call
-  std::string space_;      // white space that is text only when text follows
-  std::string mark_text_;  // kCall: the opening mark as it came
+  std::string buffer_;                  // text that may still become a mark or a call
+  std::string space_;                   // white space that is text only when text follows
+  std::string mark_text_;               // kCall: the opening mark as it came
+  std::unique_ptr<CallStream> stream_;  // kCall: null if the call is read as a whole
   CallScan scan_;
 };
 
@@ -65,23 +70,22 @@ bool is_function_name(std::string_view text);
 // Reads {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt for
 // anything else.
 std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text);
+// Returns {"name": arguments} as a call; nullopt for anything else.
+std::optional<ToolCall> keyed_call(const nlohmann::ordered_json& json);
 // Returns the text of a JSON object of arguments, normalized; nullopt when `text` is none.
 std::optional<std::string> arguments_of_json(std::string_view text);
 // Returns a Python literal as JSON; nullopt when `text` is none.
 std::optional<nlohmann::ordered_json> python_value(std::string_view text);
 
-CallText read_json_calls(std::string_view text, CallScan& scan);     // one JSON call, or a list of them
-CallText read_json_lines(std::string_view text, CallScan& scan);     // JSON calls one after the other
-CallText read_mistral_calls(std::string_view text, CallScan& scan);  // a list, or name and arguments
-CallText read_keyed_calls(std::string_view text, CallScan& scan);    // [{"name": {arguments}}, …]
-CallText read_named_call(std::string_view text, CallScan& scan);     // a line with the name, then arguments
-CallText read_python_calls(std::string_view text, CallScan& scan);
-CallText read_python_lines(std::string_view text,
-                           CallScan& scan);  // without brackets, up to </function_calls>
-CallText read_gemma4_call(std::string_view text, CallScan& scan);
-CallText read_function_gemma_call(std::string_view text, CallScan& scan);
-// Reads one call after `mark`, by the writings of the format.
-CallText read_written_call(const CallFormat& format, std::string_view mark, std::string_view text,
-                           const ParameterTypes* types, CallScan& scan);
+// The ways in which calls are read.
+extern const CallReading kJsonCalls;     // one JSON call, or a list of them
+extern const CallReading kJsonLines;     // JSON calls one after the other
+extern const CallReading kMistralCalls;  // a list, or name and arguments
+extern const CallReading kKeyedCalls;    // [{"name": {arguments}}, …]
+extern const CallReading kNamedCalls;    // a line with the name, then arguments
+extern const CallReading kWrittenCalls;  // one call after a mark, by the writings of the format
+extern const CallReading kPythonCalls;
+extern const CallReading kPythonLines;  // without brackets, up to </function_calls>
+extern const CallReading kGemma4Calls, kFunctionGemmaCalls;
 
 }  // namespace penstock

@@ -191,13 +191,6 @@ class PythonReader {
   size_t at_ = 0;
 };
 
-}  // namespace
-
-std::optional<nlohmann::ordered_json> python_value(std::string_view text) {
-  Json value;
-  return PythonReader(text).value(value) ? std::optional(std::move(value)) : std::nullopt;
-}
-
 // name(…) on lines of their own, up to the closing mark, which may stand in their strings too.
 CallText read_python_lines(std::string_view text, CallScan& scan) {
   constexpr std::string_view kClose = "</function_calls>";
@@ -239,5 +232,15 @@ CallText read_python_calls(std::string_view text, CallScan& scan) {
   if (!PythonReader(text.substr(start, *end - start)).calls(calls)) return CallText::not_a_call();
   return {CallText::Kind::kCalls, *end, std::move(calls)};
 }
+
+}  // namespace
+
+std::optional<nlohmann::ordered_json> python_value(std::string_view text) {
+  Json value;
+  return PythonReader(text).value(value) ? std::optional(std::move(value)) : std::nullopt;
+}
+
+const CallReading kPythonCalls{nullptr, read_python_calls};
+const CallReading kPythonLines{nullptr, read_python_lines};
 
 }  // namespace penstock

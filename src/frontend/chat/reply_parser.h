@@ -15,13 +15,20 @@
 
 namespace penstock {
 
-// The parts that one more piece of text added. A call appears whole, after its last character. It has an id
-// only if its format has ids that the chat template expects back.
+// The parts that one more piece of text added. A call comes in pieces: first its name with an id (only if its
+// format has ids that the chat template expects back), then its arguments as the model writes them.
 struct ReplyPart {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
+  bool continues = false;  // calls[0] has no name: its arguments go on the last call of the part before
+  bool open = false;       // the last call goes on in the next part
 
+  // Joins the pieces of calls.
   void append(ReplyPart more);
+  // Begin a call, add to the arguments of the one that is open (in this part or before it), and end it.
+  void begin_call(std::string name, std::string id = {});
+  void add_arguments(std::string_view text);
+  void end_call();
   bool operator==(const ReplyPart&) const = default;
 };
 

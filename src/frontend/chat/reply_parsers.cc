@@ -106,7 +106,29 @@ std::string names_of(const Rows& rows) {
 void ReplyPart::append(ReplyPart more) {
   reasoning += more.reasoning;
   content += more.content;
-  std::move(more.calls.begin(), more.calls.end(), std::back_inserter(calls));
+  if (more.calls.empty()) return;
+  auto first = more.calls.begin();
+  if (more.continues) add_arguments((first++)->arguments);
+  std::move(first, more.calls.end(), std::back_inserter(calls));
+  open = more.open;
+}
+
+void ReplyPart::begin_call(std::string name, std::string id) {
+  calls.push_back({std::move(name), {}, std::move(id)});
+  open = true;
+}
+
+void ReplyPart::add_arguments(std::string_view text) {
+  if (calls.empty()) {
+    calls.emplace_back();
+    continues = open = true;
+  }
+  calls.back().arguments += text;
+}
+
+void ReplyPart::end_call() {
+  add_arguments({});
+  open = false;
 }
 
 std::span<const ReasoningRow> reasoning_formats() {

@@ -10,80 +10,304 @@ namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Step = CallStream::Step;
 
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-}
+constexpr size_t kMostName = 256;
 
-enum class Match : uint8_t { kYes, kNo, kMore };
+struct ParameterName {
+  Match match = Match::kNo;
+  std::string_view name = {};
+  size_t behind = 0;     // where what stands behind the name ends; a line end of the mark is left
+  bool is_json = false;  // the mark of values that are no strings follows it
+};
 
-// One piece of a writing at `at`, which moves behind it.
-Match take_field(std::string_view piece, std::string_view text, size_t& at) {
-  const size_t start = at;
-  while (at < text.size() && is_letter_or_digit(text[at]) &&
-         (piece != "{n}" || (text[at] >= '0' && text[at] <= '9')))
-    ++at;
-  if (at == text.size()) return Match::kMore;
-  return at > start ? Match::kYes : Match::kNo;
-}
-
-Match take_literal(std::string_view literal, std::string_view text, size_t& at) {
-  for (size_t i = 0; i < literal.size();) {
-    if (const size_t next = skip_space(literal, i); next > i) {
-      i = next;
-      at = skip_space(text, at);
-      continue;
+// Reads a parameter's opening mark and its name at `at`.
+ParameterName parameter_name(const ParameterMarks& marks, std::string_view text, size_t at) {
+  if (const Match match = take_pattern(marks.open, text, at); match != Match::kYes) return {match};
+  const auto without_line = [](std::string_view mark) {
+    return mark.substr(0, mark.size() - (mark.ends_with('\n') ? 1 : 0));
+  };
+  const std::string_view ways[] = {without_line(marks.name_end), without_line(marks.json_name_end)};
+  const size_t n_ways = ways[1].empty() ? 1 : 2, start = at;
+  for (size_t stop = start;; ++stop) {
+    bool more = false;
+    for (size_t way = 0; way < n_ways; ++way) {
+      size_t behind = stop;
+      const Match match = take_pattern(ways[way], text, behind);
+      more = more || match == Match::kMore;
+      if (match != Match::kYes) continue;
+      const std::string_view name = text.substr(start, stop - start);
+      return {name.empty() ? Match::kNo : Match::kYes, name, behind, way == 1};
     }
-    if (at == text.size()) return Match::kMore;
-    if (text[at++] != literal[i++]) return Match::kNo;
+    if (more) return {Match::kMore};
+    if (stop - start > kMostName || text[stop] == '<') return {Match::kNo};
   }
-  return Match::kYes;
 }
 
-// White space in the pattern stands for any. field: what the pattern's last field was, if it has one.
-Match take(std::string_view pattern, std::string_view text, size_t& at, std::string_view* field = nullptr) {
-  while (!pattern.empty()) {
-    const std::string_view piece = next_piece(pattern);
-    const size_t start = at;
-    const bool is_field = piece == "{n}" || piece == "{id}";
-    const Match match = is_field ? take_field(piece, text, at) : take_literal(piece, text, at);
-    if (match != Match::kYes) return match;
-    if (is_field && field != nullptr) *field = text.substr(start, at - start);
+// The value of a parameter: JSON of the types that are expected, else a string.
+Json parameter_value(std::string_view raw, JsonTypes types) {
+  using namespace json_types;
+  if (types == kString) return std::string(raw);
+  auto json = parse_exact(raw);
+  // Some templates show models Python's words and lists.
+  if ((types & kString) == 0 && !json) json = python_value(raw);
+  if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
+  const JsonTypes type = is_number(*json)     ? kNumber
+                         : json->is_boolean() ? kBoolean
+                         : json->is_null()    ? kNull
+                         : json->is_array()   ? kArray
+                                              : kObject;
+  if ((types & kString) != 0 && (types & type) == 0) return std::string(raw);
+  return *std::move(json);
+}
+
+// Whether parameter_value makes a string of every text that begins so. types: with kString.
+bool is_text(std::string_view begun, JsonTypes types) {
+  using namespace json_types;
+  begun.remove_prefix(skip_space(begun));
+  if (begun.empty()) return false;
+  const char c = begun[0];
+  if (c == '[') return (types & kArray) == 0;
+  if (c == '{') return (types & kObject) == 0;
+  for (const auto& [word, type] :
+       {std::pair<std::string_view, JsonTypes>{"null", kNull}, {"true", kBoolean}, {"false", kBoolean}}) {
+    if (c != word[0] || (types & type) == 0) continue;
+    return !may_become(begun, word) && !(begun.starts_with(word) && is_space_only(begun.substr(word.size())));
   }
-  return Match::kYes;
+  const bool number = c == '-' || (c >= '0' && c <= '9');
+  return !number || (types & kNumber) == 0 ||
+         begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
 }
 
-std::string_view without_space(std::string_view text) {
-  text.remove_prefix(skip_space(text));
-  while (!text.empty() && is_space_only(text.substr(text.size() - 1))) text.remove_suffix(1);
-  return text;
-}
-
-// Reads one call of one writing. Every method tells how it went; the position is behind what was taken.
-class WrittenCall {
+// Parameters one after the other. Strings are given while they come, other values at their end: what they are to be
+// decides how they are read.
+class ParameterStream final : public ArgumentStream {
  public:
-  WrittenCall(const CallWriting& writing, std::string_view mark, std::string_view text,
-              const ParameterTypes* types)
-      : writing_(writing), text_(text), types_(types) {
-    const std::string before = writing.begin + writing.name_begin;
-    const size_t hit = before.find(mark);
-    knows_mark_ = hit != std::string::npos;
-    if (knows_mark_) before_ = before.substr(hit + mark.size());
+  // types: of the tool's parameters; null: not known.
+  ParameterStream(const CallFormat& format, const CallWriting& writing,
+                  const ParameterTypes::mapped_type* types)
+      : marks_(writing.parameters),
+        call_end_(writing.call_end),
+        all_end_(without_space(writing.end)),
+        types_(types),
+        value_ends_{std::string(without_space(marks_.close)), "\n" + marks_.open},
+        call_marks_(format.close) {
+    const std::string_view call = without_space(call_end_);
+    if (!call.empty() && !all_end_.empty()) value_ends_.emplace_back(call);
+    call_marks_.insert(call_marks_.end(), format.open.begin(), format.open.end());
+    known_marks_ = {marks_.open, std::string(call)};
   }
 
-  CallText read(CallScan& scan) {
-    if (!knows_mark_) return CallText::not_a_call();
-    at_ = skip_space(text_);
-    Match match = take(before_, text_, at_, &field_);
-    if (match == Match::kYes) match = name();
-    if (match == Match::kYes)
-      match = writing_.arguments == ArgumentForm::kParameters ? parameters(scan) : json(scan);
-    if (match == Match::kMore) return CallText::more();
-    if (match == Match::kNo) return CallText::not_a_call();
-    return {CallText::Kind::kCalls, at_, {{std::string(name_), std::move(arguments_), id()}}};
+  Step read(std::string& text, std::string& arguments) override {
+    for (;;) {
+      const auto step = form_ == Form::kNone ? between(text, arguments) : value(text, arguments);
+      if (step) return *step;
+    }
   }
 
  private:
+  // How the value that is open is read. kNone: none is open.
+  enum class Form : uint8_t { kNone, kUndecided, kText, kPerhapsText, kBrackets, kHeld };
+
+  // nullopt: goes on.
+  std::optional<Step> between(std::string& text, std::string& arguments) {
+    text.erase(0, skip_space(text));
+    size_t end = 0;
+    const Match over = take_pattern(call_end_, text, end);
+    if (over == Match::kYes) return finish(text, end, arguments);
+    const ParameterName next = parameter_name(marks_, text, 0);
+    if (next.match == Match::kYes) {
+      open_value(next);
+      text.erase(0, next.behind);
+      return std::nullopt;
+    }
+    if (over == Match::kMore || next.match == Match::kMore) return Step::kMore;
+    return skip(text, arguments);
+  }
+
+  Step finish(std::string& text, size_t end, std::string& arguments) {
+    text.erase(0, end);
+    arguments += any_ ? "}" : "{}";
+    return Step::kDone;
+  }
+
+  // What is neither a parameter nor the call's end is left out, up to one of these or to the mark of something else.
+  std::optional<Step> skip(std::string& text, std::string& arguments) {
+    const std::string_view all = text;
+    const size_t known = first_mark(all.substr(1), known_marks_).first,
+                 other = first_mark(all, call_marks_).first;
+    if (other != std::string::npos && (known == std::string::npos || other <= known))
+      return finish(text, other, arguments);
+    if (known != std::string::npos) {
+      text.erase(0, known + 1);
+      return std::nullopt;
+    }
+    text.erase(0, all.size() - std::max(held_back(all.substr(1), known_marks_), held_back(all, call_marks_)));
+    return Step::kMore;
+  }
+
+  void open_value(const ParameterName& name) {
+    using namespace json_types;
+    key_ = name.name;
+    known_types_.reset();
+    if (const auto known =
+            types_ != nullptr ? types_->find(name.name) : ParameterTypes::mapped_type::const_iterator();
+        types_ != nullptr && known != types_->end())
+      known_types_ = known->second;
+    if (!marks_.json_name_end.empty())
+      known_types_ = name.is_json ? known_types_.value_or(kAny) & ~kString : kString;
+    form_ = known_types_ == kString ? Form::kText : Form::kUndecided;
+    scan_ = {};
+    searched_ = 0;
+    given_ = false;
+  }
+
+  std::optional<Step> value(std::string& text, std::string& arguments) {
+    using namespace json_types;
+    if (form_ == Form::kUndecided) {
+      const size_t start = skip_space(text);
+      if (start == text.size()) return Step::kMore;
+      const JsonTypes known = known_types_.value_or(0);
+      const bool brackets =
+          (text[start] == '[' && (known & kArray) != 0) || (text[start] == '{' && (known & kObject) != 0);
+      form_ = brackets ? Form::kBrackets : (types() & kString) != 0 ? Form::kPerhapsText : Form::kHeld;
+    }
+    // The marks may stand in strings of lists and objects.
+    if (form_ == Form::kBrackets) {
+      const auto end = find_value_end(text, skip_space(text), scan_);
+      if (!end) return Step::kMore;
+      searched_ = *end;
+      form_ = Form::kHeld;
+    }
+    const ValueEnd end = find_end(text);
+    if (form_ == Form::kPerhapsText && is_text(std::string_view(text).substr(0, end.at), types()))
+      form_ = Form::kText;
+    if (form_ == Form::kText) give_text(text, end, arguments);
+    if (!end.found) return Step::kMore;
+    if (form_ != Form::kText) {
+      begin_member(arguments);
+      arguments +=
+          dump_exact(parameter_value(without_lines(std::string_view(text).substr(0, end.at)), types()));
+    }
+    text.erase(0, end.behind - (form_ == Form::kText ? end.at : 0));
+    form_ = Form::kNone;
+    return std::nullopt;
+  }
+
+  struct ValueEnd {
+    size_t at = 0;      // of the value; not found: so much of the text is part of it
+    size_t behind = 0;  // of its mark
+    bool found = false;
+  };
+
+  // Models forget the closing mark: then the next parameter on a line of its own ends the value, or the end of all calls.
+  ValueEnd find_end(std::string_view text) {
+    for (;;) {
+      const std::string_view rest = text.substr(searched_);
+      const auto [hit, mark] = first_mark(rest, value_ends_);
+      if (hit == std::string::npos) {
+        searched_ = text.size() - held_back(rest, value_ends_);
+        return {searched_, searched_};
+      }
+      searched_ += hit;
+      if (mark == 0) return {searched_, searched_ + value_ends_[0].size(), true};
+      if (mark == 1) return {searched_, searched_, true};
+      const size_t behind = skip_space(text, searched_ + value_ends_[mark].size());
+      if (text.substr(behind).starts_with(all_end_)) return {searched_, searched_, true};
+      if (may_become(text.substr(behind), all_end_)) return {searched_, searched_};
+      ++searched_;
+    }
+  }
+
+  // A line end behind the opening mark, or before the closing one, belongs to the mark.
+  std::string_view without_lines(std::string_view raw) const {
+    if (!given_ && marks_.name_end.ends_with('\n') && raw.starts_with('\n')) raw.remove_prefix(1);
+    if (marks_.close.starts_with('\n') && raw.ends_with('\n')) raw.remove_suffix(1);
+    return raw;
+  }
+
+  // Gives what is certain of a string, and erases it.
+  void give_text(std::string& text, const ValueEnd& end, std::string& arguments) {
+    std::string_view piece = std::string_view(text).substr(0, end.at);
+    if (!end.found && marks_.close.starts_with('\n') && piece.ends_with('\n')) piece.remove_suffix(1);
+    const size_t n = end.found ? end.at : piece.size();
+    if (n == 0 && !end.found) return;
+    if (!given_) {
+      begin_member(arguments);
+      arguments += '"';
+    }
+    if (end.found) {
+      piece = without_lines(piece);
+    } else if (!given_ && marks_.name_end.ends_with('\n') && piece.starts_with('\n')) {
+      piece.remove_prefix(1);
+    }
+    given_ = true;
+    for (const char c : piece) append_escaped(c, arguments);
+    if (end.found) arguments += '"';
+    text.erase(0, n);
+    searched_ -= n;
+  }
+
+  void begin_member(std::string& arguments) {
+    arguments += std::exchange(any_, true) ? ',' : '{';
+    arguments += Json(key_).dump(-1, ' ', false, Json::error_handler_t::replace) + ":";
+  }
+
+  JsonTypes types() const { return known_types_.value_or(json_types::kAny); }
+
+  const ParameterMarks& marks_;
+  const std::string_view call_end_, all_end_;
+  const ParameterTypes::mapped_type* types_;
+  // What ends values: the closing mark, the next parameter, the call where all calls end.
+  std::vector<std::string> value_ends_;
+  std::vector<std::string> call_marks_, known_marks_;
+  std::string key_;                       // of the value that is open
+  std::optional<JsonTypes> known_types_;  // likewise
+  Form form_ = Form::kNone;
+  CallScan scan_;
+  size_t searched_ = 0;  // no end of the value begins before
+  bool given_ = false;   // something of the string was given
+  bool any_ = false;     // a parameter was given
+};
+
+// Reads the head of a call of one writing. Every method tells how it went; the position is behind what was taken.
+class WrittenHead {
+ public:
+  WrittenHead(const CallOpening& opening, const CallWriting& writing, std::string_view text)
+      : opening_(opening), writing_(writing), text_(text) {}
+
+  CallHead read() {
+    const std::string before = writing_.begin + writing_.name_begin;
+    const size_t hit = before.find(opening_.mark);
+    if (hit == std::string::npos) return {Match::kNo};
+    at_ = skip_space(text_);
+    Match match =
+        take_pattern(std::string_view(before).substr(hit + opening_.mark.size()), text_, at_, &field_);
+    if (match == Match::kYes) match = name();
+    if (match != Match::kYes) return {match};
+    return arguments();
+  }
+
+ private:
+  CallHead arguments() {
+    const bool is_json = writing_.arguments == ArgumentForm::kJson;
+    at_ = skip_space(text_, at_);
+    ToolCall call{std::string(name_), {}, id()};
+    size_t end = at_;
+    const Match over =
+        without_space(writing_.call_end).empty() ? Match::kNo : take_pattern(writing_.call_end, text_, end);
+    if (over == Match::kYes) return {over, end, std::move(call)};
+    const Match match =
+        is_json ? find_object(text_, at_) : parameter_name(writing_.parameters, text_, at_).match;
+    if (match != Match::kYes) return {over == Match::kMore ? over : match};
+    if (is_json) return {match, at_, std::move(call), json_arguments(writing_.call_end)};
+    const ParameterTypes::mapped_type* types = nullptr;
+    if (opening_.types != nullptr) {
+      if (const auto tool = opening_.types->find(name_); tool != opening_.types->end()) types = &tool->second;
+    }
+    return {match, at_, std::move(call), std::make_unique<ParameterStream>(opening_.format, writing_, types)};
+  }
+
   std::string id() const {
     std::string id = writing_.id;
     for (const auto& [mark, by] :
@@ -98,7 +322,7 @@ class WrittenCall {
     const size_t start = at_;
     for (size_t end = start;; ++end) {
       size_t behind = end;
-      const Match match = take(writing_.name_end, text_, behind, &field_);
+      const Match match = take_pattern(writing_.name_end, text_, behind, &field_);
       if (match == Match::kMore) return match;
       name_ = without_space(text_.substr(start, end - start));
       const bool blank = is_space_only(writing_.name_end);  // a parameter or the call's end tells then
@@ -111,192 +335,32 @@ class WrittenCall {
       if (!in_name || end - start > kMostName) return Match::kNo;
     }
   }
-  Match json(CallScan& scan) {
-    at_ = skip_space(text_, at_);
-    size_t end = at_;
-    const bool none =
-        !without_space(writing_.call_end).empty() && take(writing_.call_end, text_, end) == Match::kYes;
-    if (none) {
-      arguments_ = "{}";
-      at_ = end;
-      return Match::kYes;
-    }
-    if (at_ == text_.size()) return Match::kMore;
-    if (text_[at_] != '{') return may_go_on(writing_.call_end) ? Match::kMore : Match::kNo;
-    CallScan reading = scan;
-    const auto value_end = find_value_end(text_, at_, reading);
-    if (!value_end) {
-      scan = reading;
-      return Match::kMore;
-    }
-    const auto parsed = arguments_of_json(text_.substr(at_, *value_end - at_));
-    if (!parsed) return Match::kNo;
-    arguments_ = *parsed;
-    at_ = *value_end;
-    return take(writing_.call_end, text_, at_);
-  }
-  bool may_go_on(std::string_view pattern) const {
-    size_t at = at_;
-    return take(pattern, text_, at) == Match::kMore;
-  }
 
-  // Nothing more can be said of them before the end of a value or of the call has come.
-  Match parameters(CallScan& scan) {
-    const std::string_view last = without_space(writing_.call_end);
-    if (text_.find(last, std::max(at_, scan.position)) == std::string_view::npos && !refused()) {
-      scan.position = std::max(at_, text_.size() - std::min(text_.size(), last.size() - 1));
-      return Match::kMore;
-    }
-    Json arguments = Json::object();
-    for (;;) {
-      at_ = skip_space(text_, at_);
-      size_t end = at_;
-      const Match over = take(writing_.call_end, text_, end);
-      if (over == Match::kYes) {
-        at_ = end;
-        arguments_ = dump_exact(arguments);
-        return over;
-      }
-      const Match one = parameter(arguments);
-      if (one == Match::kNo && over == Match::kMore) return over;
-      if (one == Match::kMore) scan.position = text_.size() - std::min(text_.size(), last.size() - 1);
-      if (one != Match::kYes) return one;
-    }
-  }
-  // Whether what has come is neither a parameter nor the call's end.
-  bool refused() const {
-    size_t at = skip_space(text_, at_), end = at;
-    return take(writing_.parameters.open, text_, at) == Match::kNo &&
-           take(writing_.call_end, text_, end) == Match::kNo;
-  }
-
-  Match parameter(Json& arguments) {
-    const ParameterMarks& marks = writing_.parameters;
-    if (const Match match = take(marks.open, text_, at_); match != Match::kYes) return match;
-    const size_t start = at_;
-    bool is_json = false;
-    if (const Match match = name_end(is_json); match != Match::kYes) return match;
-    const std::string_view name = text_.substr(start, name_stop_ - start);
-    if (name.empty()) return Match::kNo;
-    auto types = types_of(name);
-    if (!marks.json_name_end.empty())
-      types = is_json ? types.value_or(json_types::kAny) & ~json_types::kString : json_types::kString;
-    const auto [close, behind] = close_of(types);
-    if (close == std::string_view::npos) return Match::kMore;
-    std::string_view raw = text_.substr(at_, close - at_);
-    if (marks.name_end.ends_with('\n') && raw.starts_with('\n')) raw.remove_prefix(1);
-    if (marks.close.starts_with('\n') && raw.ends_with('\n')) raw.remove_suffix(1);
-    arguments[std::string(name)] = value(raw, types.value_or(json_types::kAny));
-    at_ = behind;
-    return Match::kYes;
-  }
-
-  // Moves at_ behind what follows a parameter's name, which ends at name_stop_. A line end of the mark is left.
-  Match name_end(bool& is_json) {
-    const ParameterMarks& marks = writing_.parameters;
-    const auto without_line = [](std::string_view mark) {
-      return mark.substr(0, mark.size() - (mark.ends_with('\n') ? 1 : 0));
-    };
-    const std::string_view ways[] = {without_line(marks.name_end), without_line(marks.json_name_end)};
-    const size_t n_ways = ways[1].empty() ? 1 : 2, start = at_;
-    for (name_stop_ = start;; ++name_stop_) {
-      bool more = false;
-      for (size_t way = 0; way < n_ways; ++way) {
-        at_ = name_stop_;
-        const Match match = take(ways[way], text_, at_);
-        is_json = way == 1;
-        if (match == Match::kYes) return match;
-        more = more || match == Match::kMore;
-      }
-      if (more) return Match::kMore;
-      if (name_stop_ - start > kMostName || text_[name_stop_] == '<') return Match::kNo;
-    }
-  }
-
-  // Where the value at at_ ends, and where what follows it begins. The mark may stand in strings of lists and objects, where
-  // such are expected. Models forget it: then the next parameter on a line of its own ends the value, or the end of all calls.
-  std::pair<size_t, size_t> close_of(std::optional<JsonTypes> types) const {
-    const std::string_view mark = without_space(writing_.parameters.close);
-    size_t from = at_;
-    const size_t start = skip_space(text_, at_);
-    const std::string_view rest = text_.substr(start);
-    const bool is_json = (rest.starts_with('[') && (types.value_or(0) & json_types::kArray) != 0) ||
-                         (rest.starts_with('{') && (types.value_or(0) & json_types::kObject) != 0);
-    if (is_json) {
-      CallScan scan;
-      const auto end = find_value_end(text_, start, scan);
-      if (!end) return {std::string_view::npos, 0};
-      from = *end;
-    }
-    const size_t close = text_.find(mark, from);
-    const size_t next = std::min(text_.find("\n" + writing_.parameters.open, from), last_call_end(from));
-    if (next < close) return {next, next};
-    return {close, close + mark.size()};
-  }
-  // Where the call's end stands in front of the end of all calls.
-  size_t last_call_end(size_t from) const {
-    const std::string_view call = without_space(writing_.call_end), all = without_space(writing_.end);
-    if (call.empty() || all.empty()) return std::string_view::npos;
-    for (size_t at = from; (at = text_.find(call, at)) != std::string_view::npos; ++at) {
-      if (text_.substr(skip_space(text_, at + call.size())).starts_with(all)) return at;
-    }
-    return std::string_view::npos;
-  }
-
-  // nullopt: nothing is known.
-  std::optional<JsonTypes> types_of(std::string_view parameter) const {
-    if (types_ == nullptr) return std::nullopt;
-    const auto tool = types_->find(name_);
-    if (tool == types_->end()) return std::nullopt;
-    const auto known = tool->second.find(parameter);
-    return known == tool->second.end() ? std::nullopt : std::optional(known->second);
-  }
-
-  // JSON of the types that are expected, else a string.
-  static Json value(std::string_view raw, JsonTypes types) {
-    using namespace json_types;
-    if (types == kString) return std::string(raw);
-    auto json = parse_exact(raw);
-    // Some templates show models Python's words and lists.
-    if ((types & kString) == 0 && !json) json = python_value(raw);
-    if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
-    const JsonTypes type = is_number(*json)     ? kNumber
-                           : json->is_boolean() ? kBoolean
-                           : json->is_null()    ? kNull
-                           : json->is_array()   ? kArray
-                                                : kObject;
-    if ((types & kString) != 0 && (types & type) == 0) return std::string(raw);
-    return *std::move(json);
-  }
-
-  static constexpr size_t kMostName = 256;
-
+  const CallOpening& opening_;
   const CallWriting& writing_;
-  std::string_view text_;
-  const ParameterTypes* types_;
-  bool knows_mark_ = false;
-  std::string before_;
-  size_t at_ = 0, name_stop_ = 0;
-  std::string_view name_, field_;
-  std::string arguments_;
+  std::string_view text_, name_, field_;
+  size_t at_ = 0;
 };
+
+// The writing whose head comes first.
+CallHead written_head(const CallOpening& opening, std::string_view text) {
+  CallHead first{Match::kNo};
+  for (const CallWriting& writing : opening.format.written) {
+    CallHead head = WrittenHead(opening, writing, text).read();
+    const bool better = head.match == Match::kYes ? first.match != Match::kYes || head.at < first.at
+                                                  : head.match == Match::kMore && first.match == Match::kNo;
+    if (better) first = std::move(head);
+  }
+  return first;
+}
+
+std::unique_ptr<CallStream> stream_written(const CallOpening& opening) {
+  return headed_stream([&format = opening.format, mark = std::string(opening.mark), types = opening.types](
+                           std::string_view text) { return written_head({format, mark, types}, text); });
+}
 
 }  // namespace
 
-CallText read_written_call(const CallFormat& format, std::string_view mark, std::string_view text,
-                           const ParameterTypes* types, CallScan& scan) {
-  CallText result = CallText::not_a_call();
-  std::optional<CallScan> next;
-  for (const CallWriting& writing : format.written) {
-    CallScan own = scan;
-    CallText read = WrittenCall(writing, mark, text, types).read(own);
-    if (read.kind == CallText::Kind::kCalls) return read;
-    if (read.kind != CallText::Kind::kMore) continue;
-    result = std::move(read);
-    next = !next || *next == own ? own : CallScan{};
-  }
-  if (next) scan = *next;
-  return result;
-}
+const CallReading kWrittenCalls{stream_written};
 
 }  // namespace penstock

@@ -77,10 +77,23 @@ Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) 
   return call;
 }
 
-json call_json(const ReplySegment& segment) {
-  return {{"id", segment.call.id},
+json call_json(const ToolCall& call) {
+  return {{"id", call.id},
           {"type", "function"},
-          {"function", {{"name", segment.call.name}, {"arguments", segment.call.arguments}}}};
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+// A piece of a call; the first one has its id and name.
+json call_delta(const ReplySegment& segment) {
+  json call =
+      segment.begins ? call_json(segment.call) : json{{"function", {{"arguments", segment.call.arguments}}}};
+  call["index"] = segment.n_call;
+  return call;
+}
+
+// Whether there is nothing to tell: a call's last piece without a character.
+bool is_silent(const ReplySegment& segment) {
+  return segment.kind == Kind::kCall && !segment.begins && segment.call.arguments.empty();
 }
 
 // A call that was not the model's choice is no reason to stop, in OpenAI's API: then it is "stop".
@@ -108,13 +121,12 @@ class ChatShape final : public ReplyShape {
     explicit Choice(const ChatTask& task) : reader(task, "call_") {}
     ChatReader reader;
     bool started = false;
-    int n_calls_sent = 0;
     json logprobs = json::array();  // of text that is still held back
     std::vector<TokenId> ids;       // likewise
   };
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news, Generation& generation);
-  json piece(Choice& choice, const ReplySegment& segment) const;
+  static json piece(const ReplySegment& segment);
   std::string first_event(int index, const Generation& generation) const;
   std::string joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
                           const Generation& generation);
@@ -153,8 +165,9 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
   std::string result;
   if (!std::exchange(choice.started, true)) result = first_event(delta.choice, generation);
   const bool last = delta.finish != FinishReason::kNone;
-  if (!call_.include_reasoning)
-    std::erase_if(news, [](const ReplySegment& one) { return one.kind == Kind::kReasoning; });
+  std::erase_if(news, [&](const ReplySegment& one) {
+    return is_silent(one) || (one.kind == Kind::kReasoning && !call_.include_reasoning);
+  });
   if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
     news.push_back({Kind::kText, {}});
   if (call_.continuous_usage) return result + joint_event(delta, news, generation);
@@ -166,7 +179,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
       result += events_.event(pieces, generation, delta.n_tokens);
       continue;
     }
-    result += chunk(delta, piece(choice, segment), details(choice), generation);
+    result += chunk(delta, piece(segment), details(choice), generation);
   }
   if (last) result += chunk(delta, json::object(), finish_fields(delta), generation);
   return result;
@@ -189,7 +202,7 @@ std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<R
   if (news.empty() && !last) return {};
   json said = json::object();
   for (const ReplySegment& segment : news) {
-    json one = piece(choice, segment);
+    json one = piece(segment);
     if (said.contains("tool_calls") && one.contains("tool_calls")) {
       said["tool_calls"].push_back(std::move(one["tool_calls"][0]));
     } else {
@@ -214,14 +227,12 @@ json ChatShape::finish_fields(const ChoiceDelta& delta) const {
           {"stop_reason", stop_reason_json(delta.stop_reason)}};
 }
 
-json ChatShape::piece(Choice& choice, const ReplySegment& segment) const {
+json ChatShape::piece(const ReplySegment& segment) {
   if (segment.kind == Kind::kText) return {{"content", segment.text}};
   // Two names are in use for it: vLLM's and DeepSeek's.
   if (segment.kind == Kind::kReasoning)
     return {{"reasoning", segment.text}, {"reasoning_content", segment.text}};
-  json call = call_json(segment);
-  call["index"] = choice.n_calls_sent++;
-  return {{"tool_calls", json::array({std::move(call)})}};
+  return {{"tool_calls", json::array({call_delta(segment)})}};
 }
 
 std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
@@ -240,7 +251,7 @@ json ChatShape::message(const ChatReader& reader) const {
   if (call_.include_reasoning && !reasoning.empty())
     result["reasoning"] = result["reasoning_content"] = reasoning;
   for (const ReplySegment& segment : reader.segments()) {
-    if (segment.kind == Kind::kCall) result["tool_calls"].push_back(call_json(segment));
+    if (segment.kind == Kind::kCall) result["tool_calls"].push_back(call_json(segment.call));
   }
   return result;
 }

@@ -1,5 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
 #include "base/json_text.h"
+#include "frontend/chat/exact_json.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/openai_json.h"
@@ -135,11 +136,12 @@ std::string MessageShape::close_block() {
 
 std::string MessageShape::take(const ReplySegment& segment) {
   std::string events;
-  if (!open_ || segment.kind == Kind::kCall || open_kind_ != segment.kind) {
+  const bool is_call = segment.kind == Kind::kCall;
+  if (is_call ? segment.begins : !open_ || open_kind_ != segment.kind) {
     events = close_block();
     json block = {{"type", "text"}, {"text", ""}};
     if (segment.kind == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
-    if (segment.kind == Kind::kCall) {
+    if (is_call) {
       block = {{"type", "tool_use"},
                {"id", segment.call.id},
                {"name", segment.call.name},
@@ -151,10 +153,10 @@ std::string MessageShape::take(const ReplySegment& segment) {
   }
   json delta = {{"type", "text_delta"}, {"text", segment.text}};
   if (segment.kind == Kind::kReasoning) delta = {{"type", "thinking_delta"}, {"thinking", segment.text}};
-  if (segment.kind == Kind::kCall)
-    delta = {{"type", "input_json_delta"}, {"partial_json", segment.call.arguments}};
-  events += event("content_block_delta", {{"index", n_blocks_ - 1}, {"delta", std::move(delta)}});
-  return segment.kind == Kind::kCall ? events + close_block() : events;
+  if (is_call) delta = {{"type", "input_json_delta"}, {"partial_json", segment.call.arguments}};
+  if (!is_call || !segment.call.arguments.empty())
+    events += event("content_block_delta", {{"index", n_blocks_ - 1}, {"delta", std::move(delta)}});
+  return is_call && segment.ends ? events + close_block() : events;
 }
 
 std::string MessageShape::add(const ChoiceDelta& delta, Generation& generation) {
@@ -183,7 +185,7 @@ json MessageShape::whole(const Generation& generation) {
       message["content"].push_back({{"type", "tool_use"},
                                     {"id", segment.call.id},
                                     {"name", segment.call.name},
-                                    {"input", bounded_json<json>(segment.call.arguments)}});
+                                    {"input", arguments_object(segment.call.arguments)}});
     }
   }
   message.update(stop_fields());

@@ -1,6 +1,6 @@
 // POST /api/generate and /api/chat: Ollama's API, whose streams are lines of JSON.
 #include "server/api/ollama.h"
-#include "base/json_text.h"
+#include "frontend/chat/exact_json.h"
 #include "server/services/services.h"
 
 #include "server/api/api_request.h"
@@ -165,7 +165,7 @@ class OllamaShape final : public ReplyShape {
  private:
   using Kind = ReplySegment::Kind;
   json piece(const ReplySegment& segment);
-  json call_of(const ReplySegment& segment);
+  json call_of(const ToolCall& call);
   json totals(const Generation& generation) const;
 
   const OllamaCall& call_;
@@ -175,19 +175,17 @@ class OllamaShape final : public ReplyShape {
   int n_calls_ = 0;
 };
 
-json OllamaShape::call_of(const ReplySegment& segment) {
-  json arguments = bounded_json<json>(segment.call.arguments);
-  if (!arguments.is_object()) arguments = json::object();
-  return {{"id", segment.call.id},
+json OllamaShape::call_of(const ToolCall& call) {
+  return {{"id", call.id},
           {"function",
-           {{"index", n_calls_++}, {"name", segment.call.name}, {"arguments", std::move(arguments)}}}};
+           {{"index", n_calls_++}, {"name", call.name}, {"arguments", arguments_object(call.arguments)}}}};
 }
 
 json OllamaShape::piece(const ReplySegment& segment) {
   json result = ollama_text(call_.chat, segment.kind == Kind::kText ? segment.text : "");
   json& place = call_.chat ? result["message"] : result;
   if (segment.kind == Kind::kReasoning) place["thinking"] = segment.text;
-  if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(segment));
+  if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(reader_.call(segment.n_call)));
   return result;
 }
 
@@ -198,6 +196,7 @@ std::string OllamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (!call_.stream) return {};
   std::string lines;
   for (const ReplySegment& segment : news) {
+    if (segment.kind == Kind::kCall && !segment.ends) continue;  // this API has calls as a whole only
     json line = ollama_head(call_.name);
     line.update(piece(segment));
     line["done"] = false;
@@ -233,7 +232,7 @@ json OllamaShape::whole(const Generation& generation) {
   if (std::string text = reader_.text_of(Kind::kReasoning); !text.empty())
     place["thinking"] = std::move(text);
   for (const ReplySegment& segment : reader_.segments()) {
-    if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(segment));
+    if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(segment.call));
   }
   if (call_.logprobs) reply["logprobs"] = std::exchange(logprobs_, json::array());
   reply.update(totals(generation));

@@ -55,6 +55,7 @@ class ResponseShape final : public ReplyShape {
     std::string id, text;
     ToolCall call;
     json logprobs = json::array();
+    const char* status = "in_progress";
   };
 
   // Numbers the events: the order of calls is the order of sending.
@@ -62,8 +63,8 @@ class ResponseShape final : public ReplyShape {
   std::string take(const ReplySegment& segment, json logprobs);
   std::string open_item(const ReplySegment& segment);
   std::string close_item();
-  std::string call_events();
-  json item_json(const Item& item, const char* status) const;
+  std::string call_piece(const ReplySegment& segment);
+  json item_json(const Item& item) const;
   json part_json(const Item& item) const;
   json finished(const Generation& generation) const;
   json failed(std::string_view message) const;
@@ -101,14 +102,14 @@ json ResponseShape::part_json(const Item& item) const {
           {"logprobs", item.logprobs}};
 }
 
-json ResponseShape::item_json(const Item& item, const char* status) const {
-  json result = {{"id", item.id}, {"status", status}};
-  const bool begun = std::string_view(status) == "in_progress";
+json ResponseShape::item_json(const Item& item) const {
+  json result = {{"id", item.id}, {"status", item.status}};
+  const bool begun = std::string_view(item.status) == "in_progress";
   if (item.kind == Kind::kCall) {
     result.update({{"type", "function_call"},
                    {"call_id", item.call.id},
                    {"name", item.call.name},
-                   {"arguments", begun ? "" : item.call.arguments}});
+                   {"arguments", item.call.arguments}});
     return result;
   }
   result["content"] = begun ? json::array() : json::array({part_json(item)});
@@ -126,35 +127,45 @@ std::string ResponseShape::open_item(const ReplySegment& segment) {
                       : segment.kind == Kind::kText    ? "msg_"
                                                        : "fc_"),
             {},
-            segment.call};
+            {segment.call.name, {}, segment.call.id}};
   items_.push_back(std::move(item));
   open_ = true;
-  std::string events =
-      event("response.output_item.added",
-            {{"output_index", items_.size() - 1}, {"item", item_json(items_.back(), "in_progress")}});
+  std::string events = event("response.output_item.added",
+                             {{"output_index", items_.size() - 1}, {"item", item_json(items_.back())}});
   if (segment.kind == Kind::kCall) return events;
   json fields = place();
   fields["part"] = part_json(items_.back());
   return events + event("response.content_part.added", std::move(fields));
 }
 
-std::string ResponseShape::call_events() {
-  const ToolCall& call = items_.back().call;
-  json fields = {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}};
-  json done = fields;
-  fields["delta"] = call.arguments;
-  done.update({{"name", call.name}, {"arguments", call.arguments}});
-  std::string events = event("response.function_call_arguments.delta", std::move(fields));
-  return events += event("response.function_call_arguments.done", std::move(done));
+std::string ResponseShape::call_piece(const ReplySegment& segment) {
+  std::string events;
+  if (segment.begins) {
+    events = close_item();
+    events += open_item(segment);
+  }
+  Item& item = items_.back();
+  item.call.arguments += segment.call.arguments;
+  if (!segment.call.arguments.empty()) {
+    events +=
+        event("response.function_call_arguments.delta",
+              {{"item_id", item.id}, {"output_index", items_.size() - 1}, {"delta", segment.call.arguments}});
+  }
+  return segment.ends ? events + close_item() : events;
 }
 
 std::string ResponseShape::close_item() {
   if (!open_) return {};
   open_ = false;
-  const Item& item = items_.back();
+  Item& item = items_.back();
+  const bool whole_call = item.kind == Kind::kCall && !bounded_json<json>(item.call.arguments).is_discarded();
+  item.status = reader_.finish() == FinishReason::kLength && !whole_call ? "incomplete" : "completed";
   std::string events;
   if (item.kind == Kind::kCall) {
-    events = call_events();
+    events = event("response.function_call_arguments.done", {{"item_id", item.id},
+                                                             {"output_index", items_.size() - 1},
+                                                             {"name", item.call.name},
+                                                             {"arguments", item.call.arguments}});
   } else {
     json text = place(), part = place();
     text["text"] = item.text;
@@ -164,18 +175,17 @@ std::string ResponseShape::close_item() {
                    std::move(text));
     events += event("response.content_part.done", std::move(part));
   }
-  const char* status = reader_.finish() == FinishReason::kLength ? "incomplete" : "completed";
-  return events + event("response.output_item.done",
-                        {{"output_index", items_.size() - 1}, {"item", item_json(item, status)}});
+  return events +
+         event("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item_json(item)}});
 }
 
 std::string ResponseShape::take(const ReplySegment& segment, json logprobs) {
+  if (segment.kind == Kind::kCall) return call_piece(segment);
   std::string events;
-  if (!open_ || segment.kind == Kind::kCall || items_.back().kind != segment.kind) {
+  if (!open_ || items_.back().kind != segment.kind) {
     events = close_item();
     events += open_item(segment);
   }
-  if (segment.kind == Kind::kCall) return events + close_item();
   Item& item = items_.back();
   item.text += segment.text;
   json fields = place();
@@ -217,10 +227,7 @@ json ResponseShape::finished(const Generation& generation) const {
   const bool cut = reader_.finish() == FinishReason::kLength;
   json response = head(cut ? "incomplete" : "completed");
   if (cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  for (const Item& item : items_) {
-    response["output"].push_back(
-        item_json(item, cut && &item == &items_.back() ? "incomplete" : "completed"));
-  }
+  for (const Item& item : items_) response["output"].push_back(item_json(item));
   response["usage"] = {{"input_tokens", generation.n_prompt_tokens()},
                        {"input_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
                        {"output_tokens", generation.n_completion_tokens()},
