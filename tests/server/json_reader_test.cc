@@ -92,6 +92,31 @@ size_t allocated() {
   return info.uordblks + info.hblkhd;
 }
 
+// What is counted is no less than what the value takes: the longest list of each shape that is read.
+TEST(JsonReader, WhatIsCountedHoldsForSmallValues) {
+  constexpr size_t kLittle = 1 << 18;
+  for (const char* element :
+       {"[]", "[0]", "[[[]]]", "{}", R"({"a":1})", R"({"text":"x"})", R"({"a":{}})", R"({"a":[{"b":""}]})",
+        R"({"a":1,"b":2,"c":3})", R"({"a":1,"b":2,"c":3,"d":4,"e":5})",
+        R"({"a name of sixteen":"a text of sixteen"})", R"("")", R"("a text of sixteen")"}) {
+    const auto list = [&](size_t n) {
+      std::string text = "[";
+      for (size_t i = 0; i < n; ++i) text.append(element).append(i + 1 < n ? "," : "");
+      return text + "]";
+    };
+    size_t most = 1;
+    for (size_t step = 1 << 13; step > 0; step /= 2)
+      if (read_json(list(most + step), kLittle)) most += step;
+    ASSERT_LT(most, 1 << 13) << element;
+    const std::string text = list(most);
+    const size_t before = allocated();
+    const auto value = read_json(text, kLittle);
+    const size_t taken = allocated() - before;
+    ASSERT_TRUE(value) << element;
+    EXPECT_LT(taken, kLittle + 2 * text.size()) << element << " " << most << " times";
+  }
+}
+
 // Of texts as large as a body may be: what they take, and how long.
 TEST(JsonReader, MemoryAndTimeAreBoundedForEveryShape) {
   constexpr size_t kSize = 32 << 20;

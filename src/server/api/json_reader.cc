@@ -22,6 +22,8 @@ using boost::system::error_code;
 // the library destroys it, there are up to three of it.
 constexpr size_t kValueBytes = 3 * sizeof(json), kMemberBytes = 2 * sizeof(json::object_t::value_type),
                  kContainerBytes = 64, kStringBytes = 48, kInlineText = 15;
+// Members that an object has room for at first: with more, many small objects would take more than is counted.
+constexpr size_t kFirstMembers = 2;
 
 // Receives the events of the parser and builds the value. An open container is the last element of the one around
 // it, which does not grow meanwhile: pointers to open ones stay valid.
@@ -116,7 +118,7 @@ class ValueBuilder {
     // As a vector: looking for an equal name at every insertion would take the square of their number.
     std::vector<json::object_t::value_type>& members = open_.back()->get_ref<json::object_t&>();
     if (members.size() == members.capacity())
-      reserve_fields(*open_.back(), std::max<size_t>(8, 2 * members.size()));
+      reserve_fields(*open_.back(), std::max<size_t>(kFirstMembers, 2 * members.size()));
     return members.emplace_back(std::move(key_), std::move(value)).second;
   }
   bool open(json value, error_code& error) {
