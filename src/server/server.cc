@@ -201,8 +201,12 @@ Status Server::run(const std::function<void()>& on_ready) {
   Status failure;
   std::jthread watch([&](const std::stop_token& stop_watching) {
     constexpr auto kLook = std::chrono::milliseconds(200);
-    for (; failure && !stop_watching.stop_requested(); std::this_thread::sleep_for(kLook))
-      failure = models_.status();
+    for (; failure && !stop_watching.stop_requested(); std::this_thread::sleep_for(kLook)) {
+      try {
+        failure = models_.status();
+      } catch (const std::bad_alloc&) {  // the next time
+      }
+    }
     if (!failure) stop();
   });
   http_->wait();

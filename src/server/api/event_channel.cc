@@ -24,12 +24,14 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
     const std::scoped_lock lock(mutex_);
     if (!executor_) executor_ = executor;
   }
-  // From any thread.
+  // From any thread. Throws std::bad_alloc; the next ring is heard all the same.
   void ring(std::shared_ptr<EventChannel> channel) {
     const std::scoped_lock lock(mutex_);
     if (closed_) return;
     rung_.push_back(std::move(channel));
-    if (!std::exchange(posted_, true)) net::post(executor_, [self = shared_from_this()] { self->answer(); });
+    if (posted_) return;
+    net::post(executor_, [self = shared_from_this()] { self->answer(); });
+    posted_ = true;
   }
   template <class F>
   void post(F&& f) {
@@ -112,25 +114,39 @@ EventChannel::EventChannel(const net::any_io_executor& executor)
 
 EventChannel::~EventChannel() = default;
 
-// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them.
+// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them. Throws std::bad_alloc: none
+// of the events is in the list then, or all are and the next ones ring again.
 template <class Add>
 void EventChannel::push(size_t bytes, bool ended, Add&& add) {
   bool ring = false;
   {
     const std::scoped_lock lock(mutex_);
     if (overflowed_) return;
-    pending_bytes_ += bytes;
-    if (pending_bytes_ > kMostPendingBytes) {
-      overflowed_ = true;
+    if (pending_bytes_ + bytes > kMostPendingBytes) {
       bell_->post([self = shared_from_this()] {
         if (self->on_overflow) self->on_overflow();
       });
+      overflowed_ = true;
       return;
     }
-    add(events_);
+    const auto n_before = static_cast<ptrdiff_t>(events_.size());
+    try {
+      add(events_);
+    } catch (...) {
+      events_.erase(events_.begin() + n_before, events_.end());
+      throw;
+    }
+    pending_bytes_ += bytes;
     if (!gathers_ || ended || events_.size() >= kMostGathered) ring = std::exchange(waiting_, false);
   }
-  if (ring) bell_->ring(shared_from_this());
+  if (!ring) return;
+  try {
+    bell_->ring(shared_from_this());
+  } catch (...) {
+    const std::scoped_lock lock(mutex_);
+    waiting_ = true;
+    throw;
+  }
 }
 
 void EventChannel::on_tokens(RequestId request, std::span<const TokenEvent> events) {

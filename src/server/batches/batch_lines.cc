@@ -139,6 +139,17 @@ std::string unanswered_line(const std::string& custom_id, const char* code, cons
                {"error", {{"code", code}, {"message", message}}}});
 }
 
+// Among those under way, for as long as it lives.
+struct LineComputer::Entry {
+  Entry(std::list<UnattendedExchange*>& list, UnattendedExchange& exchange)
+      : all(list), place(all.insert(all.end(), &exchange)) {}
+  ~Entry() { all.erase(place); }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  std::list<UnattendedExchange*>& all;
+  const std::list<UnattendedExchange*>::iterator place;
+};
+
 void LineComputer::give_up() {
   for (UnattendedExchange* line : under_way_) line->leave();
 }
@@ -162,10 +173,10 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
     RequestRecord& record = *(exchange.record() = caller.of_same_caller());
     record.background = true;
     record.spending = services_.accounts.spending_of(caller.payer);
-    under_way_.push_back(&exchange);
-    const auto place = std::prev(under_way_.end());
-    co_await answer(services_, *route, exchange);
-    under_way_.erase(place);
+    {
+      const Entry entry(under_way_, exchange);
+      co_await answer(services_, *route, exchange);
+    }
     services_.accounts.note_use(exchange, start);
     if (exchange.gone() || !exchange.replied()) break;
     if (exchange.status() == 429 && record.over_budget) {

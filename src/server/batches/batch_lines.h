@@ -61,6 +61,7 @@ class LineComputer {
  private:
   Services& services_;
   net::any_io_executor executor_;
+  struct Entry;
   std::list<UnattendedExchange*> under_way_;
 };
 

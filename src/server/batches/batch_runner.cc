@@ -53,6 +53,31 @@ struct BatchRunner::Run {
   std::optional<Error> failure;  // of the disk
 };
 
+// A line of a run that is being computed, in the counts of both. What it refers to lives as long.
+class BatchRunner::UnderWay {
+ public:
+  UnderWay(BatchRunner& runner, std::shared_ptr<Run> run, const BatchLine& line)
+      : runner_(&runner), run_(std::move(run)), line_(&line) {
+    ++run_->n_under_way;
+    ++runner_->counts_.lines_running;
+  }
+  UnderWay(UnderWay&&) = default;
+  UnderWay& operator=(UnderWay&&) = delete;
+  ~UnderWay() {
+    if (run_ == nullptr) return;
+    --runner_->counts_.lines_running;
+    --run_->n_under_way;
+    runner_->news_.cancel();
+  }
+  Run& run() const { return *run_; }
+  const BatchLine& line() const { return *line_; }
+
+ private:
+  BatchRunner* runner_;
+  std::shared_ptr<Run> run_;
+  const BatchLine* line_;
+};
+
 BatchRunner::BatchRunner(Services& services, StoredBatches& batches)
     : services_(services), batches_(batches), lines_(services, thread_.get_executor()) {}
 
@@ -103,15 +128,27 @@ int BatchRunner::room() const {
 
 net::awaitable<void> BatchRunner::run() {
   while (!stopping_) {
-    auto waiting = batches_.unfinished();
-    if (!waiting) {
-      services_.log.error("batches: " + waiting.error().message);
-    } else if (auto next = next_of(*std::move(waiting))) {
-      co_await run_batch(*std::move(next));
-      continue;
+    bool done = false, failed = false;
+    try {
+      done = co_await run_next();
+    } catch (const std::exception&) {  // memory has run out: it is tried again, of others first
+      failed = true;
     }
-    if (!stopping_) co_await wait(again_.empty() ? std::chrono::seconds(60) : std::chrono::seconds(1));
+    if (!done && !stopping_)
+      co_await wait(again_.empty() && !failed ? std::chrono::seconds(60) : std::chrono::seconds(1));
   }
+}
+
+net::awaitable<bool> BatchRunner::run_next() {
+  auto waiting = batches_.unfinished();
+  if (!waiting) {
+    services_.log.error("batches: " + waiting.error().message);
+    co_return false;
+  }
+  auto next = next_of(*std::move(waiting));
+  if (!next) co_return false;
+  co_await run_batch(*std::move(next));
+  co_return true;
 }
 
 bool BatchRunner::may_try(const StoredBatch& batch) const {
@@ -161,7 +198,8 @@ bool BatchRunner::is_revoked(Run& run) const {
 }
 
 net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
-  Run run{.batch = std::move(batch)};
+  const auto shared = std::make_shared<Run>(Run{.batch = std::move(batch)});
+  Run& run = *shared;
   const std::string id = run.batch.id;
   const auto input = batches_.input_of(run.batch);
   std::vector<BatchMistake> mistakes;
@@ -187,7 +225,7 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
     } else if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated) {
       done = tl::unexpected(updated.error());
     } else {
-      co_await run_lines(run);
+      co_await run_lines(shared);
       if (stopping_) co_return;
       done = run.failure ? Status(tl::unexpected(*run.failure)) : Status();
     }
@@ -198,7 +236,19 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   }
 }
 
-net::awaitable<void> BatchRunner::run_lines(Run& run) {
+net::awaitable<void> BatchRunner::run_lines(const std::shared_ptr<Run>& run) {
+  try {
+    co_await compute_lines(run);
+  } catch (const std::bad_alloc&) {
+    run->failure = {ErrorCode::kResourceExhausted, "out of memory"};
+    run->ending = true;
+  }
+  if (run->n_under_way > 0) lines_.give_up();
+  while (run->n_under_way > 0) co_await wait(kLook);
+}
+
+net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shared) {
+  Run& run = *shared;
   size_t next = 0;
   BatchStatus end = BatchStatus::kCompleted;
   told_ = true;  // it may have been cancelled before
@@ -221,9 +271,8 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
     if (run.paused && run.n_under_way == 0) break;
     for (int n = room(); next < run.lines.size() && run.n_under_way < n && !run.paused; ++next) {
       if (run.results->has(run.lines[next].custom_id)) continue;
-      ++run.n_under_way;
       ++run.n_begun;
-      net::co_spawn(thread_, run_line(run, run.lines[next]), net::detached);
+      net::co_spawn(thread_, run_line(UnderWay(*this, shared, run.lines[next])), net::detached);
     }
     co_await wait(kLook);
     const auto now = std::chrono::steady_clock::now();
@@ -261,22 +310,23 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
   }
 }
 
-net::awaitable<void> BatchRunner::run_line(Run& run, const BatchLine& line) {
-  ++counts_.lines_running;
-  HttpRequest request;
-  request.client = run.batch.payer;
-  request.record = std::make_shared<RequestRecord>();
-  request.record->key = run.batch.key, request.record->payer = request.record->tenant = run.batch.payer;
-  request.peer = run.batch.id;
-  const auto wanted = [&] { return !stopping_ && !run.ending; };
-  if (const auto result = co_await lines_.compute(line, std::move(request), wanted)) {
-    if (const Status kept = run.results->append(result->failed, line.custom_id, result->text); !kept)
+net::awaitable<void> BatchRunner::run_line(UnderWay one) {
+  Run& run = one.run();
+  try {
+    HttpRequest request;
+    request.client = run.batch.payer;
+    request.record = std::make_shared<RequestRecord>();
+    request.record->key = run.batch.key, request.record->payer = request.record->tenant = run.batch.payer;
+    request.peer = run.batch.id;
+    const auto wanted = [&] { return !stopping_ && !run.ending; };
+    const auto result = co_await lines_.compute(one.line(), std::move(request), wanted);
+    if (!result) co_return;
+    if (const Status kept = run.results->append(result->failed, one.line().custom_id, result->text); !kept)
       run.failure = kept.error();
     ++(result->failed ? counts_.lines_failed : counts_.lines_completed);
+  } catch (const std::exception&) {
+    run.failure = {ErrorCode::kResourceExhausted, "out of memory"};
   }
-  --counts_.lines_running;
-  --run.n_under_way;
-  news_.cancel();
 }
 
 }  // namespace penstock

@@ -42,15 +42,18 @@ class BatchRunner {
  private:
   struct Run;
   bool is_revoked(Run& run) const;
+  class UnderWay;
   net::awaitable<void> run();
+  net::awaitable<bool> run_next();  // false: there was nothing to do
   // The oldest of whoever had no turn for longest; nothing: none can be tried now.
   std::optional<StoredBatch> next_of(std::vector<StoredBatch> unfinished);
   bool may_try(const StoredBatch& batch) const;
   bool others_wait(const Run& run);
   Status end_damaged(Run& run, const Error& error);
   net::awaitable<void> run_batch(StoredBatch batch);
-  net::awaitable<void> run_lines(Run& run);
-  net::awaitable<void> run_line(Run& run, const BatchLine& line);
+  net::awaitable<void> run_lines(const std::shared_ptr<Run>& run);
+  net::awaitable<void> compute_lines(const std::shared_ptr<Run>& shared);
+  net::awaitable<void> run_line(UnderWay line);
   net::awaitable<void> wait(std::chrono::milliseconds most);
   int room() const;
 

@@ -8,12 +8,12 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
 
 #include "base/work.h"
+#include "server/http/post_surely.h"
 
 namespace penstock {
 namespace {
@@ -53,14 +53,19 @@ struct ApartThreads::Job {
 };
 
 ApartThreads::ApartThreads() {
-  for (size_t lane = 0; lane < kLanes; ++lane) threads_.emplace_back([this, lane] { serve(lane); });
+  try {
+    for (size_t lane = 0; lane < kLanes; ++lane) threads_.emplace_back([this, lane] { serve(lane); });
+  } catch (...) {  // the system has no more threads
+    stop();
+    throw;
+  }
 }
 
 net::awaitable<void> ApartThreads::run(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
   const auto job = std::make_shared<Job>(exchange.executor(), n_bytes, std::move(work));
   if (exchange.gone()) job->work.cancel();
-  if (!add(exchange.request().asker(), job)) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
   exchange.on_disconnect = [job] { job->work.cancel(); };
+  if (!add(exchange.request().asker(), job)) throw WorkEnded({ErrorCode::kCancelled, "cancelled"});
   while (!job->done) co_await job->arrival.async_wait(net::as_tuple(net::use_awaitable));
   exchange.on_disconnect = nullptr;
   if (job->failure) std::rethrow_exception(job->failure);
@@ -100,10 +105,11 @@ void ApartThreads::serve(size_t lane) {
     running_[lane] = nullptr;
     lock.unlock();
     const auto executor = job->arrival.get_executor();
-    net::post(executor, [job = std::move(job)] {
+    post_surely(executor, [job] {
       job->done = true;
       job->arrival.cancel();
     });
+    job.reset();
     lock.lock();
   }
 }

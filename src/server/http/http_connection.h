@@ -34,6 +34,20 @@ struct HttpShared {
   std::atomic<bool> stopping{false};
 };
 
+// One more in a count for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(&count) { count.fetch_add(1); }
+  Counted(Counted&& from) noexcept : count_(std::exchange(from.count_, nullptr)) {}
+  Counted& operator=(Counted&&) = delete;
+  ~Counted() {
+    if (count_ != nullptr) count_->fetch_sub(1);
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
+
 // What the connections of one io thread want from its clock, so that it need not look at each of them every
 // time. Of that thread only.
 struct Attention {
@@ -77,8 +91,9 @@ class HttpConnectionOf final : public HttpConnection,
   using Time = std::chrono::steady_clock::time_point;
 
  public:
-  HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention)
-      : stream_(std::move(stream)), shared_(shared), attention_(attention) {
+  // place: in the count of connections.
+  HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention, Counted place)
+      : place_(std::move(place)), stream_(std::move(stream)), shared_(shared), attention_(attention) {
     error_code ignored;
     const auto endpoint = socket().remote_endpoint(ignored);
     peer_ = ignored ? "" : endpoint.address().to_string();
@@ -88,23 +103,16 @@ class HttpConnectionOf final : public HttpConnection,
     socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
                         ignored);
   }
-  ~HttpConnectionOf() override {
-    ++attention_.n_gone;
-    shared_.counters.connections.fetch_sub(1);
-  }
+  ~HttpConnectionOf() override { ++attention_.n_gone; }
 
   net::awaitable<void> serve() override {
     const auto self = this->shared_from_this();
-    if constexpr (kTls) {
-      expire_after(shared_.config.header_timeout);
-      const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
-      if (error) co_return close();
+    try {
+      co_await serve_all();
+    } catch (const std::exception&) {  // no memory: what refers to frames that are gone is dropped
+      watching_ = false;
+      on_disconnect = nullptr;
     }
-    for (bool open = true; open;) {  // one co_await to an expression: g++ 12 evaluates both sides of &&
-      open = co_await wait_for_request();
-      if (open) open = co_await serve_one();
-    }
-    co_await shut_down();
     close();
   }
 
@@ -269,6 +277,19 @@ class HttpConnectionOf final : public HttpConnection,
     co_return !gone_;
   }
 
+  net::awaitable<void> serve_all() {
+    if constexpr (kTls) {
+      expire_after(shared_.config.header_timeout);
+      const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
+      if (error) co_return;
+    }
+    for (bool open = true; open;) {  // one co_await to an expression: g++ 12 evaluates both sides of &&
+      open = co_await wait_for_request();
+      if (open) open = co_await serve_one();
+    }
+    co_await shut_down();
+  }
+
   // False: the client left, was silent for too long, or the server stops.
   net::awaitable<bool> wait_for_request() {
     if (shared_.stopping.load() && n_requests_ > 0) co_return false;
@@ -314,13 +335,12 @@ class HttpConnectionOf final : public HttpConnection,
 
   net::awaitable<void> answer(const HttpAnswer& handler) {
     ++n_requests_;
-    shared_.counters.exchanges.fetch_add(1);
+    const Counted under_way(shared_.counters.exchanges);
     start_watch();
     co_await handler(*this);
     watching_ = false;
     on_disconnect = nullptr;
     if (gone_) shared_.counters.disconnects.fetch_add(1);
-    shared_.counters.exchanges.fetch_sub(1);
     reply_headers.clear();
   }
 
@@ -458,6 +478,7 @@ class HttpConnectionOf final : public HttpConnection,
   static constexpr std::string_view kEndOfLine = "\r\n";
   static constexpr const char* kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
 
+  const Counted place_;
   Stream stream_;
   HttpShared& shared_;
   Attention& attention_;

@@ -38,7 +38,7 @@ class Lane {
         try {
           context_.run();
           ended = true;
-        } catch (const std::bad_alloc&) {
+        } catch (const std::exception&) {
         }
       }
     });
@@ -69,7 +69,15 @@ class Lane {
   }
 
  private:
+  // Without memory for it, the next connection begins it.
   void tick() {
+    try {
+      wait_for_tick();
+    } catch (const std::bad_alloc&) {
+      ticking_ = false;
+    }
+  }
+  void wait_for_tick() {
     timer_.expires_after(kTick);
     timer_.async_wait([this](error_code error) {
       if (error) return;
@@ -182,37 +190,54 @@ class HttpServerImpl final : public HttpServer {
 
   net::awaitable<void> accept_loop() {
     for (size_t turn = 0; acceptor_->is_open(); ++turn) {
-      Lane& lane = *lanes_[turn % lanes_.size()];
-      auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
-      if (!acceptor_->is_open()) break;
-      if (error) {  // out of descriptors, say: wait for some to close
-        make_room();
-        timer_->expires_after(Milliseconds(50));
-        co_await timer_->async_wait(kNoThrow);
-        continue;
+      bool failed = false;
+      try {
+        failed = !co_await accept_one(*lanes_[turn % lanes_.size()]);
+      } catch (const std::exception&) {  // no memory, or none for the TLS of a connection
+        failed = true;
       }
-      shared_.counters.accepted.fetch_add(1);
-      if (shared_.counters.connections.load() >= shared_.config.max_connections) {
-        turn_away(std::move(socket));
-        make_room();
-        continue;
-      }
-      shared_.counters.connections.fetch_add(1);
-      if (&lane == lanes_[0].get()) {
-        lane.add(connect(lane, std::move(socket)));
-      } else {
-        lane.post([this, &lane, socket = std::move(socket)]() mutable {
-          lane.add(connect(lane, std::move(socket)));
-        });
-      }
+      if (failed && acceptor_->is_open()) co_await wait_for_room();
     }
   }
 
-  std::shared_ptr<HttpConnection> connect(Lane& lane, tcp::socket socket) {
-    if (!use_tls_)
-      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention());
+  // False: there was no room for it.
+  net::awaitable<bool> accept_one(Lane& lane) {
+    auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
+    if (error || !acceptor_->is_open()) co_return !error;  // out of descriptors, say
+    shared_.counters.accepted.fetch_add(1);
+    if (shared_.counters.connections.load() >= shared_.config.max_connections) {
+      turn_away(std::move(socket));
+      make_room();
+      co_return true;
+    }
+    Counted place(shared_.counters.connections);
+    if (&lane == lanes_[0].get()) {
+      lane.add(connect(lane, std::move(socket), std::move(place)));
+    } else {
+      lane.post([this, &lane, socket = std::move(socket), place = std::move(place)]() mutable {
+        lane.add(connect(lane, std::move(socket), std::move(place)));
+      });
+    }
+    co_return true;
+  }
+
+  net::awaitable<void> wait_for_room() {
+    try {
+      make_room();
+      timer_->expires_after(Milliseconds(50));
+      co_await timer_->async_wait(kNoThrow);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(Milliseconds(10));
+    }
+  }
+
+  std::shared_ptr<HttpConnection> connect(Lane& lane, tcp::socket socket, Counted place) {
+    if (!use_tls_) {
+      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention(),
+                                                             std::move(place));
+    }
     return std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_,
-                                                         lane.attention());
+                                                         lane.attention(), std::move(place));
   }
 
   // For those that come next: connections on which nobody asks for anything go first.

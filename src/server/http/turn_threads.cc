@@ -3,37 +3,54 @@
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <memory>
 #include <utility>
 
+#include "server/http/post_surely.h"
+
 namespace penstock {
 
-bool TurnThreads::add(const std::string& asker, Job job, size_t most) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (waiting_.size_of(asker) >= most) return false;
-    waiting_.add(asker, std::move(job));
+TurnThreads::TurnThreads(size_t n_threads) {
+  try {
+    while (threads_.size() < n_threads) threads_.emplace_back([this] { serve(); });
+  } catch (...) {  // the system has no more threads
+    stop();
+    throw;
   }
-  net::post(threads_, [this] { run_next(); });
+}
+
+bool TurnThreads::add(const std::string& asker, Job job, size_t most) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.size_of(asker) >= most) return false;
+  waiting_.add(asker, std::move(job));
+  wake_.notify_one();
   return true;
 }
 
-void TurnThreads::run_next() {
-  Job job;
-  {
-    const std::lock_guard lock(mutex_);
-    job = waiting_.take();
+void TurnThreads::serve() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      job = waiting_.take();
+    }
+    job.work();
+    job.done();
   }
-  job.work();
-  job.done();
 }
 
 void TurnThreads::stop() {
-  threads_.stop();
-  threads_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 net::awaitable<bool> TurnThreads::run(std::string asker, std::function<void()> work, size_t most) {
@@ -49,7 +66,7 @@ net::awaitable<bool> TurnThreads::run(std::string asker, std::function<void()> w
     const auto executor = net::make_work_guard(net::get_associated_executor(handler));  // it is waited for
     const auto kept = std::make_shared<decltype(handler)>(std::move(handler));
     const auto come_back = [kept, executor](bool ran) {
-      net::post(executor.get_executor(), [kept, ran] { std::move (*kept)(ran); });
+      post_surely(executor.get_executor(), [kept, ran] { std::move (*kept)(ran); });
     };
     if (!add(asker, {guarded, [come_back] { come_back(true); }}, most)) come_back(false);
   };

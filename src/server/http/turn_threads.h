@@ -1,11 +1,13 @@
 // Threads whose work is done in turns between those who ask for it.
 #pragma once
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/thread_pool.hpp>
+#include <condition_variable>
 #include <functional>
 #include <limits>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "server/http/turns.h"
 
@@ -16,7 +18,10 @@ namespace net = boost::asio;
 // Any thread may call.
 class TurnThreads {
  public:
-  explicit TurnThreads(size_t n_threads) : threads_(n_threads) {}
+  explicit TurnThreads(size_t n_threads);
+  ~TurnThreads() { stop(); }
+  TurnThreads(const TurnThreads&) = delete;
+  TurnThreads& operator=(const TurnThreads&) = delete;
 
   // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work throws. False: it was
   // not done, as `most` of the asker wait already.
@@ -27,15 +32,17 @@ class TurnThreads {
 
  private:
   struct Job {
-    std::function<void()> work;
-    std::function<void()> done;  // once, on whichever thread
+    std::function<void()> work;  // throws nothing
+    std::function<void()> done;  // once, on whichever thread; throws nothing
   };
   bool add(const std::string& asker, Job job, size_t most);
-  void run_next();
+  void serve();
 
   std::mutex mutex_;
+  std::condition_variable wake_;
   Turns<Job> waiting_;
-  net::thread_pool threads_;  // destroyed first: what it runs uses the others
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // What waits, in turns between those who asked for it: one thing of each, one asker after the other. Not thread-safe.
 #pragma once
 #include <deque>
+#include <list>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,21 +16,31 @@ class Turns {
     const auto own = waiting_.find(asker);
     return own == waiting_.end() ? 0 : own->second.size();
   }
+  // Throws std::bad_alloc and then changes nothing.
   void add(const std::string& asker, T one) {
-    std::deque<T>& own = waiting_[asker];
-    if (own.empty()) turns_.push_back(asker);
-    own.push_back(std::move(one));
+    const auto own = waiting_.try_emplace(asker).first;
+    const bool is_first = own->second.empty();
+    try {
+      if (is_first) turns_.push_back(own);
+      own->second.push_back(std::move(one));
+    } catch (...) {
+      if (!is_first) throw;
+      if (!turns_.empty() && turns_.back() == own) turns_.pop_back();
+      waiting_.erase(own);
+      throw;
+    }
   }
-  // REQUIRES: !empty()
+  // Allocates nothing. REQUIRES: !empty()
   T take() {
-    const auto own = waiting_.find(turns_.front());
-    turns_.pop_front();
+    const auto own = turns_.front();
     T one = std::move(own->second.front());
     own->second.pop_front();
-    if (own->second.empty())
+    if (own->second.empty()) {
+      turns_.pop_front();
       waiting_.erase(own);
-    else
-      turns_.push_back(own->first);
+    } else {
+      turns_.splice(turns_.end(), turns_, turns_.begin());
+    }
     return one;
   }
   template <class F>
@@ -40,8 +51,9 @@ class Turns {
   }
 
  private:
-  std::map<std::string, std::deque<T>> waiting_;  // by asker, none empty
-  std::deque<std::string> turns_;                 // the askers that wait
+  using Waiting = std::map<std::string, std::deque<T>>;
+  Waiting waiting_;                              // by asker, none empty
+  std::list<typename Waiting::iterator> turns_;  // the askers that wait
 };
 
 }  // namespace penstock

@@ -104,20 +104,19 @@ BackgroundRuns::~BackgroundRuns() {
 
 std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
                                                      const Exchange& asked, size_t n_held, Work work) {
-  auto task = std::make_unique<Task>();
+  auto task = std::make_unique<Task>(*this);
   task->run = std::make_shared<BackgroundRun>(id, record_of(asked).payer, keeps_events);
   task->request = asked.request();
   if (task->request.body.size() > kLargeRequest) task->request.body = {};
   task->spending = record_of(asked).spending;
   task->request.record = record_of(asked).of_same_caller();
-  task->n_held = n_held;
   task->work = std::move(work);
   auto run = task->run;
-  n_bytes_ += n_held;
   {
     const std::scoped_lock lock(mutex_);
     runs_[id] = run;
   }
+  n_bytes_ += task->n_held = n_held;
   net::co_spawn(thread_, carry_out(std::move(task)), net::detached);
   return run;
 }
@@ -192,11 +191,22 @@ net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {
     co_await again.async_wait(net::redirect_error(net::use_awaitable, ignored));
     run->leave_ = nullptr;
   }
-  n_bytes_ -= task->n_held;
-  task.reset();  // with the model that it holds
-  run->end();
+}
+
+// With the model that it holds.
+void BackgroundRuns::end(Task& task) {
+  n_bytes_ -= task.n_held;
+  task.work = nullptr;
+  task.spending = nullptr;
+  if (task.run == nullptr) return;
+  task.run->leave_ = nullptr;
+  try {
+    task.run->end();
+  } catch (const std::bad_alloc&) {  // for telling who watches: they look again by themselves
+  }
   const std::scoped_lock lock(mutex_);
-  runs_.erase(run->id());
+  const auto own = runs_.find(task.run->id());
+  if (own != runs_.end() && own->second == task.run) runs_.erase(own);
   ended_.notify_all();
 }
 

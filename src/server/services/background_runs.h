@@ -82,13 +82,20 @@ class BackgroundRuns {
   bool full() const { return n_bytes_ > kMostBytesOfAll; }
 
  private:
+  // Ends its run when it is destroyed.
   struct Task {
+    explicit Task(BackgroundRuns& runs) : runs(runs) {}
+    ~Task() { runs.end(*this); }
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
+    BackgroundRuns& runs;
     std::shared_ptr<BackgroundRun> run;
     HttpRequest request;
     std::shared_ptr<Spending> spending;  // that of the exchange which asked for it
-    size_t n_held;
+    size_t n_held = 0;
     Work work;
   };
+  void end(Task& task);
   net::awaitable<void> carry_out(std::unique_ptr<Task> task);
   net::awaitable<bool> try_once(Task& task);  // false: it is to be tried again
 

@@ -248,16 +248,23 @@ void ServedModels::watch_idle() {
   std::unique_lock wait(watch_mutex_);
   while (!watch_.wait_for(wait, std::chrono::milliseconds(200), [&] { return stopped_.load(); })) {
     wait.unlock();
-    for (const auto& model : models_) {
-      if (!model->condition().is_idle()) continue;
-      const std::lock_guard lock(loading_);
-      const ServedModel::Condition now = model->condition();
-      if (!now.is_idle()) continue;
-      log().info("{} is unloaded: nobody asked for it in {} s", model->name(),
-                 std::chrono::duration<double>(*now.idle_timeout).count());
-      model->unload();
+    try {
+      unload_idle_ones();
+    } catch (const std::bad_alloc&) {  // the next time
     }
     wait.lock();
+  }
+}
+
+void ServedModels::unload_idle_ones() {
+  for (const auto& model : models_) {
+    if (!model->condition().is_idle()) continue;
+    const std::lock_guard lock(loading_);
+    const ServedModel::Condition now = model->condition();
+    if (!now.is_idle()) continue;
+    log().info("{} is unloaded: nobody asked for it in {} s", model->name(),
+               std::chrono::duration<double>(*now.idle_timeout).count());
+    model->unload();
   }
 }
 

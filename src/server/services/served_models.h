@@ -66,6 +66,7 @@ class ServedModels {
   ServedModel* least_recently_used() const;
   int64_t taken() const;
   void watch_idle();
+  void unload_idle_ones();
   void start_watch();
 
   const bool any_name_;

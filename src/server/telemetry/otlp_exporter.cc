@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/json_text.h"
 
@@ -158,16 +160,30 @@ void OtlpExporter::drop(size_t n, const std::string& why) {
 }
 
 void OtlpExporter::run() {
-  Post post(*this);
+  std::optional<Post> post;
   for (;;) {
-    const std::vector<Span> spans = take();
-    if (spans.empty()) {
-      const std::lock_guard lock(mutex_);
-      if (stopping_ && waiting_.empty()) return;
-      continue;
+    std::vector<Span> spans;
+    try {
+      if (!post) post.emplace(*this);
+      spans = take();
+      if (spans.empty()) {
+        const std::lock_guard lock(mutex_);
+        if (stopping_ && waiting_.empty()) return;
+        continue;
+      }
+      send(*post, spans);
+    } catch (const std::bad_alloc&) {
+      if (!drop_without_memory(spans.size())) return;
     }
-    send(post, spans);
   }
+}
+
+// Memory has run out for these, or for taking some. False: the exporter stops.
+bool OtlpExporter::drop_without_memory(size_t n) {
+  counts_.dropped.fetch_add(static_cast<int64_t>(n));
+  std::unique_lock lock(mutex_);
+  news_.wait_for(lock, config_.delay, [&] { return stopping_; });
+  return !stopping_;
 }
 
 void OtlpExporter::send(Post& post, const std::vector<Span>& spans) {

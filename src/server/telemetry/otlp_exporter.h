@@ -44,6 +44,7 @@ class OtlpExporter {
   void send(Post& post, const std::vector<Span>& spans);
   bool wait_before_retry(std::chrono::milliseconds time);
   void drop(size_t n, const std::string& why);
+  bool drop_without_memory(size_t n);
 
   const OtlpConfig config_;
   const std::function<void(std::string_view)> warn_;

@@ -127,6 +127,7 @@ class ApiKeys {
  private:
   ApiKeys() = default;
   void watch(const std::stop_token& stop);
+  void read_again();
   using KeysById = std::map<std::string, std::shared_ptr<ApiKey>, std::less<>>;
   void take(std::vector<ApiKeyRecord> records);
   void tell_changes(const KeysById& before, const KeysById& after) const;

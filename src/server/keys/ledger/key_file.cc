@@ -175,23 +175,30 @@ void ApiKeys::watch(const std::stop_token& stop) {
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   while (!stopped.wait_for(lock, stop, kWatchInterval, [&] { return stop.stop_requested(); })) {
-    const auto stamp = stamp_of(file_);
-    if (stamp == stamp_) continue;
-    stamp_ = stamp;
-    auto records = read_key_file(file_);
-    KeysById before, after;
-    {
-      const std::scoped_lock keys_lock(mutex_);
-      before = by_id_;
-      if (records) {
-        take(std::move(*records));
-      } else {
-        warning_ = records.error().message + "; the keys read before stay in force";
-      }
-      after = by_id_;
+    try {
+      read_again();
+    } catch (const std::bad_alloc&) {  // the stamp is the old one: it is read the next time
     }
-    tell_changes(before, after);
   }
+}
+
+void ApiKeys::read_again() {
+  const auto stamp = stamp_of(file_);
+  if (stamp == stamp_) return;
+  auto records = read_key_file(file_);
+  KeysById before, after;
+  {
+    const std::scoped_lock keys_lock(mutex_);
+    before = by_id_;
+    if (records) {
+      take(std::move(*records));
+    } else {
+      warning_ = records.error().message + "; the keys read before stay in force";
+    }
+    after = by_id_;
+  }
+  stamp_ = stamp;
+  tell_changes(before, after);
 }
 
 }  // namespace penstock

@@ -187,21 +187,28 @@ Status Usage::write() {
     news.swap(unwritten_);
   }
   if (news.empty()) return {};
-  const Status written = store_->database().transact([&]() -> Status {
-    for (const auto& [place, use] : news) {
-      const auto& [day, key, model] = place;
-      RETURN_IF_ERROR(store_->database().run(
-          "INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET"
-          " requests = requests + ?4, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,"
-          " output_tokens = output_tokens + ?7, microseconds = microseconds + ?8, nano_cost = nano_cost + ?9",
-          {day, key, model, use.requests, use.input_tokens, use.cached_tokens, use.output_tokens,
-           use.microseconds, use.nano_cost}));
-    }
-    return {};
-  });
+  Status written;
+  try {
+    written = store_->database().transact([&]() -> Status {
+      for (const auto& [place, use] : news) {
+        const auto& [day, key, model] = place;
+        RETURN_IF_ERROR(store_->database().run(
+            "INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET"
+            " requests = requests + ?4, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,"
+            " output_tokens = output_tokens + ?7, microseconds = microseconds + ?8, nano_cost = nano_cost + "
+            "?9",
+            {day, key, model, use.requests, use.input_tokens, use.cached_tokens, use.output_tokens,
+             use.microseconds, use.nano_cost}));
+      }
+      return {};
+    });
+  } catch (const std::bad_alloc&) {
+    written = make_error(ErrorCode::kResourceExhausted, "out of memory");
+  }
   if (written) return {};
   const std::scoped_lock lock(mutex_);
-  for (const auto& [place, use] : news) unwritten_[place] += use;
+  unwritten_.merge(news);  // allocates nothing; what has a newer row there stays in `news`
+  for (const auto& [place, use] : news) unwritten_.at(place) += use;
   return written;
 }
 
@@ -211,9 +218,12 @@ void Usage::write_always(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   bool warned = false;
   while (!stopped.wait_for(lock, stop, kWriteInterval, [&] { return stop.stop_requested(); })) {
-    const Status written = write();
-    if (!written && !warned) warn_("use is kept in memory only, for now: " + written.error().message);
-    warned = !written;
+    try {
+      const Status written = write();
+      if (!written && !warned) warn_("use is kept in memory only, for now: " + written.error().message);
+      warned = !written;
+    } catch (const std::bad_alloc&) {  // for the warning
+    }
   }
 }
 

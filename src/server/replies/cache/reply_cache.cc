@@ -168,14 +168,27 @@ void ReplyCache::flush() {
 }
 
 void ReplyCache::work() {
-  read_table();
+  try {
+    read_table();
+  } catch (const std::exception& error) {
+    log().error("cached replies are not read: {}", error.what());
+  }
   std::unique_lock lock(mutex_);
   reading_ = false;
   changed_.notify_all();
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !changes_.empty(); });
     changed_.wait_for(lock, kGather, [&] { return stopping_ || hurry_; });
-    if (!changes_.empty()) write(lock);
+    try {
+      if (!changes_.empty()) write(lock);
+    } catch (const std::exception& error) {
+      if (!lock.owns_lock()) lock.lock();
+      writing_ = false;
+      forget_all_ = true;
+      changes_ = {};
+      log().error("cached replies are not kept: {}", error.what());
+      changed_.notify_all();
+    }
     if (stopping_) return;
   }
 }
@@ -195,6 +208,8 @@ void ReplyCache::read_table() {
 
 ReplyTable::Changes ReplyCache::take_changes() {
   ReplyTable::Changes changes = std::exchange(undone_, {});
+  if (forget_all_) changes = {{""}, {}, {}};
+  forget_all_ = false;
   ReplyTable::Changes news = std::exchange(changes_, {});
   std::ranges::move(news.forgotten, std::back_inserter(changes.forgotten));
   std::ranges::move(news.removed, std::back_inserter(changes.removed));

@@ -112,6 +112,7 @@ class ReplyCache {
   Counts counts_;
   ReplyTable::Changes changes_;  // changes that are not on disk yet
   ReplyTable::Changes undone_;   // changes of a write that failed, to be repeated
+  bool forget_all_ = false;      // what the table has is to be removed: a write ended without memory
   bool reading_ = false;         // the table is being read; models forgotten meanwhile are in changes_
   bool writing_ = false, hurry_ = false, stopping_ = false;
   std::thread thread_;
