@@ -1,6 +1,7 @@
 #include "frontend/pooling_queue.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -71,16 +72,29 @@ Metrics PoolingQueue::metrics() const {
 
 void PoolingQueue::work() {
   for (;;) {
-    std::vector<Item> items;
-    {
-      std::unique_lock lock(mutex_);
-      if (calls_.empty()) rest_from_turns();
-      wake_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
-      end_late_ones(lock);
-      if (stopping_ && calls_.empty()) return;
-      items = next_items();
+    try {
+      std::vector<Item> items;
+      {
+        std::unique_lock lock(mutex_);
+        if (calls_.empty()) rest_from_turns();
+        wake_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
+        end_late_ones(lock);
+        if (stopping_ && calls_.empty()) return;
+        items = next_items();
+      }
+      if (!items.empty()) compute(items);
+    } catch (const std::exception&) {
+      end_begun_ones();
     }
-    if (!items.empty()) compute(items);
+  }
+}
+
+// After what was being done for them ended without a result: memory has run out.
+void PoolingQueue::end_begun_ones() {
+  std::unique_lock lock(mutex_);
+  for (auto open = calls_.begin(); open != calls_.end();) {
+    const auto here = open++;
+    if (here->begun) finish(here, make_error(ErrorCode::kResourceExhausted, "out of memory"), lock);
   }
 }
 
@@ -99,24 +113,42 @@ void PoolingQueue::end_late_ones(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Of the oldest call's kind, a share of every call. REQUIRES: mutex_.
+// Of the tenant's oldest call whose last turn is longest ago. REQUIRES: mutex_, !calls_.empty().
+const PoolingKind& PoolingQueue::next_kind() {
+  for (auto& [tenant, turn] : turns_) turn.n_calls = turn.n_tokens = 0;
+  for (const Open& open : calls_) ++turns_[open.call.tenant].n_calls;
+  std::erase_if(turns_, [](const auto& turn) { return turn.second.n_calls == 0; });
+  const auto last_turn = [&](const Open& open) { return turns_.at(open.call.tenant).last; };
+  const Open& next = *std::ranges::min_element(calls_, {}, last_turn);
+  turns_.at(next.call.tenant).last = ++n_turns_;
+  return next.call.kind;
+}
+
+// Of one kind, a share of every tenant and of each of its calls. REQUIRES: mutex_.
 std::vector<PoolingQueue::Item> PoolingQueue::next_items() {
   std::vector<Item> items;
   if (calls_.empty()) return items;
-  const PoolingKind kind = calls_.front().call.kind;
-  auto n_kind = static_cast<size_t>(
-      std::ranges::count_if(calls_, [&](const Open& open) { return open.call.kind == kind; }));
-  const size_t share = std::max<size_t>(1, kStepTokens / n_kind);
-  size_t n_all = 0;
-  for (Open& open : calls_) {
+  const PoolingKind kind = next_kind();
+  for (auto& [tenant, turn] : turns_) turn.n_calls = 0;
+  size_t n_kind = 0, n_tenants = 0, n_all = 0;
+  for (const Open& open : calls_) {
     if (!(open.call.kind == kind)) continue;
+    ++n_kind;
+    if (++turns_.at(open.call.tenant).n_calls == 1) ++n_tenants;
+  }
+  const size_t most_of_tenant = std::max<size_t>(1, kStepTokens / n_tenants);
+  for (Open& open : calls_) {
+    Turn& turn = turns_.at(open.call.tenant);
+    if (!(open.call.kind == kind) || turn.n_tokens >= most_of_tenant) continue;
     if (!open.begun) metrics_.request_queue_time_seconds.observe(seconds_since(open.submitted));
     open.begun = true;
+    const size_t share = std::max<size_t>(1, most_of_tenant / turn.n_calls);
     size_t n_own = 0;
     while (open.n_taken < open.n_inputs() && n_own < share) {
-      n_own += open.call.lengths[open.n_taken];
-      items.push_back({&open, open.n_taken++});
+      items.push_back({&open, open.n_taken});
+      n_own += open.call.lengths[open.n_taken++];
     }
+    turn.n_tokens += n_own;
     n_all += n_own;
     if (n_all >= kStepTokens) break;
   }
@@ -161,8 +193,16 @@ void PoolingQueue::compute(const std::vector<Item>& items) {
   }
 }
 
-// Calls are only ended by this thread, so what the items point to stays.
 Result<PoolingQueue::Vectors> PoolingQueue::run(const std::vector<Item>& items) {
+  try {
+    return run_model(items);
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::kResourceExhausted, "out of memory");
+  }
+}
+
+// Calls are only ended by this thread, so what the items point to stays.
+Result<PoolingQueue::Vectors> PoolingQueue::run_model(const std::vector<Item>& items) {
   const PoolingKind& kind = items[0].open->call.kind;
   const ClassifyOptions classes{.use_activation = kind.use_activation, .adapter = kind.adapter};
   if (kind.task == PoolingKind::Task::kScore) {

@@ -1,12 +1,15 @@
 // Computes vectors, classes and scores for many callers: one thread computes the waiting inputs in batches.
 //
-// Calls of the same kind share steps: each step takes some inputs of every waiting call, so that a call with
-// two thousand texts does not delay the others. Thread-safe.
+// Calls of the same kind share steps: each step takes some inputs of every tenant, and of every waiting call of a tenant,
+// so that neither a call with two thousand texts nor a tenant with a thousand calls delays the others. Kinds take turns
+// within a tenant, and the tenants between them. When memory runs out, the calls of the step end with an error.
+// Thread-safe.
 #pragma once
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,13 +40,15 @@ struct PoolingCall {
   std::vector<PairTokens> pairs;             // for kScore, as EmbeddingModel::pair_tokens made them
   std::vector<size_t> lengths;               // number of tokens of each input or pair
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::string tenant;  // whose call it is; "": of those who have none
 };
 
 class PoolingQueue {
  public:
   // The vector, classes or score of each input, in the inputs' order.
   using Vectors = std::vector<std::vector<float>>;
-  // Called once, on the queue's thread. Errors: those of the model; kCancelled, kDeadlineExceeded.
+  // Called once, on the queue's thread; throws nothing. Errors: those of the model; kCancelled, kDeadlineExceeded,
+  // kResourceExhausted (memory ran out).
   using Done = std::function<void(Result<Vectors>)>;
 
   // Maximum number of waiting calls and of their tokens.
@@ -82,11 +87,20 @@ class PoolingQueue {
     Open* open;
     size_t index;
   };
+  // What a step takes of a tenant's calls.
+  struct Turn {
+    uint64_t last = 0;    // number of the last step that had the kind of its oldest call; 0: none had
+    size_t n_calls = 0;   // calls of the step's kind
+    size_t n_tokens = 0;  // tokens that the step has of them
+  };
   void work();
   std::vector<Item> next_items();
+  const PoolingKind& next_kind();
   void end_late_ones(std::unique_lock<std::mutex>& lock);
+  void end_begun_ones();
   void compute(const std::vector<Item>& items);
   Result<Vectors> run(const std::vector<Item>& items);
+  Result<Vectors> run_model(const std::vector<Item>& items);
   void give(const std::vector<Item>& items, Vectors vectors);
   void fail(const std::vector<Item>& items, const Error& error);
   void finish(std::list<Open>::iterator open, Result<Vectors> result, std::unique_lock<std::mutex>& lock);
@@ -99,6 +113,8 @@ class PoolingQueue {
   std::list<Open> calls_;  // in the order in which they are served
   size_t n_tokens_ = 0;    // tokens of all calls_
   uint64_t last_id_ = 0;
+  std::map<std::string, Turn> turns_;  // by tenant, of those with calls
+  uint64_t n_turns_ = 0;
   bool stopping_ = false;
   Metrics metrics_;
   std::thread thread_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <future>
+#include <new>
 
 #include "base/result.h"
 #include "support/test_data.h"
@@ -17,7 +18,8 @@ using ::testing::HasSubstr;
 using Task = PoolingKind::Task;
 using Vectors = PoolingQueue::Vectors;
 
-// Answers with the tokens themselves. A call waits until it is let through; an input that holds 13 fails what it is part of.
+// Answers with the tokens themselves. A call waits until it is let through; an input that holds 13 fails what it is part of, and for one
+// that holds 666 there is no memory.
 class FakeModel final : public EmbeddingModel {
  public:
   struct Gate {
@@ -88,6 +90,7 @@ class FakeModel final : public EmbeddingModel {
     for (const Prompt& input : inputs) {
       auto& vector = out.emplace_back();
       for (const TokenId id : std::get<std::vector<TokenId>>(input)) {
+        if (id == 666) throw std::bad_alloc();
         if (id == 13) return errorf(ErrorCode::kInvalidArgument, "thirteen");
         vector.push_back(static_cast<float>(id));
       }
@@ -104,7 +107,8 @@ class PoolingQueueTest : public ::testing::Test {
     queue = std::make_unique<PoolingQueue>(std::make_unique<FakeModel>(gate), limits);
   }
   static PoolingCall call_of(std::vector<std::vector<TokenId>> inputs, PoolingKind kind = {}) {
-    PoolingCall call{.kind = kind, .inputs = std::move(inputs), .pairs = {}, .lengths = {}, .deadline = {}};
+    PoolingCall call{
+        .kind = kind, .inputs = std::move(inputs), .pairs = {}, .lengths = {}, .deadline = {}, .tenant = {}};
     for (const auto& input : call.inputs) call.lengths.push_back(input.size());
     return call;
   }
@@ -216,6 +220,44 @@ TEST_F(PoolingQueueTest, RefusesWhatDoesNotFitTheQueue) {
   EXPECT_TRUE(running.get() && one.get() && two.get());
 }
 
+// The call that needs it ends, the others do not.
+TEST_F(PoolingQueueTest, MemoryRunsOut) {
+  open();
+  gate->let(0);
+  auto running = submit(call_of({{1}}));
+  gate->wait_for_steps(1);
+  auto other = submit(call_of({{1}, {2}})), large = submit(call_of({{1}, {666}}));
+  gate->let(1 << 30);
+  EXPECT_TRUE(running.get());
+  EXPECT_EQ(other.get().value(), (Vectors{{1, 0}, {2, 0}}));
+  EXPECT_EQ(large.get().error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(submit(call_of({{1}})).get());
+}
+
+// Whoever comes while another one has many calls there, of many kinds, is in the next step but one.
+TEST_F(PoolingQueueTest, TenantsTakeTurns) {
+  for (const int n_kinds : {1, 100}) {
+    open();
+    gate->let(0);
+    gate->steps.clear();
+    std::vector<std::future<Result<Vectors>>> many;
+    const auto add = [&](const std::string& tenant, int dimensions, size_t length) {
+      PoolingCall call = call_of({std::vector<TokenId>(length, 1)}, {.dimensions = dimensions});
+      call.tenant = tenant;
+      return submit(std::move(call));
+    };
+    for (int i = 0; i < 200; ++i) many.push_back(add("one", i % n_kinds, 1000));
+    gate->wait_for_steps(1);
+    auto other = add("two", 1000, 10), same = add("three", 0, 10);
+    gate->let(4);
+    EXPECT_EQ(other.wait_for(std::chrono::seconds(10)), std::future_status::ready) << n_kinds;
+    EXPECT_EQ(same.wait_for(std::chrono::seconds(10)), std::future_status::ready) << n_kinds;
+    EXPECT_NE(many.back().wait_for(std::chrono::seconds(0)), std::future_status::ready) << n_kinds;
+    gate->let(1 << 30);
+    for (auto& one : many) EXPECT_TRUE(one.get());
+  }
+}
+
 TEST_F(PoolingQueueTest, StopEndsEveryCall) {
   open();
   gate->let(0);
@@ -251,7 +293,8 @@ TEST(PoolingQueue, CallsOfManyThreadsAreWhatTheyAreAlone) {
   for (size_t t = 0; t < inputs.size(); ++t) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 20; ++round) {
-        PoolingCall call{.kind = {}, .inputs = inputs[t], .pairs = {}, .lengths = {}, .deadline = {}};
+        PoolingCall call{
+            .kind = {}, .inputs = inputs[t], .pairs = {}, .lengths = {}, .deadline = {}, .tenant = {}};
         for (const auto& input : call.inputs) call.lengths.push_back(input.size());
         std::promise<Result<Vectors>> promise;
         ASSERT_TRUE(

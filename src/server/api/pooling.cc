@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "base/work.h"
 #include "server/api/schema_parts.h"
+#include "server/http/post_surely.h"
 #include "server/keys/ledger/spending.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
@@ -58,7 +58,8 @@ struct Arrival {
   explicit Arrival(const net::any_io_executor& executor)
       : timer(executor, net::steady_timer::time_point::max()) {}
   net::steady_timer timer;
-  std::optional<Result<PoolingQueue::Vectors>> result;
+  std::optional<Result<PoolingQueue::Vectors>> ended;  // the result, once `here` is set
+  bool here = false;                                   // of the executor alone
 };
 
 }  // namespace
@@ -105,20 +106,22 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& servic
                                                                 const ServedModel& model, PoolingCall call) {
   const auto executor = exchange.executor();
   const auto arrival = std::make_shared<Arrival>(executor);
+  call.tenant = record_of(exchange).tenant;
   if (services.config.request_timeout.count() > 0)
     call.deadline = std::chrono::steady_clock::now() + services.config.request_timeout;
   const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
-    net::post(executor, [arrival, result = std::move(result)]() mutable {
-      arrival->result = std::move(result);
+    arrival->ended = std::move(result);
+    post_surely(executor, [arrival] {
+      arrival->here = true;
       arrival->timer.cancel();
     });
   });
   if (!id) co_return tl::unexpected(id.error());
   if (exchange.gone()) model.pooling().cancel(*id);
   exchange.on_disconnect = [&queue = model.pooling(), id = *id] { queue.cancel(id); };
-  while (!arrival->result) co_await arrival->timer.async_wait(net::as_tuple(net::use_awaitable));
+  while (!arrival->here) co_await arrival->timer.async_wait(net::as_tuple(net::use_awaitable));
   exchange.on_disconnect = nullptr;
-  co_return *std::move(arrival->result);
+  co_return *std::move(arrival->ended);
 }
 
 }  // namespace
