@@ -49,6 +49,9 @@ struct Request {
   std::optional<ThinkingBudget> thinking;             // absent: reasoning may take all of max_tokens
   std::shared_ptr<const Adapter> adapter;             // from Engine::open_adapter(); null: no adapter
   Priority priority = Priority::kNormal;
+  // Whose request it is. The sequences that wait with one priority take turns between tenants; those of one tenant, or of
+  // nobody (""), run in the order of their arrival.
+  std::string tenant;
   // Requests share cached blocks only when their salts, adapters and kinds of rotation
   // (EngineInfo::short_rope_len) are equal.
   std::string cache_salt;

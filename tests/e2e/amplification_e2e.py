@@ -150,6 +150,21 @@ class Places(unittest.TestCase):
                     sock.close()
 
 
+    def test_keys_take_turns_in_the_engine(self):
+        """Whoever comes behind many requests of another key waits for one of them, and not for all."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(pathlib.Path(folder) / "keys.json")
+            one, two = (bearer(keys("add", "-f", file)) for _ in range(2))
+            with slow_server("--max-num-seqs", 1, "--api-key-file", file) as server:
+                body = {"prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True, "stream": True}
+                socks = [server.stream({**body, "n": 2}, headers=one) for _ in range(20)]
+                self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_waiting", one) >= 19))
+                self.assertEqual(server.post(COMPLETIONS, {**body, "stream": False}, two).status, 200)
+                self.assertGreater(server.metric("penstock:num_requests_waiting", one), 12)
+                for sock in socks:
+                    sock.close()
+
+
 class Stored(BatchCase):
     """What is kept is listed, and gone on from, by requests of a few bytes."""
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <vector>
+
 namespace penstock {
 namespace {
 
@@ -20,8 +23,8 @@ TEST(WaitingQueue, KeepsTheOrderOfArrivalWhoeverComesBack) {
   WaitingQueue queue;
   Sequence first = sequence_of(1, Priority::kNormal, 0), second = sequence_of(2, Priority::kNormal, 1),
            third = sequence_of(3, Priority::kNormal, 2);
-  queue.add(first);
-  queue.add(third);
+  for (Sequence* one : {&first, &second, &third}) queue.add(*one);
+  queue.take(second);
   queue.add(second);  // was preempted
   const auto policy = make_policy("continuous", {}).value();
   for (Sequence* expected : {&first, &second, &third}) {
@@ -45,8 +48,97 @@ TEST(WaitingQueue, AsksThePolicyWhoIsFirst) {
   queue.add(late);
   EXPECT_EQ(queue.best(*priority, 501, kNone), &low);  // it has waited long enough
   size_t skip[WaitingQueue::kNumClasses] = {};
-  skip[WaitingQueue::class_of(low)] = 1;
+  skip[queue.queue_of(low)] = 1;
   EXPECT_EQ(queue.best(*priority, 501, skip), &late);
+}
+
+// Takes out all that wait, and names them by their orders.
+std::vector<uint64_t> take_all(WaitingQueue& queue, const char* policy_name) {
+  const auto policy = make_policy(policy_name, {.ageing_seconds = 1e9}).value();
+  std::vector<uint64_t> orders;
+  while (Sequence* next = queue.best(*policy, 0, kNone)) {
+    orders.push_back(next->arrival_order);
+    queue.take(*next);
+  }
+  return orders;
+}
+
+struct TurnsCase {
+  std::vector<uint64_t> tenants;  // of sequences 1, 2, …
+  std::vector<uint64_t> expected;
+};
+
+TEST(WaitingQueue, TenantsTakeTurns) {
+  for (const TurnsCase& one : {TurnsCase{{0, 0, 0, 0}, {1, 2, 3, 4}}, TurnsCase{{7, 7, 7, 7}, {1, 2, 3, 4}},
+                               TurnsCase{{7, 7, 7, 7, 8}, {1, 5, 2, 3, 4}},
+                               TurnsCase{{7, 7, 7, 8, 8, 9, 0}, {1, 4, 6, 7, 2, 5, 3}}}) {
+    WaitingQueue queue;
+    std::vector<Sequence> all;
+    for (size_t i = 0; i < one.tenants.size(); ++i) {
+      all.push_back(sequence_of(i + 1, Priority::kNormal, 0));
+      all.back().tenant = one.tenants[i];
+    }
+    for (Sequence& sequence : all) queue.add(sequence);
+    EXPECT_EQ(take_all(queue, "continuous"), one.expected);
+  }
+}
+
+// However many another one has there, and however long it goes on.
+TEST(WaitingQueue, WhoeverComesToAManyTenantsQueueWaitsForOneOfThem) {
+  WaitingQueue queue;
+  const auto policy = make_policy("continuous", {}).value();
+  std::deque<Sequence> all;
+  const auto add = [&](uint64_t tenant) {
+    all.push_back(sequence_of(all.size() + 1, Priority::kNormal, 0));
+    all.back().tenant = tenant;
+    queue.add(all.back());
+    return &all.back();
+  };
+  const auto next = [&] {
+    Sequence* one = queue.best(*policy, 0, kNone);
+    queue.take(*one);
+    return one;
+  };
+  for (int i = 0; i < 1000; ++i) add(7);
+  for (int i = 0; i < 100; ++i) {
+    const Sequence* other = add(8);
+    EXPECT_EQ(next()->tenant, 7U);
+    EXPECT_EQ(next(), other);
+    add(7);
+  }
+}
+
+TEST(WaitingQueue, PrioritiesStandAboveTurns) {
+  Sequence low = sequence_of(1, Priority::kLow, 0), own = sequence_of(2, Priority::kHigh, 0),
+           again = sequence_of(3, Priority::kHigh, 0);
+  own.tenant = again.tenant = 7;
+  for (const bool by_priority : {true, false}) {
+    WaitingQueue queue(by_priority);
+    for (Sequence* one : {&low, &own, &again}) {
+      one->turn = 0;
+      queue.add(*one);
+    }
+    EXPECT_EQ(take_all(queue, by_priority ? "priority" : "continuous"),
+              by_priority ? (std::vector<uint64_t>{2, 3, 1}) : (std::vector<uint64_t>{1, 2, 3}));
+  }
+}
+
+// Each sequence of a request is a turn of its tenant.
+TEST(WaitingQueue, SequencesOfOneRequestAreTurnsEach) {
+  WaitingQueue queue;
+  std::vector<Sequence> all;
+  for (uint64_t i = 1; i <= 5; ++i) all.push_back(sequence_of(i, Priority::kNormal, 0));
+  all[0].tenant = all[1].tenant = all[2].tenant = all[3].tenant = 7;
+  all[0].n_turns = all[1].n_turns = all[2].n_turns = 3;
+  queue.add(all[0]);
+  queue.add(all[3]);
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    all[i].turn = all[0].turn + i;
+    queue.add(all[i]);
+  }
+  all[4].tenant = 8;
+  queue.add(all[4]);
+  EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{1, 5, 2, 3, 4}));
 }
 
 TEST(WaitingQueue, NamesOneInTheBackgroundOnlyWhereThereIsNoOther) {
@@ -70,7 +162,6 @@ TEST(WaitingQueue, TellsHowLongAndHowMuch) {
   queue.add(a);
   queue.add(b);
   const auto policy = make_policy("dynamic", {.max_batch_tokens = 100}).value();
-  ASSERT_TRUE(policy->wants_tokens());
   const QueueState state = queue.state(*policy, 4);
   EXPECT_EQ(state.n_waiting, 2);
   EXPECT_DOUBLE_EQ(state.oldest_wait, 3);

@@ -1,6 +1,8 @@
 #include "engine/requests/request_start.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/prefix_salt.h"
@@ -50,6 +52,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
   const int max_len = reach_of(request.prompt.size(), std::max(params.max_tokens, 1), start.info);
   const int reach = reach_of(request.prompt.size(), params.max_tokens, start.info);
   const BlockHash root = root_hash(prefix_salt(request, reach, start.info));
+  const uint64_t tenant = request.tenant.empty() ? 0 : std::hash<std::string>()(request.tenant);
   const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
@@ -60,6 +63,8 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->n_prompt = n_prompt;
     sequence->max_len = max_len;
     sequence->priority = request.priority;
+    sequence->tenant = tenant;
+    sequence->n_turns = n_sequences;
     sequence->arrival = state.submitted;
     sequence->root = root;
     sequence->adapter = state.adapter_slot;

@@ -104,6 +104,8 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
     throw;
   }
   state.sequences[0]->joined = true;
+  for (const auto& sequence : state.sequences)
+    sequence->turn = state.sequences[0]->turn + static_cast<uint64_t>(sequence->index);
   if (state.request.deadline) ++n_with_deadline_;
   place = std::move(owned);
 }

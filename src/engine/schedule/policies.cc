@@ -39,15 +39,15 @@ class Dynamic : public Static {
   void begin_step(const QueueState& queue) override {
     if (queue.n_running > 0) return;
     const bool full = queue.n_waiting >= config_.max_batch_size ||
-                      (wants_tokens() && queue.n_waiting_tokens >= config_.max_batch_tokens);
+                      (counts_tokens() && queue.n_waiting_tokens >= config_.max_batch_tokens);
     n_tokens_ = n_open_ = 0;
     if (full || queue.oldest_wait >= config_.max_wait_seconds) Static::begin_step(queue);
   }
-  bool wants_tokens() const override { return config_.max_batch_tokens > 0; }
+  bool looks_at_waiting() const override { return true; }
   // The first one whatever its length, or it would never run.
   bool admits(const Sequence& sequence) const override {
     const bool fits =
-        !wants_tokens() || n_tokens_ == 0 || n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
+        !counts_tokens() || n_tokens_ == 0 || n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
     return Static::admits(sequence) && fits;
   }
   void note_admitted(const Sequence& sequence) override {
@@ -56,6 +56,8 @@ class Dynamic : public Static {
   }
 
  private:
+  bool counts_tokens() const { return config_.max_batch_tokens > 0; }
+
   int64_t n_tokens_ = 0;  // of the batch that is being formed
 };
 
@@ -67,6 +69,7 @@ class ByPriority : public Continuous {
     const double aged = ageing_ > 0 ? waited / ageing_ : 0;
     return static_cast<double>(sequence.priority) - aged;
   }
+  bool ranks_priorities() const override { return true; }
   bool preempts() const override { return true; }
 
  private:

@@ -21,26 +21,29 @@ struct PolicyConfig {
 struct QueueState {
   int n_running = 0;
   int n_waiting = 0;
+  // Only with Policy::looks_at_waiting():
   double oldest_wait = 0;        // longest wait of a waiting sequence, seconds
-  int64_t n_waiting_tokens = 0;  // tokens of the waiting sequences; filled in only with wants_tokens()
+  int64_t n_waiting_tokens = 0;  // tokens of the waiting sequences
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
-  // Rank of a waiting sequence: the smallest is admitted first; among equals the earlier arrival. waited:
-  // seconds since arrival.
+  // Rank of a waiting sequence: of the first of each queue (waiting_queue.h) the one with the smallest is admitted,
+  // among equals the earlier arrival. waited: seconds since arrival.
   virtual double rank(const Sequence& sequence, double waited) const = 0;
   // Called before every step that may admit sequences.
   virtual void begin_step(const QueueState&) {}
-  // Whether begin_step() needs QueueState::n_waiting_tokens.
-  virtual bool wants_tokens() const { return false; }
+  // Whether begin_step() reads what QueueState tells of each that waits.
+  virtual bool looks_at_waiting() const { return false; }
   // Whether a sequence that has not run yet may be admitted.
   virtual bool admits(const Sequence&) const { return true; }
   virtual void note_admitted(const Sequence&) {}
   // Whether prefill is chunked beside decoding sequences, so that these do not wait long for their next
   // token.
   virtual bool spares_decoding() const { return true; }
+  // Whether rank() depends on priorities.
+  virtual bool ranks_priorities() const { return false; }
   // Whether a waiting sequence may take the place of a running one of higher rank value.
   virtual bool preempts() const { return false; }
 };

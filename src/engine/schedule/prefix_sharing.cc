@@ -226,7 +226,7 @@ int PrefixSharing::cut(const Sequence& sequence, int count) const {
 void PrefixSharing::leave_block(const Sequence& sequence, const WaitingQueue& waiting) {
   constexpr size_t kMostLookedAt = 8;
   if (!enabled_ || with_states() || sequence.n_swapped > 0) return;
-  for (const auto& queue : waiting.by_priority()) {
+  for (const auto& queue : waiting.queues()) {
     for (size_t i = 0; i < std::min(queue.size(), kMostLookedAt); ++i) {
       if (leave_block_for(sequence, *queue[i])) return;
     }

@@ -13,7 +13,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> poli
       policy_(std::move(policy)),
       blocks_(n_blocks, windows, block_size),
       sharing_(blocks_, config.prefix_caching, config.state_snapshot_interval),
-      swap_(blocks_, config.swap_slots, config.max_num_seqs) {
+      swap_(blocks_, config.swap_slots, config.max_num_seqs),
+      waiting_(policy_->ranks_priorities()) {
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
 }
@@ -30,11 +31,6 @@ void Scheduler::add(Sequence& sequence) {
 // All memory that its bookkeeping will ever need.
 void Scheduler::make_room(Sequence& sequence) const {
   blocks_.make_room(sequence, config_.paged ? sequence.max_len : config_.reserved_len);
-}
-
-void Scheduler::dequeue(Sequence& sequence) {
-  waiting_.remove(sequence);
-  if (waiting_.size() == 0) sharing_.drop_leftovers();
 }
 
 // --- Those in the background
@@ -70,7 +66,7 @@ int most_without_others(double since, int n_tokens) {
 int n_tokens_of(const WaitingQueue& waiting) {
   constexpr size_t kFirst = 16;
   int n = 0;
-  for (const auto& queue : waiting.by_priority()) {
+  for (const auto& queue : waiting.queues()) {
     for (size_t i = 0; i < std::min(queue.size(), kFirst); ++i) n += queue[i]->n_tokens();
   }
   return n;
@@ -217,7 +213,10 @@ void Scheduler::lose_swapped(Sequence& sequence, Plan& plan) {
 
 void Scheduler::finish(Sequence& sequence) {
   swap_.forget(sequence);
-  if (sequence.state == SeqState::kWaiting) dequeue(sequence);
+  if (sequence.state == SeqState::kWaiting) {
+    waiting_.remove(sequence);
+    if (waiting_.size() == 0) sharing_.drop_leftovers();
+  }
   if (sequence.state == SeqState::kRunning) {
     sharing_.leave_block(sequence, waiting_);
     std::erase(running_, &sequence);
@@ -229,7 +228,7 @@ void Scheduler::finish(Sequence& sequence) {
 void Scheduler::abandon(const Plan& plan) {
   swap_.abandon(plan);
   sharing_.drop_leftovers();  // perhaps of copies that were never made
-  for (const auto& queue : waiting_.by_priority()) {
+  for (const auto& queue : waiting_.queues()) {
     for (Sequence* sequence : queue) take_back(*sequence);
   }
 }
@@ -293,7 +292,7 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     if (sequence == nullptr) break;
     if (in_background(*sequence) && !has_background_turn(*sequence)) break;
     if (!may_start(*sequence)) {
-      ++skip[WaitingQueue::class_of(*sequence)];
+      ++skip[waiting_.queue_of(*sequence)];
       ++skipped;
       continue;
     }
@@ -375,7 +374,8 @@ bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
 }
 
 void Scheduler::start_running(Sequence& sequence, double now) {
-  dequeue(sequence);
+  waiting_.take(sequence);
+  if (waiting_.size() == 0) sharing_.drop_leftovers();
   if (!sequence.started) {
     sequence.n_cached = sequence.n_computed;
     n_queried_ += sequence.n_tokens();
@@ -393,6 +393,7 @@ void Scheduler::start_running(Sequence& sequence, double now) {
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
   make_room(child);
   child.started = true;  // with its parent
+  if (child.turn == 0) child.turn = parent.turn;
   if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
     waiting_.add(child);
     return;
@@ -475,7 +476,7 @@ void Scheduler::check_invariants() const {
     PENSTOCK_CHECK(sequence->state == SeqState::kRunning && sequence->gap() >= 0);
     blocks_.count(*sequence, references);
   }
-  for (const auto& queue : waiting_.by_priority()) {
+  for (const auto& queue : waiting_.queues()) {
     for (const Sequence* sequence : queue) {
       PENSTOCK_CHECK(sequence->state == SeqState::kWaiting);
       for (const GroupBlocks& kv : sequence->kv) PENSTOCK_CHECK(kv.blocks.empty());

@@ -143,7 +143,6 @@ class Scheduler {
 
   // --- Waiting sequences
   void make_room(Sequence& sequence) const;
-  void dequeue(Sequence& sequence);
   void admit_waiting(double now, int end, Plan& plan);
   bool may_start(Sequence& sequence) const;
   bool admit(Sequence& sequence, double now, Plan& plan);

@@ -35,6 +35,9 @@ struct Sequence {
   Priority priority = Priority::kNormal;
   double arrival = 0;          // time of arrival in seconds, as `now` of Scheduler::next()
   uint64_t arrival_order = 0;  // unique, ascending
+  uint64_t tenant = 0;         // whose it is (hash of Request::tenant); 0: of those who have none
+  int n_turns = 1;             // sequences of its request: turns of its tenant that they take together
+  uint64_t turn = 0;           // its place among those that wait (waiting_queue.h); 0: it never waited
 
   SeqState state = SeqState::kNew;
   double admitted_rank = 0;            // its policy rank when it was admitted

@@ -1,4 +1,9 @@
-// The waiting sequences, by priority and in order of arrival.
+// The waiting sequences, by priority and in turns between tenants.
+//
+// Every sequence gets a turn when it comes: the one after the last that its tenant's waiting sequences have, or where
+// there are none, the one after that of the sequence that began to run last. Sequences are in the order of their turns,
+// and of equal turns, of arrival. The sequences of one tenant, or of nobody, thus keep the order of arrival, and whoever
+// waits behind many sequences of another tenant waits for one of them.
 //
 // Engine thread only.
 #pragma once
@@ -15,26 +20,41 @@ class WaitingQueue {
  public:
   static constexpr int kNumClasses = 4, kBackground = static_cast<int>(Priority::kBackground);
   using Queues = std::array<std::deque<Sequence*>, kNumClasses>;
+  // by_priority: each priority has a queue of its own. False: one queue, and one of those in the background.
+  explicit WaitingQueue(bool by_priority = true) : by_priority_(by_priority) {}
+
+  // The priority of a sequence, [0, kNumClasses).
   static int class_of(const Sequence& sequence) {
     return std::min(static_cast<int>(sequence.priority), kNumClasses - 1);
   }
+  // The queue that it waits in, [0, kNumClasses).
+  int queue_of(const Sequence& sequence) const {
+    const int its_class = class_of(sequence);
+    return by_priority_ || its_class == kBackground ? its_class : 0;
+  }
 
-  // Throws std::bad_alloc and then changes nothing.
+  // Throws std::bad_alloc and then changes nothing. A sequence that has a turn keeps it.
   void add(Sequence& sequence);
-  // REQUIRES: the sequence is in the queue.
+  // Takes out one that begins to run. REQUIRES: the sequence is in the queue.
+  void take(Sequence& sequence);
+  // Takes out one that ends. REQUIRES: the sequence is in the queue.
   void remove(Sequence& sequence);
   int size() const { return n_; }
   int n_background() const { return static_cast<int>(queues_[kBackground].size()); }
-  const Queues& by_priority() const { return queues_; }
+  const Queues& queues() const { return queues_; }
 
-  // Returns the sequence with the smallest rank by the policy, leaving out the first skip[c] of every class
-  // c; a background sequence only when there is no other. Null: none.
+  // Returns the sequence with the smallest rank by the policy among the first of the queues, leaving out the first
+  // skip[q] of every queue q; a background sequence only when there is no other. Null: none.
   Sequence* best(const Policy& policy, double now, std::span<const size_t> skip) const;
   // State of the queue for the policy, without n_running.
   QueueState state(const Policy& policy, double now) const;
 
  private:
+  uint64_t turn_of(const Sequence& sequence) const;
+
+  const bool by_priority_;
   Queues queues_;
+  std::array<uint64_t, kNumClasses> turn_{};  // of the last that began to run, by queue
   int n_ = 0;
 };
 

@@ -137,6 +137,7 @@ Status Generation::submit() {
     if (record_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
     if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;
     request.priority = call_.priority;
+    request.tenant = record_.tenant;
     request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
