@@ -209,7 +209,7 @@ OneTurn::~OneTurn() {
 class ThreadPool::Workers {
  public:
   Workers(int n_threads, const std::vector<int>& cpus);
-  ~Workers();
+  ~Workers() { end(); }
   // REQUIRES: it is the caller's turn.
   void run(Fn fn, void* ctx);
 
@@ -224,6 +224,7 @@ class ThreadPool::Workers {
     }
   };
   void loop(int worker);
+  void end();
 
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<int> n_pending_{0};
@@ -237,15 +238,20 @@ class ThreadPool::Workers {
 
 ThreadPool::Workers::Workers(int n_threads, const std::vector<int>& cpus)
     : n_threads_(n_threads), parts_(n_threads) {
-  for (int worker = 1; worker < n_threads; ++worker) {
-    threads_.emplace_back([this, worker, cpus] {
-      stay_on_cpus(cpus);
-      loop(worker);
-    });
+  try {
+    for (int worker = 1; worker < n_threads; ++worker) {
+      threads_.emplace_back([this, worker, cpus] {
+        stay_on_cpus(cpus);
+        loop(worker);
+      });
+    }
+  } catch (...) {  // the system has no more threads
+    end();
+    throw;
   }
 }
 
-ThreadPool::Workers::~Workers() {
+void ThreadPool::Workers::end() {
   stop_ = true;
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -18,7 +18,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import PROGRAM, SLOW, Server, in_threads, read_all, wait_for  # noqa: E402
+from live_server import MODEL, PROGRAM, SLOW, Server, in_threads, read_all, wait_for  # noqa: E402
 
 MIB = 1 << 20
 SIZE = int(33_500_000 / SLOW)  # just inside --max-body-bytes
@@ -231,6 +231,28 @@ class Shutdown(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 11 * SLOW)
                 for sock in socks:
                     read_all(sock)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "the number of threads is limited for another user, whom only root may become")
+class Threads(unittest.TestCase):
+    def test_the_system_has_no_more_threads(self):
+        """A model that cannot be loaded for want of them is an error, everything else goes on, and SIGTERM ends it as ever."""
+        nobody = ("setpriv", "--reuid=65534", "--clear-groups")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            os.chmod(file.name, 0o644)
+            models = [{"name": "first", "model": str(MODEL)}, {"name": "second", "model": str(MODEL), "load": "first use"}]
+            json.dump({"models": models}, file)
+            file.flush()
+            args = ("--models-config", file.name, "--no-log-requests")
+            with Server(*args, model=None, launcher=nobody) as server:
+                server.generate(model="first", guided_regex="[a-z]{2}")
+                n = server.n_threads()
+            with Server(*args, model=None, launcher=(*nobody, "prlimit", f"--nproc={n}:{n}")) as server:
+                for _ in range(2):
+                    reply = server.generate(model="second")
+                    self.assertIn(reply.status, (429, 503), reply.body)
+                    self.assertEqual(server.generate(model="first", guided_regex="[a-z]{3}").status, 200)
+                self.assertEqual(server.stop(), 0, server.log()[-2000:])
 
 
 class DeepFiles(unittest.TestCase):

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "cli/commands/commands.h"
@@ -310,16 +311,37 @@ struct Running {
   }
 };
 
+// Ends the process some time after end_in() is called, whatever its threads do. Its own thread is there from the start:
+// when it is needed, the system may have no more threads.
+class LastDeadline {
+ public:
+  LastDeadline() {
+    std::thread([this] {
+      begun_.acquire();
+      std::this_thread::sleep_for(time_);
+      constexpr std::string_view kSaid =
+          "penstock: shutdown timeout: the process ends with threads at work\n";
+      (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());  // the log may be gone already
+      _exit(kExitOk);
+    }).detach();
+  }
+  // Once.
+  void end_in(Milliseconds time) {
+    time_ = time;
+    begun_.release();
+  }
+
+ private:
+  Milliseconds time_{0};
+  std::binary_semaphore begun_{0};
+};
+
 // Waits for SIGINT and SIGTERM, which every thread has blocked, for as long as the process lives.
-void wait_for_signals(const sigset_t& signals, Running& running, Milliseconds shutdown_timeout) {
+void wait_for_signals(const sigset_t& signals, Running& running, LastDeadline& deadline,
+                      Milliseconds shutdown_timeout) {
   int signal = 0;
   sigwait(&signals, &signal);
-  std::thread([shutdown_timeout] {
-    std::this_thread::sleep_for(shutdown_timeout + kToEnd);
-    constexpr std::string_view kSaid = "penstock: shutdown timeout: the process ends with threads at work\n";
-    (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());  // the log may be gone already
-    _exit(kExitOk);
-  }).detach();
+  deadline.end_in(shutdown_timeout + kToEnd);
   if (!running.stop()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);
   sigwait(&signals, &signal);  // a second one does not wait for the drain
   _exit(kExitInterrupted);
@@ -338,9 +360,10 @@ int ServeCommand::run() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  static Running running;  // the thread outlives this call
+  static Running running;  // the threads outlive this call
+  static LastDeadline deadline;
   std::thread([signals, timeout = config.shutdown_timeout] {
-    wait_for_signals(signals, running, timeout);
+    wait_for_signals(signals, running, deadline, timeout);
   }).detach();
   auto server = Server::open(config);
   if (!server) return fail(server.error());

@@ -161,7 +161,13 @@ Status ServedModel::load(EngineConfig config) {
   Status opened;
   {
     const std::lock_guard lock(opening_);
-    opened = open(config);
+    try {
+      opened = open(config);
+    } catch (const std::bad_alloc&) {
+      opened = make_error(ErrorCode::kResourceExhausted, "out of memory");
+    } catch (const std::system_error& error) {  // of a thread that cannot begin
+      opened = errorf(ErrorCode::kResourceExhausted, "{}", error.what());
+    }
     if (opened) {
       max_model_len_ = info().max_model_len;
       max_num_seqs_ = std::max(this->config().max_num_seqs, 1);
