@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "grammar/grammar.h"
+#include "grammar/program/program.h"
 #include "small_vocabulary.h"
 
 namespace penstock::grammar {
@@ -116,6 +117,29 @@ TEST(Members, ThatMustExistMayBeSeveral) {
   EXPECT_TRUE(takes(schema, R"({"x":{}})"));
   EXPECT_FALSE(takes(schema, R"({"x":1})"));
   EXPECT_FALSE(takes(schema, R"({"x":1,"y":2})"));
+}
+
+// Which key comes would decide which of them is found.
+TEST(Members, ThatMustExistByDifferentPatternsAreNotCounted) {
+  const auto refused = Grammar::compile(
+      {SpecKind::kJsonSchema,
+       R"({"type":"object","maxProperties":1,"not":{"anyOf":[{"patternProperties":{"^a":{"type":"string"}}},{"patternProperties":{"b$":{"type":"string"}}}]}})"},
+      small_vocabulary());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, RefusalKind::kUnsupported);
+}
+
+// Their masks take milliseconds to make and are there before the first request.
+TEST(Members, OfAnyKeyShareTheMasksOfStrings) {
+  for (const char* schema : {R"({"type":"object","patternProperties":{"":{"type":"integer"}}})",
+                             R"({"type":"object","patternProperties":{"^":true,".*":{"type":"null"}}})"}) {
+    const auto grammar = in_any_order(schema);
+    ASSERT_TRUE(grammar);
+    for (const ObjectGraph& object : grammar->program().objects)
+      EXPECT_EQ(object.other_keys, CommonLexemes::get().canonical_string) << schema;
+    EXPECT_FALSE(takes(schema, R"({"a":"x"})")) << schema;
+  }
+  EXPECT_TRUE(takes(R"({"patternProperties":{"":{"type":"integer"}}})", R"({"a":1,"":2})"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What can be completed of the drafts, as tables of a program.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "grammar/schema/goal_drafts.h"
 #include "grammar/schema/references.h"
@@ -210,9 +211,33 @@ class Finisher {
     return false;
   }
 
+  // Whether it depends on an other key which of the members is found that must exist: where their number has a bound, a key that
+  // finds none might leave no room for one that does.
+  bool keys_differ(const ObjectDraft& draft) const {
+    if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
+    std::set<std::set<std::pair<uint32_t, uint32_t>>> kinds;  // of keys: what they find in which states
+    for (size_t label = 0; label < draft.labels.size(); ++label) {
+      std::set<std::pair<uint32_t, uint32_t>> finds;
+      for (uint32_t state = 0; state < draft.states.size(); ++state) {
+        if (label >= draft.states[state].labels.size()) continue;
+        for (const ValueEdge& e : draft.states[state].labels[label]) {
+          if (goals_[e.goal]) finds.emplace(state, e.target);
+        }
+      }
+      if (!finds.empty()) kinds.insert(std::move(finds));
+    }
+    return kinds.size() > 1;
+  }
+
   bool possible(const ObjectDraft& draft) {
     const std::vector<bool> live = alive(draft);
     if (!live[0]) return false;
+    if (keys_differ(draft)) {
+      fail({RefusalKind::kUnsupported, "", "",
+            "an object of at most so many members must have some that patterns tell and no name: it depends "
+            "on a key which"});
+      return false;
+    }
     if (draft.any_order)
       return has_required(draft, live) && comes_within(draft, live) && finds_existing(draft, live);
     if (draft.members.trivial()) return true;
@@ -249,7 +274,7 @@ class Finisher {
   }
 
   bool has_many_keys(const ObjectDraft& draft, size_t label) {
-    if (draft.patterns.empty()) return true;
+    if (draft.labels.size() == 1) return true;
     std::vector<bool> alone(draft.labels.size(), false);
     alone[label] = true;
     const auto keys = classified_keys(draft, alone);
@@ -506,11 +531,9 @@ class Finisher {
       }
     }
     if (std::none_of(usable.begin(), usable.end(), [](bool u) { return u; })) return;
-    if (draft.patterns.empty()) {
-      graph.other_keys = CommonLexemes::get().canonical_string;
-    } else {
-      graph.other_keys = classified_keys(draft, usable);
-    }
+    // Where all keys have one label, as behind patternProperties of "", masks of strings are shared.
+    const bool any_key = draft.labels.size() == 1;
+    graph.other_keys = any_key ? CommonLexemes::get().canonical_string : classified_keys(draft, usable);
     if (graph.other_keys == nullptr) return;
     std::vector<TaggedText> taken;
     const ByteDfa& keys = graph.other_keys->dfa;
@@ -518,7 +541,7 @@ class Finisher {
       if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
     }
     graph.n_reserved = static_cast<uint32_t>(taken.size());
-    graph.many_keys = draft.patterns.empty() || graph.other_keys->has_more_texts(kManyWords);
+    graph.many_keys = any_key || graph.other_keys->has_more_texts(kManyWords);
     if (taken.empty()) return;
     auto reserved = std::make_shared<Lexeme>();
     reserved->dfa = make_literal_dfa(std::move(taken));

@@ -27,7 +27,7 @@ struct ObjectDraft {
     bool ends = false;  // with any_order: accepts, but for members that no name tells
     std::vector<std::vector<ValueEdge>>
         any;                 // with any_order, instead of slot, skipped and values: of each slot
-    uint32_t satisfied = 0;  // with any_order: bit per existence
+    uint32_t satisfied = 0;  // behind the slots, and with any_order: bit per existence
     std::vector<uint32_t>
         undecided;  // with any_order and a bound on `members`: slots on whose presence something depends
   };

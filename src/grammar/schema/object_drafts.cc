@@ -78,6 +78,7 @@ class ObjectDrafter {
 
   Compiled<ObjectDraft> run() {
     if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
+    draft_.n_existences = static_cast<uint32_t>(existences_.size());
     std::vector<FormulaId> presence = clause_.presence;
     state_of({0, pool_.all_of(std::move(presence)), 0});
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -192,6 +193,15 @@ class ObjectDrafter {
     if (seen.size() > kMaxLabels) return too_large("the patterns of keys overlap in too many ways");
     draft_.labels.resize(seen.size());
     for (const auto& [matched, tag] : seen) draft_.labels[tag - 1] = matched;
+    // The state of no text has a label, too, which no key has where all keys are alike.
+    const auto& tags = classifier->tags;
+    const size_t n_symbols = classifier->next.size() / tags.size();
+    const auto is_tag = [&](uint32_t tag) { return tag == tags[classifier->start]; };
+    const auto is_dead = [](uint32_t state) { return state == CharDfa::kDead; };
+    if (classifier->start != CharDfa::kDead && std::all_of(tags.begin() + 1, tags.end(), is_tag) &&
+        std::none_of(classifier->next.begin() + static_cast<ptrdiff_t>(n_symbols), classifier->next.end(),
+                     is_dead))
+      draft_.labels = {draft_.labels[tags[classifier->start] - 1]};
     return {};
   }
 
@@ -314,6 +324,7 @@ class ObjectDrafter {
     const uint32_t all = (1U << existences_.size()) - 1;
     const bool present = draft_.any_order || at.presence == FormulaPool::kTrue;
     draft_.states[state].accepts = present && at.satisfied == all;
+    draft_.states[state].satisfied = at.satisfied;
     std::vector<std::vector<ValueEdge>> lists;
     if (!goals_.budget().take_edges(draft_.labels.size())) return;
     goals_.budget().spend(draft_.labels.size() * (1 + members_.size()));
