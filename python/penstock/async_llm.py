@@ -50,7 +50,7 @@ class AsyncLLM:
         self._follower: Optional[Follower] = None
         self._pooler: Optional[Pooler] = None
         self._lock = threading.Lock()
-        self._profiler = Profiler(self.args.profile_dir)
+        self._profiler = Profiler()
         self._wake()
         closes_at_exit(self)
 
@@ -351,7 +351,7 @@ class AsyncLLM:
 
     async def stop_profile(self) -> str:
         """As LLM.stop_profile()."""
-        return await self._apart(self._profiler.stop, self._model().metrics())
+        return await self._apart(self._profiler.stop, self._model().metrics(), self.args.profile_dir)
 
     @property
     def model_config(self) -> "ModelConfig":

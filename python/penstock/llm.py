@@ -71,7 +71,7 @@ class LLM:
         self._session: Optional[_core.ModelSession] = None
         self._pooler: Optional[Pooler] = None
         self._queued: List[Job] = []
-        self._profiler = Profiler(self.args.profile_dir)
+        self._profiler = Profiler()
         self._closed = False
         self.wake_up()
         closes_at_exit(self)
@@ -454,7 +454,7 @@ class LLM:
 
     def stop_profile(self) -> str:
         """Writes the profile since start_profile() as JSON to profiler_config's folder or the current one; returns the path."""
-        return self._profiler.stop((self._pooler or self._generator()).metrics())
+        return self._profiler.stop((self._pooler or self._generator()).metrics(), self.args.profile_dir)
 
     def collective_rpc(self, *_: Any, **__: Any) -> Any:
         """Not supported: the engine has no workers that could run a function."""

@@ -329,7 +329,9 @@ def test_metrics_and_profile(stories, tmp_path):
     stories.args.profile_dir = str(tmp_path)
     stories.start_profile()
     stories.generate("Once", GREEDY)
-    report = json.load(open(stories.stop_profile()))
+    path = stories.stop_profile()
+    assert os.path.dirname(path) == str(tmp_path)
+    report = json.load(open(path))
     assert 24 <= report["generation_tokens"] <= 25 and report["wall_seconds"] > 0
     with pytest.raises(NotImplementedError):
         stories.collective_rpc("x")
