@@ -107,11 +107,12 @@ std::string dump_exact(const Json& value) {
 }
 
 std::string whole_part(std::string_view text) {
-  std::string open, whole;  // what closes all that is open, innermost last
+  std::string open, closing;  // what closes all that is open, innermost last: at present, and at the end of the whole part
+  size_t whole_end = 0;
   bool quoted = false, is_value = false;
   const auto whole_up_to = [&](size_t end) {
-    whole = text.substr(0, end);
-    whole.append(open.rbegin(), open.rend());
+    whole_end = end;
+    closing = open;
   };
   for (size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
@@ -135,7 +136,7 @@ std::string whole_part(std::string_view text) {
       is_value = is_value || c == ':';
     }
   }
-  return whole;
+  return std::string(text.substr(0, whole_end)).append(closing.rbegin(), closing.rend());
 }
 
 Json arguments_object(std::string_view text) {
