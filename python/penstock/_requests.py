@@ -5,7 +5,7 @@ import copy
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _core
 from ._adapters import Adapters
@@ -101,7 +101,7 @@ class Requests:
         """Submits a request and returns its number, for cancel(). arrival: its time of arrival, seconds since the epoch; None: now.
         Errors: ValueError, MemoryError (the engine's queue is full)."""
         processors = _NO_PROCESSORS
-        given = list(getattr(params, "logits_processors", None) or ())
+        given: List[Callable[..., Any]] = list(getattr(params, "logits_processors", None) or ())
         if self._opening.logits_processors:
             given += processors_of_request(self._opening, params)
         trace = getattr(params, "trace_decode_token_ids", None)
