@@ -105,11 +105,10 @@ void ApartThreads::serve(size_t lane) {
     running_[lane] = nullptr;
     lock.unlock();
     const auto executor = job->arrival.get_executor();
-    post_surely(executor, [job] {
+    post_surely(executor, [job = std::move(job)] {
       job->done = true;
       job->arrival.cancel();
     });
-    job.reset();
     lock.lock();
   }
 }

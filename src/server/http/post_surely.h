@@ -2,19 +2,27 @@
 #pragma once
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <thread>
+#include <utility>
 
 namespace penstock {
 
 namespace net = boost::asio;
 
-// Posts a copy of `work` to an executor; while there is no memory for that, tries again. Blocks meanwhile.
+// Posts `work` to an executor; while there is no memory for that, tries again. Blocks meanwhile. What `work` holds is
+// released by the thread that runs it, never by this one.
 template <class Executor, class Function>
-void post_surely(const Executor& executor, const Function& work) {
+void post_surely(const Executor& executor, Function work) {
+  std::shared_ptr<Function> kept;
   for (;;) {
     try {
-      net::post(executor, work);
+      if (kept == nullptr) kept = std::make_shared<Function>(std::move(work));
+      net::post(executor, [kept] {
+        Function own = std::move(*kept);
+        own();
+      });
       return;
     } catch (const std::bad_alloc&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
