@@ -38,6 +38,34 @@ TEST(CompileBounds, UniqueItemsOverALargeEnumAreCounted) {
   EXPECT_LT(two.steps, 3 * one.steps);
 }
 
+// Whether two objects are apart is found by the members that one requires and the other forbids.
+TEST(CompileBounds, RequiredBesideForbiddenMembersAreCounted) {
+  const auto schema = [](int n_keys) {
+    const std::string required = list_of(n_keys, [](int i) { return fmt::format("\"r{}\"", i); }),
+                      forbidden = list_of(n_keys, [](int i) { return fmt::format("\"f{}\":false", i); }),
+                      each = list_of(32, [](int i) {
+                        return fmt::format(
+                            R"({{"$ref":"#/$defs/b","properties":{{"x":{{"minLength":{}}}}}}})", i);
+                      });
+    return fmt::format(
+        R"({{"$defs":{{"b":{{"type":"object","required":[{}],"properties":{{{}}}}}}},"oneOf":[{}]}})",
+        required, forbidden, each);
+  };
+  const Tried some = try_schema(schema(50), {.max_steps = 100'000'000}),
+              many = try_schema(schema(500), {.max_steps = 100'000'000});
+  EXPECT_GT(some.steps, 32u * 31 * 50 * 50);
+  EXPECT_FALSE(many.compiled);
+  EXPECT_EQ(many.refusal.kind, RefusalKind::kTooLarge);
+}
+
+TEST(CompileBounds, ValuesOfOneOfAreCountedByTheirSize) {
+  const auto schema = [](size_t size) {
+    const std::string each = list_of(50, [](int) { return std::string(R"({"$ref":"#/$defs/a"})"); });
+    return fmt::format(R"({{"$defs":{{"a":{{"const":"{}"}}}},"oneOf":[{}]}})", std::string(size, 'x'), each);
+  };
+  EXPECT_GT(try_schema(schema(100'000)).steps, try_schema(schema(1'000)).steps + 50 * 99'000 / 16);
+}
+
 // One of many constants: each other value is none of them, however they are written.
 TEST(CompileBounds, OneOfManyConstantsIsLinear) {
   const auto one_of = [](int n, const std::string& form, const std::string& more = "") {
@@ -115,7 +143,9 @@ TEST(CompileBounds, NoSchemaTakesMoreThanTheSteps) {
   for (const std::string& schema : heavy_schemas(300)) {
     const Tried tried = try_schema(schema, limits);
     EXPECT_LT(tried.steps, limits.max_steps + limits.max_steps / 2) << schema.substr(0, 60);
-    if (!tried.compiled) EXPECT_NE(tried.refusal.kind, RefusalKind::kInvalid) << tried.refusal.message;
+    if (!tried.compiled) {
+      EXPECT_NE(tried.refusal.kind, RefusalKind::kInvalid) << tried.refusal.message;
+    }
   }
 }
 

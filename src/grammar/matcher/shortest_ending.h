@@ -4,7 +4,7 @@
 // The minimum is the sum over all open parts. It is never too small, except where the number of a lexeme's
 // characters is bounded from above and characters have several bytes. In every state there is a byte after
 // which it is smaller by one. It is unknown where several keys or items must follow that all differ, where
-// white space must stand between tokens of JSON, and for grammars whose analysis takes too many operations.
+// white space must stand between tokens of JSON or has runs that may not end early, and for grammars whose analysis takes too many operations.
 #pragma once
 #include <memory>
 #include <span>

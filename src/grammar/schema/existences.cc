@@ -70,8 +70,7 @@ class ExistenceTeller {
       } else if (auto done = tell(at, *index); !done) {
         return tl::unexpected(std::move(done).error());
       }
-      if (too_many_ || done_.size() + open_.size() > goals_.budget().limits().max_alternatives)
-        return std::nullopt;
+      if (too_many_ || too_many_now() || goals_.budget().exhausted()) return std::nullopt;
     }
     return std::move(done_);
   }
@@ -83,6 +82,10 @@ class ExistenceTeller {
     std::map<uint32_t, std::set<std::string>> of_others;
   };
 
+  bool too_many_now() const {
+    return done_.size() + open_.size() > goals_.budget().limits().max_alternatives;
+  }
+
   std::optional<uint32_t> next_existence(const Open& at) {
     for (const uint32_t index : at.clause.atoms) {
       const Atom atom = pool_.atom_at(index);  // the pool grows
@@ -93,12 +96,24 @@ class ExistenceTeller {
     return std::nullopt;
   }
 
+  // Atoms of the clause, and keys that they name.
+  size_t n_keys(const Clause& clause) const {
+    size_t n = clause.atoms.size();
+    for (const uint32_t index : clause.atoms) {
+      const Atom& atom = pool_.atom_at(index);
+      if (atom.kind == Atom::Kind::kExists || atom.kind == Atom::Kind::kMembers)
+        n += pool_.keys(atom.index).not_keys.size();
+    }
+    return n;
+  }
+
   // The names that it may have and that are not known to be none of it.
   Keys names_of(const Open& at, uint32_t index) {
     const Atom atom = pool_.atom_at(index);
     const auto tried = at.of_others.find(index);
-    const std::vector<Keys> orders = key_orders(goals_, at.clause);
     Keys names;
+    if (!goals_.budget().spend(n_keys(at.clause))) return names;
+    const std::vector<Keys> orders = key_orders(goals_, at.clause);
     for (const std::string& key : orders.front()) {
       if (tried != at.of_others.end() && tried->second.contains(key)) continue;
       if (contains(expansion_, atom.index, key)) names.push_back(key);
@@ -129,6 +144,7 @@ class ExistenceTeller {
       too_many_ |= !clauses.has_value();
       if (too_many_) break;
       for (Clause& clause : *clauses) open_.push_back({std::move(clause), at.of_others});
+      if (too_many_now()) break;
     }
     return {};
   }

@@ -119,6 +119,20 @@ bool lists_scalars(const ToldMembers& members, std::string_view key) {
                               [](const JsonValue* v) { return v->is_array() || v->is_object(); });
 }
 
+// Steps for the hash of a value.
+uint64_t hash_steps(const JsonValue& value) {
+  constexpr size_t kBytesPerStep = 16;
+  uint64_t steps = 1 + value.string.size() / kBytesPerStep;
+  for (const auto& [key, member] : value.members) steps += key.size() / kBytesPerStep + hash_steps(member);
+  return steps;
+}
+
+uint64_t hash_steps(std::span<const JsonValue* const> values) {
+  uint64_t steps = 0;
+  for (const JsonValue* value : values) steps += hash_steps(*value);
+  return steps;
+}
+
 bool share_a_value(const ListedValues& a, const ListedValues& b) {
   return std::ranges::any_of(a, [&](const JsonValue* x) {
     return std::ranges::any_of(b, [&](const JsonValue* y) { return *x == *y; });
@@ -128,10 +142,12 @@ bool share_a_value(const ListedValues& a, const ListedValues& b) {
 // Whether no object is told to be both: they list different values of a member, or one requires what the other forbids.
 bool are_apart(Expansion& expansion, const ToldObject& a, const ToldObject& b) {
   const auto forbids = [&](const ToldObject& object, std::string_view key) {
-    return std::ranges::any_of(object.forbidden,
+    return expansion.budget().spend(1 + object.forbidden.size()) &&
+           std::ranges::any_of(object.forbidden,
                                [&](uint32_t keys) { return contains(expansion, keys, key); });
   };
   const auto told_by = [&](const ToldObject& one, const ToldObject& other) {
+    if (!expansion.budget().spend(one.members.size())) return false;
     return std::ranges::any_of(one.members, [&](const auto& told) {
       const auto& [key, member] = told;
       if (!member.required) return false;
@@ -186,6 +202,7 @@ std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vec
     for (size_t i = 0; i < told.size(); ++i) {
       const ToldMember& member = told[i].members.at(key);
       telling.required.push_back(member.required);
+      if (!budget_.spend(hash_steps(member.values))) return std::nullopt;
       for (const JsonValue* value : member.values) {
         const size_t first = seen.emplace(value, i).first->second;
         telling.apart &= first == i;
@@ -274,7 +291,7 @@ FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each,
       continue;
     }
     ValueSet own;
-    if (!budget_.spend(values->size())) return FormulaPool::kFalse;
+    if (!budget_.spend(hash_steps(*values))) return FormulaPool::kFalse;
     for (const JsonValue* value : *values) {
       if (own.insert(value).second && ++counted[value] == 1) listed.push_back(value);
     }
