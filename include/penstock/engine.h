@@ -24,8 +24,8 @@ namespace penstock {
 
 using Clock = std::chrono::steady_clock;
 
-// Order in which waiting requests start, and in which running ones are preempted from the other end.
-//
+// Order in which waiting requests start and, from the other end, running ones are preempted with the policy `priority`;
+// other policies know kBackground only.
 // kBackground: the request uses the capacity that others leave, with any policy. While other requests are
 // present, one background sequence at a time goes on. Others that run already pause with their blocks; their
 // places and blocks are the first to be taken (preempted). Batches have it; no HTTP or Python request can ask

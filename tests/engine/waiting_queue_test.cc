@@ -138,7 +138,55 @@ TEST(WaitingQueue, SequencesOfOneRequestAreTurnsEach) {
   }
   all[4].tenant = 8;
   queue.add(all[4]);
-  EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{1, 5, 2, 3, 4}));
+  Sequence last = sequence_of(6, Priority::kNormal, 0);
+  last.tenant = 7;
+  queue.add(last);
+  EXPECT_EQ(last.turn, all[3].turn + 1);
+  EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{1, 5, 2, 3, 4, 6}));
+}
+
+// Sequences that begin later than their request keep their places before the tenant's other requests.
+TEST(WaitingQueue, SequencesThatComeLaterComeBeforeLaterRequests) {
+  WaitingQueue queue;
+  Sequence parent = sequence_of(1, Priority::kNormal, 0), child = sequence_of(2, Priority::kNormal, 0),
+           request = sequence_of(3, Priority::kNormal, 0);
+  parent.n_turns = 2;
+  queue.add(parent);
+  queue.take(parent);
+  queue.add(request);
+  child.turn = parent.turn + 1;
+  queue.add(child);
+  EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{2, 3}));
+}
+
+// A sequence that is taken before others of its tenant does not put them in front of everybody who comes.
+TEST(WaitingQueue, WhoIsLeftOutDoesNotKeepOtherTenantsWaiting) {
+  WaitingQueue queue;
+  std::vector<Sequence> all;
+  for (uint64_t i = 1; i <= 6; ++i) all.push_back(sequence_of(i, Priority::kNormal, 0));
+  for (size_t i = 0; i < 5; ++i) {
+    all[i].tenant = 7;
+    queue.add(all[i]);
+  }
+  queue.take(all[0]);
+  queue.take(all[4]);
+  all[5].tenant = 8;
+  queue.add(all[5]);
+  EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{2, 6, 3, 4}));
+}
+
+TEST(WaitingQueue, WhatIsCancelledGivesItsTurnsBack) {
+  WaitingQueue queue;
+  std::vector<Sequence> all;
+  for (uint64_t i = 1; i <= 5; ++i) all.push_back(sequence_of(i, Priority::kNormal, 0));
+  for (size_t i = 0; i < 4; ++i) {
+    all[i].tenant = i < 3 ? 7 : 8;
+    queue.add(all[i]);
+  }
+  for (size_t i = 0; i < 3; ++i) queue.remove(all[i]);
+  all[4].tenant = 7;
+  queue.add(all[4]);
+  EXPECT_EQ(all[4].turn, all[3].turn);
 }
 
 TEST(WaitingQueue, NamesOneInTheBackgroundOnlyWhereThereIsNoOther) {

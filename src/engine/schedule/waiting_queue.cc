@@ -7,41 +7,58 @@
 
 namespace penstock {
 
-// Of one that comes. Looks from the last one on: it is mostly of the same tenant.
-uint64_t WaitingQueue::turn_of(const Sequence& sequence) const {
-  const int q = queue_of(sequence);
-  for (auto other = queues_[q].rbegin(); other != queues_[q].rend() && (*other)->turn > turn_[q]; ++other) {
-    if ((*other)->tenant == sequence.tenant) return (*other)->turn + static_cast<uint64_t>((*other)->n_turns);
+uint64_t WaitingQueue::first_turn(int queue) const {
+  const auto first = std::ranges::find_if(queues_[queue], [](const Sequence* one) { return !one->started; });
+  return first == queues_[queue].end() ? latest_[queue] + 1 : std::min(latest_[queue] + 1, (*first)->turn);
+}
+
+uint64_t& WaitingQueue::next_of(const Sequence& sequence) {
+  constexpr size_t kFewTenants = 64;
+  const int queue = queue_of(sequence);
+  std::map<uint64_t, uint64_t>& next = next_[queue];
+  if (next.size() > kFewTenants + queues_[queue].size()) {
+    const uint64_t first = first_turn(queue);
+    std::erase_if(next, [&](const auto& tenant) { return tenant.second <= first; });
   }
-  return turn_[q] + 1;
+  return next[sequence.tenant];
 }
 
 void WaitingQueue::add(Sequence& sequence) {
   std::deque<Sequence*>& queue = queues_[queue_of(sequence)];
-  const uint64_t turn = sequence.turn != 0 ? sequence.turn : turn_of(sequence);
+  uint64_t* const next = sequence.turn == 0 ? &next_of(sequence) : nullptr;
+  const uint64_t turn = next == nullptr ? sequence.turn : std::max(*next, first_turn(queue_of(sequence)));
   const auto comes_later = [&](const Sequence* other) {
     return std::pair(other->turn, other->arrival_order) > std::pair(turn, sequence.arrival_order);
   };
   auto place = queue.end();
   if (!queue.empty() && comes_later(queue.back())) place = std::ranges::find_if(queue, comes_later);
   queue.insert(place, &sequence);
+  if (next != nullptr) *next = turn + static_cast<uint64_t>(sequence.n_turns);
   sequence.turn = turn;
   sequence.state = SeqState::kWaiting;
   ++n_;
 }
 
-void WaitingQueue::take(Sequence& sequence) {
-  remove(sequence);
-  uint64_t& last = turn_[queue_of(sequence)];
-  last = std::max(last, sequence.turn);
-}
-
-void WaitingQueue::remove(Sequence& sequence) {
+void WaitingQueue::erase(Sequence& sequence) {
   std::deque<Sequence*>& queue = queues_[queue_of(sequence)];
   const auto found = std::ranges::find(queue, &sequence);
   PENSTOCK_CHECK(found != queue.end());
   queue.erase(found);
   --n_;
+}
+
+void WaitingQueue::take(Sequence& sequence) {
+  erase(sequence);
+  uint64_t& latest = latest_[queue_of(sequence)];
+  latest = std::max(latest, sequence.turn);
+}
+
+// The turns of a tenant of whom nothing waits any more are free again.
+void WaitingQueue::remove(Sequence& sequence) {
+  erase(sequence);
+  const int queue = queue_of(sequence);
+  const auto is_of_tenant = [&](const Sequence* other) { return other->tenant == sequence.tenant; };
+  if (std::ranges::none_of(queues_[queue], is_of_tenant)) next_[queue].erase(sequence.tenant);
 }
 
 Sequence* WaitingQueue::best(const Policy& policy, double now, std::span<const size_t> skip) const {

@@ -1,14 +1,16 @@
 // The waiting sequences, by priority and in turns between tenants.
 //
-// Every sequence gets a turn when it comes: the one after the last that its tenant's waiting sequences have, or where
-// there are none, the one after that of the sequence that began to run last. Sequences are in the order of their turns,
-// and of equal turns, of arrival. The sequences of one tenant, or of nobody, thus keep the order of arrival, and whoever
-// waits behind many sequences of another tenant waits for one of them.
+// Start-time fair queueing: every sequence gets a turn when it comes, the one after its tenant's last, at least that of
+// the first sequence that waits and has not run, or where none waits, the one after the latest that began to run.
+// Sequences are in the order of their turns, and of equal turns, of arrival. The sequences of one tenant, or of nobody,
+// thus keep the order of arrival, and whoever waits behind many sequences of another tenant waits for one of them.
 //
 // Engine thread only.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
 
 #include "engine/schedule/policies.h"
@@ -50,11 +52,18 @@ class WaitingQueue {
   QueueState state(const Policy& policy, double now) const;
 
  private:
-  uint64_t turn_of(const Sequence& sequence) const;
+  // The first turn that a sequence which comes to the queue may get.
+  uint64_t first_turn(int queue) const;
+  // The entry of its tenant in next_, made where there is none. Throws std::bad_alloc and then changes nothing.
+  uint64_t& next_of(const Sequence& sequence);
+  // REQUIRES: the sequence is in the queue.
+  void erase(Sequence& sequence);
 
   const bool by_priority_;
   Queues queues_;
-  std::array<uint64_t, kNumClasses> turn_{};  // of the last that began to run, by queue
+  std::array<uint64_t, kNumClasses> latest_{};  // turn of those that began to run, the largest, by queue
+  // By queue and tenant: the turn after its last. Without an entry, or with one below first_turn(): that one.
+  std::array<std::map<uint64_t, uint64_t>, kNumClasses> next_;
   int n_ = 0;
 };
 
