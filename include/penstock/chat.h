@@ -13,7 +13,7 @@ namespace penstock {
 
 struct ToolCall {
   std::string name;       // name of the function
-  std::string arguments;  // a JSON object, or its beginning where the reply was cut inside of the call
+  std::string arguments;  // a JSON object, its beginning (a reply that was cut), or what the model wrote
   std::string id = {};    // ChatMessage::tool_call_id of the message that answers this call
   bool operator==(const ToolCall&) const = default;
 };

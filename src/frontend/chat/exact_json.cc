@@ -107,7 +107,8 @@ std::string dump_exact(const Json& value) {
 }
 
 std::string whole_part(std::string_view text) {
-  std::string open, closing;  // what closes all that is open, innermost last: at present, and at the end of the whole part
+  std::string open,
+      closing;  // what closes all that is open, innermost last: at present, and at the end of the whole part
   size_t whole_end = 0;
   bool quoted = false, is_value = false;
   const auto whole_up_to = [&](size_t end) {
@@ -122,6 +123,7 @@ std::string whole_part(std::string_view text) {
       if (!quoted && (is_value || open.ends_with(']'))) whole_up_to(at + 1);
     } else if (c == '{' || c == '[') {
       open += c == '{' ? '}' : ']';
+      if (open.size() > kMaxJsonNesting) return "{}";
       is_value = false;
       whole_up_to(at + 1);
     } else if ((c == '}' || c == ']') && open.ends_with(c)) {

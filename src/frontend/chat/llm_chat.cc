@@ -86,6 +86,10 @@ class ChatReplies {
         calls.push_back(reader.call(segment.n_call));
     }
     delta.tool_calls = calls;
+    // A piece of a call that goes on is no news: calls are told whole.
+    if (delta.reasoning.empty() && delta.content.empty() && calls.empty() &&
+        text.finish == FinishReason::kNone)
+      return;
     wanted_ = on_delta_(delta);
   }
 

@@ -1,6 +1,6 @@
-// Splits a model's reply into reasoning, text for the user and tool calls. The pieces add up to the same
-// reply however the text was cut, so the stream and the plain reply agree. Nothing of the reply is lost: what
-// looks like a call but is none stays text.
+// Splits a model's reply into reasoning, text for the user and tool calls. The pieces add up to the same reply however
+// the text was cut, so the stream and the plain reply agree. What looks like a call but is none stays text; once a call's
+// name is certain it is a call, its arguments are passed on even if they are no JSON, and what stands beside them is not.
 #pragma once
 #include <memory>
 #include <optional>

@@ -62,7 +62,8 @@ class ResponseShape final : public ReplyShape {
   std::string event(const std::string& type, json fields);
   std::string take(const ReplySegment& segment, json logprobs);
   std::string open_item(const ReplySegment& segment);
-  std::string close_item();
+  std::string close_item(bool cut = false);
+  bool is_cut() const { return reader_.finish() == FinishReason::kLength; }
   std::string call_piece(const ReplySegment& segment);
   json item_json(const Item& item) const;
   json part_json(const Item& item) const;
@@ -151,15 +152,16 @@ std::string ResponseShape::call_piece(const ReplySegment& segment) {
         event("response.function_call_arguments.delta",
               {{"item_id", item.id}, {"output_index", items_.size() - 1}, {"delta", segment.call.arguments}});
   }
-  return segment.ends ? events + close_item() : events;
+  return segment.ends ? events + close_item(is_cut()) : events;
 }
 
-std::string ResponseShape::close_item() {
+// cut: the reply's end cuts the item off, unless it is a call whose arguments are whole.
+std::string ResponseShape::close_item(bool cut) {
   if (!open_) return {};
   open_ = false;
   Item& item = items_.back();
-  const bool whole_call = item.kind == Kind::kCall && !bounded_json<json>(item.call.arguments).is_discarded();
-  item.status = reader_.finish() == FinishReason::kLength && !whole_call ? "incomplete" : "completed";
+  if (cut && item.kind == Kind::kCall) cut = bounded_json<json>(item.call.arguments).is_discarded();
+  item.status = cut ? "incomplete" : "completed";
   std::string events;
   if (item.kind == Kind::kCall) {
     events = event("response.function_call_arguments.done", {{"item_id", item.id},
@@ -206,7 +208,7 @@ std::string ResponseShape::add(const ChoiceDelta& delta, Generation& generation)
   if (delta.finish == FinishReason::kNone) return events;
   // A reply without a word still has a message.
   if (items_.empty()) events += take({Kind::kText, {}}, json::array());
-  return events + close_item();
+  return events + close_item(is_cut());
 }
 
 json ResponseShape::head(const char* status) const {
@@ -224,7 +226,7 @@ json ResponseShape::head(const char* status) const {
 }
 
 json ResponseShape::finished(const Generation& generation) const {
-  const bool cut = reader_.finish() == FinishReason::kLength;
+  const bool cut = is_cut();
   json response = head(cut ? "incomplete" : "completed");
   if (cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
   for (const Item& item : items_) response["output"].push_back(item_json(item));
