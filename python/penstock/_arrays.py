@@ -15,6 +15,8 @@ class Rows(numpy.ndarray):
         import torch
 
         def tensor(value: Any) -> Any:
+            if type(value) in (list, tuple):
+                return type(value)(map(tensor, value))
             return torch.from_numpy(value.view(numpy.ndarray)) if isinstance(value, cls) else value
         return function(*map(tensor, arguments), **{name: tensor(value) for name, value in (named or {}).items()})
 

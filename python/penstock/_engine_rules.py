@@ -87,6 +87,12 @@ def _gpu(opening: Opening, name: str, value: Any) -> None:
         say_once(f"{name} means something on GPUs only, and is ignored")
 
 
+def _device_ids(opening: Opening, name: str, value: Any) -> None:
+    if value is not None and list(value) not in ([], [0], ["0"]):
+        raise ValueError(f"{name}: expected [0], got {value!r}; CUDA_VISIBLE_DEVICES chooses the GPU")
+    _gpu(opening, name, value)
+
+
 def _refused(why: str) -> Rule:
     def rule(opening: Opening, name: str, value: Any) -> None:
         if value not in (None, False, 0, "auto", "", [], {}):
@@ -122,7 +128,7 @@ def _kept(attribute: str, kind: Type[Any]) -> Rule:
 
 
 def _at_most(setting: str) -> Rule:
-    """Returns the rule of an argument that lowers an engine setting."""
+    """Returns the rule of an argument that lowers an engine setting, and gives it where nothing else does."""
     def rule(opening: Opening, name: str, value: Any) -> None:
         if value is not None:
             opening.config[setting] = min(int(value), opening.config.get(setting) or int(value))
@@ -530,9 +536,9 @@ RULES: Dict[str, Rule] = {
                      "ir_op_priority", "linear_backend", "sparse_indexer_topk_backend", "gdn_prefill_backend",
                      "kda_prefill_backend", "kda_decode_backend", "monokernel", "mamba_ssu_algorithm", "use_replayssm",
                      "enable_cumem_allocator", "enable_nccl_comm_suspend", "enable_shm_tensor_arena",
-                     "enable_batch_sharded_sampling", "enable_hc_sp", "device_ids", "numa_bind", "numa_bind_nodes",
+                     "enable_batch_sharded_sampling", "enable_hc_sp", "numa_bind", "numa_bind_nodes",
                      "numa_bind_cpus", "enable_ep_weight_filter", "enable_elastic_ep", "ubatch_size"), _gpu),
-    "mamba_config": _mamba_config,
+    "device_ids": _device_ids, "mamba_config": _mamba_config,
     **dict.fromkeys(("offload_num_in_group", "offload_prefetch_step", "disable_custom_all_reduce", "use_v2_block_manager",
                      "expert_placement_strategy", "enable_flashinfer_autotune", "replayssm_buffer_len", "renderer_num_workers",
                      "elastic_ep_max_dp_size", "dbo_decode_token_threshold", "dbo_prefill_token_threshold"), _nothing),

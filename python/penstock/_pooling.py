@@ -113,13 +113,16 @@ class Pooler:
         return [ClassificationRequestOutput(name, ClassificationOutput(row.tolist()), ids) for name, row, ids in found]
 
     def score(self, data_1: Any, data_2: Any, chat_template: Optional[str], call: Call) -> List[ScoringRequestOutput]:
-        """Returns the scores of pairs: by a cross-encoder's head, or without one the cosine similarity of the vectors."""
+        """Returns the scores of pairs: by a cross-encoder's head, or without one the cosine similarity of the vectors; with task
+        token_embed the sum of each first token's largest similarity to a second one's (late interaction)."""
         first, second = parse_prompts(data_1), parse_prompts(data_2)
         if len(first) == 1:
             first = first * len(second)
         if len(first) != len(second):
             raise ValueError(f"score: expected one text or as many as in the second list ({len(second)}), got {len(first)}")
         if self._config.task == "token_embed":
+            if chat_template:
+                raise ValueError("chat_template: expected none where the vectors of tokens are compared (task token_embed)")
             return self._max_sims(first, second, call)
         template = chat_template or self._chat_template
         if self._info["labels"] or chat_template or not self._compares_vectors():

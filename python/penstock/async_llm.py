@@ -215,9 +215,11 @@ class AsyncLLM:
     async def wait_for_requests_to_drain(self, drain_timeout: float = 300) -> None:
         """Waits until the requests that run now have ended. Errors: TimeoutError, after drain_timeout seconds."""
         follower = self._generator()
-        await self._apart(follower.wait, follower.numbers(), drain_timeout)
-        if follower.numbers():
-            raise TimeoutError(f"wait_for_requests_to_drain: {len(follower.numbers())} requests run after {drain_timeout} s")
+        asked = follower.numbers()
+        await self._apart(follower.wait, asked, drain_timeout)
+        left = set(asked) & set(follower.numbers())
+        if left:
+            raise TimeoutError(f"wait_for_requests_to_drain: {len(left)} requests run after {drain_timeout} s")
 
     # Lifecycle.
 

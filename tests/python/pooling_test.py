@@ -83,6 +83,7 @@ def test_torch_takes_arrays(model):
     one, other = (output.outputs.data for output in model.encode(["A text", "A word"], pooling_task="embed", use_tqdm=False))
     found = torch.nn.functional.cosine_similarity(one[None], x2=other[None])
     assert found.tolist() == pytest.approx([float((one * other).sum())], abs=1e-5)
+    assert torch.stack([one, other]).shape == (2, len(one))
 
 
 def test_decoders_as_encoders():
