@@ -280,7 +280,8 @@ def test_replay():
         assert llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids == trace[:4]
         with pytest.raises(ValueError, match="expected tokens below"):
             llm.generate(prompt, SamplingParams(trace_decode_token_ids=[1 << 20]), use_tqdm=False)
-    for fields, words in (({"n": 2}, "expected 1"), ({"bad_words": ["a"]}, "bad_words"), ({"prompt_logprobs": 1}, "prompt_logprobs")):
+    for fields, words in (({"n": 2}, "expected 1"), ({"bad_words": ["a"]}, "bad_words"), ({"prompt_logprobs": 1}, "prompt_logprobs"),
+                          ({"prompt_logprobs": 0}, "prompt_logprobs")):
         with pytest.raises(ValueError, match=words):
             SamplingParams(trace_decode_token_ids=[1], **fields)
     for trace in ([], [-1], [True], ["a"]):

@@ -78,7 +78,8 @@ REFUSED = {
     "reasoning_config": ({"x": 1}, "chat template"), "sleep_preserve_parameter_names": (["x"], "as a whole"),
     "enable_moe_shared_loras": (True, "their files"), "custom_histogram_buckets": ({"x": [1.0]}, "fixed"),
     "aux_output_config": ({"x": 1}, "not supported"), "per_request_spec_decode_metrics": ("summary", "expected 'none'"),
-    "mm_encoder_only": (True, "text"), "data_parallel_multi_port_external_lb": (True, "hosts"),
+    "device_ids": ([1], "CUDA_VISIBLE_DEVICES"), "mm_encoder_only": (True, "text"),
+    "data_parallel_multi_port_external_lb": (True, "hosts"),
 }
 # What tunes a GPU's engine: the numbers that come out are the same, and somebody may have counted on the speed.
 TOLD = dict(
@@ -95,7 +96,7 @@ TOLD = dict(
     enable_layerwise_nvtx_tracing=True, enable_mfu_metrics=True, enable_mm_processor_stats=True, ir_op_priority={"x": 1},
     linear_backend="x", sparse_indexer_topk_backend="x", gdn_prefill_backend="x", kda_prefill_backend="x", kda_decode_backend="x",
     monokernel=True, mamba_ssu_algorithm="x", use_replayssm=True, enable_cumem_allocator=True, enable_nccl_comm_suspend=True,
-    enable_shm_tensor_arena=True, enable_batch_sharded_sampling=True, enable_hc_sp=True, device_ids=[0], numa_bind=True,
+    enable_shm_tensor_arena=True, enable_batch_sharded_sampling=True, enable_hc_sp=True, numa_bind=True,
     numa_bind_nodes=[0], numa_bind_cpus=["0"], enable_ep_weight_filter=True, enable_elastic_ep=True, ubatch_size=2,
     mamba_config={"backend": "triton"})
 # What texts do not depend on: names, logs, forms of files, schedules, what only images have.
