@@ -119,12 +119,6 @@ TEST(Members, ThatMustExistMayBeSeveral) {
   EXPECT_FALSE(takes(schema, R"({"x":1,"y":2})"));
 }
 
-TEST(Members, ThatMustExistAreFoundAmongManyKeysOfWhichThereIsAnEnd) {
-  const std::string schema = R"({"type":"object","not":{"patternProperties":{"^[a-z]$":{"type":"string"}}}})";
-  EXPECT_TRUE(takes(schema, R"({"a":1})"));
-  EXPECT_TRUE(in_any_order(schema));
-}
-
 // Which key comes would decide which of them is found.
 TEST(Members, ThatMustExistByDifferentPatternsAreNotCounted) {
   const auto refused = Grammar::compile(

@@ -149,10 +149,7 @@ Compiled<void> GoalMaker::add_told_objects(const Clause& clause, GoalDraft& draf
   if (any_member_order_) {
     auto object = draft_object_any_order(*this, clause, orders.front());
     if (!object) return tl::unexpected(std::move(object).error());
-    // Where members must be there that no name tells, it may be left out in the end.
-    const bool alone = *object && (*object)->n_existences == 0;
-    if (*object) add_object(**std::move(object), draft);
-    if (alone) return {};
+    if (*object) return add_object(**std::move(object), draft), Compiled<void>();
   }
   for (const Keys& order : orders) {
     auto object = draft_object(*this, clause, order);
