@@ -194,7 +194,8 @@ class SamplingParams:
         if self.n != 1:
             _refuse("n", f"expected 1 with trace_decode_token_ids, got {self.n}")
         for name in _NOT_OF_REPLAYS:
-            if getattr(self, name) not in (None, False, []):
+            value = getattr(self, name)
+            if value is not None and value is not False and value != []:
                 _refuse(name, "cannot be set with trace_decode_token_ids")
 
     @classmethod
