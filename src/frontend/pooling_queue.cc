@@ -113,7 +113,8 @@ void PoolingQueue::end_late_ones(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Of the tenant's oldest call whose last turn is longest ago. REQUIRES: mutex_, !calls_.empty().
+// Returns the kind of the next step: that of the oldest call of the tenant whose last turn is longest ago.
+// REQUIRES: mutex_, !calls_.empty().
 const PoolingKind& PoolingQueue::next_kind() {
   for (auto& [tenant, turn] : turns_) turn.n_calls = turn.n_tokens = 0;
   for (const Open& open : calls_) ++turns_[open.call.tenant].n_calls;
@@ -124,7 +125,8 @@ const PoolingKind& PoolingQueue::next_kind() {
   return next.call.kind;
 }
 
-// Of one kind, a share of every tenant and of each of its calls. REQUIRES: mutex_.
+// Returns the inputs of the next step: calls of one kind, an equal share of every tenant and of each of its calls.
+// REQUIRES: mutex_.
 std::vector<PoolingQueue::Item> PoolingQueue::next_items() {
   std::vector<Item> items;
   if (calls_.empty()) return items;

@@ -87,7 +87,7 @@ class PoolingQueue {
     Open* open;
     size_t index;
   };
-  // What a step takes of a tenant's calls.
+  // A tenant's turns, and its part in the step that is being made.
   struct Turn {
     uint64_t last = 0;    // number of the last step that had the kind of its oldest call; 0: none had
     size_t n_calls = 0;   // calls of the step's kind

@@ -345,6 +345,21 @@ TEST(ReplyParsers, LongArgumentsInSmallPieces) {
   EXPECT_EQ(all.calls[0].arguments.size(), 300'000 + 8u);
 }
 
+// What stands between an opening and the name is read again with every piece, so that it has a bound.
+TEST(ReplyParsers, ACallBeginsWithinABound) {
+  for (const char* tools : {"glm4_moe", "deepseek"}) {
+    const std::string mark = std::string(tools) == "glm4_moe" ? "<tool_call>" : "<｜tool▁call▁begin｜>";
+    for (const size_t n : {1'000, 300'000}) {
+      auto parser = make_reply_parser({tools, "", false}).value();
+      ReplyPart all = parser->push(mark);
+      for (size_t i = 0; i < n; i += 4) all.append(parser->push("    "));
+      EXPECT_EQ(all.content.empty(), n == 1'000) << tools;
+      all.append(parser->finish());
+      EXPECT_TRUE(all.calls.empty()) << tools;
+    }
+  }
+}
+
 // Marks, halves of marks and JSON in any order: never a crash, and the same reply for every chunking.
 TEST(ReplyParsers, SameReplyForEveryChunking) {
   std::vector<std::string> words = {"a",

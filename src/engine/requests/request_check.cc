@@ -74,9 +74,8 @@ Status check_ending(const Request& request, const EngineInfo& info) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: nobody knows how this text ends soonest: several items or property names have to come that must "
-        "all differ, whitespace_pattern demands white space, the grammar is too large to look through, or "
-        "the "
-        "vocabulary has no tokens of single bytes",
+        "all differ, whitespace_pattern demands white space or has runs that may not end early, the grammar "
+        "is too large to look through, or the vocabulary has no tokens of single bytes",
         kName);
   return errorf(
       ErrorCode::kInvalidArgument,

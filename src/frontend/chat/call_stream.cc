@@ -41,8 +41,10 @@ class HeadedStream final : public CallStream {
 
   Step read(std::string& text, ReplyPart& out) override {
     if (arguments_ == nullptr) {
-      CallHead head = head_(text);
-      if (head.match != Match::kYes) return head.match == Match::kMore ? Step::kMore : Step::kNotACall;
+      constexpr size_t kMostHead = 4096;  // bytes, which are read again with every piece of text
+      CallHead head = head_(std::string_view(text).substr(0, kMostHead));
+      if (head.match == Match::kMore && text.size() < kMostHead) return Step::kMore;
+      if (head.match != Match::kYes) return Step::kNotACall;
       text.erase(0, head.at);
       if (head.arguments == nullptr) {
         give(out, {std::move(head.call.name), "{}", std::move(head.call.id)});

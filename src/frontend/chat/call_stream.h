@@ -94,7 +94,7 @@ struct CallHead {
   std::unique_ptr<ArgumentStream> arguments = nullptr;  // null: there are none; the call ends at `at`
 };
 
-// One call. head: finds its head in the text behind the opening.
+// One call. head: finds its head in the text behind the opening; heads have at most 4,096 bytes.
 std::unique_ptr<CallStream> headed_stream(std::function<CallHead(std::string_view text)> head);
 // A JSON object, then what call_end stands for.
 std::unique_ptr<ArgumentStream> json_arguments(std::string_view call_end);

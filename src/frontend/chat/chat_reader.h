@@ -38,7 +38,7 @@ class ChatReader {
   ChatMessage message() const;
   // Number of calls that have begun.
   int n_calls() const { return n_calls_; }
-  // What has come of one call, 0 <= n < n_calls().
+  // Returns call n with the arguments that have come so far. REQUIRES: 0 <= n < n_calls().
   const ToolCall& call(int n) const;
   int n_reasoning_tokens() const { return n_reasoning_tokens_; }
   FinishReason finish() const { return finish_; }

@@ -190,7 +190,7 @@ bool MarkedParser::step_whole(ReplyPart& out, bool at_end) {
   return refuse_call(out);
 }
 
-// What looked like a call is text. After a bare opening it is still in the buffer.
+// Makes text of an opening that no call follows: of its mark; a bare opening has none, its text is still in the buffer.
 bool MarkedParser::refuse_call(ReplyPart& out) {
   to_text();
   emit(out, std::exchange(mark_text_, {}));

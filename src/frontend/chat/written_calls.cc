@@ -131,7 +131,7 @@ class ParameterStream final : public ArgumentStream {
     return Step::kDone;
   }
 
-  // What is neither a parameter nor the call's end is left out, up to one of these or to the mark of something else.
+  // Drops text between parameters, up to the next parameter, the call's end, or a mark that opens or closes calls.
   std::optional<Step> skip(std::string& text, std::string& arguments) {
     const std::string_view all = text;
     const size_t known = first_mark(all.substr(1), known_marks_).first,
@@ -258,7 +258,7 @@ class ParameterStream final : public ArgumentStream {
   const ParameterMarks& marks_;
   const std::string_view call_end_, all_end_;
   const ParameterTypes::mapped_type* types_;
-  // What ends values: the closing mark, the next parameter, the call where all calls end.
+  // Marks that end a value: its closing mark, the next parameter on its own line, the end of the call before that of all calls.
   std::vector<std::string> value_ends_;
   std::vector<std::string> call_marks_, known_marks_;
   std::string key_;                       // of the value that is open

@@ -27,7 +27,7 @@ inline uint64_t hash_of(const NumberedFrame& f) {
   return mix(mix(f.frame.state, f.frame.count), f.frame.used);
 }
 
-// What an item waits for, up to its count and frame.
+// Position of an item in the grammar, without its count and frame: items of equal kinds may be merged.
 struct ItemKind {
   uint32_t point, state, start;
   bool operator==(const ItemKind&) const = default;

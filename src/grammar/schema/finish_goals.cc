@@ -215,7 +215,7 @@ class Finisher {
   // finds none might leave no room for one that does.
   bool keys_differ(const ObjectDraft& draft) const {
     if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
-    std::set<std::set<std::pair<uint32_t, uint32_t>>> kinds;  // of keys: what they find in which states
+    std::set<std::pair<uint32_t, uint32_t>> first;  // what the first key finds: states and edges' targets
     for (size_t label = 0; label < draft.labels.size(); ++label) {
       std::set<std::pair<uint32_t, uint32_t>> finds;
       for (uint32_t state = 0; state < draft.states.size(); ++state) {
@@ -224,9 +224,10 @@ class Finisher {
           if (goals_[e.goal]) finds.emplace(state, e.target);
         }
       }
-      if (!finds.empty()) kinds.insert(std::move(finds));
+      if (!first.empty() && !finds.empty() && finds != first) return true;
+      if (first.empty()) first = std::move(finds);
     }
-    return kinds.size() > 1;
+    return false;
   }
 
   bool possible(const ObjectDraft& draft) {

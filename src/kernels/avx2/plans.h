@@ -40,8 +40,8 @@ constexpr GemmPlan kPlans[] = {
     {kInt8, kNibbles, kAll, 17, kUnpacked, 4, 1},
 
     {kF32, kFloatPanels, kAll, 1, kStreams, 1, 2, kFloats},
-    {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2,
-     kFarFloats},  // one panel alone would wait for its sums
+    // Two panels: one alone would wait for its sums.
+    {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 2, kStreams, 2, 2, kFloats},
     {kF32, kFloatPanels, kOneStream, 2, kStreams, 2, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 3, kColumns, 5, 1, kFloatColumns},

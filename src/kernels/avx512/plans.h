@@ -46,8 +46,8 @@ constexpr GemmPlan kPlans[] = {
     {kInt8, kPlanes, kAll, kManyRows, kUnpacked, 4, 2},
 
     {kF32, kFloatPanels, kAll, 1, kStreams, 1, 4, kFloats},
-    {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2,
-     kFarFloats},  // one panel alone would wait for its sums
+    // Two panels: one alone would wait for its sums.
+    {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 2, kStreams, 2, 4, kFloats},
     {kF32, kFloatPanels, kOneStream, 2, kStreams, 2, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 3, kBlocks, 8, 2},

@@ -324,8 +324,10 @@ net::awaitable<void> BatchRunner::run_line(UnderWay one) {
     if (const Status kept = run.results->append(result->failed, one.line().custom_id, result->text); !kept)
       run.failure = kept.error();
     ++(result->failed ? counts_.lines_failed : counts_.lines_completed);
-  } catch (const std::exception&) {
+  } catch (const std::bad_alloc&) {
     run.failure = {ErrorCode::kResourceExhausted, "out of memory"};
+  } catch (const std::exception& error) {
+    run.failure = {ErrorCode::kInternal, error.what()};
   }
 }
 
