@@ -1,6 +1,7 @@
-// Attention over a paged cache, each beside a reference measured in the same loop: decoding against a pure
-// read of as many bytes (GB/s), prefill against the peak of the matrix or multiply-accumulate units (GFLOP/s,
-// counting what causal attention needs). Times are medians of alternating runs.
+// Attention over a paged cache, each beside a reference measured in the same loop: decoding against
+// a pure read of as many bytes (GB/s), prefill against the peak of the matrix or
+// multiply-accumulate units (GFLOP/s, counting what causal attention needs). Times are medians of
+// alternating runs.
 //
 //   attention_bench --benchmark_filter=decode
 //   PENSTOCK_ISA=avx512 PENSTOCK_BENCH_THREADS=1 PENSTOCK_BENCH_RUNS=20 attention_bench
@@ -34,15 +35,16 @@ struct Case {
   int head_dim, n_heads, n_kv_heads, n_seqs, depth, n_new;
 };
 
-// Sequences of `depth` tokens in shuffled blocks, the last n_new of them new, in as many layers as are asked
-// for.
+// Sequences of `depth` tokens in shuffled blocks, the last n_new of them new, in as many layers as
+// are asked for.
 class Setup {
  public:
   Setup(const Case& c, int n_layers) : case_(c), n_layers_(n_layers) {
     CacheSpec spec;
     spec.dtype = c.dtype;
     spec.layers.assign(n_layers, KvLayerSpec{c.n_kv_heads, c.head_dim, 0, 0});
-    const int per_seq = (c.depth + spec.block_size - 1) / spec.block_size, n_blocks[] = {per_seq * c.n_seqs};
+    const int per_seq = (c.depth + spec.block_size - 1) / spec.block_size,
+              n_blocks[] = {per_seq * c.n_seqs};
     cache_ = std::move(CpuKvCache::make(spec, n_blocks).value());
     for (int b = 0; b < n_blocks[0]; ++b) blocks_.push_back(BlockId(b));
     std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937(7));
@@ -68,7 +70,8 @@ class Setup {
     const KvView view = {positions_, blocks_, table_offsets_, {}};
     const Batch batch = {tokens_, positions_, offsets_, lens_, {&view, 1}, {}, {}};
     const int rows = batch.n_tokens(), cols = case_.n_heads * case_.head_dim;
-    const Tensor q = {q_, DType::kF32, rows, cols, cols}, out = {out_, DType::kF32, rows, cols, cols};
+    const Tensor q = {q_, DType::kF32, rows, cols, cols},
+                 out = {out_, DType::kF32, rows, cols, cols};
     const AttentionContext context = {pool(), scratch_, *table().attention,
                                       std::getenv("PENSTOCK_BENCH_INVARIANT") != nullptr};
     const float scale = 1.0f / std::sqrt(static_cast<float>(case_.head_dim));
@@ -78,7 +81,8 @@ class Setup {
 
   // What is read of the cache.
   int64_t bytes() const {
-    return cache_->layout(0).bytes * case_.n_kv_heads * static_cast<int64_t>(blocks_.size()) * n_layers_;
+    return cache_->layout(0).bytes * case_.n_kv_heads * static_cast<int64_t>(blocks_.size()) *
+           n_layers_;
   }
   const std::byte* data() const { return cache_->units(0, 0); }
 
@@ -99,10 +103,11 @@ class Setup {
     }
     for (int layer = 0; layer < n_layers_; ++layer) {
       int64_t u = 0;
-      for (int slot = 0; slot < static_cast<int>(blocks_.size()) * kUnitTokens; slot += kUnitTokens) {
+      for (int slot = 0; slot < static_cast<int>(blocks_.size()) * kUnitTokens;
+           slot += kUnitTokens) {
         for (int head = 0; head < case_.n_kv_heads; ++head, ++u) {
-          std::memcpy(cache_->unit_of_slot(layer, head, slot), &units[u % kDifferent * layout.bytes],
-                      static_cast<size_t>(layout.bytes));
+          std::memcpy(cache_->unit_of_slot(layer, head, slot),
+                      &units[u % kDifferent * layout.bytes], static_cast<size_t>(layout.bytes));
         }
       }
     }
@@ -173,7 +178,8 @@ void prefill(benchmark::State& state, const Case& c) {
   };
   const auto [seconds, peak_seconds, ratio] = alternate(state, [&] { setup.attend(); }, compute);
   benchmark::DoNotOptimize(sink);
-  const double seen = static_cast<double>(c.n_new) * (c.depth - c.n_new) + c.n_new * (c.n_new + 1.0) / 2;
+  const double seen =
+      static_cast<double>(c.n_new) * (c.depth - c.n_new) + c.n_new * (c.n_new + 1.0) / 2;
   const double flops = 4.0 * c.head_dim * seen * c.n_heads * c.n_seqs;
   const double peak_flops = probe.operations_per_iteration * kRounds * pool().size();
   state.counters["GFLOP/s"] = flops / seconds * 1e-9;
@@ -183,14 +189,16 @@ void prefill(benchmark::State& state, const Case& c) {
 
 void register_all() {
   const int runs = setting("PENSTOCK_BENCH_RUNS", 9);
-  const std::pair<const char*, KvDType> types[] = {
-      {"bf16", KvDType::kBF16}, {"i8", KvDType::kI8}, {"f16", KvDType::kF16}, {"f32", KvDType::kF32}};
+  const std::pair<const char*, KvDType> types[] = {{"bf16", KvDType::kBF16},
+                                                   {"i8", KvDType::kI8},
+                                                   {"f16", KvDType::kF16},
+                                                   {"f32", KvDType::kF32}};
   for (const auto& [type, dtype] : types) {
     for (const int dim : {64, 128}) {
       const std::string shape = std::string("/") + type + "/head:" + std::to_string(dim);
       for (const auto& [n_seqs, depth] : {std::pair{1, 1024}, {1, 4096}, {1, 16384}, {8, 1024}}) {
-        const std::string name =
-            "decode" + shape + "/seqs:" + std::to_string(n_seqs) + "/depth:" + std::to_string(depth);
+        const std::string name = "decode" + shape + "/seqs:" + std::to_string(n_seqs) +
+                                 "/depth:" + std::to_string(depth);
         const Case c = {name, dtype, dim, 32, 8, n_seqs, depth, 1};
         benchmark::RegisterBenchmark(name.c_str(), decode, c)
             ->Iterations(runs)
@@ -211,4 +219,6 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }
+int main(int argc, char** argv) {
+  return penstock::run_benchmarks(argc, argv, penstock::register_all);
+}

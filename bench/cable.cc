@@ -1,9 +1,11 @@
-// A cable between two network namespaces that takes its time: every packet is as long under way as the delay says, one behind the
-// other at the rate, in each direction. For kernels without netem; bench/shaped_links.py plugs it in.
+// A cable between two network namespaces that takes its time: every packet is as long under way as
+// the delay says, one behind the other at the rate, in each direction. For kernels without netem;
+// bench/shaped_links.py plugs it in.
 //
 //   bench_cable NAMESPACE DEVICE NAMESPACE DEVICE DELAY_US GBPS      # as root; prints "ready", until it is killed
 //
-// Two TUN devices whose packets go through this process, which has to be served before those that it serves (SCHED_FIFO).
+// Two TUN devices whose packets go through this process, which has to be served before those that
+// it serves (SCHED_FIFO).
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>

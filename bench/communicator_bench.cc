@@ -1,5 +1,6 @@
-// What a sum over the ranks of one host costs, for as many floats as a token of a model has features: two processes, each on a
-// CPU of its own, from call to return, and a copy of as many bytes beside it.
+// What a sum over the ranks of one host costs, for as many floats as a token of a model has
+// features: two processes, each on a CPU of its own, from call to return, and a copy of as many
+// bytes beside it.
 //
 //   communicator_bench
 //   communicator_bench --benchmark_repetitions=20 --benchmark_report_aggregates_only
@@ -55,7 +56,8 @@ void sum_of_two(benchmark::State& state) {
   }
   waitpid(child, nullptr, 0);
   close(segment);
-  state.SetBytesProcessed(state.iterations() * state.range(0) * static_cast<int64_t>(sizeof(float)));
+  state.SetBytesProcessed(state.iterations() * state.range(0) *
+                          static_cast<int64_t>(sizeof(float)));
 }
 
 void copy(benchmark::State& state) {
@@ -64,14 +66,15 @@ void copy(benchmark::State& state) {
     std::memcpy(to.data(), from.data(), from.size() * sizeof(float));
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * state.range(0) * static_cast<int64_t>(sizeof(float)));
+  state.SetBytesProcessed(state.iterations() * state.range(0) *
+                          static_cast<int64_t>(sizeof(float)));
 }
 
 BENCHMARK(sum_of_two)->Arg(1)->Arg(2048)->Arg(4096)->Arg(8192)->Arg(1 << 20)->UseRealTime();
 BENCHMARK(copy)->Arg(2048)->Arg(1 << 20);
 
-// Time of a call in microseconds, the median of 21 rounds: with a link between them ranks wait in turns, one call for long and the next
-// for nothing. All ranks make as many calls.
+// Time of a call in microseconds, the median of 21 rounds: with a link between them ranks wait in
+// turns, one call for long and the next for nothing. All ranks make as many calls.
 double time_of(int calls_of_round, const std::function<void()>& call) {
   constexpr int kRounds = 21;
   std::vector<double> times;
@@ -104,7 +107,8 @@ int measure_under_mpi(int rank, int size) {
     if (!ranks) return std::fprintf(stderr, "%s\n", ranks.error().message.c_str()), 1;
     for (const size_t n : kSizes) {
       const auto call = [&] { (void)(*ranks)->all_reduce(std::span(x).first(n)); };
-      float calls = std::clamp(20e3f / static_cast<float>(time_of(1, call)), 2.0f, 200.0f);  // some 20 ms
+      // some 20 ms
+      float calls = std::clamp(20e3f / static_cast<float>(time_of(1, call)), 2.0f, 200.0f);
       (void)(*ranks)->broadcast(std::as_writable_bytes(std::span(&calls, 1)), 0);
       n_calls.push_back(static_cast<int>(calls));
       ours.push_back(time_of(n_calls.back(), call));
@@ -122,8 +126,8 @@ int measure_under_mpi(int rank, int size) {
       all_reduce(x.data(), y.data(), static_cast<int>(kSizes[i]), floats, sum, world);
     }));
   for (size_t i = 0; i < ours.size() && rank == 0; ++i)
-    std::printf("%6zu floats, %d ranks: row mpi %.2f us, MPI_Allreduce %.2f us\n", kSizes[i], size, ours[i],
-                theirs[i]);
+    std::printf("%6zu floats, %d ranks: row mpi %.2f us, MPI_Allreduce %.2f us\n", kSizes[i], size,
+                ours[i], theirs[i]);
   return 0;
 }
 
@@ -131,7 +135,8 @@ int measure_under_mpi(int rank, int size) {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
-  if (const auto place = penstock::mpi_place()) return penstock::measure_under_mpi(place->rank, place->size);
+  if (const auto place = penstock::mpi_place())
+    return penstock::measure_under_mpi(place->rank, place->size);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

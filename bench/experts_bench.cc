@@ -1,6 +1,7 @@
-// The experts of a layer beside a dense gated feed-forward of the same operations: as many features as a token's experts have
-// together. Both by the ways of a step (cpu_moe; cpu_gated_linear and cpu_linear), in the same loop; times are minima over
-// alternating runs. Tokens choose evenly, by random router logits.
+// The experts of a layer beside a dense gated feed-forward of the same operations: as many features
+// as a token's experts have together. Both by the ways of a step (cpu_moe; cpu_gated_linear and
+// cpu_linear), in the same loop; times are minima over alternating runs. Tokens choose evenly, by
+// random router logits.
 //
 //   experts_bench --benchmark_filter=q4_0/.*tokens:512
 #include <benchmark/benchmark.h>
@@ -65,7 +66,8 @@ struct OwnTensor {
   WeightMemory memory;
   Tensor tensor;
   OwnTensor(int rows, int cols)
-      : memory(WeightPages().allocate(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float))),
+      : memory(WeightPages().allocate(static_cast<size_t>(rows) * static_cast<size_t>(cols) *
+                                      sizeof(float))),
         tensor{memory.data(), DType::kF32, rows, cols, cols} {}
 };
 
@@ -78,17 +80,20 @@ void experts(benchmark::State& state, QuantType type, const Layer& layer, int n_
     downs.push_back(random_weight(type, layer.dim, layer.ffn_dim));
   }
   const int dense_dim = layer.ffn_dim * layer.top_k;
-  const auto gate = random_weight(type, dense_dim, layer.dim), up = random_weight(type, dense_dim, layer.dim),
+  const auto gate = random_weight(type, dense_dim, layer.dim),
+             up = random_weight(type, dense_dim, layer.dim),
              down = random_weight(type, layer.dim, dense_dim);
   MoeParams params;
   params.gate = gates, params.up = ups, params.down = downs;
   params.routing.n_active = layer.top_k;
 
   auto x = random_floats(static_cast<size_t>(n_tokens) * static_cast<size_t>(layer.dim), 2);
-  auto logits = random_floats(static_cast<size_t>(n_tokens) * static_cast<size_t>(layer.n_experts), 3);
+  auto logits =
+      random_floats(static_cast<size_t>(n_tokens) * static_cast<size_t>(layer.n_experts), 3);
   const Tensor input{x.data(), DType::kF32, n_tokens, layer.dim, layer.dim};
   const Tensor router{logits.data(), DType::kF32, n_tokens, layer.n_experts, layer.n_experts};
-  const OwnTensor gated(n_tokens, dense_dim), widened(n_tokens, dense_dim), out(n_tokens, layer.dim);
+  const OwnTensor gated(n_tokens, dense_dim), widened(n_tokens, dense_dim),
+      out(n_tokens, layer.dim);
   LinearScratch scratch;
   const LinearContext context{pool(), scratch, table(), gemm_traits(table(), false)};
   double moe_seconds = 1e30, dense_seconds = 1e30;
@@ -120,7 +125,8 @@ void register_all() {
       for (const int n_tokens : {1, 16, 128, 512, 2048}) {
         if (layer.dim % info.block_size != 0 || layer.ffn_dim % info.block_size != 0) continue;
         benchmark::RegisterBenchmark(
-            (std::string(info.name) + "/" + layer.name + "/tokens:" + std::to_string(n_tokens)).c_str(),
+            (std::string(info.name) + "/" + layer.name + "/tokens:" + std::to_string(n_tokens))
+                .c_str(),
             [=](benchmark::State& state) { experts(state, info.type, layer, n_tokens); })
             ->Iterations(setting("PENSTOCK_BENCH_RUNS", 5))
             ->Unit(benchmark::kMillisecond);
@@ -132,4 +138,6 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }
+int main(int argc, char** argv) {
+  return penstock::run_benchmarks(argc, argv, penstock::register_all);
+}

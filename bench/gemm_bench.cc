@@ -1,6 +1,6 @@
-// Matrix products, each beside a reference measured in the same loop: few rows of activations against a pure
-// read of the weights (GB/s), many against the peak of the arithmetic they use (GFLOP/s). Times are minima
-// over alternating runs, for the machine is rarely quiet.
+// Matrix products, each beside a reference measured in the same loop: few rows of activations
+// against a pure read of the weights (GB/s), many against the peak of the arithmetic they use
+// (GFLOP/s). Times are minima over alternating runs, for the machine is rarely quiet.
 //
 //   PENSTOCK_ISA=avx512 gemm_bench --benchmark_filter=decode/.*q4_k
 //   PENSTOCK_BENCH_THREADS=1 PENSTOCK_BENCH_MB=1 PENSTOCK_BENCH_RUNS=100 gemm_bench    # out of the cache
@@ -74,7 +74,8 @@ std::unique_ptr<Weight> pack_grouped(const Kind& kind, int rows, int cols) {
   m.layout = kind.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
   m.uniform_zero = static_cast<int16_t>(kind.bits == 2 && !kind.zeros ? 1 : 1 << (kind.bits - 1));
   m.scales.assign(static_cast<size_t>(rows) * m.n_groups(), 0.01f);
-  for (size_t i = 0; kind.zeros && i < m.scales.size(); ++i) m.zeros.push_back(static_cast<int16_t>(i % 3));
+  for (size_t i = 0; kind.zeros && i < m.scales.size(); ++i)
+    m.zeros.push_back(static_cast<int16_t>(i % 3));
   for (int c = 0; kind.levels && c < 16; ++c)
     m.codebook.push_back(static_cast<float>((c - 8) * (c - 8)) / 64);
   if (kind.per_token) m.activations.kind = ActivationCoding::Kind::kInt8PerToken;
@@ -110,7 +111,8 @@ struct BigWeight {
     memory = WeightPages().allocate(copies * piece);
     if (memory.data() == nullptr) std::abort();
     pool().for_ranges(static_cast<int64_t>(copies), 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t c = begin; c < end; ++c) std::memcpy(memory.data() + c * piece, panels.data, piece);
+      for (int64_t c = begin; c < end; ++c)
+        std::memcpy(memory.data() + c * piece, panels.data, piece);
     });
     panels.data = memory.data();
     panels.rows = static_cast<int>(copies) * kRows;
@@ -124,8 +126,8 @@ struct Int8Activations {
   std::vector<ActivationHalves> halves;
   Int8Rows rows;
 
-  Int8Activations(const std::vector<float>& x, int n_rows, int cols, const ActivationRounding& rounding,
-                  int block_rows) {
+  Int8Activations(const std::vector<float>& x, int n_rows, int cols,
+                  const ActivationRounding& rounding, int block_rows) {
     const int padded = (cols + 255) / 256 * 256, block = block_rows;
     const int n_padded = (n_rows + block - 1) / block * block, n_steps = padded / 32;
     values.resize(static_cast<size_t>(n_padded) * padded);
@@ -166,17 +168,18 @@ std::pair<double, double> alternate(benchmark::State& state, F f, G g) {
 // Few rows: all weights once, in place of a model's layers; larger than any cache.
 void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   constexpr int kCols = 2048;
-  static size_t bytes =
-      size_t{std::getenv("PENSTOCK_BENCH_MB") ? std::strtoul(std::getenv("PENSTOCK_BENCH_MB"), nullptr, 10)
-                                              : 768}
-      << 20;
+  static size_t bytes = size_t{std::getenv("PENSTOCK_BENCH_MB")
+                                   ? std::strtoul(std::getenv("PENSTOCK_BENCH_MB"), nullptr, 10)
+                                   : 768}
+                        << 20;
   const BigWeight w(kind, kCols, bytes);
   const auto x = random_activations(n_rows, kCols);
   std::vector<float> y(static_cast<size_t>(w.panels.rows) * n_rows);
   const GemmOutput out{y.data(), w.panels.rows, nullptr};
   const int index = static_cast<int>(w.panels.type);
   const TileKernels* tiles = table().tiles;
-  const GemmTraits traits = gemm_traits(table(), std::getenv("PENSTOCK_BENCH_INVARIANT") != nullptr);
+  const GemmTraits traits =
+      gemm_traits(table(), std::getenv("PENSTOCK_BENCH_INVARIANT") != nullptr);
   const GemmChoice choice =
       choose_gemm(GemmPlans::of(table()), w.panels.type, w.rounding.one_scale(), n_rows, traits);
   const size_t plan = choice.index;
@@ -197,9 +200,12 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
     pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int worker) {
       const int b = static_cast<int>(begin), e = static_cast<int>(end);
       switch (choice.path()) {
-        case GemmPath::kF32: return table().gemm->f32[index][plan](w.panels, rows, n_rows, b, e, out);
-        case GemmPath::kInt8: return table().gemm->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
-        case GemmPath::kInt8Tiles: return tiles->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
+        case GemmPath::kF32:
+          return table().gemm->f32[index][plan](w.panels, rows, n_rows, b, e, out);
+        case GemmPath::kInt8:
+          return table().gemm->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
+        case GemmPath::kInt8Tiles:
+          return tiles->int8[index][plan](w.panels, int8.rows, n_rows, b, e, out);
         case GemmPath::kInt8RowTiles:
         case GemmPath::kBf16Tiles:
           return tiles->tiles[index][plan](w.panels, packed.data(), n_rows, b, e, out,
@@ -234,8 +240,8 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
   const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};
   const Tensor input{x.data(), DType::kF32, n_rows, cols, cols};
   constexpr int64_t kRounds = 50000;
-  const bool integers =
-      panel_kind(static_cast<const CpuWeight&>(*weight).panels().type, false) >= PanelKind::kNibbles;
+  const bool integers = panel_kind(static_cast<const CpuWeight&>(*weight).panels().type, false) >=
+                        PanelKind::kNibbles;
   const ComputeProbe probe =
       probe_unit(integers ? ComputeProbe::Operand::kIntegers : ComputeProbe::Operand::kFloats);
   const double flops = 2.0 * n_rows * rows * cols;
@@ -256,15 +262,15 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
 
 void register_kind(const Kind& kind) {
   for (int n_rows : {1, 2, 4, 6, 8, 12, 16, 24, 32, 64}) {
-    benchmark::RegisterBenchmark(("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
-                                 kind, n_rows)
+    benchmark::RegisterBenchmark(
+        ("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode, kind, n_rows)
         ->Iterations(setting("PENSTOCK_BENCH_RUNS", 7))
         ->Unit(benchmark::kMillisecond);
   }
   for (int n_rows : {32, 128, 512, 2048}) {
     for (const auto& [rows, cols] : {std::pair{8192, 2048}, std::pair{2048, 8192}}) {
-      benchmark::RegisterBenchmark(("prefill/" + kind.name + "/rows:" + std::to_string(n_rows) + "/" +
-                                    std::to_string(cols) + "x" + std::to_string(rows))
+      benchmark::RegisterBenchmark(("prefill/" + kind.name + "/rows:" + std::to_string(n_rows) +
+                                    "/" + std::to_string(cols) + "x" + std::to_string(rows))
                                        .c_str(),
                                    prefill, kind, n_rows, rows, cols)
           ->Iterations(setting("PENSTOCK_BENCH_RUNS", 7))
@@ -284,4 +290,6 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }
+int main(int argc, char** argv) {
+  return penstock::run_benchmarks(argc, argv, penstock::register_all);
+}

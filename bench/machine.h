@@ -1,6 +1,7 @@
 #pragma once
 
-// What the kernel benchmarks share: settings from the environment, the threads, the kernels, and main().
+// What the kernel benchmarks share: settings from the environment, the threads, the kernels, and
+// main().
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -29,7 +30,9 @@ inline const KernelTable& table() {
 }
 
 // The pure read that kernels are held against.
-inline uint64_t probe_read(const void* data, size_t bytes) { return read_probes(table())[0](data, bytes); }
+inline uint64_t probe_read(const void* data, size_t bytes) {
+  return read_probes(table())[0](data, bytes);
+}
 
 // The widest unit of the table for these operands.
 inline ComputeProbe probe_unit(ComputeProbe::Operand operand) {

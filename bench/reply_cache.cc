@@ -1,10 +1,11 @@
-// The cache of replies by itself: how long it takes to keep one and to look for one by its meaning, and the memory of all.
+// The cache of replies by itself: how long it takes to keep one and to look for one by its meaning,
+// and the memory of all.
 //
 //   bench_reply_cache [entries = 1000000] [dimensions = 256] [wait]
 //
-// wait: between keeping, which takes minutes for a million, and looking: for a line on the standard input.
-// Vectors are drawn around 1,000 centres, as questions gather around subjects; half of what is looked for is near something that is
-// kept.
+// wait: between keeping, which takes minutes for a million, and looking: for a line on the standard
+// input. Vectors are drawn around 1,000 centres, as questions gather around subjects; half of what
+// is looked for is near something that is kept.
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,7 +67,8 @@ void print_times(const char* what, std::vector<double> times) {
   const auto at = [&](double share) {
     return times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))];
   };
-  std::printf("%-28s p50 %7.3f ms   p99 %7.3f ms   most %7.3f ms\n", what, at(0.5), at(0.99), at(1));
+  std::printf("%-28s p50 %7.3f ms   p99 %7.3f ms   most %7.3f ms\n", what, at(0.5), at(0.99),
+              at(1));
 }
 
 int run(size_t n, size_t dimensions, bool wait) {
@@ -95,10 +97,11 @@ int run(size_t n, size_t dimensions, bool wait) {
     cache.put(std::move(reply), std::move(meaning));
     if (i + 5000 > n) puts.push_back(milliseconds_since(start));
   }
-  std::printf("%zu entries of %zu numbers in %.0f s: %.0f MiB, %.0f bytes each; counted as %.0f MiB\n", n,
-              dimensions, milliseconds_since(begin) / 1000, resident_mib() - before,
-              (resident_mib() - before) * (1 << 20) / static_cast<double>(n),
-              static_cast<double>(cache.counts().bytes) / (1 << 20));
+  std::printf(
+      "%zu entries of %zu numbers in %.0f s: %.0f MiB, %.0f bytes each; counted as %.0f MiB\n", n,
+      dimensions, milliseconds_since(begin) / 1000, resident_mib() - before,
+      (resident_mib() - before) * (1 << 20) / static_cast<double>(n),
+      static_cast<double>(cache.counts().bytes) / (1 << 20));
   std::fflush(stdout);
   if (wait) std::getchar();
   std::vector<double> near, far, exact;
@@ -106,7 +109,8 @@ int run(size_t n, size_t dimensions, bool wait) {
   for (const auto& one : some) {
     const auto asked = vectors.near(one), other = vectors.next();
     BenchClock::time_point start = BenchClock::now();
-    n_found += cache.find_near("scope", asked, "What is the plan?", INT64_MAX).reply != nullptr ? 1 : 0;
+    n_found +=
+        cache.find_near("scope", asked, "What is the plan?", INT64_MAX).reply != nullptr ? 1 : 0;
     near.push_back(milliseconds_since(start));
     start = BenchClock::now();
     cache.find_near("scope", other, "What is the plan?", INT64_MAX);

@@ -1,5 +1,6 @@
-// One token drawn from a vocabulary of 151,936, the copy of the logits left out. "peaked" logits are like a
-// trained model's (a few tokens hold most of the mass), "flat" ones nearly equal: the worst case of top-p.
+// One token drawn from a vocabulary of 151,936, the copy of the logits left out. "peaked" logits
+// are like a trained model's (a few tokens hold most of the mass), "flat" ones nearly equal: the
+// worst case of top-p.
 //
 //   sampling_bench [--benchmark_repetitions=5]
 #include <benchmark/benchmark.h>
@@ -69,7 +70,8 @@ void register_all() {
                                                           {"min_p 0.05", with(0, 1, 0.05f)}};
   for (const auto& [name, params] : kinds) {
     for (const auto& [shape, deviation] : {std::pair{"peaked", 4.0f}, std::pair{"flat", 0.1f}}) {
-      benchmark::RegisterBenchmark((name + ", " + shape).c_str(), [params = params, deviation = deviation](
+      benchmark::RegisterBenchmark((name + ", " + shape).c_str(), [params = params,
+                                                                   deviation = deviation](
                                                                       benchmark::State& state) {
         sample(state, params, deviation);
       })->Unit(benchmark::kMicrosecond);

@@ -1,5 +1,6 @@
-// A layer's recurrence over the tokens of one sequence (Ops::state_space, Ops::gated_delta) in shapes of models: in chunks, and token
-// by token, as a batch-invariant run computes it. Items are tokens times value heads.
+// A layer's recurrence over the tokens of one sequence (Ops::state_space, Ops::gated_delta) in
+// shapes of models: in chunks, and token by token, as a batch-invariant run computes it. Items are
+// tokens times value heads.
 //
 //   [PENSTOCK_BENCH_THREADS=2] scan_bench [--benchmark_filter=qwen] [--benchmark_repetitions=5]
 #include <random>
@@ -33,7 +34,8 @@ Tensor random_tensor(Ops& ops, int rows, int cols, unsigned seed) {
   std::minstd_rand generator(seed);
   std::normal_distribution<float> normal;
   const Tensor x = ops.new_tensor(rows, cols);
-  for (int64_t i = 0; i < int64_t{rows} * cols; ++i) static_cast<float*>(x.data)[i] = normal(generator);
+  for (int64_t i = 0; i < int64_t{rows} * cols; ++i)
+    static_cast<float*>(x.data)[i] = normal(generator);
   return x;
 }
 
@@ -42,7 +44,8 @@ void scan(benchmark::State& state, const ScanShape& shape, int n_tokens, bool in
   Ops& ops = cpu;
   CacheSpec spec;
   spec.layers.assign(1, KvLayerSpec{1, 16, 0, 0});
-  spec.state_values = {DeltaParams::state_values(shape.n_value_heads, shape.key_dim, shape.value_dim)};
+  spec.state_values = {
+      DeltaParams::state_values(shape.n_value_heads, shape.key_dim, shape.value_dim)};
   const int n_blocks[] = {1, 1};
   const auto cache = ops.make_cache(spec, n_blocks).value();
   const std::vector<float> rates(static_cast<size_t>(shape.n_value_heads), -1.0f);
@@ -62,9 +65,14 @@ void scan(benchmark::State& state, const ScanShape& shape, int n_tokens, bool in
   const Tensor kept_b = random_tensor(ops, n_tokens, shape.n_value_heads, 3);
   const Tensor out = ops.new_tensor(n_tokens, shape.values());
   const bool by_key = shape.rule == ScanShape::kDeltaByKey;
-  const DeltaParams delta{
-      rate.get(), bias.get(), shape.n_key_heads, shape.n_value_heads, shape.key_dim, shape.value_dim,
-      false,      by_key};
+  const DeltaParams delta{rate.get(),
+                          bias.get(),
+                          shape.n_key_heads,
+                          shape.n_value_heads,
+                          shape.key_dim,
+                          shape.value_dim,
+                          false,
+                          by_key};
   StateSpaceParams space;
   space.rate = rate.get(), space.bias = bias.get(), space.skip = bias.get();
   space.n_groups = shape.n_key_heads, space.n_heads = shape.n_value_heads;
@@ -95,4 +103,6 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }
+int main(int argc, char** argv) {
+  return penstock::run_benchmarks(argc, argv, penstock::register_all);
+}

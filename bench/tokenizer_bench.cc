@@ -1,6 +1,7 @@
 // Text to token ids, bytes of text per second on one thread.
 //
-//   tokenizer_bench --vocabulary FILE [--vocabulary FILE ...] --text FILE [--benchmark_repetitions=5]
+//   tokenizer_bench --vocabulary FILE [--vocabulary FILE ...] --text FILE
+//   [--benchmark_repetitions=5]
 //
 // FILE is a GGUF, a tokenizer.json or a tokenizer.model.
 #include <benchmark/benchmark.h>
@@ -67,8 +68,8 @@ int main(int argc, char** argv) {
   }
   for (const auto& [name, tokenizer] : tokenizers) {
     const Tokenizer* t = tokenizer.get();
-    benchmark::RegisterBenchmark(name.c_str(),
-                                 [t, &text](benchmark::State& s) { penstock::encode(s, *t, text); });
+    benchmark::RegisterBenchmark(
+        name.c_str(), [t, &text](benchmark::State& s) { penstock::encode(s, *t, text); });
   }
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", results.error().message.c_str());
     return 1;
   }
-  for (const penstock::RequestOutput& result : *results) std::printf("%s\n", result.outputs[0].text.c_str());
+  for (const penstock::RequestOutput& result : *results)
+    std::printf("%s\n", result.outputs[0].text.c_str());
   return 0;
 }

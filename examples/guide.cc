@@ -29,7 +29,8 @@ void errors(LLM& llm) {
   SamplingParams params;
   params.top_p = 2;
   const Result<RequestOutput> refused = llm.generate("Once", params);
-  if (!refused) std::cout << refused.error().message << "\n";  // top_p: expected a number in (0, 1], got 2
+  // top_p: expected a number in (0, 1], got 2
+  if (!refused) std::cout << refused.error().message << "\n";
 }
 
 void generate(LLM& llm) {
@@ -47,11 +48,13 @@ void batches(LLM& llm) {
   SamplingParams params;
   params.n = 2;
   params.seed = 7;
-  const std::vector<Prompt> prompts = {"A small dog", "The tide rose", std::vector<TokenId>{1, 403, 407}};
+  const std::vector<Prompt> prompts = {"A small dog", "The tide rose",
+                                       std::vector<TokenId>{1, 403, 407}};
   const auto results = llm.generate(prompts, params);  // six sequences, computed together
   if (!results) fail(results.error());
   for (const RequestOutput& result : *results) {
-    for (const CompletionOutput& output : result.outputs) std::cout << output.index << output.text << "\n";
+    for (const CompletionOutput& output : result.outputs)
+      std::cout << output.index << output.text << "\n";
   }
 }
 
@@ -88,7 +91,8 @@ void tools(LLM& llm) {
     messages.push_back(reply);
     if (reply.tool_calls.empty()) break;  // reply.content is the answer
     for (const ToolCall& call : reply.tool_calls) {
-      messages.push_back({"tool", answer_of(call.name, call.arguments), {}, {}, call.id, call.name});
+      messages.push_back(
+          {"tool", answer_of(call.name, call.arguments), {}, {}, call.id, call.name});
     }
   }
   std::cout << messages.back().content << "\n";
@@ -135,7 +139,8 @@ void sessions(LLM& llm) {
 
 void counters(LLM& llm) {
   const Metrics metrics = llm.engine().metrics();
-  std::cout << metrics.generation_tokens.value << " tokens in " << metrics.steps.value << " steps\n";
+  std::cout << metrics.generation_tokens.value << " tokens in " << metrics.steps.value
+            << " steps\n";
 }
 
 int main(int argc, char** argv) {

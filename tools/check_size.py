@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reports lines per folder and fails on a file, function or class that has grown past what one can read.
 
-Files: 600 lines (kernels 900). Functions, from the line of their name to their last brace: 80 lines (kernels 140), and 19 of 20
-have at most 40. Classes, their body and the members defined outside of it together: 700 lines. Functions and classes are those
+Files: 600 lines (kernels 900). Functions, from the line of their name to their last brace: 80 lines (kernels, and visit(), which is
+a list of fields: 140), and 19 of 20 have at most 40. Classes, their body and the members defined outside of it together: 700 lines. Functions and classes are those
 that universal-ctags finds in src/, include/ and bench/. Two classes of one name are a failure as well: a program that links both
 takes the members of one for the other's.
 """
@@ -65,7 +65,8 @@ def too_long(name, lines, limit):
 
 def function_failures(functions):
     for tag in functions:
-        limit = KERNEL_FUNCTION_LIMIT if is_kernel(tag["path"]) else FUNCTION_LIMIT
+        is_long_kind = is_kernel(tag["path"]) or tag["name"] == "visit"
+        limit = KERNEL_FUNCTION_LIMIT if is_long_kind else FUNCTION_LIMIT
         if too_long(tag["full_name"], length(tag), limit):
             yield f"{tag['path']}:{tag['line']}: {tag['name']} has {length(tag)} lines (limit {limit})"
     lengths = sorted(length(tag) for tag in functions if not is_kernel(tag["path"]))

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   (*llm)->engine().reset_prefix_cache();
   const auto start = std::chrono::steady_clock::now();
   if (!(*llm)->generate(prompts, params)) return 1;
-  std::printf("%.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  std::printf("%.6f\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return 0;
 }

@@ -1,8 +1,10 @@
-// The asynchronous engine: token ids in, token events out. Text lives one level up (penstock/llm.h).
+// The asynchronous engine: token ids in, token events out. Text lives one level up
+// (penstock/llm.h).
 //
-// Threads: check(), submit(), cancel(), status(), metrics() and info() may be called from any thread. Everything else happens on
-// the engine thread: either the one that start() makes, or the caller of step() when start() was not called.
-// Sinks are called on the engine thread and must not block.
+// Threads: check(), submit(), cancel(), status(), metrics() and info() may be called from any
+// thread. Everything else happens on the engine thread: either the one that start() makes, or the
+// caller of step() when start() was not called. Sinks are called on the engine thread and must not
+// block.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -24,39 +26,46 @@ namespace penstock {
 
 using Clock = std::chrono::steady_clock;
 
-// Order in which waiting requests start and, from the other end, running ones are preempted with the policy `priority`;
-// other policies know kBackground only.
-// kBackground: the request uses the capacity that others leave, with any policy. While other requests are
-// present, one background sequence at a time goes on. Others that run already pause with their blocks; their
-// places and blocks are the first to be taken (preempted). Batches have it; no HTTP or Python request can ask
-// for it.
+// Order in which waiting requests start and, from the other end, running ones are preempted with
+// the policy `priority`; other policies know kBackground only.
+// kBackground: the request uses the capacity that others leave, with any policy. While other
+// requests are present, one background sequence at a time goes on. Others that run already pause
+// with their blocks; their places and blocks are the first to be taken (preempted). Batches have
+// it; no HTTP or Python request can ask for it.
 enum class Priority : uint8_t { kHigh, kNormal, kLow, kBackground };
 
 class TokenMatcher;  // grammar/token_matcher.h
 class Adapter;       // a LoRA adapter that was opened
 
-// One prompt and the parameters of its completion. The engine never sees text: the owner of the tokenizer
-// (Session in the frontend) fills in the token forms of the strings in `sampling` and applies
-// `sampling.stop`.
+// One prompt and the parameters of its completion. The engine never sees text: the owner of the
+// tokenizer (Session in the frontend) fills in the token forms of the strings in `sampling` and
+// applies `sampling.stop`.
 struct Request {
-  std::vector<TokenId> prompt;  // >= 1 ids in [0, vocab_size), with BOS where the model wants one
-  SamplingParams sampling;  // stop, bad_words, dry_sequence_breakers and the text switches are not read here
-  std::vector<std::vector<TokenId>> bad_words;        // token sequences that must not be completed
-  std::vector<TokenId> dry_breakers;                  // tokens that end a repeat for DRY
-  std::vector<TokenId> eos_token_ids;                 // empty = the model's
-  std::shared_ptr<const TokenMatcher> matcher;        // grammar of the output, at its start; null: no grammar
+  // >= 1 ids in [0, vocab_size), with BOS where the model wants one
+  std::vector<TokenId> prompt;
+  // stop, bad_words, dry_sequence_breakers and the text switches are not read here
+  SamplingParams sampling;
+  std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
+  std::vector<TokenId> dry_breakers;            // tokens that end a repeat for DRY
+  std::vector<TokenId> eos_token_ids;           // empty = the model's
+  // grammar of the output, at its start; null: no grammar
+  std::shared_ptr<const TokenMatcher> matcher;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: the model's logits are not changed
-  std::optional<ThinkingBudget> thinking;             // absent: reasoning may take all of max_tokens
-  std::shared_ptr<const Adapter> adapter;             // from Engine::open_adapter(); null: no adapter
+  // absent: reasoning may take all of max_tokens
+  std::optional<ThinkingBudget> thinking;
+  // from Engine::open_adapter(); null: no adapter
+  std::shared_ptr<const Adapter> adapter;
   Priority priority = Priority::kNormal;
-  // Whose request it is. The sequences that wait with one priority take turns between tenants; those of one tenant, or of
-  // nobody (""), run in the order of their arrival.
+  // Whose request it is. The sequences that wait with one priority take turns between tenants;
+  // those of one tenant, or of nobody (""), run in the order of their arrival.
   std::string tenant;
   // Requests share cached blocks only when their salts, adapters and kinds of rotation
   // (EngineInfo::short_rope_len) are equal.
   std::string cache_salt;
-  bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)
-  std::optional<Clock::time_point> deadline;  // when the request ends with kAbort and kDeadlineExceeded
+  // false: compute the whole prompt (prompt_logprobs does so anyway)
+  bool read_prefix_cache = true;
+  // when the request ends with kAbort and kDeadlineExceeded
+  std::optional<Clock::time_point> deadline;
 };
 
 // Times are seconds. Filled on the last event of each sequence.
@@ -65,44 +74,51 @@ struct RequestStats {
   int cached_tokens = 0;      // prompt tokens found in the prefix cache
   int completion_tokens = 0;  // tokens that this sequence generated
   int preemptions = 0;
-  int drafts = 0;              // rounds of speculation: forwards that verified a draft
-  int draft_tokens = 0;        // tokens in these drafts
-  int accepted_tokens = 0;     // draft tokens that were accepted
-  double beam_score = 0;       // with use_beam_search: log-probability / completion_tokens^length_penalty
+  // rounds of speculation: forwards that verified a draft
+  int drafts = 0;
+  int draft_tokens = 0;     // tokens in these drafts
+  int accepted_tokens = 0;  // draft tokens that were accepted
+  // with use_beam_search: log-probability / completion_tokens^length_penalty
+  double beam_score = 0;
   double queued_seconds = 0;   // from submit() to the first step
   double prefill_seconds = 0;  // from the first step to the first token
   double decode_seconds = 0;   // from the first token to the last
   double max_inter_token_seconds = 0;
 };
 
-// A new token of a sequence, or its end. A sequence's events come in order; the last has finish != kNone and
-// may have no token.
+// A new token of a sequence, or its end. A sequence's events come in order; the last has finish !=
+// kNone and may have no token.
 struct TokenEvent {
-  int index = 0;             // which of the n sequences, [0, n)
-  TokenId token = kNoToken;  // kNoToken: the sequence ends without another token
-  float logprob = 0;  // log-probability of `token`, as in TokenLogprob; with sampling.logprobs or beams
-  int rank = 0;       // rank of `token`, as in TokenLogprob; with sampling.logprobs
+  int index = 0;  // which of the n sequences, [0, n)
+  // kNoToken: the sequence ends without another token
+  TokenId token = kNoToken;
+  // log-probability of `token`, as in TokenLogprob; with sampling.logprobs or beams
+  float logprob = 0;
+  // rank of `token`, as in TokenLogprob; with sampling.logprobs
+  int rank = 0;
   // With sampling.logprobs > 0: the most likely tokens, most likely first. Valid during the call.
   std::span<const TokenLogprob> alternatives;
   FinishReason finish = FinishReason::kNone;
-  TokenId stop_token =
-      kNoToken;  // the stop token id that ended the sequence; kNoToken for EOS and other ends
+  // the stop token id that ended the sequence; kNoToken for EOS and other ends
+  TokenId stop_token = kNoToken;
   const RequestStats* stats = nullptr;  // on the last event; valid during the call
-  const Error* error = nullptr;  // with kError, and with kAbort when there is a reason; valid during the call
+  // with kError, and with kAbort when there is a reason; valid during the call
+  const Error* error = nullptr;
 };
 
-// Receives the events of one request, on the engine thread; must not block or call back into step(). It may
-// call cancel() and submit().
+// Receives the events of one request, on the engine thread; must not block or call back into
+// step(). It may call cancel() and submit().
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // All events of one step, in at most one call per step. The sink is released after the last event of the
-  // last sequence. May throw std::bad_alloc: the request ends, and another call brings the last events of its
-  // sequences (with kError), including sequences whose last event was in the call that threw.
+  // All events of one step, in at most one call per step. The sink is released after the last event
+  // of the last sequence. May throw std::bad_alloc: the request ends, and another call brings the
+  // last events of its sequences (with kError), including sequences whose last event was in the
+  // call that threw.
   virtual void on_tokens(RequestId request, std::span<const TokenEvent> events) = 0;
-  // With sampling.prompt_logprobs: the tokens at positions first, first + 1, … (position 0 has none and is
-  // not sent). rows[i] holds the prompt's own token first, then the alternatives, most likely first. Valid
-  // during the call.
+  // With sampling.prompt_logprobs: the tokens at positions first, first + 1, … (position 0 has none
+  // and is not sent). rows[i] holds the prompt's own token first, then the alternatives, most
+  // likely first. Valid during the call.
   virtual void on_prompt_logprobs(RequestId request, int first,
                                   std::span<const std::span<const TokenLogprob>> rows) {
     (void)request, (void)first, (void)rows;
@@ -115,30 +131,37 @@ struct EngineInfo {
   std::string backend;       // "cpu/avx512"
   int vocab_size = 0;
   int max_model_len = 0;  // prompt and completion together
-  // For models with two sets of RoPE frequencies (longrope): a request whose prompt and max_tokens together
-  // exceed this many tokens is computed with the long ones. 0: there is one set.
+  // For models with two sets of RoPE frequencies (longrope): a request whose prompt and max_tokens
+  // together exceed this many tokens is computed with the long ones. 0: there is one set.
   int short_rope_len = 0;
   int block_size = 0;  // tokens
-  int n_blocks = 0;    // blocks of the KV cache, in the group that keeps all tokens
+  // blocks of the KV cache, in the group that keeps all tokens
+  int n_blocks = 0;
   int64_t kv_bytes = 0;
   int64_t weight_bytes = 0;
-  int64_t offloaded_bytes = 0;  // part of weight_bytes: experts that are mapped from a file (experts_offload)
+  // part of weight_bytes: experts that are mapped from a file (experts_offload)
+  int64_t offloaded_bytes = 0;
   int n_threads = 0;
   // Costs of one token: the numerators of the roofline.
-  int64_t active_weight_bytes = 0;      // weight bytes that a decoded token reads
-  int64_t active_parameters = 0;        // parameters that a token uses: two operations each
-  int64_t active_float_parameters = 0;  // those of active_parameters that are kept in 16 or 32 bits
-  int64_t attention_dims = 0;           // layers x query dimensions: four operations each per visible token
-  int64_t kv_bytes_per_token = 0;       // bytes of K and V in all layers
-  int64_t state_bytes = 0;              // bytes of a sequence's state in all recurrent layers
-  int n_experts = 0;                    // experts of a mixture-of-experts layer
+  int64_t active_weight_bytes = 0;  // weight bytes that a decoded token reads
+  // parameters that a token uses: two operations each
+  int64_t active_parameters = 0;
+  // those of active_parameters that are kept in 16 or 32 bits
+  int64_t active_float_parameters = 0;
+  // layers x query dimensions: four operations each per visible token
+  int64_t attention_dims = 0;
+  int64_t kv_bytes_per_token = 0;  // bytes of K and V in all layers
+  // bytes of a sequence's state in all recurrent layers
+  int64_t state_bytes = 0;
+  int n_experts = 0;  // experts of a mixture-of-experts layer
   std::vector<TokenId> eos_token_ids;
 };
 
 // A session that was loaded from a file.
 struct SessionTokens {
   std::vector<TokenId> tokens;
-  int n_restored = 0;  // leading tokens that a request starting with them need not compute
+  // leading tokens that a request starting with them need not compute
+  int n_restored = 0;
 };
 
 class Engine {
@@ -152,36 +175,37 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every automatic value filled in
 
-  // Ok when submit() would take the request, apart from a full queue or a shutdown. Errors: kInvalidArgument
-  // (bad parameter, prompt empty, id out of range, prompt + 1 token longer than max_model_len), kUnsupported
-  // (beams without a paged cache).
+  // Ok when submit() would take the request, apart from a full queue or a shutdown. Errors:
+  // kInvalidArgument (bad parameter, prompt empty, id out of range, prompt + 1 token longer than
+  // max_model_len), kUnsupported (beams without a paged cache).
   virtual Status check(const Request& request) const = 0;
 
-  // Ok, or the error for which the engine cannot compute any more: running requests end with it, new ones are
-  // refused with it. From any thread.
+  // Ok, or the error for which the engine cannot compute any more: running requests end with it,
+  // new ones are refused with it. From any thread.
   virtual Status status() const = 0;
 
-  // Opens a LoRA adapter of this model (a PEFT directory or a GGUF file) to pass in requests. Its weights are
-  // loaded by the first request that uses it; at most max_loras adapters are in memory at once, and requests
-  // for further ones wait. As long as somebody holds it, its files must stay as they are. From any thread.
-  // Errors: those of reading the files, kInvalidArgument (it is of another model, or its rank is above
-  // max_lora_rank), kUnsupported.
+  // Opens a LoRA adapter of this model (a PEFT directory or a GGUF file) to pass in requests. Its
+  // weights are loaded by the first request that uses it; at most max_loras adapters are in memory
+  // at once, and requests for further ones wait. As long as somebody holds it, its files must stay
+  // as they are. From any thread. Errors: those of reading the files, kInvalidArgument (it is of
+  // another model, or its rank is above max_lora_rank), kUnsupported.
   virtual Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) = 0;
 
-  // Queues a request; the sink lives until its last event. Errors: those of check(), kResourceExhausted (the
-  // queue is full: try again later), kCancelled (the engine is shutting down).
+  // Queues a request; the sink lives until its last event. Errors: those of check(),
+  // kResourceExhausted (the queue is full: try again later), kCancelled (the engine is shutting
+  // down).
   virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
 
-  // Ends a request within one step; its sequences get a last event with `reason`. Unknown or finished ids are
-  // ignored.
+  // Ends a request within one step; its sequences get a last event with `reason`. Unknown or
+  // finished ids are ignored.
   virtual void cancel(RequestId request, FinishReason reason = FinishReason::kAbort) = 0;
   // Ends one of the request's n sequences, as when a stop string was found in its text.
   virtual void cancel(RequestId request, int index, FinishReason reason) = 0;
 
-  // Runs one step: takes new requests, plans, computes, samples, delivers events. False when there is
-  // nothing to do. REQUIRES: start() was not called. Allocates nothing once it has warmed up, except for new
-  // requests. When memory runs out, the requests that needed it end with kError and kResourceExhausted; the
-  // others go on.
+  // Runs one step: takes new requests, plans, computes, samples, delivers events. False when there
+  // is nothing to do. REQUIRES: start() was not called. Allocates nothing once it has warmed up,
+  // except for new requests. When memory runs out, the requests that needed it end with kError and
+  // kResourceExhausted; the others go on.
   virtual bool step() = 0;
 
   // Runs step() on a thread of its own until stop(), sleeping while there is nothing to do.
@@ -189,10 +213,10 @@ class Engine {
   // Cancels all open requests and joins the thread. The destructor does so too.
   virtual void stop() = 0;
 
-  // Pauses or resumes the engine. While it is paused nothing is computed: requests keep their state and wait,
-  // new ones are queued, cancelled ones end. Returns between two steps, so no token comes after
-  // set_paused(true) has returned. Deadlines that pass meanwhile take effect when the engine resumes. From
-  // any thread. Errors: kCancelled (the engine is shutting down).
+  // Pauses or resumes the engine. While it is paused nothing is computed: requests keep their state
+  // and wait, new ones are queued, cancelled ones end. Returns between two steps, so no token comes
+  // after set_paused(true) has returned. Deadlines that pass meanwhile take effect when the engine
+  // resumes. From any thread. Errors: kCancelled (the engine is shutting down).
   virtual Status set_paused(bool paused) = 0;
 
   // A copy of the metrics as of the last finished step.
@@ -205,15 +229,16 @@ class Engine {
   }
   virtual void reset_prefix_cache() = 0;
 
-  // Writes `tokens` to a file, with K and V of the leading whole blocks of them that are cached; returns the
-  // number of tokens in these blocks. cache_salt: that of the requests that computed them. From any thread;
-  // done between two steps. Errors: kIo, kResourceExhausted (the disk is full), kCancelled (the engine is
-  // shutting down).
+  // Writes `tokens` to a file, with K and V of the leading whole blocks of them that are cached;
+  // returns the number of tokens in these blocks. cache_salt: that of the requests that computed
+  // them. From any thread; done between two steps. Errors: kIo, kResourceExhausted (the disk is
+  // full), kCancelled (the engine is shutting down).
   virtual Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
                                    const std::string& cache_salt = {}) = 0;
-  // Loads the blocks of a file of save_session() into the prefix cache; the whole file is verified before any
-  // of it is used. A request whose prompt starts with these tokens then skips their prefill. Errors:
-  // kNotFound, kCorruptFile, kInvalidArgument (saved by another model or cache configuration), kCancelled.
+  // Loads the blocks of a file of save_session() into the prefix cache; the whole file is verified
+  // before any of it is used. A request whose prompt starts with these tokens then skips their
+  // prefill. Errors: kNotFound, kCorruptFile, kInvalidArgument (saved by another model or cache
+  // configuration), kCancelled.
   virtual Result<SessionTokens> load_session(const std::string& path) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Configuration of an engine. visit() is the one list from which the CLI flags, the config file and the docs
-// are made.
+// Configuration of an engine. visit() is the one list from which the CLI flags, the config file and
+// the docs are made.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,98 +10,123 @@ namespace penstock {
 struct EngineConfig {
   std::string model;  // GGUF file or Hugging Face directory
   std::string backend = "auto";
-  int threads = 0;               // compute threads; 0 = as many CPUs as the process may use
-  int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
-  int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
+  // compute threads; 0 = as many CPUs as the process may use
+  int threads = 0;
+  // ranks: processes that share the model, this one and others that it starts
+  int tensor_parallel_size = 1;
+  // engines behind this one, each with its requests; 0 = one for every NUMA node
+  int data_parallel_size = 1;
   // Stages that a model's layers are divided into, each of tensor_parallel_size ranks.
   int pipeline_parallel_size = 1;
-  std::string rank_wire_dtype = "f32";  // type in which ranks exchange the terms of sums: f32, bf16
-  double thread_weight = 1;      // > 0: share of the threads while other models of the process compute too
-  bool batch_invariant = false;  // a sequence's results do not depend on what else is in the batch
-  bool enforce_eager = false;    // backend cuda: steps are not recorded as CUDA graphs
-  std::string quantize;          // encoding to round weights to at load; "" = weights as the file has them
-  // Where packed weights are kept on disk: on, off or a folder; "" = PENSTOCK_PACKED_CACHE, else off.
+  // type in which ranks exchange the terms of sums: f32, bf16
+  std::string rank_wire_dtype = "f32";
+  // > 0: share of the threads while other models of the process compute too
+  double thread_weight = 1;
+  // a sequence's results do not depend on what else is in the batch
+  bool batch_invariant = false;
+  // backend cuda: steps are not recorded as CUDA graphs
+  bool enforce_eager = false;
+  // encoding to round weights to at load; "" = weights as the file has them
+  std::string quantize;
+  // Where packed weights are kept on disk: on, off or a folder; "" = PENSTOCK_PACKED_CACHE, else
+  // off.
   std::string packed_cache;
-  bool experts_offload = false;                // experts' weights are mapped from a file
-  std::string kv_cache_dtype = "auto";         // auto, f32, f16, bf16, int8, fp8
-  std::string mamba_ssm_cache_dtype = "auto";  // type of recurrent layers' states: auto, float32, bfloat16
+  bool experts_offload = false;         // experts' weights are mapped from a file
+  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8
+  // type of recurrent layers' states: auto, float32, bfloat16
+  std::string mamba_ssm_cache_dtype = "auto";
   int block_size = 16;
-  std::string preset;              // "", chat, batch, hybrid
-  int max_model_len = 0;           // most tokens of prompt and completion; 0 = the model's limit
+  std::string preset;  // "", chat, batch, hybrid
+  // most tokens of prompt and completion; 0 = the model's limit
+  int max_model_len = 0;
   int max_num_seqs = 0;            // 0 = the preset's, else 64
   int max_num_batched_tokens = 0;  // 0 = the preset's, else 2048
   int prefill_chunk = 0;           // 0 = automatic
   int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
-  int state_snapshot_interval = 0;       // tokens between kept states of recurrent models; 0 = automatic
-  std::string prefix_cache_file;         // saved at shutdown, restored at start; "" = not kept
+  // tokens between kept states of recurrent models; 0 = automatic
+  int state_snapshot_interval = 0;
+  // saved at shutdown, restored at start; "" = not kept
+  std::string prefix_cache_file;
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
-  int64_t swap_space = 0;                // bytes; 0 = half of the KV cache; preemption swap
-  std::string swap_dir;                  // folder to swap to; "" = host memory
+  // bytes; 0 = half of the KV cache; preemption swap
+  int64_t swap_space = 0;
+  std::string swap_dir;  // folder to swap to; "" = host memory
   std::string policy = "continuous";
-  int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
-  double max_wait_ms = 50;        // policy dynamic
-  int max_tokens_per_batch = 0;   // policy dynamic: prompt tokens per batch; 0 = no limit
+  int max_batch_size = 0;   // policy static and dynamic; 0 = max_num_seqs
+  double max_wait_ms = 50;  // policy dynamic
+  // policy dynamic: prompt tokens per batch; 0 = no limit
+  int max_tokens_per_batch = 0;
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
   int64_t max_queued_tokens = 0;  // 0 = no limit
-  // Drafter for speculation: a name of the list in draft/drafters.cc, or off; "" = draft when draft_model is
-  // set, else only tokens that a grammar forces.
+  // Drafter for speculation: a name of the list in draft/drafters.cc, or off; "" = draft when
+  // draft_model is set, else only tokens that a grammar forces.
   std::string spec;
-  std::string draft_model;           // spec draft: GGUF file or Hugging Face directory
-  std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
-  std::string spec_corpus;           // spec ngram: text file that is searched for continuations too
-  std::string spec_heads;            // spec medusa, eagle3: directory or file with the trained heads
-  int spec_exit_layer = 0;           // spec early-exit: number of layers that draft; 0 = automatic
-  int max_loras = 8;                 // LoRA adapters in memory at once
+  // spec draft: GGUF file or Hugging Face directory
+  std::string draft_model;
+  // auto, or the number of tokens to draft every time
+  std::string spec_length = "auto";
+  // spec ngram: text file that is searched for continuations too
+  std::string spec_corpus;
+  // spec medusa, eagle3: directory or file with the trained heads
+  std::string spec_heads;
+  // spec early-exit: number of layers that draft; 0 = automatic
+  int spec_exit_layer = 0;
+  int max_loras = 8;  // LoRA adapters in memory at once
   int max_lora_rank = 256;
   uint64_t seed = 0;
 
-  // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
+  // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const
+  // EngineConfig.
   template <class Self, class V>
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
     v("backend", c.backend,
       "where to compute; auto takes a GPU that computes what the CPU computes, else the CPU");
     v("threads", c.threads,
-      "compute threads, of every rank and engine where there are several; 0 is as many as the process may "
-      "use");
+      "compute threads, of every rank and engine where there are several; 0 is as many as the "
+      "process may use");
     v("tensor_parallel_size", c.tensor_parallel_size,
-      "processes of this host that share the model, each with its part of every layer's weights: one for "
-      "each socket");
+      "processes of this host that share the model, each with its part of every layer's weights: "
+      "one for each socket");
     v("data_parallel_size", c.data_parallel_size,
-      "engines that serve the model side by side, each with CPUs, a part of the KV cache and requests of its "
-      "own; 0 is one for each NUMA node");
+      "engines that serve the model side by side, each with CPUs, a part of the KV cache and "
+      "requests of its own; 0 is one for each NUMA node");
     v("pipeline_parallel_size", c.pipeline_parallel_size,
-      "stages, each with some of the layers and of tensor_parallel_size processes, that compute different "
-      "sequences at the same time: for hosts whose link is slow");
+      "stages, each with some of the layers and of tensor_parallel_size processes, that compute "
+      "different sequences at the same time: for hosts whose link is slow");
     v("rank_wire_dtype", c.rank_wire_dtype,
-      "what goes between ranks that share layers: f32, or bf16: sums in half the bytes, rounded, for hosts "
-      "whose link is slow");
+      "what goes between ranks that share layers: f32, or bf16: sums in half the bytes, rounded, "
+      "for hosts whose link is slow");
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
-    v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
+    v("batch_invariant", c.batch_invariant,
+      "the same bits whatever else runs, at some cost in speed");
     v("enforce_eager", c.enforce_eager,
-      "backend cuda: compute every step as it comes, instead of recording those of few tokens and playing "
-      "them again");
+      "backend cuda: compute every step as it comes, instead of recording those of few tokens and "
+      "playing them again");
     v("quantize", c.quantize,
-      "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
-      "fp8, w8a8");
+      "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, "
+      "nf4, fp4, fp8, w8a8");
     v("packed_cache", c.packed_cache,
-      "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a "
-      "folder; empty is what PENSTOCK_PACKED_CACHE says, else off");
+      "keep the packed weights on disk for the next start: on (in the user's cache folder), off, "
+      "or a folder; empty is what PENSTOCK_PACKED_CACHE says, else off");
     v("experts_offload", c.experts_offload,
-      "map a mixture's experts from a file, of which the system keeps in memory what is used: a model may be "
-      "larger than memory; the file is packed_cache's, else a nameless one in the user's cache folder");
+      "map a mixture's experts from a file, of which the system keeps in memory what is used: a "
+      "model may be larger than memory; the file is packed_cache's, else a nameless one in the "
+      "user's cache folder");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
-    v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype, "of recurrent states: auto, float32 or bfloat16");
+    v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype,
+      "of recurrent states: auto, float32 or bfloat16");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,
-      "chat (32 sequences, 4096 tokens, 0.70 of memory), batch (256, 32768, 0.95), hybrid (128, 16384, "
-      "0.85)");
-    v("max_model_len", c.max_model_len, "most tokens of prompt and completion; 0 is the model's own limit");
+      "chat (32 sequences, 4096 tokens, 0.70 of memory), batch (256, 32768, 0.95), hybrid (128, "
+      "16384, 0.85)");
+    v("max_model_len", c.max_model_len,
+      "most tokens of prompt and completion; 0 is the model's own limit");
     v("max_num_seqs", c.max_num_seqs, "most sequences that run at once");
     v("max_num_batched_tokens", c.max_num_batched_tokens, "most tokens computed in one step");
     v("prefill_chunk", c.prefill_chunk,
@@ -111,33 +136,39 @@ struct EngineConfig {
       "share of the free memory that weights and KV cache may take");
     v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
     v("state_snapshot_interval", c.state_snapshot_interval,
-      "of recurrent models: tokens from one kept state to the next, from which equal prefixes go on; 0 keeps "
-      "them where steps end and where prompts part");
+      "of recurrent models: tokens from one kept state to the next, from which equal prefixes go "
+      "on; 0 keeps them where steps end and where prompts part");
     v("prefix_cache_file", c.prefix_cache_file,
       "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
     v("kv_layout", c.kv_layout,
       "paged, or contiguous: every sequence reserves max_model_len tokens, and nothing is shared");
     v("preemption", c.preemption,
-      "what happens to a sequence that loses its blocks: recompute, or swap to host memory or disk");
+      "what happens to a sequence that loses its blocks: recompute, or swap to host memory or "
+      "disk");
     v("swap_space", c.swap_space, "bytes to swap to; 0 is half the size of the KV cache");
     v("swap_dir", c.swap_dir, "folder of the swap file; empty swaps to host memory");
     v("policy", c.policy, "who runs now");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
-    v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");
+    v("max_wait_ms", c.max_wait_ms,
+      "longest wait of the dynamic policy for a full batch, milliseconds");
     v("max_tokens_per_batch", c.max_tokens_per_batch,
-      "prompt tokens per batch of the dynamic policy; a longer prompt gets a batch of its own; 0 is no "
-      "limit");
-    v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
+      "prompt tokens per batch of the dynamic policy; a longer prompt gets a batch of its own; 0 "
+      "is no limit");
+    v("priority_ageing_s", c.priority_ageing_s,
+      "seconds of waiting that raise a request by one priority");
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
     v("spec", c.spec,
       "speculative decoding, the same output sooner; empty: what grammars force, off: nothing");
-    v("draft_model", c.draft_model, "spec draft: small model with the same vocabulary that guesses");
-    v("spec_length", c.spec_length, "tokens to guess at a time; auto goes by what pays at the moment");
+    v("draft_model", c.draft_model,
+      "spec draft: small model with the same vocabulary that guesses");
+    v("spec_length", c.spec_length,
+      "tokens to guess at a time; auto goes by what pays at the moment");
     v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");
     v("spec_heads", c.spec_heads, "spec medusa, eagle3: directory or file with the trained heads");
     v("spec_exit_layer", c.spec_exit_layer, "spec early-exit: layers that guess; 0 is automatic");
-    v("max_loras", c.max_loras, "LoRA adapters in memory at once; requests for more than these wait");
+    v("max_loras", c.max_loras,
+      "LoRA adapters in memory at once; requests for more than these wait");
     v("max_lora_rank", c.max_lora_rank, "largest rank of a LoRA adapter");
     v("seed", c.seed, "seed of the requests that bring none");
   }

@@ -1,13 +1,13 @@
-// The blocking facade: text in, text out. A thin layer over Engine: every call is one or more engine
-// requests.
+// The blocking facade: text in, text out. A thin layer over Engine: every call is one or more
+// engine requests.
 //
 //   auto llm = penstock::LLM::open({.model = "model.gguf"});
 //   if (!llm) return fail(llm.error().message);
 //   auto out = (*llm)->generate("Once upon a time", {.max_tokens = 100, .temperature = 0.8f});
 //   std::puts(out->outputs[0].text.c_str());
 //
-// Threads: all methods may be called from several threads at once; the requests then share the engine's
-// batch. Callbacks run on the calling thread.
+// Threads: all methods may be called from several threads at once; the requests then share the
+// engine's batch. Callbacks run on the calling thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,8 +22,8 @@
 
 namespace penstock {
 
-// Text (tokenized with the model's special tokens parsed and BOS where the model wants one) or token ids as
-// they are.
+// Text (tokenized with the model's special tokens parsed and BOS where the model wants one) or
+// token ids as they are.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionOutput {
@@ -31,16 +31,19 @@ struct CompletionOutput {
   std::string text;
   // Tokens of the output, with the stop token that ended it, without what a stop string cut off.
   std::vector<TokenId> token_ids;
-  double cumulative_logprob = 0;  // sum of the tokens' log-probabilities; with SamplingParams::logprobs
+  // sum of the tokens' log-probabilities; with SamplingParams::logprobs
+  double cumulative_logprob = 0;
   // [token_ids.size()] for each token its own log-probability first, then the alternatives'.
   std::vector<std::vector<TokenLogprob>> logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   // Stop token id or stop string that ended the text; empty for EOS and length.
   std::variant<std::monostate, TokenId, std::string> stop_reason;
   RequestStats stats;
-  std::optional<Error> error;  // with kError, and with kAbort when there is a reason
-  // Set by LLM::chat: the reply as a message of the assistant, with reasoning and calls parsed out of the
-  // text. It can be appended to the messages that it answers. The ids of its calls are generated.
+  // with kError, and with kAbort when there is a reason
+  std::optional<Error> error;
+  // Set by LLM::chat: the reply as a message of the assistant, with reasoning and calls parsed out
+  // of the text. It can be appended to the messages that it answers. The ids of its calls are
+  // generated.
   std::optional<ChatMessage> message;
 };
 
@@ -53,12 +56,14 @@ struct RequestOutput {
   std::vector<CompletionOutput> outputs;  // [n]
 };
 
-// A piece of text that is ready: whole UTF-8, no part of a stop string. May be empty with finish != kNone.
+// A piece of text that is ready: whole UTF-8, no part of a stop string. May be empty with finish !=
+// kNone.
 struct TextDelta {
-  size_t prompt = 0;                // index in the list given to generate()
-  int index = 0;                    // which of the prompt's n sequences, [0, n)
-  std::string_view text;            // valid during the call
-  std::span<const TokenId> tokens;  // new since the last delta; valid during the call
+  size_t prompt = 0;      // index in the list given to generate()
+  int index = 0;          // which of the prompt's n sequences, [0, n)
+  std::string_view text;  // valid during the call
+  // new since the last delta; valid during the call
+  std::span<const TokenId> tokens;
   FinishReason finish = FinishReason::kNone;
 };
 
@@ -72,8 +77,9 @@ struct GenerateOptions {
   Priority priority = Priority::kNormal;
   std::string cache_salt;
   std::optional<Clock::duration> timeout;
-  bool add_bos = true;        // BOS is added when the model wants one
-  bool parse_special = true;  // "<|im_end|>" in the text is the special token
+  bool add_bos = true;  // BOS is added when the model wants one
+  // "<|im_end|>" in the text is the special token
+  bool parse_special = true;
 };
 
 class LLM {
@@ -82,9 +88,9 @@ class LLM {
   static Result<std::unique_ptr<LLM>> open(const EngineConfig& config);
   virtual ~LLM() = default;
 
-  // Generates one output per prompt, in the order given. An error of the call as a whole (an invalid
-  // parameter, a prompt that is too long) is returned before anything runs; a sequence that fails later has
-  // finish_reason kError or kAbort.
+  // Generates one output per prompt, in the order given. An error of the call as a whole (an
+  // invalid parameter, a prompt that is too long) is returned before anything runs; a sequence that
+  // fails later has finish_reason kError or kAbort.
   virtual Result<std::vector<RequestOutput>> generate(std::span<const Prompt> prompts,
                                                       const SamplingParams& params,
                                                       const GenerateOptions& options = {}) = 0;
@@ -92,11 +98,13 @@ class LLM {
                                  const GenerateOptions& options = {});
 
   // Renders the messages with the chat template, generates, and parses the replies into
-  // CompletionOutput::message (`text` and GenerateOptions::on_text have the unparsed text, with the marks of
-  // reasoning and calls). Errors: those of generate(); kInvalidArgument when the template raises an error or
-  // has no place for tools, and for invalid options.
-  virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages, const SamplingParams& params,
-                                     const GenerateOptions& options = {}, const ChatOptions& chat = {}) = 0;
+  // CompletionOutput::message (`text` and GenerateOptions::on_text have the unparsed text, with the
+  // marks of reasoning and calls). Errors: those of generate(); kInvalidArgument when the template
+  // raises an error or has no place for tools, and for invalid options.
+  virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages,
+                                     const SamplingParams& params,
+                                     const GenerateOptions& options = {},
+                                     const ChatOptions& chat = {}) = 0;
   // The prompt that chat() would use.
   virtual Result<std::string> render_chat(std::span<const ChatMessage> messages,
                                           const ChatOptions& chat = {}) = 0;

@@ -1,5 +1,5 @@
-// Counters, gauges and histograms of an engine. visit() is the one list from which /metrics, JSON and bench
-// reports are made.
+// Counters, gauges and histograms of an engine. visit() is the one list from which /metrics, JSON
+// and bench reports are made.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,8 @@ struct Gauge {
 
 inline constexpr int kMaxHistogramBuckets = 32;
 
-// counts[i] observations were <= bounds[i] and greater than the bound before; counts[n] is the rest.
+// counts[i] observations were <= bounds[i] and greater than the bound before; counts[n] is the
+// rest.
 struct Histogram {
   std::span<const double> bounds;  // ascending, static storage
   std::array<uint64_t, kMaxHistogramBuckets + 1> counts{};
@@ -49,8 +50,8 @@ struct PositionCounter {
 
 inline constexpr int kMaxMetricRanks = 64;
 
-// One value for each of the processes that share a model, by rank; empty when one process has the whole
-// model.
+// One value for each of the processes that share a model, by rank; empty when one process has the
+// whole model.
 struct PerRank {
   std::array<double, kMaxMetricRanks> values{};
   int n = 0;
@@ -59,10 +60,12 @@ struct RankCounter : PerRank {};
 struct RankGauge : PerRank {};
 
 // Upper bounds of histogram buckets, in seconds, tokens or sequences.
-inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
-                                               1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-inline constexpr double kInterTokenBounds[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
-                                               .4,   .5,    .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
+inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1,
+                                               .25,  .5,   .75, 1,   2.5, 5,   7.5, 10,
+                                               20,   40,   80,  160, 640, 2560};
+inline constexpr double kInterTokenBounds[] = {.001, .0025, .005, .01, .025, .05, .075, .1,
+                                               .15,  .2,    .3,   .4,  .5,   .75, 1,    2.5,
+                                               5,    7.5,   10,   20,  40,   80};
 inline constexpr double kLatencyBounds[] = {.001, .002, .005, .01, .02, .05, .1,  .2,   .3,  .5,
                                             .8,   1,    1.5,  2,   2.5, 5,   10,  15,   20,  30,
                                             40,   50,   60,   120, 240, 480, 960, 1920, 7680};
@@ -71,33 +74,40 @@ inline constexpr double kTokenBounds[] = {1,    2,    5,    10,    20,    50,   
 inline constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,   256,
                                               512, 1024, 2048, 4096, 8192, 16384, 32768};
 inline constexpr double kCountBounds[] = {1, 2, 5, 10, 20};
-inline constexpr double kBatchBounds[] = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+inline constexpr double kBatchBounds[] = {1,  2,   4,   8,   16,  32,  48,  64,
+                                          96, 128, 192, 256, 384, 512, 768, 1024};
 inline constexpr double kCompileBounds[] = {.0001, .0002, .0005, .001, .002, .005, .01,
                                             .02,   .05,   .1,    .2,   .5,   1};
-inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005,
-                                             .01,    .02,    .05,    .1,    .2,    .5,    1,    2,    5};
+inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .0002, .0005,
+                                             .001,   .002,   .005,   .01,   .02,   .05,
+                                             .1,     .2,     .5,     1,     2,     5};
 
 struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
-  Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
+  Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries,
+      prefix_cache_hits;
   Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
       admission_rejections;
   Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
   Counter grammar_cache_queries, grammar_cache_hits, grammar_refusals;
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
-  Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
+  Counter request_success_stop, request_success_length, request_success_abort,
+      request_success_error;
   Counter expert_bytes_read;
   Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
   RankCounter rank_calls, rank_bytes, rank_seconds;
   RankGauge rank_resident_memory_bytes;
-  Histogram time_to_first_token_seconds{kFirstTokenBounds}, inter_token_latency_seconds{kInterTokenBounds};
+  Histogram time_to_first_token_seconds{kFirstTokenBounds},
+      inter_token_latency_seconds{kInterTokenBounds};
   Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
-  Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
+  Histogram request_prefill_time_seconds{kLatencyBounds},
+      request_decode_time_seconds{kLatencyBounds};
   Histogram request_prompt_tokens{kTokenBounds}, request_generation_tokens{kTokenBounds};
   Histogram request_inference_time_seconds{kLatencyBounds};
   Histogram request_time_per_output_token_seconds{kInterTokenBounds};
-  Histogram request_max_num_generation_tokens{kTokenBounds}, request_prefill_kv_computed_tokens{kTokenBounds};
+  Histogram request_max_num_generation_tokens{kTokenBounds},
+      request_prefill_kv_computed_tokens{kTokenBounds};
   Histogram request_params_n{kCountBounds}, request_params_max_tokens{kTokenBounds};
   Histogram iteration_tokens_total{kStepTokenBounds}, iteration_seconds{kStepTimeBounds};
   Histogram iteration_num_seqs{kBatchBounds};
@@ -116,26 +126,32 @@ struct Metrics {
     v("generation_tokens", m.generation_tokens, "tokens generated");
     v("prefix_cache_queries", m.prefix_cache_queries, "tokens looked up in the prefix cache");
     v("prefix_cache_hits", m.prefix_cache_hits, "tokens found in the prefix cache");
-    v("num_preemptions", m.num_preemptions, "sequences that gave their blocks back and started over");
+    v("num_preemptions", m.num_preemptions,
+      "sequences that gave their blocks back and started over");
     v("spec_decode_num_drafts", m.spec_decode_num_drafts, "drafts checked by the target");
     v("spec_decode_num_draft_tokens", m.spec_decode_num_draft_tokens, "tokens in these drafts");
-    v("spec_decode_num_accepted_tokens", m.spec_decode_num_accepted_tokens, "draft tokens that were kept");
+    v("spec_decode_num_accepted_tokens", m.spec_decode_num_accepted_tokens,
+      "draft tokens that were kept");
     v("spec_decode_num_accepted_tokens_per_pos", m.spec_decode_num_accepted_tokens_per_pos,
       "draft tokens that were kept, by their place in the draft");
     v("grammar_rows", m.grammar_rows, "rows of logits that a grammar constrained");
-    v("grammar_mask_seconds", m.grammar_mask_seconds, "time of all threads in making masks for them");
+    v("grammar_mask_seconds", m.grammar_mask_seconds,
+      "time of all threads in making masks for them");
     v("grammar_cache_queries", m.grammar_cache_queries, "grammars that requests asked for");
     v("grammar_cache_hits", m.grammar_cache_hits, "of these, compiled or being compiled already");
     v("grammar_refusals", m.grammar_refusals, "grammars that were refused when they were compiled");
     v("grammar_forced_tokens", m.grammar_forced_tokens,
       "draft tokens that were kept and that a grammar had forced");
-    v("swapped_out_blocks", m.swapped_out_blocks, "blocks of preempted sequences kept in the swap space");
+    v("swapped_out_blocks", m.swapped_out_blocks,
+      "blocks of preempted sequences kept in the swap space");
     v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
     v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
     v("out_of_memory", m.out_of_memory, "requests that ended with an error because memory ran out");
     v("steps", m.steps, "engine steps");
-    v("admission_rejections", m.admission_rejections, "requests refused because the queue was full");
-    v("request_success_stop", m.request_success_stop, "sequences that ended by a stop token or string");
+    v("admission_rejections", m.admission_rejections,
+      "requests refused because the queue was full");
+    v("request_success_stop", m.request_success_stop,
+      "sequences that ended by a stop token or string");
     v("request_success_length", m.request_success_length, "sequences that ended by length");
     v("request_success_abort", m.request_success_abort, "sequences that were cancelled");
     v("request_success_error", m.request_success_error, "sequences that failed");
@@ -145,21 +161,26 @@ struct Metrics {
     v("rank_calls", m.rank_calls, "operations between the rank and others");
     v("rank_bytes", m.rank_bytes, "bytes that the rank has shown the others");
     v("rank_seconds", m.rank_seconds,
-      "time of the rank in these operations, waiting for others included, not for a step to be told");
-    v("rank_resident_memory_bytes", m.rank_resident_memory_bytes, "memory in use by the rank's process");
+      "time of the rank in these operations, waiting for others included, not for a step to be "
+      "told");
+    v("rank_resident_memory_bytes", m.rank_resident_memory_bytes,
+      "memory in use by the rank's process");
     v("schedule_seconds", m.schedule_seconds, "time in the scheduler and in bookkeeping");
     v("forward_seconds", m.forward_seconds, "time in the model");
     v("sample_seconds", m.sample_seconds, "time in the sampler");
     v("draft_seconds", m.draft_seconds, "time in the drafter");
     v("time_to_first_token_seconds", m.time_to_first_token_seconds, "submit to first token");
-    v("inter_token_latency_seconds", m.inter_token_latency_seconds, "between two tokens of a sequence");
+    v("inter_token_latency_seconds", m.inter_token_latency_seconds,
+      "between two tokens of a sequence");
     v("e2e_request_latency_seconds", m.e2e_request_latency_seconds, "submit to last token");
     v("request_queue_time_seconds", m.request_queue_time_seconds, "submit to first scheduled");
-    v("request_prefill_time_seconds", m.request_prefill_time_seconds, "first scheduled to first token");
+    v("request_prefill_time_seconds", m.request_prefill_time_seconds,
+      "first scheduled to first token");
     v("request_decode_time_seconds", m.request_decode_time_seconds, "first to last token");
     v("request_prompt_tokens", m.request_prompt_tokens, "prompt length");
     v("request_generation_tokens", m.request_generation_tokens, "completion length");
-    v("request_inference_time_seconds", m.request_inference_time_seconds, "first scheduled to last token");
+    v("request_inference_time_seconds", m.request_inference_time_seconds,
+      "first scheduled to last token");
     v("request_time_per_output_token_seconds", m.request_time_per_output_token_seconds,
       "mean time between the tokens of a sequence");
     v("request_max_num_generation_tokens", m.request_max_num_generation_tokens,

@@ -1,5 +1,5 @@
-// Result<T>: a value or an Error, for failures that a user, a file, a network or memory can cause. Broken
-// invariants use CHECK instead.
+// Result<T>: a value or an Error, for failures that a user, a file, a network or memory can cause.
+// Broken invariants use CHECK instead.
 #pragma once
 #include <string>
 #include <tl/expected.hpp>
@@ -20,7 +20,8 @@ enum class ErrorCode {
   kInternal,
 };
 
-// message: one line that a user can act on: what failed and where, what was expected, what was found.
+// message: one line that a user can act on: what failed and where, what was expected, what was
+// found.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

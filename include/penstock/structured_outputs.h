@@ -6,43 +6,48 @@
 
 namespace penstock {
 
-// Exactly one of the first six fields is set. Every output obeys it, unless max_tokens cuts the text off; a
-// constraint that cannot be enforced is an error before anything runs.
+// Exactly one of the first six fields is set. Every output obeys it, unless max_tokens cuts the
+// text off; a constraint that cannot be enforced is an error before anything runs.
 struct StructuredOutputs {
-  std::string json;                 // a JSON Schema
-  std::string regex;                // a regular expression that the whole text matches
+  std::string json;  // a JSON Schema
+  // a regular expression that the whole text matches
+  std::string regex;
   std::vector<std::string> choice;  // the text is one of these
-  std::string grammar;              // GBNF or EBNF, from the rule `root`, or Lark, from `start`
-  bool json_object = false;         // the text is any JSON object
-  std::string structural_tag;       // a structural tag, as JSON
+  // GBNF or EBNF, from the rule `root`, or Lark, from `start`
+  std::string grammar;
+  bool json_object = false;    // the text is any JSON object
+  std::string structural_tag;  // a structural tag, as JSON
 
   bool disable_any_whitespace = false;  // no white space between the tokens of JSON
-  // JSON objects have only the properties that their schema names, unless it has additionalProperties.
+  // JSON objects have only the properties that their schema names, unless it has
+  // additionalProperties.
   bool disable_additional_properties = false;
   // Regular expression of the white space between the tokens of JSON.
   std::optional<std::string> whitespace_pattern;
 
-  // The text is complete within max_tokens: near the limit only tokens from which it can still be completed
-  // are drawn. max_tokens must be at least the number of bytes of the shortest allowed text, plus one. Not
-  // with beams.
+  // The text is complete within max_tokens: near the limit only tokens from which it can still be
+  // completed are drawn. max_tokens must be at least the number of bytes of the shortest allowed
+  // text, plus one. Not with beams.
   bool complete_within_max_tokens = false;
 
   bool operator==(const StructuredOutputs&) const = default;
 
-  enum class As { kText, kJson };  // how a field stands in JSON: as itself, or as a value whose text it holds
+  // how a field stands in JSON: as itself, or as a value whose text it holds
+  enum class As { kText, kJson };
 
-  // Calls v(name, field, help, as) for every field, in this order: the list for JSON and for the API's documents. Self is
-  // StructuredOutputs or const StructuredOutputs.
+  // Calls v(name, field, help, as) for every field, in this order: the list for JSON and for the
+  // API's documents. Self is StructuredOutputs or const StructuredOutputs.
   template <class Self, class V>
   static void visit(Self& s, V&& v) {
     v("json", s.json, "a JSON Schema, or its text", As::kJson);
     v("regex", s.regex, "a regular expression that the whole text matches", As::kText);
     v("choice", s.choice, "the text is one of these", As::kText);
-    v("grammar", s.grammar, "GBNF or EBNF, from the rule root, or Lark, from the rule start", As::kText);
+    v("grammar", s.grammar, "GBNF or EBNF, from the rule root, or Lark, from the rule start",
+      As::kText);
     v("json_object", s.json_object, "any JSON object", As::kText);
     v("structural_tag", s.structural_tag, "a structural tag, or its text", As::kJson);
-    v("disable_any_whitespace", s.disable_any_whitespace, "no white space between the tokens of JSON",
-      As::kText);
+    v("disable_any_whitespace", s.disable_any_whitespace,
+      "no white space between the tokens of JSON", As::kText);
     v("disable_additional_properties", s.disable_additional_properties,
       "objects have the properties that are named only", As::kText);
     v("whitespace_pattern", s.whitespace_pattern,

@@ -6,11 +6,14 @@
 
 namespace penstock {
 
-// After max_tokens tokens of reasoning the closing mark is forced, token by token. A part of the mark that
-// the model has written already is not repeated; a reply without reasoning is not changed.
+// After max_tokens tokens of reasoning the closing mark is forced, token by token. A part of the
+// mark that the model has written already is not repeated; a reply without reasoning is not
+// changed.
 struct ThinkingBudget {
-  int max_tokens = 0;          // most tokens of reasoning, without the marks; >= 0
-  std::vector<TokenId> open;   // the opening mark; may only be empty with starts_inside
+  // most tokens of reasoning, without the marks; >= 0
+  int max_tokens = 0;
+  // the opening mark; may only be empty with starts_inside
+  std::vector<TokenId> open;
   std::vector<TokenId> close;  // the closing mark; at least one token
   bool starts_inside = false;  // the prompt ends inside the reasoning
 };

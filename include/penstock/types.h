@@ -13,8 +13,9 @@ enum class BlockId : uint32_t {};    // a block of the KV cache
 
 struct TokenLogprob {
   TokenId token = kNoToken;
-  float logprob = 0;  // natural log of the model's own probability, before temperature, penalties and filters
-  int rank = 0;       // 1 = most likely
+  // natural log of the model's own probability, before temperature, penalties and filters
+  float logprob = 0;
+  int rank = 0;  // 1 = most likely
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };

@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kMinChunk = size_t{1} << 20;
 
-// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB entries do not
-// cover.
+// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB
+// entries do not cover.
 std::byte* aligned_chunk(size_t size) {
   const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
   void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);

@@ -1,4 +1,5 @@
-// A bump allocator for one step's memory: grows to the largest step seen, then never allocates again.
+// A bump allocator for one step's memory: grows to the largest step seen, then never allocates
+// again.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -14,8 +15,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // 64-byte aligned, uninitialized, valid until reset(). Never null: throws std::bad_alloc when the system
-  // has no more; what was allocated before stays valid.
+  // 64-byte aligned, uninitialized, valid until reset(). Never null: throws std::bad_alloc when the
+  // system has no more; what was allocated before stays valid.
   void* allocate(size_t bytes);
   template <class T>
   T* allocate_array(size_t n) {

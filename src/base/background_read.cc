@@ -44,8 +44,8 @@ BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& pa
     for (const KeptPart& part : kept) {
       for (size_t at = 0; at < part.bytes.size() && !stop.stop_requested(); at += kPiece) {
         const auto piece = part.bytes.subspan(at, std::min(kPiece, part.bytes.size() - at));
-        // Looking at every page of a file that is in memory would take longer than may be. Its middle tells: ends of tensors are
-        // what a file is known by, and in memory before the rest.
+        // Looking at every page of a file that is in memory would take longer than may be. Its
+        // middle tells: ends of tensors are what a file is known by, and in memory before the rest.
         if (read_missing(piece.subspan(piece.size() / 2, 1)) > 0) read_missing(piece);
       }
     }

@@ -8,14 +8,14 @@
 
 namespace penstock {
 
-// A thread that reads the parts that are not in memory, in order, until all of them were requested or this is
-// destroyed. It keeps the files mapped; parts outside mapped files are skipped. (A file on disk that is
-// touched page by page stalls every 128 KiB.)
+// A thread that reads the parts that are not in memory, in order, until all of them were requested
+// or this is destroyed. It keeps the files mapped; parts outside mapped files are skipped. (A file
+// on disk that is touched page by page stalls every 128 KiB.)
 class BackgroundRead {
  public:
   BackgroundRead() = default;
-  // Reads nothing when the parts are larger than available_memory(), since the first would be evicted before
-  // they are used, or smaller than 1 MiB.
+  // Reads nothing when the parts are larger than available_memory(), since the first would be
+  // evicted before they are used, or smaller than 1 MiB.
   explicit BackgroundRead(const std::vector<std::span<const std::byte>>& parts);
 
  private:

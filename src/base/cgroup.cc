@@ -11,7 +11,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // quota / period, or 0 for none.
-double share_of(double quota, double period) { return quota > 0 && period > 0 ? quota / period : 0; }
+double share_of(double quota, double period) {
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
 
 double share_v2(const fs::path& folder) {
   std::ifstream file(folder / "cpu.max");
@@ -58,9 +60,10 @@ std::optional<int64_t> memory_left(const fs::path& folder) {
   return std::max<int64_t>(0, *limit - kept);
 }
 
-// Where a line "id:controllers:path" of version 1 that has the controller, or of version 2, is mounted; "" = it is
-// about something else.
-fs::path hierarchy(const fs::path& mount, std::string_view controllers, std::string_view controller) {
+// Where a line "id:controllers:path" of version 1 that has the controller, or of version 2, is
+// mounted; "" = it is about something else.
+fs::path hierarchy(const fs::path& mount, std::string_view controllers,
+                   std::string_view controller) {
   if (controllers.empty()) return mount;
   for (size_t at = 0; at <= controllers.size();) {
     const size_t end = std::min(controllers.find(',', at), controllers.size());

@@ -1,5 +1,5 @@
-// PENSTOCK_CHECK(condition): ends the program when an internal invariant is broken. No file, flag or request
-// may cause that.
+// PENSTOCK_CHECK(condition): ends the program when an internal invariant is broken. No file, flag
+// or request may cause that.
 #pragma once
 
 namespace penstock {

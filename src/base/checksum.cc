@@ -8,7 +8,9 @@ namespace penstock {
 namespace {
 
 // Reversible for a known word, so that a difference that came into a lane stays in it.
-uint64_t mix(uint64_t lane, uint64_t word) { return std::rotl((lane ^ word) * 0x9E3779B97F4A7C15u, 29); }
+uint64_t mix(uint64_t lane, uint64_t word) {
+  return std::rotl((lane ^ word) * 0x9E3779B97F4A7C15u, 29);
+}
 
 uint64_t word_at(const std::byte* at) {
   uint64_t word;

@@ -1,4 +1,5 @@
-// FP16 and BF16 as 16-bit patterns, with conversions that round to nearest even. Portable; kernels have faster ones.
+// FP16 and BF16 as 16-bit patterns, with conversions that round to nearest even. Portable; kernels
+// have faster ones.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -19,9 +20,11 @@ inline float to_float(BFloat16 value) {
 inline float to_float(Half value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
-  if (magnitude >= 0x0f800000u) return std::bit_cast<float>(sign | magnitude | 0x7f800000u);  // inf, nan
+  // inf, nan
+  if (magnitude >= 0x0f800000u) return std::bit_cast<float>(sign | magnitude | 0x7f800000u);
   // Rescaling the exponent by a multiplication also normalizes subnormals.
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f));
+  return std::bit_cast<float>(sign |
+                              std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f));
 }
 
 inline BFloat16 to_bfloat16(float value) {
@@ -36,7 +39,8 @@ inline Half to_half(float value) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
-  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to 65536 or more
+  // rounds to 65536 or more
+  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};
   if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 aligns the mantissa at 2^-24 and rounds
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};

@@ -1,7 +1,7 @@
-// Parsing of JSON from outside, files and replies: nesting is bounded, because operations on a value
-// (copying, dumping, checking) recurse on the stack. Bodies of requests have a parser of their own
-// (server/api/json_reader.h), which bounds memory too. tools/check_layers.py checks that all other code uses
-// this file.
+// Parsing of JSON from outside, files and replies: nesting is bounded, because operations on a
+// value (copying, dumping, checking) recurse on the stack. Bodies of requests have a parser of
+// their own (server/api/json_reader.h), which bounds memory too. tools/check_layers.py checks that
+// all other code uses this file.
 #pragma once
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -14,11 +14,11 @@ namespace penstock {
 
 inline constexpr int kMaxJsonNesting = 256;  // greatest depth of nested lists and objects
 
-// Whether the depth of nested lists and objects in a JSON text is at most `most`; comments are skipped.
-// Accepts any text.
+// Whether the depth of nested lists and objects in a JSON text is at most `most`; comments are
+// skipped. Accepts any text.
 inline bool nests_within(std::string_view text, int most) {
-  // Returns the position of the last byte of the comment that starts at `slash`; `slash` itself when there is
-  // none.
+  // Returns the position of the last byte of the comment that starts at `slash`; `slash` itself
+  // when there is none.
   const auto end_of_comment = [text](size_t slash) {
     const bool line = text.substr(slash, 2) == "//", block = text.substr(slash, 2) == "/*";
     if (!line && !block) return slash;
@@ -51,16 +51,17 @@ Json bounded_json(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
-// Describes where a text is not JSON. The parser's own message is not used, since it quotes the text, which
-// may be any file.
+// Describes where a text is not JSON. The parser's own message is not used, since it quotes the
+// text, which may be any file.
 inline std::string json_error_place(const std::exception& error) {
   const auto* const place = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-  return place == nullptr ? "expected JSON whose numbers are in range"
-                          : fmt::format("expected JSON, got something else at byte {}", place->byte);
+  return place == nullptr
+             ? "expected JSON whose numbers are in range"
+             : fmt::format("expected JSON, got something else at byte {}", place->byte);
 }
 
-// Parses the text as bounded_json() does, with an error that says why it failed. Errors: `code`; the message
-// starts with `where`.
+// Parses the text as bounded_json() does, with an error that says why it failed. Errors: `code`;
+// the message starts with `where`.
 template <class Json = nlohmann::json>
 Result<Json> read_bounded_json(std::string_view text, ErrorCode code, std::string_view where,
                                int most = kMaxJsonNesting, bool with_comments = false) {

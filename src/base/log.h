@@ -4,8 +4,8 @@
 
 namespace penstock {
 
-// Returns the logger. Its level is that of PENSTOCK_LOG (trace, debug, info, warn, error, off), by default
-// warn. Thread-safe. Not for use inside a step.
+// Returns the logger. Its level is that of PENSTOCK_LOG (trace, debug, info, warn, error, off), by
+// default warn. Thread-safe. Not for use inside a step.
 spdlog::logger& log();
 
 }  // namespace penstock

@@ -115,7 +115,8 @@ void MappedFile::read_ahead(const ByteLines& lines) const {
   if (lines.first.empty()) return;
   const auto begin_of = [&](size_t line) { return (offset + line * lines.stride) / page * page; };
   const auto end_of = [&](size_t line) {
-    return std::min(size_, (offset + line * lines.stride + lines.first.size() + page - 1) / page * page);
+    return std::min(size_,
+                    (offset + line * lines.stride + lines.first.size() + page - 1) / page * page);
   };
   for (size_t line = 0; line < lines.count;) {
     const size_t begin = begin_of(line);

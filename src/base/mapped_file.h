@@ -17,8 +17,8 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-// Begins to read those of the bytes that are not in memory; returns their number. REQUIRES: `part` is in a
-// mapped file.
+// Begins to read those of the bytes that are not in memory; returns their number. REQUIRES: `part`
+// is in a mapped file.
 int64_t read_missing(std::span<const std::byte> part);
 
 class MappedFile {
@@ -34,10 +34,11 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const FileStamp& stamp() const { return stamp_; }  // stamp of the file when it was opened
 
-  // Tells the system that these bytes will not be read again soon (they may be read again, at the price of disk).
+  // Tells the system that these bytes will not be read again soon (they may be read again, at the
+  // price of disk).
   void drop(std::span<const std::byte> part) const;
-  // Turns off the system's own read-ahead: from now on only pages that are touched or passed to read_ahead()
-  // are read.
+  // Turns off the system's own read-ahead: from now on only pages that are touched or passed to
+  // read_ahead() are read.
   void expect_parts() const;
   // Begins to read the pages of these lines.
   void read_ahead(const ByteLines& lines) const;

@@ -69,7 +69,8 @@ int64_t total_memory() { return meminfo("MemTotal:"); }
 int64_t available_memory() {
   const auto granted = cgroup_memory("/sys/fs/cgroup", own_cgroups());
   const int64_t machine = meminfo("MemAvailable:");
-  return std::max<int64_t>(0, (granted ? std::min(machine, *granted) : machine) - promised_memory());
+  return std::max<int64_t>(0,
+                           (granted ? std::min(machine, *granted) : machine) - promised_memory());
 }
 
 int64_t promised_memory() {

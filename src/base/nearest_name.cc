@@ -24,7 +24,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   if (known.empty()) return {};
   const std::string_view begin = name.substr(0, 64);
-  return std::ranges::min(known, {}, [&](std::string_view one) { return edit_distance(begin, one); });
+  return std::ranges::min(known, {},
+                          [&](std::string_view one) { return edit_distance(begin, one); });
 }
 
 }  // namespace penstock

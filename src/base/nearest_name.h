@@ -8,7 +8,8 @@ namespace penstock {
 // Levenshtein distance: bytes to insert, delete or replace to turn a into b.
 int edit_distance(std::string_view a, std::string_view b);
 
-// Returns the known name with the least edit distance, the first among equals; empty when `known` is empty.
+// Returns the known name with the least edit distance, the first among equals; empty when `known`
+// is empty.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace penstock

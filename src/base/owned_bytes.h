@@ -8,7 +8,8 @@ namespace penstock {
 
 struct OwnedBytes {
   std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  // keeps the bytes alive; null: they are not owned
+  // keeps the bytes alive; null: they are not owned
+  std::shared_ptr<const void> owner;
 };
 
 }  // namespace penstock

@@ -26,7 +26,8 @@ Status check_mode(const std::filesystem::path& path, int failed, const struct st
                   std::strerror(error));
   }
   if (S_ISREG(info.st_mode)) return {};
-  return errorf(ErrorCode::kIo, "{}: expected a regular file, got {}", path.string(), kind_of(info.st_mode));
+  return errorf(ErrorCode::kIo, "{}: expected a regular file, got {}", path.string(),
+                kind_of(info.st_mode));
 }
 
 // Up to n bytes, fewer only at the end; -1 with errno.
@@ -64,7 +65,8 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
   struct stat info{};
   size_t size = ::fstat(file.number(), &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
   std::string text;
-  while (size <= max_bytes) {  // what is there counts, which may be more than the file's size says, or less
+  // what is there counts, which may be more than the file's size says, or less
+  while (size <= max_bytes) {
     constexpr size_t kPiece = 64 * 1024;
     const size_t done = text.size();
     text.resize(std::max(size, done) + (done < size ? 0 : kPiece));
@@ -74,8 +76,8 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
     if (n == 0) return text;
     size = std::max(size, text.size());
   }
-  return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(), max_bytes,
-                size);
+  return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(),
+                max_bytes, size);
 }
 
 std::streambuf::int_type FileStream::Buffer::underflow() {

@@ -1,7 +1,7 @@
 // Reading of regular files: used for every path that comes from a user, a file or a client.
 //
-// Opening never blocks. Anything but a regular file (a FIFO without a writer, a terminal, a socket, a
-// directory) is refused before it is opened, since opening has side effects on some devices.
+// Opening never blocks. Anything but a regular file (a FIFO without a writer, a terminal, a socket,
+// a directory) is refused before it is opened, since opening has side effects on some devices.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -31,13 +31,14 @@ class FileDescriptor {
   int number_;
 };
 
-// Opens a file for reading. Errors: kNotFound; kIo, whose message says what the path is when it is not a
-// regular file.
+// Opens a file for reading. Errors: kNotFound; kIo, whose message says what the path is when it is
+// not a regular file.
 Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
-// Returns the error with which open_regular_file() would refuse the path. For files that a library opens by
-// name.
+// Returns the error with which open_regular_file() would refuse the path. For files that a library
+// opens by name.
 Status check_regular_file(const std::filesystem::path& path);
-// Reads the whole file. Errors: those of open_regular_file(); kCorruptFile when it is longer than max_bytes.
+// Reads the whole file. Errors: those of open_regular_file(); kCorruptFile when it is longer than
+// max_bytes.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
 // A regular file as a stream, to be read piece by piece. It can seek to offsets from the start. Not
@@ -55,12 +56,14 @@ class FileStream : public std::istream {
 
    protected:
     int_type underflow() override;
-    pos_type seekoff(off_type offset, std::ios_base::seekdir from, std::ios_base::openmode which) override;
+    pos_type seekoff(off_type offset, std::ios_base::seekdir from,
+                     std::ios_base::openmode which) override;
     pos_type seekpos(pos_type place, std::ios_base::openmode which) override;
 
    private:
     FileDescriptor file_;
-    off_type end_ = 0;  // file offset of the end of the content of bytes_
+    // file offset of the end of the content of bytes_
+    off_type end_ = 0;
     std::array<char, 64 * 1024> bytes_;
   };
   Buffer buffer_;

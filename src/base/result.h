@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-// Makes an error: errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes, got {}", path, want, have)
+// Makes an error: errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes, got {}", path, want,
+// have)
 template <class... Args>
 tl::unexpected<Error> errorf(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   return make_error(code, fmt::format(format, std::forward<Args>(args)...));
@@ -25,7 +26,8 @@ tl::unexpected<Error> errorf(ErrorCode code, fmt::format_string<Args...> format,
 
 // Assigns the value of a Result to the left side, or returns its error to the caller:
 //   ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
-// The left side may be a declaration, which takes no parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
+// The left side may be a declaration, which takes no parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_(PENSTOCK_CONCAT(result_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_(result, lhs, expr)                     \
   auto result = (expr);                                          \

@@ -31,7 +31,8 @@ int available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (const int quota = cgroup_cpus("/sys/fs/cgroup", own_cgroups()); quota > 0 && quota < n) n = quota;
+  if (const int quota = cgroup_cpus("/sys/fs/cgroup", own_cgroups()); quota > 0 && quota < n)
+    n = quota;
   return n > 0 ? n : 1;
 }
 
@@ -74,10 +75,12 @@ int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// Whose region runs now. Whoever finds it taken parks: he would only take a CPU from those who compute.
+// Whose region runs now. Whoever finds it taken parks: he would only take a CPU from those who
+// compute.
 //
-// Threads that compute at the same time get equal times, or such as their weights say: before a step, who had more waits
-// until the others have had as much. Turns are timed only as long as they go to and fro.
+// Threads that compute at the same time get equal times, or such as their weights say: before a
+// step, who had more waits until the others have had as much. Turns are timed only as long as they
+// go to and fro.
 class Turns {
  public:
   void take() {
@@ -126,9 +129,10 @@ class Turns {
   }
 
  private:
-  static constexpr int kManySame = 4096;       // turns of one thread: some ten steps
-  static constexpr double kSlice = 1e-3;       // seconds that one may be ahead
-  static constexpr int64_t kIdle = 3'000'000;  // nanoseconds without a turn: longer than between two steps
+  static constexpr int kManySame = 4096;  // turns of one thread: some ten steps
+  static constexpr double kSlice = 1e-3;  // seconds that one may be ahead
+  // nanoseconds without a turn: longer than between two steps
+  static constexpr int64_t kIdle = 3'000'000;
 
   static bool is_idle(const Share& share) {
     return nanoseconds(Clock::now()) - share.last_turn.load(std::memory_order_relaxed) > kIdle;
@@ -150,7 +154,8 @@ class Turns {
     const double used = share.used.load(std::memory_order_relaxed);
     const std::lock_guard lock(shares_mutex_);
     for (const Share* other : shares_) {
-      if (other != &share && other->used.load(std::memory_order_relaxed) + kSlice < used && !is_idle(*other))
+      if (other != &share && other->used.load(std::memory_order_relaxed) + kSlice < used &&
+          !is_idle(*other))
         return true;
     }
     return false;
@@ -202,10 +207,10 @@ OneTurn::~OneTurn() {
   if (--n_one_turns == 0) give_kept_turn();
 }
 
-// A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or the
-// caller when it is through with its own part and the worker has not begun, because another program has its
-// CPU. So a machine with more to do than CPUs slows the pool down to one thread at worst, not to one time
-// slice per region.
+// A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or
+// the caller when it is through with its own part and the worker has not begun, because another
+// program has its CPU. So a machine with more to do than CPUs slows the pool down to one thread at
+// worst, not to one time slice per region.
 class ThreadPool::Workers {
  public:
   Workers(int n_threads, const std::vector<int>& cpus);
@@ -215,7 +220,8 @@ class ThreadPool::Workers {
 
  private:
   struct alignas(64) Part {
-    std::atomic<uint32_t> claimed{0};  // the last epoch in which this part was taken; all epochs in turn
+    // the last epoch in which this part was taken; all epochs in turn
+    std::atomic<uint32_t> claimed{0};
     // Takes the part of `epoch`; false when it is taken already.
     bool claim(uint32_t epoch) {
       uint32_t last = epoch - 1;
@@ -270,7 +276,8 @@ void ThreadPool::Workers::run(Fn fn, void* ctx) {
     fn(ctx, worker, n_threads_);
     n_pending_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // A worker that lost its CPU needs it back: give way after a while instead of spinning against it.
+  // A worker that lost its CPU needs it back: give way after a while instead of spinning against
+  // it.
   for (int spins = 0; n_pending_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
       spin_pause();
@@ -301,8 +308,8 @@ struct ThreadPool::Place {
   // None: all that the process may use, and no worker stays on any.
   static Place& of(const std::vector<int>& cpus) {
     static std::mutex mutex;
-    static auto& all =
-        *new std::map<std::vector<int>, Place>;  // never destroyed: threads may end after it would be
+    // never destroyed: threads may end after it would be
+    static auto& all = *new std::map<std::vector<int>, Place>;
     const std::lock_guard lock(mutex);
     Place& place = all[cpus];
     place.cpus = cpus;
@@ -375,7 +382,9 @@ bool ThreadPool::take_piece(int worker, int64_t grain, Piece& piece) {
     int64_t begin = rest.next.load(std::memory_order_relaxed);
     while (begin < rest.end) {
       const int64_t half = (rest.end - begin) / 2 / grain * grain;
-      const int64_t end = half > grain ? begin + half : begin + grain < rest.end ? begin + grain : rest.end;
+      const int64_t end = half > grain               ? begin + half
+                          : begin + grain < rest.end ? begin + grain
+                                                     : rest.end;
       if (!rest.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
       piece = {begin, end};
       return true;

@@ -1,10 +1,10 @@
-// Cancellation of work that is done for a client, who may disconnect meanwhile or may have asked for too
-// much.
+// Cancellation of work that is done for a client, who may disconnect meanwhile or may have asked
+// for too much.
 //
-// The code that starts the work makes a Work, and a WorkScope on the thread that does it. Loops over a
-// client's input call give_way() or end_work(), which throw WorkEnded out of the work; without a scope on the
-// thread (command line, library) they do nothing. Code in between must be exception safe; the code that made
-// the scope catches WorkEnded.
+// The code that starts the work makes a Work, and a WorkScope on the thread that does it. Loops
+// over a client's input call give_way() or end_work(), which throw WorkEnded out of the work;
+// without a scope on the thread (command line, library) they do nothing. Code in between must be
+// exception safe; the code that made the scope catches WorkEnded.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -28,8 +28,8 @@ class Work {
  public:
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }  // any thread
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  // Counts an operation that takes milliseconds instead of microseconds. False: there were kMostLongSteps of
-  // them already. Called by the working thread only.
+  // Counts an operation that takes milliseconds instead of microseconds. False: there were
+  // kMostLongSteps of them already. Called by the working thread only.
   bool take_long_step() { return ++n_long_steps_ <= kMostLongSteps; }
 
  private:

@@ -21,12 +21,15 @@ namespace {
 
 constexpr const char* kFooter =
     "With no command, a story is generated from the built-in model.\n"
-    "Options can also come from a TOML or INI file: penstock --config FILE COMMAND, with one [COMMAND] "
+    "Options can also come from a TOML or INI file: penstock --config FILE COMMAND, with one "
+    "[COMMAND] "
     "section each.\n"
-    "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 file or model not found, 4 corrupt or unsupported "
+    "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 file or model not found, 4 corrupt or "
+    "unsupported "
     "file,\n"
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
-    "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours off.";
+    "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours "
+    "off.";
 
 // CLI11 takes a section's line with a comment behind it for an option.
 class ConfigFile : public CLI::ConfigTOML {

@@ -39,7 +39,9 @@ BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens) {
 }
 
 BlockAllocator::BlockAllocator(int n_blocks, int block_size)
-    : block_size_(block_size), blocks_(n_blocks), tokens_(static_cast<size_t>(n_blocks) * block_size) {
+    : block_size_(block_size),
+      blocks_(n_blocks),
+      tokens_(static_cast<size_t>(n_blocks) * block_size) {
   size_t slots = 16;
   while (slots < static_cast<size_t>(n_blocks) * 2) slots *= 2;
   index_.assign(slots, kNone);
@@ -84,16 +86,19 @@ void BlockAllocator::release(BlockId block) {
   }
 }
 
-std::optional<BlockId> BlockAllocator::acquire(const BlockHash& hash, std::span<const TokenId> tokens) {
+std::optional<BlockId> BlockAllocator::acquire(const BlockHash& hash,
+                                               std::span<const TokenId> tokens) {
   const int block = find(hash);
   if (block == kNone || !std::ranges::equal(tokens_of(block), tokens)) return std::nullopt;
   if (blocks_[block].references++ == 0) lru_remove(block);
   return BlockId(block);
 }
 
-bool BlockAllocator::publish(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens) {
+bool BlockAllocator::publish(BlockId block, const BlockHash& hash,
+                             std::span<const TokenId> tokens) {
   Block& b = at(block);
-  PENSTOCK_CHECK(b.references > 0 && !b.published && static_cast<int>(tokens.size()) == block_size_);
+  PENSTOCK_CHECK(b.references > 0 && !b.published &&
+                 static_cast<int>(tokens.size()) == block_size_);
   if (find(hash) != kNone) return false;
   b.published = true;
   b.hash = hash;
@@ -128,7 +133,8 @@ int BlockAllocator::find(const BlockHash& hash) const {
   return kNone;
 }
 
-// Removes a block's entry and closes the gap, so that every other entry stays reachable from its home.
+// Removes a block's entry and closes the gap, so that every other entry stays reachable from its
+// home.
 void BlockAllocator::index_erase(int block) {
   const size_t mask = index_.size() - 1;
   size_t hole = home(blocks_[block].hash);

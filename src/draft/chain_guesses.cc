@@ -13,7 +13,8 @@ bool ChainGuesses::add(float probability, const DraftRequest& request, const Con
   }
   probabilities_.push_back(probability);
   reach_.push_back((reach_.empty() ? 1.0f : reach_.back()) * confidence.right(probability));
-  if (worth_another(n, reach_.back(), confidence.mean(), *request.prices, request.max_nodes)) return true;
+  if (worth_another(n, reach_.back(), confidence.mean(), *request.prices, request.max_nodes))
+    return true;
   tree.truncate(nodes_worth(reach_, *request.prices));
   probabilities_.resize(tree.tokens.size());
   return false;

@@ -5,7 +5,8 @@
 namespace penstock {
 namespace {
 
-// Moves an average towards a new value: quickly at first, when what it began with is a guess, slowly later.
+// Moves an average towards a new value: quickly at first, when what it began with is a guess,
+// slowly later.
 void blend(float& average, int& n_seen, float value) {
   constexpr int kPriorWeight = 6, kMostSeen = 50;
   n_seen = std::min(n_seen + 1, kMostSeen);
@@ -31,7 +32,8 @@ int best_length(float chance, const DraftPrices& prices, int max_nodes) {
   float kept = 0, reach = 1, gain = 0;
   for (int n = 1; n <= std::min(max_nodes, prices.max_nodes()); ++n) {
     kept += reach *= chance;
-    const float here = kept - prices.checking[static_cast<size_t>(n)] - prices.pass * static_cast<float>(n);
+    const float here =
+        kept - prices.checking[static_cast<size_t>(n)] - prices.pass * static_cast<float>(n);
     if (here > gain) best = n, gain = here;
   }
   return best;
@@ -44,8 +46,8 @@ bool worth_another(int n, float reach, float chance, const DraftPrices& prices, 
   float kept = 0;
   for (int more = 1; n + more <= most; ++more) {
     kept += reach *= chance;
-    const float price =
-        prices.checking[static_cast<size_t>(n + more)] - paid + prices.pass * static_cast<float>(more);
+    const float price = prices.checking[static_cast<size_t>(n + more)] - paid +
+                        prices.pass * static_cast<float>(more);
     if (kept > price) return true;
   }
   return false;

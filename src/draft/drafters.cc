@@ -2,7 +2,8 @@
 
 namespace penstock {
 
-using MakeDrafter = Result<std::unique_ptr<Drafter>>(DrafterConfig config, const DraftTarget& target);
+using MakeDrafter = Result<std::unique_ptr<Drafter>>(DrafterConfig config,
+                                                     const DraftTarget& target);
 MakeDrafter make_model_drafter, make_ngram_drafter, make_early_exit_drafter, make_medusa_drafter,
     make_mtp_drafter, make_eagle3_drafter, make_grammar_drafter;
 
@@ -15,8 +16,12 @@ struct Row {
 
 // THE list. A new one is a file, its function above and its row.
 constexpr Row kDrafters[] = {
-    {"draft", make_model_drafter},     {"ngram", make_ngram_drafter}, {"early-exit", make_early_exit_drafter},
-    {"medusa", make_medusa_drafter},   {"mtp", make_mtp_drafter},     {"eagle3", make_eagle3_drafter},
+    {"draft", make_model_drafter},
+    {"ngram", make_ngram_drafter},
+    {"early-exit", make_early_exit_drafter},
+    {"medusa", make_medusa_drafter},
+    {"mtp", make_mtp_drafter},
+    {"eagle3", make_eagle3_drafter},
     {"grammar", make_grammar_drafter},
 };
 

@@ -4,11 +4,12 @@
 
 namespace penstock {
 
-Result<std::unique_ptr<Drafter>> make_eagle3_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_eagle3_drafter(DrafterConfig config,
+                                                     const DraftTarget& target) {
   if (config.engine.spec_heads.empty()) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "spec eagle3: spec_heads: expected a directory with config.json and safetensors files, got none");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "spec eagle3: spec_heads: expected a directory with config.json and safetensors "
+                  "files, got none");
   }
   ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
   ASSIGN_OR_RETURN(auto layer, EagleLayer::load(std::move(source), *target.model, *target.ops));

@@ -15,10 +15,11 @@
 namespace penstock {
 namespace {
 
-// Reads the K and V that the target has stored for its first layers, and writes those of the last token and
-// of the drafted ones behind them, in the same places that the target's forward over the draft writes again:
-// nothing has to be undone, and no cache is needed. A guess may be rough where a step may not, so the first
-// layers and the output matrix are used in 4 bits where the target has more, but not by the stages of a pipeline.
+// Reads the K and V that the target has stored for its first layers, and writes those of the last
+// token and of the drafted ones behind them, in the same places that the target's forward over the
+// draft writes again: nothing has to be undone, and no cache is needed. A guess may be rough where
+// a step may not, so the first layers and the output matrix are used in 4 bits where the target has
+// more, but not by the stages of a pipeline.
 class EarlyExitDrafter : public Drafter {
  public:
   EarlyExitDrafter(const DraftTarget& target, int block_size, EarlyExit exit)
@@ -52,7 +53,8 @@ class EarlyExitDrafter : public Drafter {
                   .first = n_before,
                   .kv = request.kv,
                   .long_rope = model_.takes_long_rope(request.reach)});
-      drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
+      drafting_.push_back(
+          {&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     while (!drafting_.empty()) {
       ++n_passes_;
@@ -63,7 +65,8 @@ class EarlyExitDrafter : public Drafter {
       batch_.clear();
       wanted_.clear();
       for (const Drafting& each : drafting_)
-        wanted_.push_back({each.request, each.tree, each.tokens, ChainGuesses::weighs(*each.request)});
+        wanted_.push_back(
+            {each.request, each.tree, each.tokens, ChainGuesses::weighs(*each.request)});
       const std::span<const Guesser::Guess> guesses = guesser_.guess(logits, wanted_);
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
@@ -108,7 +111,8 @@ class EarlyExitDrafter : public Drafter {
     if (guess.token == kNoToken) return false;
     drafting.tree->add_next(guess.token);
     drafting.tokens.push_back(guess.token);
-    return drafting.state->guesses.add(guess.likeliest, *drafting.request, confidence_, *drafting.tree) &&
+    return drafting.state->guesses.add(guess.likeliest, *drafting.request, confidence_,
+                                       *drafting.tree) &&
            static_cast<int>(drafting.tokens.size()) < model_.config().max_seq_len;
   }
 
@@ -129,7 +133,9 @@ class EarlyExitDrafter : public Drafter {
 // Layers that are cut elsewhere for want of those behind them have another cache.
 bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Shard shard) {
   const ModelCuts some(first_layers, shard), all(whole, shard);
-  const auto same = [](Shard::Range a, Shard::Range b) { return a.first == b.first && a.count == b.count; };
+  const auto same = [](Shard::Range a, Shard::Range b) {
+    return a.first == b.first && a.count == b.count;
+  };
   for (int i = 0; i < first_layers.n_layers; ++i)
     if (!same(some.kv_heads(i), all.kv_heads(i))) return false;
   return same(some.heads(), all.heads());
@@ -139,24 +145,22 @@ bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Sha
 
 Result<int> exit_layers(const EngineConfig& config, const ModelConfig& model) {
   if (model.has_states()) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "spec early-exit: architecture {} keeps a state of each sequence, which its own guesses would "
-        "change; expected another drafter",
-        model.arch);
+    return errorf(ErrorCode::kUnsupported,
+                  "spec early-exit: architecture {} keeps a state of each sequence, which its own "
+                  "guesses would change; expected another drafter",
+                  model.arch);
   }
   const int n_layers = config.spec_exit_layer > 0 ? config.spec_exit_layer : model.exit_layer;
   if (n_layers <= 0) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "spec early-exit: the model was not trained with an exit; expected the layers to draft with, 1 to "
-        "{}, got none",
-        model.n_layers - 1);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "spec early-exit: the model was not trained with an exit; expected the layers to "
+                  "draft with, 1 to {}, got none",
+                  model.n_layers - 1);
   }
   if (n_layers >= model.n_layers) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "spec early-exit: expected 1 to {} layers to draft with, got {}", model.n_layers - 1,
-                  n_layers);
+                  "spec early-exit: expected 1 to {} layers to draft with, got {}",
+                  model.n_layers - 1, n_layers);
   }
   return n_layers;
 }
@@ -166,15 +170,17 @@ Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget&
   EarlyExit exit;
   ASSIGN_OR_RETURN(exit.n_layers, exit_layers(config, model));
   const bool is_stage = target.model->layers().count < model.n_layers;
-  if (target.source != nullptr && !is_stage) exit.light_source = make_four_bit_source(*target.source);
+  if (target.source != nullptr && !is_stage)
+    exit.light_source = make_four_bit_source(*target.source);
   if (!exit.light_source) return exit;
-  ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops, exit.n_layers,
-                                                        target.ops->shard()));
+  ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops,
+                                                        exit.n_layers, target.ops->shard()));
   if (!is_cut_alike(exit.light->config(), model, target.ops->shard())) exit.light.reset();
   return exit;
 }
 
-Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config,
+                                                         const DraftTarget& target) {
   ASSIGN_OR_RETURN(EarlyExit exit, open_early_exit(config.engine, target));
   return std::make_unique<EarlyExitDrafter>(target, config.engine.block_size, std::move(exit));
 }

@@ -1,4 +1,5 @@
-// No drafter but what needs none: the text that a grammar forces, which the engine proposes before it asks any drafter.
+// No drafter but what needs none: the text that a grammar forces, which the engine proposes before
+// it asks any drafter.
 
 #include "draft/drafters.h"
 

@@ -41,15 +41,17 @@ std::span<const Guesser::Guess> Guesser::guess(Tensor logits, std::span<const Wa
   return guesses_;
 }
 
-// What is drawn from the drafter's own distribution is the host's, which then knows the distribution.
+// What is drawn from the drafter's own distribution is the host's, which then knows the
+// distribution.
 void Guesser::ask_device(Tensor logits, std::span<const Wanted> wanted) {
   asked_.clear();
   if (edits_.size() < wanted.size()) edits_.resize(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const DraftRequest& request = *wanted[i].request;
     if (request.may_draw || !Sampler::row_says_all(*request.state->spec)) continue;
-    SampleRow& row = asked_.emplace_back(with_tree(
-        wanted[i], [&](const SampleContext& context) { return sampler_.describe(context, edits_[i]); }));
+    SampleRow& row = asked_.emplace_back(with_tree(wanted[i], [&](const SampleContext& context) {
+      return sampler_.describe(context, edits_[i]);
+    }));
     row.row = static_cast<int32_t>(i);
     row.report = false, row.n_top = 0;
     row.likeliest = wanted[i].likeliest;
@@ -62,8 +64,10 @@ void Guesser::ask_device(Tensor logits, std::span<const Wanted> wanted) {
 Guesser::Guess Guesser::guess_on_host(const Wanted& wanted, std::span<const float> logits) {
   const size_t n = vocabulary_.empty() ? std::min(logits.size(), row_.size()) : 0;
   std::copy_n(logits.begin(), n, row_.begin());
-  std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(), -std::numeric_limits<float>::infinity());
-  for (size_t i = 0; i < vocabulary_.size(); ++i) row_[static_cast<size_t>(vocabulary_[i])] = logits[i];
+  std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(),
+            -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < vocabulary_.size(); ++i)
+    row_[static_cast<size_t>(vocabulary_[i])] = logits[i];
   Guess guess;
   if (wanted.likeliest) {
     const float max = scan_block_max(row_, block_max_);

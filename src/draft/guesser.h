@@ -1,5 +1,5 @@
-// Chooses the next draft token of every sequence from the logits of a drafter's forward: on the device if it
-// can draw, else on the host.
+// Chooses the next draft token of every sequence from the logits of a drafter's forward: on the
+// device if it can draw, else on the host.
 #pragma once
 #include <span>
 #include <vector>
@@ -12,8 +12,9 @@ namespace penstock {
 
 class Guesser {
  public:
-  // vocab_size: the target's. The drafter may have more or fewer logits: surplus ones are ignored, missing
-  // ones count as impossible. vocabulary: logit i is that of token vocabulary[i]; empty: of token i.
+  // vocab_size: the target's. The drafter may have more or fewer logits: surplus ones are ignored,
+  // missing ones count as impossible. vocabulary: logit i is that of token vocabulary[i]; empty: of
+  // token i.
   Guesser(Ops& ops, int vocab_size, std::span<const TokenId> vocabulary = {})
       : ops_(ops), rows_(ops), vocabulary_(vocabulary), row_(static_cast<size_t>(vocab_size)) {}
 
@@ -26,11 +27,12 @@ class Guesser {
   };
   struct Guess {
     TokenId token = kNoToken;  // kNoToken: none is possible
-    float likeliest = 1;       // the drafter's probability of its most likely token; 1 when it is not wanted
+    // the drafter's probability of its most likely token; 1 when it is not wanted
+    float likeliest = 1;
   };
-  // Submits and waits for the step of `ops`, and chooses a token for each of `wanted` from its row i of
-  // `logits`. The distribution of a drawn token is added to the tree, the token itself is not. Valid until
-  // the next call.
+  // Submits and waits for the step of `ops`, and chooses a token for each of `wanted` from its row
+  // i of `logits`. The distribution of a drawn token is added to the tree, the token itself is not.
+  // Valid until the next call.
   std::span<const Guess> guess(Tensor logits, std::span<const Wanted> wanted);
 
  private:

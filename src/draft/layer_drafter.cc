@@ -13,11 +13,12 @@
 namespace penstock {
 namespace {
 
-// Its K and V lie in a cache of its own: entry k of a sequence is of the target's state at its (first + k)-th token and of the
-// token after it. `first` is not 0 where the target found a prefix in its cache, of whose states nothing is known; only how
-// far tokens lie apart counts for the layer. States wait on the host until a draft is wanted or many have come; entries of
-// guesses are written over. Where none was wanted lately, for the sequence or for anybody, nothing is computed: what waited is
-// forgotten but for the newest states, with which a draft begins.
+// Its K and V lie in a cache of its own: entry k of a sequence is of the target's state at its
+// (first + k)-th token and of the token after it. `first` is not 0 where the target found a prefix
+// in its cache, of whose states nothing is known; only how far tokens lie apart counts for the
+// layer. States wait on the host until a draft is wanted or many have come; entries of guesses are
+// written over. Where none was wanted lately, for the sequence or for anybody, nothing is computed:
+// what waited is forgotten but for the newest states, with which a draft begins.
 class LayerDrafter final : public Drafter {
  public:
   LayerDrafter(const char* name, std::unique_ptr<GuessLayer> layer, const DraftTarget& target,
@@ -38,7 +39,9 @@ class LayerDrafter final : public Drafter {
   bool wants_states() const override { return true; }
   std::span<const int> taps() const override { return layer_->taps(); }
   int64_t weight_bytes() const override { return layer_->weight_bytes(); }
-  int64_t kv_bytes_per_token() const override { return CacheSpec::token_bytes(spec_.layers[0], spec_.dtype); }
+  int64_t kv_bytes_per_token() const override {
+    return CacheSpec::token_bytes(spec_.layers[0], spec_.dtype);
+  }
 
   Status start(KvCache&, int64_t own_tokens) override {
     const auto n_blocks = static_cast<int>(std::max<int64_t>(1, own_tokens / spec_.block_size));
@@ -66,7 +69,8 @@ class LayerDrafter final : public Drafter {
         continue;
       long_gap = std::max(long_gap, n_ready);
       add_waiting(state, n_ready, BatchPart::Rows::kLast);
-      drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
+      drafting_.push_back(
+          {&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     for (bool own = false; batch_.n_tokens() > 0; own = true) guess_next(own);
     if (long_gap > kUsualGap) n_passes_ = 0;
@@ -114,7 +118,8 @@ class LayerDrafter final : public Drafter {
   static constexpr int kMostWaiting = 64;  // states of a sequence that wait until a draft is wanted
   static constexpr int kPatience = 16;     // tokens one by one after which it is not wanted
   static constexpr int kNewest = 32;       // states that are kept then
-  static constexpr int kUsualGap = 8;      // that a sequence gains in a round, where a pass costs as usual
+  // that a sequence gains in a round, where a pass costs as usual
+  static constexpr int kUsualGap = 8;
 
   struct State {
     int first = 0, n_known = 0;   // states of tokens [first, first + n_known) have been seen
@@ -148,7 +153,8 @@ class LayerDrafter final : public Drafter {
     for (const BlockId block : state.kv.blocks) allocator_->release(block);
     state.kv.blocks.clear();
     const int n_old = state.n_ready() - kNewest;
-    state.waiting.erase(state.waiting.begin(), state.waiting.begin() + n_old * static_cast<ptrdiff_t>(dim_));
+    state.waiting.erase(state.waiting.begin(),
+                        state.waiting.begin() + n_old * static_cast<ptrdiff_t>(dim_));
     state.tokens.erase(state.tokens.begin(), state.tokens.begin() + n_old);
     state.first += state.n_computed + n_old;
     state.n_known -= state.n_computed + n_old;
@@ -169,7 +175,8 @@ class LayerDrafter final : public Drafter {
     const auto n_blocks =
         static_cast<size_t>((state.n_known + n_more + spec_.block_size - 1) / spec_.block_size);
     const size_t has = state.kv.blocks.size();
-    if (n_blocks > has && n_blocks - has > static_cast<size_t>(allocator_->n_available())) return false;
+    if (n_blocks > has && n_blocks - has > static_cast<size_t>(allocator_->n_available()))
+      return false;
     while (state.kv.blocks.size() < n_blocks) state.kv.blocks.push_back(*allocator_->allocate());
     return true;
   }
@@ -196,14 +203,15 @@ class LayerDrafter final : public Drafter {
     ops_.wait(ops_.submit());
   }
 
-  // One pass: a node more for every sequence in drafting_, whose next inputs are put together. own: these inputs are not the
-  // target's states.
+  // One pass: a node more for every sequence in drafting_, whose next inputs are put together. own:
+  // these inputs are not the target's states.
   void guess_next(bool own) {
     ++n_passes_;
     const StepOutputs outputs = layer_->forward(batch_.build(), inputs_, own, *cache_, ops_);
     batch_.clear(), inputs_.clear(), wanted_.clear();
     for (const Drafting& each : drafting_)
-      wanted_.push_back({each.request, each.tree, each.tokens, ChainGuesses::weighs(*each.request)});
+      wanted_.push_back(
+          {each.request, each.tree, each.tokens, ChainGuesses::weighs(*each.request)});
     const std::span<const Guesser::Guess> guesses = guesser_.guess(outputs.logits, wanted_);
     hidden_.set(outputs.hidden);
     size_t n_left = 0;
@@ -227,7 +235,8 @@ class LayerDrafter final : public Drafter {
     if (guess.token == kNoToken) return false;
     drafting.tree->add_next(guess.token);
     drafting.tokens.push_back(guess.token);
-    return drafting.state->guesses.add(guess.likeliest, *drafting.request, confidence_, *drafting.tree);
+    return drafting.state->guesses.add(guess.likeliest, *drafting.request, confidence_,
+                                       *drafting.tree);
   }
 
   const char* const name_;
@@ -253,7 +262,8 @@ class LayerDrafter final : public Drafter {
 }  // namespace
 
 std::unique_ptr<Drafter> make_layer_drafter(const char* name, std::unique_ptr<GuessLayer> layer,
-                                            const DraftTarget& target, const DrafterConfig& config) {
+                                            const DraftTarget& target,
+                                            const DrafterConfig& config) {
   return std::make_unique<LayerDrafter>(name, std::move(layer), target, config);
 }
 

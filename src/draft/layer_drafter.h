@@ -1,5 +1,5 @@
-// A drafter made of one layer (MTP, EAGLE-3) that predicts the token after the next from the target's state
-// and the next token.
+// A drafter made of one layer (MTP, EAGLE-3) that predicts the token after the next from the
+// target's state and the next token.
 #pragma once
 #include "draft/drafters.h"
 #include "model/guess_layer.h"

@@ -1,5 +1,5 @@
-// Trained heads guess the next few tokens at once from the target's last state; a static tree of their most
-// likely tokens is checked.
+// Trained heads guess the next few tokens at once from the target's last state; a static tree of
+// their most likely tokens is checked.
 
 #include <algorithm>
 #include <limits>
@@ -44,15 +44,16 @@ struct RoughOutput {
 
 class MedusaDrafter : public Drafter {
  public:
-  MedusaDrafter(std::unique_ptr<WeightSource> source, RoughOutput output, std::unique_ptr<MedusaHeads> heads,
-                const DraftTarget& target)
+  MedusaDrafter(std::unique_ptr<WeightSource> source, RoughOutput output,
+                std::unique_ptr<MedusaHeads> heads, const DraftTarget& target)
       : source_(std::move(source)),
         output_(std::move(output)),
         heads_(std::move(heads)),
         ops_(*target.ops),
         logits_(ops_),
         dim_(target.model->config().model_dim),
-        accuracy_(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads()) : heads_->accuracy()),
+        accuracy_(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads())
+                                             : heads_->accuracy()),
         tree_(choose_tree(accuracy_.shares(), kMaxNodes)) {
     measure_tree();
   }
@@ -91,7 +92,8 @@ class MedusaDrafter : public Drafter {
     }
     find_top(heads_->forward(states, n_heads, ops_), n_heads);
     for (int i = 0; i < n; ++i)
-      grow(drafting_[static_cast<size_t>(i)], std::span(top_).subspan(static_cast<size_t>(i) * n_heads));
+      grow(drafting_[static_cast<size_t>(i)],
+           std::span(top_).subspan(static_cast<size_t>(i) * n_heads));
   }
 
   int n_passes() const override { return computed_ ? 1 : 0; }
@@ -172,8 +174,8 @@ class MedusaDrafter : public Drafter {
     ++n_learned_;
   }
 
-  // The most likely tokens of every head for every sequence, as far as its part of the tree takes them, into top_
-  // [sequence][head]. logits: [n_heads * n, vocab_size], head after head.
+  // The most likely tokens of every head for every sequence, as far as its part of the tree takes
+  // them, into top_ [sequence][head]. logits: [n_heads * n, vocab_size], head after head.
   void find_top(Tensor logits, int n_heads) {
     const auto n = static_cast<int>(drafting_.size());
     top_.resize(static_cast<size_t>(n) * n_heads);
@@ -208,7 +210,8 @@ class MedusaDrafter : public Drafter {
     ops_.sample(logits, asked_, results);
     ops_.wait(ops_.submit());
     for (size_t i = 0; i < asked_.size(); ++i) {
-      for (int k = 0; k < results[i].n_top; ++k) top_[i].push_back(found[i][static_cast<size_t>(k)].token);
+      for (int k = 0; k < results[i].n_top; ++k)
+        top_[i].push_back(found[i][static_cast<size_t>(k)].token);
     }
   }
 
@@ -243,11 +246,12 @@ class MedusaDrafter : public Drafter {
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config,
+                                                     const DraftTarget& target) {
   if (config.engine.spec_heads.empty()) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "spec medusa: expected the heads, a directory with config.json and a safetensors file, got none");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "spec medusa: expected the heads, a directory with config.json and a safetensors "
+                  "file, got none");
   }
   ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
   RoughOutput output;
@@ -257,7 +261,8 @@ Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const
   }
   const Model& reads = output.model ? *output.model : *target.model;
   ASSIGN_OR_RETURN(auto heads, MedusaHeads::load(*source, reads, *target.ops));
-  return std::make_unique<MedusaDrafter>(std::move(source), std::move(output), std::move(heads), target);
+  return std::make_unique<MedusaDrafter>(std::move(source), std::move(output), std::move(heads),
+                                         target);
 }
 
 }  // namespace penstock

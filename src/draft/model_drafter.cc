@@ -1,4 +1,5 @@
-// A small model with the target's vocabulary guesses a chain, token by token, for all sequences at once.
+// A small model with the target's vocabulary guesses a chain, token by token, for all sequences at
+// once.
 
 #include <algorithm>
 #include <unordered_map>
@@ -13,13 +14,14 @@
 namespace penstock {
 namespace {
 
-// Its K and V live in a cache of its own, block by block; layers with a window keep all tokens, so that one
-// table serves every group. What it has computed for a sequence stays; tokens that were rejected are cut off
-// when the next draft begins. A sequence for which there are no blocks is not drafted for.
+// Its K and V live in a cache of its own, block by block; layers with a window keep all tokens, so
+// that one table serves every group. What it has computed for a sequence stays; tokens that were
+// rejected are cut off when the next draft begins. A sequence for which there are no blocks is not
+// drafted for.
 class ModelDrafter : public Drafter {
  public:
-  ModelDrafter(std::unique_ptr<WeightSource> source, std::unique_ptr<Model> model, const DraftTarget& target,
-               const DrafterConfig& config)
+  ModelDrafter(std::unique_ptr<WeightSource> source, std::unique_ptr<Model> model,
+               const DraftTarget& target, const DrafterConfig& config)
       : source_(std::move(source)),
         model_(std::move(model)),
         ops_(*target.ops),
@@ -33,7 +35,8 @@ class ModelDrafter : public Drafter {
   int64_t weight_bytes() const override { return model_->weight_bytes(); }
   int64_t kv_bytes_per_token() const override {
     int64_t bytes = 0;
-    for (const KvLayerSpec& layer : spec_.layers) bytes += CacheSpec::token_bytes(layer, spec_.dtype);
+    for (const KvLayerSpec& layer : spec_.layers)
+      bytes += CacheSpec::token_bytes(layer, spec_.dtype);
     return bytes;
   }
 
@@ -125,10 +128,11 @@ class ModelDrafter : public Drafter {
     DraftTree* tree;
     State* state;
   };
-  static constexpr int kUsualGap = 4;  // tokens that a sequence gains in a round, where a pass costs as usual
+  // tokens that a sequence gains in a round, where a pass costs as usual
+  static constexpr int kUsualGap = 4;
 
-  // Cuts off what the target did not keep; returns how many tokens are left. The last token of the sequence
-  // is always computed anew: its logits are wanted.
+  // Cuts off what the target did not keep; returns how many tokens are left. The last token of the
+  // sequence is always computed anew: its logits are wanted.
   static int rewind(const DraftRequest& request, State& state) {
     const auto limit = std::min(state.computed.size(), request.tokens.size() - 1);
     size_t n = std::min<size_t>(state.n_checked, limit);
@@ -175,7 +179,8 @@ class ModelDrafter : public Drafter {
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config,
+                                                    const DraftTarget& target) {
   if (config.engine.draft_model.empty() && !config.draft_source)
     return errorf(ErrorCode::kInvalidArgument, "spec draft: expected a draft_model, got none");
   if (!config.draft_source) {
@@ -187,19 +192,19 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const 
   };
   ASSIGN_OR_RETURN(auto model, load(*config.draft_source));
   if (model->config().has_states()) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "draft_model {}: architecture {} keeps a state of each sequence, which cannot go back behind a "
-        "refused draft",
-        config.draft_source->path().string(), model->config().arch);
+    return errorf(ErrorCode::kUnsupported,
+                  "draft_model {}: architecture {} keeps a state of each sequence, which cannot go "
+                  "back behind a refused draft",
+                  config.draft_source->path().string(), model->config().arch);
   }
   const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;
   // Embedding tables of one family may be padded differently.
   if (std::abs(own - wanted) > wanted / 64) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "draft_model {}: expected the target's vocabulary of {} tokens, got {}; a draft must have "
-                  "the target's tokenizer",
-                  config.draft_source->path().string(), wanted, own);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "draft_model {}: expected the target's vocabulary of {} tokens, got {}; a draft must have "
+        "the target's tokenizer",
+        config.draft_source->path().string(), wanted, own);
   }
   auto source = std::move(config.draft_source);
   return std::make_unique<ModelDrafter>(std::move(source), std::move(model), target, config);

@@ -39,11 +39,14 @@ void NgramIndex::extend(std::span<const TokenId> text, int end) {
   }
 }
 
-NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<const TokenId> context) const {
+NgramIndex::Match NgramIndex::find(std::span<const TokenId> text,
+                                   std::span<const TokenId> context) const {
   Match best;
   const int n = static_cast<int>(context.size());
-  int position = n < 2 || slots_.empty() ? -1 : slots_[slot_of(text, context[n - 2], context[n - 1])];
-  for (int tried = 0; position >= 0 && tried < kMostTried; ++tried, position = previous_[position]) {
+  int position =
+      n < 2 || slots_.empty() ? -1 : slots_[slot_of(text, context[n - 2], context[n - 1])];
+  for (int tried = 0; position >= 0 && tried < kMostTried;
+       ++tried, position = previous_[position]) {
     const int most = std::min({position + 1, n, kLongest});
     int length = 2;
     while (length < most && text[position - length] == context[n - 1 - length]) ++length;
@@ -58,8 +61,8 @@ NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<cons
 
 namespace {
 
-// How often a token that a lookup proposes is right, by the length of the agreement before it, its own
-// guesses counted in: measured, because it depends on the text more than on anything else.
+// How often a token that a lookup proposes is right, by the length of the agreement before it, its
+// own guesses counted in: measured, because it depends on the text more than on anything else.
 class Reliability {
  public:
   float of(int length) const { return rate_[bucket(length)]; }
@@ -152,7 +155,8 @@ class NgramDrafter : public Drafter {
     std::array<float, kMaxNodes> reach;
     const int n = std::min(request.max_nodes, kMaxNodes);
     float chance = 1;
-    for (int i = 0; i < n; ++i) reach[static_cast<size_t>(i)] = chance *= reliability.of(length + i);
+    for (int i = 0; i < n; ++i)
+      reach[static_cast<size_t>(i)] = chance *= reliability.of(length + i);
     return nodes_worth(std::span(reach).first(static_cast<size_t>(n)), *request.prices);
   }
 
@@ -163,7 +167,8 @@ class NgramDrafter : public Drafter {
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_ngram_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(DrafterConfig config,
+                                                    const DraftTarget& target) {
   for (const TokenId token : config.corpus) {
     if (token >= 0 && token < target.model->config().vocab_size) continue;
     return errorf(ErrorCode::kInvalidArgument, "spec_corpus: expected token ids in [0, {}), got {}",

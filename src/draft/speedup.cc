@@ -9,7 +9,8 @@ double expected_tokens(double acceptance, int length) {
 }
 
 double expected_tokens(std::span<const double> by_depth, int length) {
-  double tokens = 1, reached = 1;  // reached: the chance that all drafted tokens so far were accepted
+  // reached: the chance that all drafted tokens so far were accepted
+  double tokens = 1, reached = 1;
   for (int i = 0; i < length && !by_depth.empty(); ++i) {
     const size_t depth = std::min(static_cast<size_t>(i), by_depth.size() - 1);
     reached *= std::clamp(by_depth[depth], 0.0, 1.0);
@@ -30,7 +31,8 @@ double SpeculationCosts::verify_seconds(int length) const {
 SpeculationEstimate estimate_speculation(std::span<const double> by_depth, int length,
                                          const SpeculationCosts& costs) {
   if (length <= 0) return {0, 1, costs.plain, 1};
-  SpeculationEstimate estimate{length, expected_tokens(by_depth, length), costs.round_seconds(length), 1};
+  SpeculationEstimate estimate{length, expected_tokens(by_depth, length),
+                               costs.round_seconds(length), 1};
   if (estimate.round_seconds > 0) {
     estimate.speedup = estimate.tokens_per_round * costs.plain / estimate.round_seconds;
   }

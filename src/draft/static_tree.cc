@@ -10,33 +10,36 @@ namespace {
 struct Later {
   bool operator()(const StaticTreeNode& a, const StaticTreeNode& b) const {
     if (a.reach != b.reach) return a.reach < b.reach;
-    if (a.depth != b.depth) return a.depth > b.depth;  // of equals the shallower, then the more likely one
+    // of equals the shallower, then the more likely one
+    if (a.depth != b.depth) return a.depth > b.depth;
     return a.rank != b.rank ? a.rank > b.rank : a.parent > b.parent;
   }
 };
 
 }  // namespace
 
-std::vector<StaticTreeNode> choose_tree(std::span<const std::vector<float>> accuracy, int max_nodes) {
+std::vector<StaticTreeNode> choose_tree(std::span<const std::vector<float>> accuracy,
+                                        int max_nodes) {
   std::vector<StaticTreeNode> tree;
   std::priority_queue<StaticTreeNode, std::vector<StaticTreeNode>, Later> open;
-  // A node brings its next brother and its first child into question: with shares that fall by rank the next
-  // best node is always among those.
+  // A node brings its next brother and its first child into question: with shares that fall by rank
+  // the next best node is always among those.
   const auto consider = [&](int parent, int depth, int rank, double parent_reach) {
     if (depth >= static_cast<int>(accuracy.size())) return;
     const std::vector<float>& shares = accuracy[static_cast<size_t>(depth)];
     if (rank >= static_cast<int>(shares.size())) return;
     const double reach = parent_reach * shares[static_cast<size_t>(rank)];
     if (reach > 0) {
-      open.push(
-          {static_cast<int16_t>(parent), static_cast<int16_t>(depth), static_cast<int16_t>(rank), reach});
+      open.push({static_cast<int16_t>(parent), static_cast<int16_t>(depth),
+                 static_cast<int16_t>(rank), reach});
     }
   };
   consider(-1, 0, 0, 1.0);
   while (!open.empty() && static_cast<int>(tree.size()) < max_nodes) {
     const StaticTreeNode node = open.top();
     open.pop();
-    const double parent_reach = node.parent < 0 ? 1.0 : tree[static_cast<size_t>(node.parent)].reach;
+    const double parent_reach =
+        node.parent < 0 ? 1.0 : tree[static_cast<size_t>(node.parent)].reach;
     tree.push_back(node);
     consider(node.parent, node.depth, node.rank + 1, parent_reach);
     consider(static_cast<int>(tree.size()) - 1, node.depth + 1, 0, node.reach);
@@ -57,7 +60,8 @@ std::vector<std::vector<float>> assumed_accuracy(int n_heads) {
   for (int depth = 0; depth < n_heads; ++depth) {
     const float first = 0.55f * std::pow(0.9f, static_cast<float>(depth));
     for (int rank = 0; rank < kRanks; ++rank) {
-      accuracy[static_cast<size_t>(depth)].push_back(first * std::pow(0.3f, static_cast<float>(rank)));
+      accuracy[static_cast<size_t>(depth)].push_back(first *
+                                                     std::pow(0.3f, static_cast<float>(rank)));
     }
   }
   return accuracy;

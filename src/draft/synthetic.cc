@@ -31,7 +31,8 @@ class SyntheticDrafter : public Drafter {
     wanted_.assign(requests.begin(), requests.end());
     for (DraftRequest& request : wanted_) {
       if (request.prices != nullptr)
-        request.max_nodes = std::max(1, best_length(acceptance_, *request.prices, request.max_nodes));
+        request.max_nodes =
+            std::max(1, best_length(acceptance_, *request.prices, request.max_nodes));
       request.prices = nullptr;
     }
     inner_->propose(wanted_, trees);

@@ -1,6 +1,6 @@
 // BitNet checkpoints of transformers: LAYER.weight holds four ternary rows in each row of bytes,
-// LAYER.weight_scale one number by which the product is divided (linear_class "bitlinear") or multiplied
-// ("autobitlinear").
+// LAYER.weight_scale one number by which the product is divided (linear_class "bitlinear") or
+// multiplied ("autobitlinear").
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -21,8 +21,8 @@ class BitNet final : public Prequantized {
     ASSIGN_OR_RETURN(const TensorInfo* weight, tensors.require("weight", QuantType::kU8, 2));
     ASSIGN_OR_RETURN(const std::vector<float> scale, tensors.floats("weight_scale"));
     if (scale.size() != 1 || weight->shape[0] > INT32_MAX / 4) {
-      return errorf(ErrorCode::kCorruptFile, "{}: weight_scale: expected one number, got {}", tensors.where(),
-                    scale.size());
+      return errorf(ErrorCode::kCorruptFile, "{}: weight_scale: expected one number, got {}",
+                    tensors.where(), scale.size());
     }
     GroupedMatrix matrix;
     matrix.layout = CodeLayout::kCrumbsAcrossRows;
@@ -51,9 +51,10 @@ Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, co
   if (config.value("quantization_mode", json("offline")) == json("online")) return nullptr;
   if (config.value("use_rms_norm", json(false)) == json(true) ||
       (linear_class != "\"bitlinear\"" && linear_class != "\"autobitlinear\"")) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: bitnet: expected linear_class bitlinear or autobitlinear, without a norm of its own",
-                  source.path().string());
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: bitnet: expected linear_class bitlinear or autobitlinear, without a norm of its own",
+        source.path().string());
   }
   return std::make_unique<BitNet>(source, linear_class == "\"bitlinear\"");
 }

@@ -1,6 +1,6 @@
-// bitsandbytes. 4 bits (NF4, FP4): LAYER.weight as flat nibbles, .weight.quant_map, .weight.absmax per block
-// of the flat weight (itself in 8 bits when nested) and a JSON description. LLM.int8: LAYER.weight int8 and
-// .SCB per output.
+// bitsandbytes. 4 bits (NF4, FP4): LAYER.weight as flat nibbles, .weight.quant_map, .weight.absmax
+// per block of the flat weight (itself in 8 bits when nested) and a JSON description. LLM.int8:
+// LAYER.weight int8 and .SCB per output.
 #include <numeric>
 
 #include "base/json_text.h"
@@ -25,7 +25,8 @@ class BitsAndBytes final : public Prequantized {
     const LayerTensors tensors(source_, layer);
     if (tensors.find("SCB") != nullptr) return int8(tensors);
     for (const char* type : {"nf4", "fp4"}) {
-      const TensorInfo* state = tensors.find(fmt::format("weight.quant_state.bitsandbytes__{}", type));
+      const TensorInfo* state =
+          tensors.find(fmt::format("weight.quant_state.bitsandbytes__{}", type));
       if (state != nullptr) return four_bits(tensors, *state);
     }
     return std::nullopt;
@@ -50,7 +51,8 @@ class BitsAndBytes final : public Prequantized {
     return matrix;
   }
 
-  Result<std::optional<GroupedMatrix>> four_bits(const LayerTensors& tensors, const TensorInfo& state) const {
+  Result<std::optional<GroupedMatrix>> four_bits(const LayerTensors& tensors,
+                                                 const TensorInfo& state) const {
     GroupedMatrix matrix;
     json description;
     RETURN_IF_ERROR(read_state(tensors, state, description, matrix));
@@ -72,8 +74,9 @@ class BitsAndBytes final : public Prequantized {
                            GroupedMatrix& matrix) {
     if (state.type != QuantType::kU8 || state.bytes.size() > kMaxStateBytes) {
       return errorf(ErrorCode::kCorruptFile,
-                    "{}: quant_state: expected at most {} bytes of JSON, got {} of {}", tensors.where(),
-                    kMaxStateBytes, state.bytes.size(), quant_info(state.type).name);
+                    "{}: quant_state: expected at most {} bytes of JSON, got {} of {}",
+                    tensors.where(), kMaxStateBytes, state.bytes.size(),
+                    quant_info(state.type).name);
     }
     const auto* text = reinterpret_cast<const char*>(state.bytes.data());
     description = bounded_json({text, state.bytes.size()});
@@ -87,7 +90,8 @@ class BitsAndBytes final : public Prequantized {
     if (!shape.is_array() || shape.size() != 2 || !positive(shape[0]) || !positive(shape[1]) ||
         !positive(block)) {
       return errorf(ErrorCode::kCorruptFile,
-                    "{}: quant_state: expected a shape of two numbers and a blocksize", tensors.where());
+                    "{}: quant_state: expected a shape of two numbers and a blocksize",
+                    tensors.where());
     }
     matrix.rows = shape[0].get<int>();
     matrix.cols = shape[1].get<int>();
@@ -95,19 +99,20 @@ class BitsAndBytes final : public Prequantized {
     return {};
   }
 
-  // Blocks are those of the flat weight: where they cross rows, the groups of a row are the largest parts
-  // that lie in one block each.
+  // Blocks are those of the flat weight: where they cross rows, the groups of a row are the largest
+  // parts that lie in one block each.
   static Status spread_scales(const LayerTensors& tensors, GroupedMatrix& matrix) {
     const int64_t block = matrix.group_size, n = static_cast<int64_t>(matrix.rows) * matrix.cols;
     const auto wanted = static_cast<size_t>((n + block - 1) / block);
     if (matrix.scales.size() != wanted) {
-      return errorf(ErrorCode::kCorruptFile, "{}: weight.absmax: expected {} scales, got {}", tensors.where(),
-                    wanted, matrix.scales.size());
+      return errorf(ErrorCode::kCorruptFile, "{}: weight.absmax: expected {} scales, got {}",
+                    tensors.where(), wanted, matrix.scales.size());
     }
     if (matrix.cols % block == 0) return {};
-    if (matrix.packed.size() != GroupedMatrix::packed_bytes(matrix.layout, matrix.rows, matrix.cols, 4)) {
-      return errorf(ErrorCode::kCorruptFile, "{}: weight: expected {} codes, got {} bytes", tensors.where(),
-                    n, matrix.packed.size());
+    if (matrix.packed.size() !=
+        GroupedMatrix::packed_bytes(matrix.layout, matrix.rows, matrix.cols, 4)) {
+      return errorf(ErrorCode::kCorruptFile, "{}: weight: expected {} codes, got {} bytes",
+                    tensors.where(), n, matrix.packed.size());
     }
     matrix.group_size = std::gcd(matrix.cols, matrix.group_size);
     std::vector<float> scales;
@@ -118,7 +123,8 @@ class BitsAndBytes final : public Prequantized {
     return {};
   }
 
-  static Result<std::vector<float>> block_scales(const LayerTensors& tensors, const json& description) {
+  static Result<std::vector<float>> block_scales(const LayerTensors& tensors,
+                                                 const json& description) {
     const TensorInfo* absmax = tensors.find("weight.absmax");
     if (absmax == nullptr || absmax->type != QuantType::kU8) return tensors.floats("weight.absmax");
     ASSIGN_OR_RETURN(const std::vector<float> map, tensors.floats("weight.nested_quant_map"));
@@ -126,7 +132,8 @@ class BitsAndBytes final : public Prequantized {
     const json size = description.value("nested_blocksize", json());
     const json offset = description.value("nested_offset", json());
     const size_t n = absmax->bytes.size();
-    if (!size.is_number_unsigned() || size.get<uint64_t>() < 1 || !offset.is_number() || map.size() != 256 ||
+    if (!size.is_number_unsigned() || size.get<uint64_t>() < 1 || !offset.is_number() ||
+        map.size() != 256 ||
         outer.size() < n / size.get<uint64_t>() + (n % size.get<uint64_t>() != 0 ? 1 : 0)) {
       return errorf(ErrorCode::kCorruptFile,
                     "{}: nested scales: expected a map of 256 and a scale per block, got {} and {}",
@@ -146,9 +153,11 @@ class BitsAndBytes final : public Prequantized {
 
 }  // namespace
 
-Result<std::unique_ptr<Prequantized>> open_bitsandbytes(const WeightSource& source, const json& config) {
+Result<std::unique_ptr<Prequantized>> open_bitsandbytes(const WeightSource& source,
+                                                        const json& config) {
   const auto threshold = config.find("llm_int8_threshold");
-  const float value = threshold != config.end() && threshold->is_number() ? threshold->get<float>() : 6.0f;
+  const float value =
+      threshold != config.end() && threshold->is_number() ? threshold->get<float>() : 6.0f;
   return std::make_unique<BitsAndBytes>(source, value);
 }
 

@@ -1,4 +1,5 @@
-// A cursor over little-endian bytes that never reads past the end: after a failed read every read fails.
+// A cursor over little-endian bytes that never reads past the end: after a failed read every read
+// fails.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -38,7 +39,8 @@ class ByteReader {
   std::string_view read_string() {
     const auto length = read<uint64_t>();
     const std::byte* at = take(length);
-    return at == nullptr ? std::string_view() : std::string_view(reinterpret_cast<const char*>(at), length);
+    return at == nullptr ? std::string_view()
+                         : std::string_view(reinterpret_cast<const char*>(at), length);
   }
 
  private:

@@ -1,6 +1,6 @@
 // compressed-tensors: pack-quantized (LAYER.weight_packed int32), int-quantized and float-quantized
-// (LAYER.weight in 8 bits), nvfp4 and mxfp4 (LAYER.weight_packed bytes); scales in LAYER.weight_scale. Also
-// the block FP8 of DeepSeek (LAYER.weight_scale_inv).
+// (LAYER.weight in 8 bits), nvfp4 and mxfp4 (LAYER.weight_packed bytes); scales in
+// LAYER.weight_scale. Also the block FP8 of DeepSeek (LAYER.weight_scale_inv).
 #include <cmath>
 #include <numeric>
 
@@ -23,7 +23,8 @@ std::vector<float> f8e4m3_levels() {
 
 std::vector<float> e2m1_levels() {
   std::vector<float> levels;
-  for (const int8_t doubled : quant::kE2M1Levels) levels.push_back(0.5f * static_cast<float>(doubled));
+  for (const int8_t doubled : quant::kE2M1Levels)
+    levels.push_back(0.5f * static_cast<float>(doubled));
   return levels;
 }
 
@@ -32,20 +33,23 @@ struct Block {
   int rows = 0, cols = 0;
 };
 
-// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block.rows), n] over the rows of a
-// matrix whose group size follows from n or, when the last block is a part of one, divides the block.
+// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block.rows), n] over the
+// rows of a matrix whose group size follows from n or, when the last block is a part of one,
+// divides the block.
 Status set_scales(const LayerTensors& tensors, const TensorInfo& tensor, std::vector<float> values,
                   Block block, GroupedMatrix& matrix) {
   const int64_t scale_rows = tensor.shape.empty() ? 1 : tensor.shape[0];
   const int64_t n_groups = tensor.shape.size() < 2 ? 1 : tensor.shape[1];
-  const int64_t wanted_rows = block.rows > 0 ? (matrix.rows + block.rows - 1) / block.rows : matrix.rows;
+  const int64_t wanted_rows =
+      block.rows > 0 ? (matrix.rows + block.rows - 1) / block.rows : matrix.rows;
   const bool per_tensor = values.size() == 1;
   const bool parts = block.rows > 0 && block.cols > 0 && !per_tensor;
   const bool fits = parts ? n_groups == (matrix.cols + block.cols - 1) / block.cols
                           : n_groups >= 1 && matrix.cols % n_groups == 0;
   if (tensor.shape.size() > 2 || !fits || (!per_tensor && scale_rows != wanted_rows)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} rows of scales for [{}, {}], got [{}]",
-                  tensors.where(), quote_name(tensor.name), wanted_rows, matrix.rows, matrix.cols,
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: {}: expected {} rows of scales for [{}, {}], got [{}]", tensors.where(),
+                  quote_name(tensor.name), wanted_rows, matrix.rows, matrix.cols,
                   fmt::join(tensor.shape, ", "));
   }
   const int64_t width = parts ? block.cols : matrix.cols / n_groups;
@@ -118,37 +122,41 @@ class CompressedTensors final : public Prequantized {
   Status read_bytes(const LayerTensors& tensors, GroupedMatrix& matrix) const {
     const TensorInfo* weight = tensors.find("weight");
     const bool is_float = weight != nullptr && weight->type == QuantType::kF8E4M3;
-    ASSIGN_OR_RETURN(weight, tensors.require("weight", is_float ? QuantType::kF8E4M3 : QuantType::kI8, 2));
+    ASSIGN_OR_RETURN(weight,
+                     tensors.require("weight", is_float ? QuantType::kF8E4M3 : QuantType::kI8, 2));
     RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
     const Group* group = group_of(8, is_float);
     ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
     RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales),
                                group != nullptr ? group->block : Block{}, matrix));
-    if (const TensorInfo* zeros = tensors.find("weight_zero_point"); zeros != nullptr && !is_float) {
+    if (const TensorInfo* zeros = tensors.find("weight_zero_point");
+        zeros != nullptr && !is_float) {
       if (zeros->type != QuantType::kI8) {
-        return errorf(ErrorCode::kUnsupported, "{}: weight_zero_point: expected i8, got {}", tensors.where(),
-                      quant_info(zeros->type).name);
+        return errorf(ErrorCode::kUnsupported, "{}: weight_zero_point: expected i8, got {}",
+                      tensors.where(), quant_info(zeros->type).name);
       }
       GroupedMatrix spread = matrix;  // the same shapes as the scales'
       spread.scales.clear();
       RETURN_IF_ERROR(set_scales(tensors, *zeros, tensor_floats(*zeros),
                                  group != nullptr ? group->block : Block{}, spread));
-      for (const float zero : spread.scales) matrix.zeros.push_back(static_cast<int16_t>(zero + 128));
+      for (const float zero : spread.scales)
+        matrix.zeros.push_back(static_cast<int16_t>(zero + 128));
     }
     return set_activations(tensors, group, matrix);
   }
 
   // Codes of `bits` bits in 32-bit words; value = code - 2^(bits - 1) - zero point.
   Status read_words(const LayerTensors& tensors, GroupedMatrix& matrix) const {
-    ASSIGN_OR_RETURN(const TensorInfo* packed, tensors.require("weight_packed", QuantType::kI32, 2));
+    ASSIGN_OR_RETURN(const TensorInfo* packed,
+                     tensors.require("weight_packed", QuantType::kI32, 2));
     ASSIGN_OR_RETURN(const TensorInfo* shape, tensors.require("weight_shape", QuantType::kI64, 1));
     int64_t dims[2] = {};
     if (shape->bytes.size() == sizeof(dims)) std::memcpy(dims, shape->bytes.data(), sizeof(dims));
     const Group* group = nullptr;
     for (const Group& candidate : groups_) {
       const int64_t per_word = 32 / candidate.bits;
-      if (!candidate.is_float && dims[1] >= 1 && dims[1] <= INT32_MAX && dims[0] == packed->shape[0] &&
-          (dims[1] + per_word - 1) / per_word == packed->shape[1]) {
+      if (!candidate.is_float && dims[1] >= 1 && dims[1] <= INT32_MAX &&
+          dims[0] == packed->shape[0] && (dims[1] + per_word - 1) / per_word == packed->shape[1]) {
         group = &candidate;
         break;
       }
@@ -165,16 +173,19 @@ class CompressedTensors final : public Prequantized {
     matrix.uniform_zero = static_cast<int16_t>(1 << (matrix.bits - 1));
     matrix.packed = packed->bytes;
     ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
-    RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales), {}, matrix));
+    RETURN_IF_ERROR(
+        set_scales(tensors, *tensors.find("weight_scale"), std::move(scales), {}, matrix));
     RETURN_IF_ERROR(set_input_order(tensors, "weight_g_idx", matrix));
-    if (tensors.find("weight_zero_point") != nullptr) RETURN_IF_ERROR(read_packed_zeros(tensors, matrix));
+    if (tensors.find("weight_zero_point") != nullptr)
+      RETURN_IF_ERROR(read_packed_zeros(tensors, matrix));
     return set_activations(tensors, group, matrix);
   }
 
-  // [ceil(rows / per_word), n_groups] words, packed along the rows; the stored zero already includes 2^(bits
-  // - 1).
+  // [ceil(rows / per_word), n_groups] words, packed along the rows; the stored zero already
+  // includes 2^(bits - 1).
   static Status read_packed_zeros(const LayerTensors& tensors, GroupedMatrix& matrix) {
-    ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require("weight_zero_point", QuantType::kI32, 2));
+    ASSIGN_OR_RETURN(const TensorInfo* tensor,
+                     tensors.require("weight_zero_point", QuantType::kI32, 2));
     const int per_word = 32 / matrix.bits;
     const int64_t wanted = (matrix.rows + per_word - 1) / per_word;
     if (tensor->shape[0] != wanted || tensor->shape[1] != matrix.n_groups()) {
@@ -186,8 +197,8 @@ class CompressedTensors final : public Prequantized {
       for (int g = 0; g < matrix.n_groups(); ++g) {
         const auto word =
             static_cast<uint32_t>(words[static_cast<size_t>(r / per_word * matrix.n_groups() + g)]);
-        matrix.zeros.push_back(
-            static_cast<int16_t>((word >> (r % per_word * matrix.bits)) & ((1u << matrix.bits) - 1)));
+        matrix.zeros.push_back(static_cast<int16_t>((word >> (r % per_word * matrix.bits)) &
+                                                    ((1u << matrix.bits) - 1)));
       }
     }
     return {};
@@ -211,15 +222,17 @@ class CompressedTensors final : public Prequantized {
       ASSIGN_OR_RETURN(scales, tensors.floats("weight_scale"));
       ASSIGN_OR_RETURN(const std::vector<float> global, tensors.floats("weight_global_scale"));
       if (global.size() != 1) {
-        return errorf(ErrorCode::kCorruptFile, "{}: weight_global_scale: expected one number, got {}",
-                      tensors.where(), global.size());
+        return errorf(ErrorCode::kCorruptFile,
+                      "{}: weight_global_scale: expected one number, got {}", tensors.where(),
+                      global.size());
       }
       for (float& scale : scales) scale /= global[0];
     }
     return set_scales(tensors, *tensor, std::move(scales), {}, matrix);
   }
 
-  static Status set_activations(const LayerTensors& tensors, const Group* group, GroupedMatrix& matrix) {
+  static Status set_activations(const LayerTensors& tensors, const Group* group,
+                                GroupedMatrix& matrix) {
     if (group == nullptr || !group->activations.is_object()) return {};
     using Kind = ActivationCoding::Kind;
     const bool dynamic = group->activations.value("dynamic", json(false)) == json(true);
@@ -234,8 +247,8 @@ class CompressedTensors final : public Prequantized {
     if (dynamic) return {};
     ASSIGN_OR_RETURN(const std::vector<float> scale, tensors.floats("input_scale"));
     if (scale.size() != 1) {
-      return errorf(ErrorCode::kCorruptFile, "{}: input_scale: expected one number, got {}", tensors.where(),
-                    scale.size());
+      return errorf(ErrorCode::kCorruptFile, "{}: input_scale: expected one number, got {}",
+                    tensors.where(), scale.size());
     }
     matrix.activations.static_scale = scale[0];
     return {};
@@ -245,7 +258,8 @@ class CompressedTensors final : public Prequantized {
   std::vector<Group> groups_;
 };
 
-// "fp8" as DeepSeek and transformers write it: LAYER.weight F8 and LAYER.weight_scale_inv per block.
+// "fp8" as DeepSeek and transformers write it: LAYER.weight F8 and LAYER.weight_scale_inv per
+// block.
 class BlockFp8 final : public Prequantized {
  public:
   BlockFp8(const WeightSource& source, Block block) : source_(source), block_(block) {}
@@ -276,8 +290,9 @@ Block read_block(const json& config, const char* key) {
   if (it == config.end() || !it->is_array() || it->size() != 2) return {};
   const auto side = [&](size_t i) {
     const json& number = it->at(i);
-    return number.is_number_unsigned() ? static_cast<int>(std::min<uint64_t>(number.get<uint64_t>(), 1 << 28))
-                                       : 0;
+    return number.is_number_unsigned()
+               ? static_cast<int>(std::min<uint64_t>(number.get<uint64_t>(), 1 << 28))
+               : 0;
   };
   return {side(0), side(1)};
 }
@@ -288,8 +303,9 @@ Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource
                                                               const json& config) {
   const auto groups = config.find("config_groups");
   if (groups == config.end() || !groups->is_object()) {
-    return errorf(ErrorCode::kCorruptFile, "{}: quantization_config: expected config_groups, got {}",
-                  source.path().string(), groups == config.end() ? "nothing" : groups->type_name());
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: quantization_config: expected config_groups, got {}", source.path().string(),
+                  groups == config.end() ? "nothing" : groups->type_name());
   }
   std::vector<Group> list;
   for (const json& entry : *groups) {
@@ -305,7 +321,8 @@ Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource
   return std::make_unique<CompressedTensors>(source, std::move(list));
 }
 
-Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source, const json& config) {
+Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
+                                                     const json& config) {
   return std::make_unique<BlockFp8>(source, read_block(config, "weight_block_size"));
 }
 

@@ -17,7 +17,9 @@ struct Format {
   Result<std::unique_ptr<WeightSource>> (*open)(const fs::path&);
 };
 
-Result<std::unique_ptr<WeightSource>> open_directory(const fs::path& path) { return open_hf_directory(path); }
+Result<std::unique_ptr<WeightSource>> open_directory(const fs::path& path) {
+  return open_hf_directory(path);
+}
 
 // One file of a directory.
 Result<std::unique_ptr<WeightSource>> open_directory_of(const fs::path& path) {
@@ -54,8 +56,10 @@ Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
 Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,
                                        std::span<const int64_t> shape) {
   const TensorInfo* tensor = source.find(name);
-  if (tensor == nullptr || !std::ranges::equal(tensor->shape, shape) || !can_quantize(tensor->type)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected real numbers of shape [{}], got {}",
+  if (tensor == nullptr || !std::ranges::equal(tensor->shape, shape) ||
+      !can_quantize(tensor->type)) {
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: tensor {}: expected real numbers of shape [{}], got {}",
                   source.path().string(), name, fmt::join(shape, ", "),
                   tensor == nullptr ? "none"
                                     : fmt::format("{} [{}]", quant_info(tensor->type).name,

@@ -40,7 +40,8 @@ std::string_view foreign_type(uint32_t id) {
   return "unknown";
 }
 
-// Bytes of one value of the type in the file; for strings and arrays the least; 0 for an unknown type.
+// Bytes of one value of the type in the file; for strings and arrays the least; 0 for an unknown
+// type.
 size_t least_value_bytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
@@ -86,26 +87,30 @@ class GgufParser {
                   fmt::format(format, std::forward<Args>(args)...));
   }
   tl::unexpected<Error> truncated(std::string_view what) const {
-    return corrupt("{} at byte {} does not fit into the file of {} bytes", what, in_.offset(), bytes_.size());
+    return corrupt("{} at byte {} does not fit into the file of {} bytes", what, in_.offset(),
+                   bytes_.size());
   }
 
   Status read_header() {
     const auto magic = in_.read<uint32_t>();
     const auto version = in_.read<uint32_t>();
-    if (in_.ok() && magic != kGgufMagic) return corrupt("expected magic \"GGUF\", got something else");
+    if (in_.ok() && magic != kGgufMagic)
+      return corrupt("expected magic \"GGUF\", got something else");
     if (in_.ok() && version != 2 && version != 3) {
       const bool big_endian = version != 0 && (version & 0xffff) == 0;
       return errorf(ErrorCode::kUnsupported, "{}: GGUF version {}, expected 2 or 3{}", where_,
-                    big_endian ? version >> 24 : version, big_endian ? " in little-endian order" : "");
+                    big_endian ? version >> 24 : version,
+                    big_endian ? " in little-endian order" : "");
     }
     n_tensors_ = in_.read<uint64_t>();
     n_pairs_ = in_.read<uint64_t>();
     if (!in_.ok()) return truncated("the header of 24 bytes");
     constexpr size_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
     constexpr size_t kLeastPairBytes = 8 + 1 + 4 + 1;
-    if (n_tensors_ > in_.remaining() / kLeastTensorBytes || n_pairs_ > in_.remaining() / kLeastPairBytes) {
-      return corrupt("{} tensors and {} metadata pairs do not fit into {} bytes", n_tensors_, n_pairs_,
-                     bytes_.size());
+    if (n_tensors_ > in_.remaining() / kLeastTensorBytes ||
+        n_pairs_ > in_.remaining() / kLeastPairBytes) {
+      return corrupt("{} tensors and {} metadata pairs do not fit into {} bytes", n_tensors_,
+                     n_pairs_, bytes_.size());
     }
     return {};
   }
@@ -116,8 +121,8 @@ class GgufParser {
       const std::string_view key = in_.read_string();
       if (!in_.ok()) return truncated(fmt::format("the key of metadata pair {}", i));
       if (key.empty() || key.size() > kMaxNameBytes || !is_utf8(key)) {
-        return corrupt("metadata pair {}: expected a key of 1 to {} bytes of UTF-8, got {}", i, kMaxNameBytes,
-                       quote_name(key));
+        return corrupt("metadata pair {}: expected a key of 1 to {} bytes of UTF-8, got {}", i,
+                       kMaxNameBytes, quote_name(key));
       }
       const auto type = in_.read<GgufValueType>();
       ASSIGN_OR_RETURN(json value, read_value(type, key));
@@ -128,7 +133,8 @@ class GgufParser {
     return {};
   }
 
-  // A value that is not an array. After the end of the file the result is meaningless and in_.ok() is false.
+  // A value that is not an array. After the end of the file the result is meaningless and in_.ok()
+  // is false.
   json read_scalar(GgufValueType type) {
     switch (type) {
       case GgufValueType::kUint8: return in_.read<uint8_t>();
@@ -171,12 +177,13 @@ class GgufParser {
     if (depth >= kMaxArrayDepth)
       return corrupt("metadata {}: arrays nest deeper than {}", quote_name(key), kMaxArrayDepth);
     if (n > in_.remaining() / least) {
-      return corrupt("metadata {}: an array of {} values at byte {} does not fit into the file of {} bytes",
-                     quote_name(key), n, in_.offset(), bytes_.size());
+      return corrupt(
+          "metadata {}: an array of {} values at byte {} does not fit into the file of {} bytes",
+          quote_name(key), n, in_.offset(), bytes_.size());
     }
     if (n > kMaxArrayElements - n_array_elements_) {
-      return corrupt("metadata {}: expected at most {} array elements in a file, got more", quote_name(key),
-                     kMaxArrayElements);
+      return corrupt("metadata {}: expected at most {} array elements in a file, got more",
+                     quote_name(key), kMaxArrayElements);
     }
     n_array_elements_ += static_cast<size_t>(n);
     json::array_t values;
@@ -187,7 +194,8 @@ class GgufParser {
         values.push_back(std::move(value));
       } else {
         values.push_back(read_scalar(type));
-        if (!in_.ok()) return truncated(fmt::format("element {} of metadata {}", i, quote_name(key)));
+        if (!in_.ok())
+          return truncated(fmt::format("element {} of metadata {}", i, quote_name(key)));
       }
     }
     return json(std::move(values));
@@ -200,12 +208,13 @@ class GgufParser {
       const std::string_view name = in_.read_string();
       if (!in_.ok()) return truncated(fmt::format("the name of tensor {}", i));
       if (name.empty() || name.size() > kMaxNameBytes || !is_utf8(name)) {
-        return corrupt("tensor {}: expected a name of 1 to {} bytes of UTF-8, got {}", i, kMaxNameBytes,
-                       quote_name(name));
+        return corrupt("tensor {}: expected a name of 1 to {} bytes of UTF-8, got {}", i,
+                       kMaxNameBytes, quote_name(name));
       }
       const auto n_dims = in_.read<uint32_t>();
       if (in_.ok() && (n_dims < 1 || n_dims > kMaxGgufDims)) {
-        return corrupt("tensor {}: {} dimensions, expected 1 to {}", quote_name(name), n_dims, kMaxGgufDims);
+        return corrupt("tensor {}: {} dimensions, expected 1 to {}", quote_name(name), n_dims,
+                       kMaxGgufDims);
       }
       for (uint32_t d = 0; in_.ok() && d < n_dims; ++d) {
         const auto dim = in_.read<uint64_t>();
@@ -216,16 +225,18 @@ class GgufParser {
       }
       const auto type = in_.read<uint32_t>();
       tensor.offset = in_.read<uint64_t>();
-      if (!in_.ok()) return truncated(fmt::format("the description of tensor {}", quote_name(name)));
+      if (!in_.ok())
+        return truncated(fmt::format("the description of tensor {}", quote_name(name)));
       const QuantTypeInfo* info = find_ggml_type(type);
       if (info == nullptr) {
-        return errorf(ErrorCode::kUnsupported, "{}: tensor {}: type {} ({}) is not supported{}", where_,
-                      quote_name(name), type, foreign_type(type), written_by());
+        return errorf(ErrorCode::kUnsupported, "{}: tensor {}: type {} ({}) is not supported{}",
+                      where_, quote_name(name), type, foreign_type(type), written_by());
       }
       tensor.info.name = name;
       tensor.info.type = info->type;
-      ASSIGN_OR_RETURN(tensor.size, tensor_bytes(info->type, tensor.info.shape,
-                                                 fmt::format("{}: tensor {}", where_, quote_name(name))));
+      ASSIGN_OR_RETURN(tensor.size,
+                       tensor_bytes(info->type, tensor.info.shape,
+                                    fmt::format("{}: tensor {}", where_, quote_name(name))));
       raw_.push_back(std::move(tensor));
     }
     return {};
@@ -234,10 +245,12 @@ class GgufParser {
   // What the metadata tell of the program that wrote the file.
   std::string written_by() const {
     std::string text;
-    for (const char* key : {"general.quantized_by", "general.quantization_version", "general.file_type"}) {
+    for (const char* key :
+         {"general.quantized_by", "general.quantization_version", "general.file_type"}) {
       const auto it = file_.metadata.find(key);
       if (it == file_.metadata.end()) continue;
-      text += fmt::format("{}{} {}", text.empty() ? "; the file has " : ", ", key, quote_value(*it));
+      text +=
+          fmt::format("{}{} {}", text.empty() ? "; the file has " : ", ", key, quote_value(*it));
     }
     return text;
   }
@@ -250,8 +263,8 @@ class GgufParser {
     if (it == file_.metadata.end()) return kGgufDefaultAlignment;
     const uint64_t value = it->is_number_unsigned() ? it->get<uint64_t>() : 0;
     if (value < 8 || value > kMaxAlignment || (value & (value - 1)) != 0) {
-      return corrupt("general.alignment: expected a power of two from 8 to {}, got {}", kMaxAlignment,
-                     quote_value(*it));
+      return corrupt("general.alignment: expected a power of two from 8 to {}, got {}",
+                     kMaxAlignment, quote_value(*it));
     }
     return static_cast<size_t>(value);
   }
@@ -264,11 +277,13 @@ class GgufParser {
     for (RawTensor& tensor : raw_) {
       const std::string name = quote_name(tensor.info.name);
       if (tensor.offset % align != 0) {
-        return corrupt("tensor {}: offset {}, expected a multiple of {}", name, tensor.offset, align);
+        return corrupt("tensor {}: offset {}, expected a multiple of {}", name, tensor.offset,
+                       align);
       }
       if (tensor.offset > available || tensor.size > available - tensor.offset) {
-        return corrupt("tensor {}: {} bytes at offset {} do not fit into the {} bytes of tensor data", name,
-                       tensor.size, tensor.offset, available);
+        return corrupt(
+            "tensor {}: {} bytes at offset {} do not fit into the {} bytes of tensor data", name,
+            tensor.size, tensor.offset, available);
       }
       tensor.info.bytes = bytes_.subspan(data_begin + tensor.offset, tensor.size);
     }
@@ -297,8 +312,8 @@ class GgufParser {
   GgufFile file_;
 };
 
-// A whole number in the metadata, or `fallback` when the key is absent; negative numbers and others are
-// errors.
+// A whole number in the metadata, or `fallback` when the key is absent; negative numbers and others
+// are errors.
 Result<int64_t> metadata_count(const json& metadata, const char* key, int64_t fallback,
                                const std::string& where) {
   const auto it = metadata.find(key);
@@ -317,20 +332,25 @@ Status add_shards(const std::filesystem::path& first, int64_t count, MappedSourc
                   std::vector<TensorInfo>& tensors) {
   const std::string name = first.filename().string();
   const std::string suffix = shard_suffix(1, count);
-  if (name.size() < suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
-    return errorf(ErrorCode::kCorruptFile, "{}: the first of {} shards must be named ...{}", first.string(),
-                  count, suffix);
+  if (name.size() < suffix.size() ||
+      name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+    return errorf(ErrorCode::kCorruptFile, "{}: the first of {} shards must be named ...{}",
+                  first.string(), count, suffix);
   }
   for (int64_t i = 2; i <= count; ++i) {
     const std::filesystem::path path =
-        first.parent_path() / (name.substr(0, name.size() - suffix.size()) + shard_suffix(i, count));
+        first.parent_path() /
+        (name.substr(0, name.size() - suffix.size()) + shard_suffix(i, count));
     ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
     ASSIGN_OR_RETURN(GgufFile shard, parse_gguf(file.bytes(), path.string()));
-    ASSIGN_OR_RETURN(const int64_t number, metadata_count(shard.metadata, "split.no", -1, path.string()));
-    ASSIGN_OR_RETURN(const int64_t total, metadata_count(shard.metadata, "split.count", -1, path.string()));
+    ASSIGN_OR_RETURN(const int64_t number,
+                     metadata_count(shard.metadata, "split.no", -1, path.string()));
+    ASSIGN_OR_RETURN(const int64_t total,
+                     metadata_count(shard.metadata, "split.count", -1, path.string()));
     if (number != i - 1 || total != count) {
-      return errorf(ErrorCode::kCorruptFile, "{}: expected shard split.no {} of split.count {}, got {} of {}",
-                    path.string(), i - 1, count, number, total);
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: expected shard split.no {} of split.count {}, got {} of {}", path.string(),
+                    i - 1, count, number, total);
     }
     std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(tensors));
     source.add_file(path, std::move(file));
@@ -356,12 +376,13 @@ Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& pat
   ASSIGN_OR_RETURN(const int64_t count, metadata_count(first.metadata, "split.count", 1, where));
   ASSIGN_OR_RETURN(const int64_t number, metadata_count(first.metadata, "split.no", 0, where));
   if (count > kMaxShards) {
-    return errorf(ErrorCode::kCorruptFile, "{}: split.count: expected at most {}, got {}", where, kMaxShards,
-                  count);
+    return errorf(ErrorCode::kCorruptFile, "{}: split.count: expected at most {}, got {}", where,
+                  kMaxShards, count);
   }
   if (count > 1 && number != 0) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: this is shard {} of {}; open the first one, ...{}", where,
-                  number + 1, count, shard_suffix(1, count));
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: this is shard {} of {}; open the first one, ...{}", where, number + 1, count,
+                  shard_suffix(1, count));
   }
   auto source = std::make_unique<MappedSource>(Naming::kGguf, path);
   source->add_file(path, std::move(file));
@@ -371,8 +392,8 @@ Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& pat
                    metadata_count(first.metadata, "split.tensors.count", n_tensors, where));
   if (expected != n_tensors) {
     return errorf(ErrorCode::kCorruptFile,
-                  "{}: split.tensors.count: expected {} tensors in {} shards, got {}", where, expected, count,
-                  n_tensors);
+                  "{}: split.tensors.count: expected {} tensors in {} shards, got {}", where,
+                  expected, count, n_tensors);
   }
   source->set_config(std::move(first.metadata));
   RETURN_IF_ERROR(source->set_tensors(std::move(first.tensors)));

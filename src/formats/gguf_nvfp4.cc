@@ -1,6 +1,6 @@
-// NVFP4 layers of GGUF files as converters write them: beside LAYER.weight, LAYER.scale has the number that the whole
-// matrix is multiplied by, or one for each expert. LAYER.input_scale says how activations were rounded on other
-// machines and is not used.
+// NVFP4 layers of GGUF files as converters write them: beside LAYER.weight, LAYER.scale has the
+// number that the whole matrix is multiplied by, or one for each expert. LAYER.input_scale says how
+// activations were rounded on other machines and is not used.
 #include "base/half.h"
 #include "formats/prequantized_methods.h"
 #include "quant/codebook.h"
@@ -28,7 +28,8 @@ class GgufNvfp4 final : public Prequantized {
     const int64_t rows = n_dims >= 2 ? n_experts * weight->shape[n_dims - 2] : 0;
     if (n_dims < 2 || n_dims > 3 || rows > INT32_MAX || weight->shape.back() > INT32_MAX ||
         static_cast<int64_t>(scale.size()) != n_experts) {
-      return errorf(ErrorCode::kCorruptFile, "{}: scale: expected one number for each of {} matrices, got {}",
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: scale: expected one number for each of {} matrices, got {}",
                     tensors.where(), n_experts, scale.size());
     }
     GroupedMatrix matrix;
@@ -47,13 +48,16 @@ class GgufNvfp4 final : public Prequantized {
 
  private:
   // Of the groups: F8 numbers for levels that are not doubled, times the matrix' own.
-  static void set_scales(const TensorInfo& weight, std::span<const float> scale, GroupedMatrix& matrix) {
+  static void set_scales(const TensorInfo& weight, std::span<const float> scale,
+                         GroupedMatrix& matrix) {
     const auto* blocks = reinterpret_cast<const NVFP4::Block*>(weight.bytes.data());
-    const size_t n_blocks = weight.bytes.size() / sizeof(NVFP4::Block), per_expert = n_blocks / scale.size();
+    const size_t n_blocks = weight.bytes.size() / sizeof(NVFP4::Block),
+                 per_expert = n_blocks / scale.size();
     matrix.scales.reserve(4 * n_blocks);
     for (size_t b = 0; b < n_blocks; ++b) {
       for (int g = 0; g < 4; ++g) {
-        const float of_group = to_float(Half{static_cast<uint16_t>(NVFP4::f8_scale(blocks[b], g) << 7)});
+        const float of_group =
+            to_float(Half{static_cast<uint16_t>(NVFP4::f8_scale(blocks[b], g) << 7)});
         matrix.scales.push_back(of_group * 2 * NVFP4::kUnit * scale[b / per_expert]);
       }
     }

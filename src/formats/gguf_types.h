@@ -22,7 +22,8 @@ enum class GgufValueType : uint32_t {
 };
 
 inline constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
-inline constexpr uint32_t kGgufVersion = 3;         // version that is written; version 2 is read too
+// version that is written; version 2 is read too
+inline constexpr uint32_t kGgufVersion = 3;
 inline constexpr uint32_t kGgufDefaultAlignment = 32;
 
 }  // namespace penstock

@@ -24,23 +24,23 @@ Result<GgufValueType> value_type(const json& value) {
                                                                            : GgufValueType::kUint64;
     case json::value_t::number_integer: {
       const auto number = value.get<int64_t>();
-      const bool narrow =
-          number >= std::numeric_limits<int32_t>::min() && number <= std::numeric_limits<int32_t>::max();
+      const bool narrow = number >= std::numeric_limits<int32_t>::min() &&
+                          number <= std::numeric_limits<int32_t>::max();
       return narrow ? GgufValueType::kInt32 : GgufValueType::kInt64;
     }
     default:
-      return errorf(ErrorCode::kInvalidArgument, "expected a number, boolean, string or array, got {}",
-                    value.type_name());
+      return errorf(ErrorCode::kInvalidArgument,
+                    "expected a number, boolean, string or array, got {}", value.type_name());
   }
 }
 
 bool is_integer(GgufValueType type) {
-  return type == GgufValueType::kInt32 || type == GgufValueType::kInt64 || type == GgufValueType::kUint32 ||
-         type == GgufValueType::kUint64;
+  return type == GgufValueType::kInt32 || type == GgufValueType::kInt64 ||
+         type == GgufValueType::kUint32 || type == GgufValueType::kUint64;
 }
 
-// One type for all elements: integers of several widths or signs go to the one that holds both. An array of nothing is one of
-// strings, as a vocabulary's without merges.
+// One type for all elements: integers of several widths or signs go to the one that holds both. An
+// array of nothing is one of strings, as a vocabulary's without merges.
 Result<GgufValueType> element_type(const json& array) {
   GgufValueType common = array.empty() ? GgufValueType::kString : GgufValueType::kUint32;
   bool first = true;
@@ -51,8 +51,8 @@ Result<GgufValueType> element_type(const json& array) {
       first = false;
     } else if (type != common) {
       if (!is_integer(type) || !is_integer(common)) {
-        return errorf(ErrorCode::kInvalidArgument, "expected an array of one type, got {} among others",
-                      value.type_name());
+        return errorf(ErrorCode::kInvalidArgument,
+                      "expected an array of one type, got {} among others", value.type_name());
       }
       common = GgufValueType::kInt64;
     }
@@ -126,7 +126,8 @@ void GgufWriter::put_json(const json& value, GgufValueType type) {
 
 Status GgufWriter::set_json(std::string_view key, const json& value) {
   if (const Status status = check_json(value); !status) {
-    return errorf(ErrorCode::kInvalidArgument, "metadata {}: {}", quote_name(key), status.error().message);
+    return errorf(ErrorCode::kInvalidArgument, "metadata {}: {}", quote_name(key),
+                  status.error().message);
   }
   const GgufValueType type = *value_type(value);
   put_key(key, type);
@@ -153,11 +154,13 @@ Result<TensorFile> GgufWriter::create(const std::filesystem::path& path) const {
     const std::string where = fmt::format("{}: tensor {}", path.string(), quote_name(tensor.name));
     const int ggml_id = quant_info(tensor.type).ggml_id;
     if (ggml_id < 0) {
-      return errorf(ErrorCode::kUnsupported, "{}: GGUF has no type {}", where, quant_info(tensor.type).name);
+      return errorf(ErrorCode::kUnsupported, "{}: GGUF has no type {}", where,
+                    quant_info(tensor.type).name);
     }
     if (tensor.shape.empty() || tensor.shape.size() > 4 || !names.insert(tensor.name).second) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: expected a unique name and 1 to 4 dimensions, got {}",
-                    where, tensor.shape.size());
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: expected a unique name and 1 to 4 dimensions, got {}", where,
+                    tensor.shape.size());
     }
     ASSIGN_OR_RETURN(const size_t size, tensor_bytes(tensor.type, tensor.shape, where));
     append(header, static_cast<uint64_t>(tensor.name.size()));

@@ -17,7 +17,8 @@ namespace penstock {
 
 class GgufWriter {
  public:
-  // The value's C++ type decides the type in the file: numbers of 8 to 64 bits, float, double, bool.
+  // The value's C++ type decides the type in the file: numbers of 8 to 64 bits, float, double,
+  // bool.
   template <class T>
     requires std::integral<T> || std::floating_point<T>
   void set(std::string_view key, T value) {
@@ -35,12 +36,13 @@ class GgufWriter {
     for (const T value : values) put(value);
   }
   void set_array(std::string_view key, std::span<const std::string> values);
-  // Sets a value as WeightSource::config() gives it: unsigned and signed numbers in 32 bits when they fit
-  // (else 64), floats in 32 bits. Errors: kInvalidArgument for null, objects, and arrays of mixed types.
+  // Sets a value as WeightSource::config() gives it: unsigned and signed numbers in 32 bits when
+  // they fit (else 64), floats in 32 bits. Errors: kInvalidArgument for null, objects, and arrays
+  // of mixed types.
   Status set_json(std::string_view key, const nlohmann::json& value);
 
-  // Adds a tensor. shape: outermost dimension first, one to four dimensions. Names must be unique and rows
-  // whole blocks, which create() checks.
+  // Adds a tensor. shape: outermost dimension first, one to four dimensions. Names must be unique
+  // and rows whole blocks, which create() checks.
   void add_tensor(std::string name, QuantType type, std::vector<int64_t> shape);
 
   // Writes the header and returns the file, to which the tensors' bytes are then written. Errors:

@@ -1,4 +1,5 @@
-// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Inputs run down, outputs across.
+// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Inputs run down, outputs
+// across.
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -19,15 +20,17 @@ Result<Settings> read_settings(const json& config) {
   return settings;
 }
 
-// Scales and zeros of both methods: scales [n_groups, rows], zeros unpacked by the method in the same order.
-Status set_groups(const LayerTensors& tensors, const std::vector<int16_t>& zeros, GroupedMatrix& matrix) {
+// Scales and zeros of both methods: scales [n_groups, rows], zeros unpacked by the method in the
+// same order.
+Status set_groups(const LayerTensors& tensors, const std::vector<int16_t>& zeros,
+                  GroupedMatrix& matrix) {
   const TensorInfo* scales = tensors.find("scales");
   if (scales == nullptr || scales->shape.size() != 2 || scales->shape[1] != matrix.rows ||
       scales->shape[0] != matrix.n_groups()) {
-    return errorf(
-        ErrorCode::kCorruptFile, "{}: scales: expected [{}, {}], got [{}]", tensors.where(),
-        matrix.n_groups(), matrix.rows,
-        scales == nullptr ? std::string("nothing") : fmt::format("{}", fmt::join(scales->shape, ", ")));
+    return errorf(ErrorCode::kCorruptFile, "{}: scales: expected [{}, {}], got [{}]",
+                  tensors.where(), matrix.n_groups(), matrix.rows,
+                  scales == nullptr ? std::string("nothing")
+                                    : fmt::format("{}", fmt::join(scales->shape, ", ")));
   }
   ASSIGN_OR_RETURN(const std::vector<float> values, tensors.floats("scales"));
   const auto n_groups = static_cast<size_t>(matrix.n_groups());
@@ -43,8 +46,8 @@ Result<const TensorInfo*> require_zeros(const LayerTensors& tensors, const Group
   const int64_t words = static_cast<int64_t>(matrix.rows) * matrix.bits / 32;
   if (qzeros->shape[0] != matrix.n_groups() || qzeros->shape[1] != words ||
       static_cast<int64_t>(matrix.rows) * matrix.bits % 32 != 0) {
-    return errorf(ErrorCode::kCorruptFile, "{}: qzeros: expected [{}, {}], got [{}]", tensors.where(),
-                  matrix.n_groups(), words, fmt::join(qzeros->shape, ", "));
+    return errorf(ErrorCode::kCorruptFile, "{}: qzeros: expected [{}, {}], got [{}]",
+                  tensors.where(), matrix.n_groups(), words, fmt::join(qzeros->shape, ", "));
   }
   return qzeros;
 }
@@ -66,8 +69,9 @@ class Gptq final : public Prequantized {
     matrix.rows = static_cast<int>(qweight->shape[1]);
     const int64_t cols = qweight->shape[0] * 32 / settings_.bits;
     if (cols > INT32_MAX || qweight->shape[0] * 32 % settings_.bits != 0) {
-      return errorf(ErrorCode::kCorruptFile, "{}: qweight: expected whole codes of {} bits, got {} words",
-                    tensors.where(), settings_.bits, qweight->shape[0]);
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: qweight: expected whole codes of {} bits, got {} words", tensors.where(),
+                    settings_.bits, qweight->shape[0]);
     }
     matrix.cols = static_cast<int>(cols);
     matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
@@ -93,9 +97,11 @@ class Gptq final : public Prequantized {
         const size_t bit = static_cast<size_t>(r) * static_cast<size_t>(matrix.bits);
         uint64_t word = static_cast<uint32_t>(words[first_word + bit / 32]);
         if (bit % 32 + static_cast<size_t>(matrix.bits) > 32) {
-          word |= static_cast<uint64_t>(static_cast<uint32_t>(words[first_word + bit / 32 + 1])) << 32;
+          word |= static_cast<uint64_t>(static_cast<uint32_t>(words[first_word + bit / 32 + 1]))
+                  << 32;
         }
-        zeros.push_back(static_cast<int16_t>((static_cast<int>(word >> (bit % 32)) & mask) + (v2_ ? 0 : 1)));
+        zeros.push_back(
+            static_cast<int16_t>((static_cast<int>(word >> (bit % 32)) & mask) + (v2_ ? 0 : 1)));
       }
     }
     return zeros;
@@ -133,12 +139,14 @@ class Awq final : public Prequantized {
     zeros_matrix.cols = matrix.n_groups();
     zeros_matrix.group_size = 1;
     zeros_matrix.packed = qzeros->bytes;
-    std::vector<uint8_t> codes(static_cast<size_t>(matrix.rows) * static_cast<size_t>(zeros_matrix.cols));
+    std::vector<uint8_t> codes(static_cast<size_t>(matrix.rows) *
+                               static_cast<size_t>(zeros_matrix.cols));
     zeros_matrix.codes(0, matrix.rows, codes.data());
     const std::vector<int16_t> by_row(codes.begin(), codes.end());
-    RETURN_IF_ERROR(set_groups(
-        tensors, transposed(by_row, static_cast<size_t>(matrix.rows), static_cast<size_t>(zeros_matrix.cols)),
-        matrix));
+    RETURN_IF_ERROR(set_groups(tensors,
+                               transposed(by_row, static_cast<size_t>(matrix.rows),
+                                          static_cast<size_t>(zeros_matrix.cols)),
+                               matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }
@@ -159,8 +167,9 @@ Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source, cons
   ASSIGN_OR_RETURN(const Settings settings, read_settings(config));
   const std::string format = config_string(config, "checkpoint_format");
   if (!format.empty() && format != "gptq" && format != "gptq_v2") {
-    return errorf(ErrorCode::kUnsupported, "{}: checkpoint_format: expected gptq or gptq_v2, got {}",
-                  source.path().string(), quote_name(format));
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: checkpoint_format: expected gptq or gptq_v2, got {}", source.path().string(),
+                  quote_name(format));
   }
   return std::make_unique<Gptq>(source, settings, format == "gptq_v2");
 }
@@ -169,7 +178,8 @@ Result<std::unique_ptr<Prequantized>> open_awq(const WeightSource& source, const
   ASSIGN_OR_RETURN(const Settings settings, read_settings(config));
   const std::string version = config_string(config, "version");
   if (settings.bits != 4 || (!version.empty() && version != "gemm" && version != "GEMM")) {
-    return errorf(ErrorCode::kUnsupported, "{}: AWQ: expected 4 bits, version gemm; got {} bits, version {}",
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: AWQ: expected 4 bits, version gemm; got {} bits, version {}",
                   source.path().string(), settings.bits, quote_name(version));
   }
   return std::make_unique<Awq>(source, settings);

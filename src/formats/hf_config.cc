@@ -30,8 +30,8 @@ const json* quantization_config_of(const json& config) {
 }
 
 void erase_quantization_config(json& config) {
-  for (json* part :
-       {&config, const_cast<json*>(&text_part(config))}) {  // a part of `config`, which is not const
+  // a part of `config`, which is not const
+  for (json* part : {&config, const_cast<json*>(&text_part(config))}) {
     for (const char* key : kQuantizationKeys) part->erase(key);
   }
 }

@@ -1,5 +1,5 @@
-// Access to parts of the config.json of a Hugging Face directory, in which multimodal models have a separate
-// object for the text model.
+// Access to parts of the config.json of a Hugging Face directory, in which multimodal models have a
+// separate object for the text model.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -8,10 +8,11 @@ namespace penstock {
 // Returns the object of the text model inside `config`, or `config` itself when there is none.
 const nlohmann::json& text_part(const nlohmann::json& config);
 
-// Returns the quantization_config (in older files compression_config) of `config` or of its text model; null
-// when there is none.
+// Returns the quantization_config (in older files compression_config) of `config` or of its text
+// model; null when there is none.
 const nlohmann::json* quantization_config_of(const nlohmann::json& config);
-// Removes it wherever quantization_config_of() looks: the weights that `config` goes with are coded otherwise.
+// Removes it wherever quantization_config_of() looks: the weights that `config` goes with are coded
+// otherwise.
 void erase_quantization_config(nlohmann::json& config);
 
 }  // namespace penstock

@@ -18,10 +18,11 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr int kMaxJsonDepth = 64;
 
-// Python writes numbers that JSON does not have; they become what transformers writes for them since its version 5:
-// {"__float__": "Infinity"}.
+// Python writes numbers that JSON does not have; they become what transformers writes for them
+// since its version 5: {"__float__": "Infinity"}.
 std::string with_named_numbers(std::string text) {
-  if (text.find("Infinity") == std::string::npos && text.find("NaN") == std::string::npos) return text;
+  if (text.find("Infinity") == std::string::npos && text.find("NaN") == std::string::npos)
+    return text;
   std::string out;
   bool quoted = false;
   for (size_t at = 0; at < text.size();) {
@@ -55,7 +56,8 @@ Result<FileTensors> read_index(const fs::path& path) {
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object() || map->empty()) {
     return errorf(ErrorCode::kCorruptFile,
-                  "{}: weight_map: expected an object of tensor and file names, got {}", path.string(),
+                  "{}: weight_map: expected an object of tensor and file names, got {}",
+                  path.string(),
                   map == index.end() ? "nothing"
                   : map->empty()     ? "no entry"
                                      : map->type_name());
@@ -63,18 +65,20 @@ Result<FileTensors> read_index(const fs::path& path) {
   FileTensors files;
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos ||
-        name == ".." || name == ".") {
+    if (name.empty() || name.find('/') != std::string::npos ||
+        name.find('\0') != std::string::npos || name == ".." || name == ".") {
       return errorf(ErrorCode::kCorruptFile,
-                    "{}: weight_map: tensor {}: expected the name of a file beside it, got {}", path.string(),
-                    quote_name(tensor), file.is_string() ? quote_name(name) : file.type_name());
+                    "{}: weight_map: tensor {}: expected the name of a file beside it, got {}",
+                    path.string(), quote_name(tensor),
+                    file.is_string() ? quote_name(name) : file.type_name());
     }
     files[name].insert(tensor);
   }
   return files;
 }
 
-// As transformers chooses: a whole file before an index, which may be left of an earlier form, and safetensors before the others.
+// As transformers chooses: a whole file before an index, which may be left of an earlier form, and
+// safetensors before the others.
 Result<FileTensors> find_weight_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return file_exists(directory / name); };
   if (has("model.safetensors")) return FileTensors{{"model.safetensors", {}}};
@@ -90,14 +94,14 @@ Result<FileTensors> find_weight_files(const fs::path& directory) {
   if (has("pytorch_model.bin")) return FileTensors{{"pytorch_model.bin", {}}};
   constexpr const char* kOlderIndex = "pytorch_model.bin.index.json";
   if (has(kOlderIndex)) return read_index(directory / kOlderIndex);
-  return errorf(
-      ErrorCode::kNotFound,
-      "{}: expected model.safetensors, pytorch_model.bin or an index of either, got {} safetensors files",
-      directory.string(), files.size());
+  return errorf(ErrorCode::kNotFound,
+                "{}: expected model.safetensors, pytorch_model.bin or an index of either, got {} "
+                "safetensors files",
+                directory.string(), files.size());
 }
 
-Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted, MappedSource& source,
-                       std::vector<TensorInfo>& tensors) {
+Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted,
+                       MappedSource& source, std::vector<TensorInfo>& tensors) {
   ASSIGN_OR_RETURN(std::vector<TensorInfo> found, open_tensors(path, source));
   size_t n_found = 0;
   for (TensorInfo& tensor : found) {
@@ -108,21 +112,25 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
   if (n_found < wanted.size()) {
     std::set<std::string> missing = wanted;
     for (const TensorInfo& tensor : tensors) missing.erase(tensor.name);
-    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {} by the index, got none of that name",
-                  path.string(), quote_name(missing.empty() ? std::string() : *missing.begin()));
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: expected tensor {} by the index, got none of that name", path.string(),
+                  quote_name(missing.empty() ? std::string() : *missing.begin()));
   }
   return {};
 }
 
-// Vocabularies and templates are read by whoever wants them, and one that cannot be read counts as none: pointers are told here.
+// Vocabularies and templates are read by whoever wants them, and one that cannot be read counts as
+// none: pointers are told here.
 Status check_side_files(const fs::path& directory) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string kind = entry.path().extension().string();
-    if (kind != ".json" && kind != ".model" && kind != ".txt" && kind != ".jinja" && kind != ".tiktoken")
+    if (kind != ".json" && kind != ".model" && kind != ".txt" && kind != ".jinja" &&
+        kind != ".tiktoken")
       continue;
     if (!entry.is_regular_file(error) || entry.file_size(error) >= 1024) continue;
-    if (const auto file = open_fetched(entry.path()); !file && file.error().code == ErrorCode::kCorruptFile)
+    if (const auto file = open_fetched(entry.path());
+        !file && file.error().code == ErrorCode::kCorruptFile)
       return tl::unexpected(file.error());
   }
   return {};
@@ -145,9 +153,9 @@ Result<json> read_json_object(const fs::path& path) {
 Result<std::vector<TensorInfo>> open_tensors(const fs::path& path, MappedSource& source) {
   ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
   std::vector<std::vector<std::byte>> copies;
-  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, is_pytorch(file.bytes())
-                                                        ? parse_pytorch(file.bytes(), path.string(), copies)
-                                                        : parse_safetensors(file.bytes(), path.string()));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
+                   is_pytorch(file.bytes()) ? parse_pytorch(file.bytes(), path.string(), copies)
+                                            : parse_safetensors(file.bytes(), path.string()));
   source.add_file(path, std::move(file));
   for (std::vector<std::byte>& bytes : copies) source.add_bytes(std::move(bytes));
   return tensors;
@@ -158,7 +166,8 @@ Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& director
   auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, directory);
   source->set_side_directory(directory);
   if (!file_exists(directory / "config.json")) {
-    return errorf(ErrorCode::kNotFound, "{}: expected config.json in a Hugging Face checkpoint, got none",
+    return errorf(ErrorCode::kNotFound,
+                  "{}: expected config.json in a Hugging Face checkpoint, got none",
                   directory.string());
   }
   RETURN_IF_ERROR(check_side_files(directory));

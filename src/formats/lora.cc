@@ -48,7 +48,8 @@ const std::set<std::string> kNeutralFields = {"peft_type",
 
 // A value for messages, which clients read: numbers as they are, of texts that they are some.
 std::string shown(const json& value) {
-  return value.is_number() || value.is_boolean() || value.is_null() ? value.dump() : value.type_name();
+  return value.is_number() || value.is_boolean() || value.is_null() ? value.dump()
+                                                                    : value.type_name();
 }
 
 bool is_neutral(const json& value) {
@@ -66,7 +67,8 @@ struct PeftScaling {
 Status check_peft_fields(const json& config, const std::string& where) {
   const json type = config.value("peft_type", json());
   if (type != json("LORA"))
-    return errorf(ErrorCode::kUnsupported, "{}: peft_type: expected \"LORA\", got {}", where, shown(type));
+    return errorf(ErrorCode::kUnsupported, "{}: peft_type: expected \"LORA\", got {}", where,
+                  shown(type));
   for (const auto& [name, value] : config.items()) {
     if (kNeutralFields.count(name) == 0 && !is_neutral(value))
       return errorf(ErrorCode::kUnsupported, "{}: {} {} is not supported", where, quote_name(name),
@@ -74,14 +76,17 @@ Status check_peft_fields(const json& config, const std::string& where) {
   }
   const json bias = config.value("bias", json("none"));
   if (bias != json("none"))
-    return errorf(ErrorCode::kUnsupported, "{}: bias: expected \"none\", got {}", where, shown(bias));
+    return errorf(ErrorCode::kUnsupported, "{}: bias: expected \"none\", got {}", where,
+                  shown(bias));
   // The other ways to start (pissa, olora, loftq, corda) change the base's weights.
   const json init = config.value("init_lora_weights", json(true));
-  if (!init.is_boolean() && init != json("gaussian") && init != json("eva") && init != json("orthogonal")) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: init_lora_weights {} changes the base's weights and is not supported: save the "
-                  "adapter as a plain one",
-                  where, shown(init));
+  if (!init.is_boolean() && init != json("gaussian") && init != json("eva") &&
+      init != json("orthogonal")) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: init_lora_weights {} changes the base's weights and is not supported: save the "
+        "adapter as a plain one",
+        where, shown(init));
   }
   return {};
 }
@@ -92,8 +97,8 @@ Status check_pattern(const json& pattern, const char* name, const std::string& w
                   pattern.type_name());
   for (const auto& [key, value] : pattern.items()) {
     if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>()))
-      return errorf(ErrorCode::kCorruptFile, "{}: {}: {}: expected a positive number, got {}", where, name,
-                    quote_name(key), shown(value));
+      return errorf(ErrorCode::kCorruptFile, "{}: {}: {}: expected a positive number, got {}",
+                    where, name, quote_name(key), shown(value));
   }
   return {};
 }
@@ -104,10 +109,11 @@ Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
   const json alpha = config.value("lora_alpha", json(8));
   const json root = config.value("use_rslora", json(false));
   if (!rank.is_number_integer() || rank.get<double>() < 1 || rank.get<double>() > kMaxLoraRank)
-    return errorf(ErrorCode::kCorruptFile, "{}: r: expected a rank from 1 to {}, got {}", where, kMaxLoraRank,
-                  shown(rank));
+    return errorf(ErrorCode::kCorruptFile, "{}: r: expected a rank from 1 to {}, got {}", where,
+                  kMaxLoraRank, shown(rank));
   if (!alpha.is_number() || !std::isfinite(alpha.get<double>()))
-    return errorf(ErrorCode::kCorruptFile, "{}: lora_alpha: expected a number, got {}", where, shown(alpha));
+    return errorf(ErrorCode::kCorruptFile, "{}: lora_alpha: expected a number, got {}", where,
+                  shown(alpha));
   if (!root.is_boolean())
     return errorf(ErrorCode::kCorruptFile, "{}: use_rslora: expected true or false, got {}", where,
                   shown(root));
@@ -121,8 +127,9 @@ Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
   return scaling;
 }
 
-// PEFT takes keys as regular expressions for the end of a module's name, after a dot. Here they are names, with "\." for a dot
-// and "^" for the beginning; ".*\." before a name says what is so in any case.
+// PEFT takes keys as regular expressions for the end of a module's name, after a dot. Here they are
+// names, with "\." for a dot and "^" for the beginning; ".*\." before a name says what is so in any
+// case.
 Result<bool> key_matches(std::string key, std::string_view module, const std::string& where) {
   for (size_t at = 0; (at = key.find("\\.", at)) != std::string::npos; ++at) key.erase(at, 1);
   const bool whole = key.starts_with('^');
@@ -160,7 +167,8 @@ struct Role {
   bool is_parameter = false;  // one of PEFT's target_parameters
 };
 
-// PEFT's names. Adapters of parameters are named by the module that has these; of two, the first is that of "base_layer".
+// PEFT's names. Adapters of parameters are named by the module that has these; of two, the first is
+// that of "base_layer".
 class PeftNames {
  public:
   PeftNames(std::vector<std::string> parameters, const WeightSource& source)
@@ -202,7 +210,8 @@ class PeftNames {
       const std::string_view suffix = is_b ? ".lora_B.weight" : ".lora_A.weight";
       if (!name.ends_with(suffix) || name.size() == suffix.size()) continue;
       Parts parts{name.substr(0, name.size() - suffix.size()), 0, is_b};
-      for (; parts.module.ends_with(kInner); ++parts.depth) parts.module.remove_suffix(kInner.size());
+      for (; parts.module.ends_with(kInner); ++parts.depth)
+        parts.module.remove_suffix(kInner.size());
       return parts;
     }
     return std::nullopt;
@@ -230,9 +239,10 @@ class PeftNames {
 Result<std::vector<std::string>> read_parameters(const json& config, const std::string& where) {
   const json list = config.value("target_parameters", json());
   if (list.is_null()) return std::vector<std::string>();
-  if (!list.is_array() || !std::ranges::all_of(list, [](const json& one) { return one.is_string(); }))
-    return errorf(ErrorCode::kCorruptFile, "{}: target_parameters: expected a list of names, got {}", where,
-                  shown(list));
+  if (!list.is_array() ||
+      !std::ranges::all_of(list, [](const json& one) { return one.is_string(); }))
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: target_parameters: expected a list of names, got {}", where, shown(list));
   return list.get<std::vector<std::string>>();
 }
 
@@ -248,12 +258,14 @@ std::optional<Role> gguf_role(std::string_view name) {
 
 Status check_there(const LoraModule& module, bool may_be_by_expert, const std::string& where) {
   if (module.a == nullptr || module.b == nullptr)
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected two matrices of the adapter, got only {}", where,
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: {}: expected two matrices of the adapter, got only {}", where,
                   quote_name(module.weight), module.a != nullptr ? "A" : "B");
   const size_t dims = may_be_by_expert && module.a->shape.size() == 3 ? 3 : 2;
   for (const TensorInfo* tensor : {module.a, module.b}) {
     if (tensor->shape.size() != dims || !can_quantize(tensor->type) || tensor->n_elements() == 0)
-      return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected {} of real numbers, got {} [{}]", where,
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: tensor {}: expected {} of real numbers, got {} [{}]", where,
                     quote_name(tensor->name), dims == 3 ? "matrices" : "a matrix",
                     quant_info(tensor->type).name, fmt::join(tensor->shape, ", "));
   }
@@ -264,9 +276,10 @@ Status check_pair(const LoraModule& module, const std::string& where) {
   const auto &a = module.a->shape, &b = module.b->shape;
   const bool fits = module.by_expert() ? a[0] == b[0] && a[1] == b[2] : a[0] == b[1];
   if (module.rank() <= kMaxLoraRank && fits) return {};
-  return errorf(ErrorCode::kCorruptFile,
-                "{}: {}: expected A [rank, in] and B [out, rank] with a rank up to {}, got [{}] and [{}]",
-                where, quote_name(module.weight), kMaxLoraRank, fmt::join(a, ", "), fmt::join(b, ", "));
+  return errorf(
+      ErrorCode::kCorruptFile,
+      "{}: {}: expected A [rank, in] and B [out, rank] with a rank up to {}, got [{}] and [{}]",
+      where, quote_name(module.weight), kMaxLoraRank, fmt::join(a, ", "), fmt::join(b, ", "));
 }
 
 // role_of(name) is an optional Role.
@@ -298,20 +311,24 @@ Result<std::vector<LoraModule>> find_modules(const WeightSource& source, F&& rol
 // Which rank the module has by the configuration, and so of how many experts its matrices are.
 Status scale_peft_module(const PeftScaling& scaling, const Role& role, const std::string& where,
                          const std::string& path, LoraModule& module) {
-  ASSIGN_OR_RETURN(const double rank, by_pattern(scaling.rank_pattern, scaling.rank, role.key, where));
-  ASSIGN_OR_RETURN(const double alpha, by_pattern(scaling.alpha_pattern, scaling.alpha, role.key, where));
+  ASSIGN_OR_RETURN(const double rank,
+                   by_pattern(scaling.rank_pattern, scaling.rank, role.key, where));
+  ASSIGN_OR_RETURN(const double alpha,
+                   by_pattern(scaling.alpha_pattern, scaling.alpha, role.key, where));
   const int64_t rows = module.a->shape[0], whole = static_cast<int64_t>(std::min(rank, 1e9));
   if (role.is_parameter && static_cast<double>(whole) == rank && rows > whole && rows % whole == 0)
     module.n_experts = rows / whole;
   if (static_cast<double>(module.rank()) != rank)
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected rank {} by adapter_config.json, got {}", path,
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: {}: expected rank {} by adapter_config.json, got {}", path,
                   quote_name(module.a->name), rank, module.rank());
   module.scale = static_cast<float>(alpha / (scaling.root ? std::sqrt(rank) : rank));
   return check_pair(module, path);
 }
 
 Result<LoraAdapter> open_peft(const fs::path& directory) {
-  const fs::path config_path = directory / "adapter_config.json", older = directory / "adapter_model.bin";
+  const fs::path config_path = directory / "adapter_config.json",
+                 older = directory / "adapter_model.bin";
   fs::path path = directory / "adapter_model.safetensors";
   std::error_code error;
   if (!fs::exists(path, error) && fs::exists(older, error)) path = older;
@@ -329,7 +346,8 @@ Result<LoraAdapter> open_peft(const fs::path& directory) {
   ASSIGN_OR_RETURN(adapter.modules,
                    find_modules(*source, [&](std::string_view name) { return names.role(name); }));
   for (LoraModule& module : adapter.modules)
-    RETURN_IF_ERROR(scale_peft_module(scaling, *names.role(module.a->name), where, path.string(), module));
+    RETURN_IF_ERROR(
+        scale_peft_module(scaling, *names.role(module.a->name), where, path.string(), module));
   adapter.source = std::move(source);
   return adapter;
 }
@@ -338,24 +356,27 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
   LoraAdapter adapter;
   ASSIGN_OR_RETURN(adapter.source, open_gguf(path));
   const json& config = adapter.source->config();
-  for (const auto& [key, want] : {std::pair{"general.type", "adapter"}, std::pair{"adapter.type", "lora"}}) {
+  for (const auto& [key, want] :
+       {std::pair{"general.type", "adapter"}, std::pair{"adapter.type", "lora"}}) {
     const json got = config.value(key, json());
     if (got != json(want))
-      return errorf(ErrorCode::kUnsupported, "{}: {}: expected \"{}\", got {}", path.string(), key, want,
-                    shown(got));
+      return errorf(ErrorCode::kUnsupported, "{}: {}: expected \"{}\", got {}", path.string(), key,
+                    want, shown(got));
   }
   if (config.contains("adapter.alora.invocation_tokens"))
-    return errorf(ErrorCode::kUnsupported, "{}: an activated LoRA (aLoRA) is not supported", path.string());
+    return errorf(ErrorCode::kUnsupported, "{}: an activated LoRA (aLoRA) is not supported",
+                  path.string());
   const json alpha = config.value("adapter.lora.alpha", json(0.0));
   if (!alpha.is_number() || !std::isfinite(alpha.get<double>()))
-    return errorf(ErrorCode::kCorruptFile, "{}: adapter.lora.alpha: expected a number, got {}", path.string(),
-                  alpha.type_name());
+    return errorf(ErrorCode::kCorruptFile, "{}: adapter.lora.alpha: expected a number, got {}",
+                  path.string(), alpha.type_name());
   ASSIGN_OR_RETURN(adapter.modules, find_modules(*adapter.source, gguf_role));
   // Without an alpha (or with 0) the product is added as it is.
   const auto value = alpha.get<double>();
   for (LoraModule& module : adapter.modules) {
     RETURN_IF_ERROR(check_pair(module, path.string()));
-    module.scale = value == 0 ? 1.0f : static_cast<float>(value / static_cast<double>(module.rank()));
+    module.scale =
+        value == 0 ? 1.0f : static_cast<float>(value / static_cast<double>(module.rank()));
   }
   return adapter;
 }
@@ -391,30 +412,33 @@ Result<LoraAdapter> open_lora(const fs::path& path) {
 Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base) {
   const std::string where = adapter.source->path().string();
   if (adapter.source->naming() != base.naming())
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected an adapter of the base's format ({}), got {}",
-                  where, base.naming() == Naming::kGguf ? "GGUF" : "PEFT",
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected an adapter of the base's format ({}), got {}", where,
+                  base.naming() == Naming::kGguf ? "GGUF" : "PEFT",
                   base.naming() == Naming::kGguf ? "PEFT" : "GGUF");
   if (base.naming() == Naming::kGguf) {
     const json want = base.config().value("general.architecture", json());
     const json got = adapter.source->config().value("general.architecture", json());
     if (want != got)
-      return errorf(ErrorCode::kInvalidArgument, "{}: general.architecture: expected the base's {}, got {}",
-                    where, quote_name(want.is_string() ? want.get<std::string>() : ""),
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: general.architecture: expected the base's {}, got {}", where,
+                    quote_name(want.is_string() ? want.get<std::string>() : ""),
                     quote_name(got.is_string() ? got.get<std::string>() : ""));
   }
   for (const LoraModule& module : adapter.modules) {
     const TensorInfo* weight = base.find(module.weight);
     if (module.n_experts > 0 && !module.by_expert())
-      return errorf(
-          ErrorCode::kUnsupported,
-          "{}: {}: a pair of all experts (target_parameters) is not merged, but served beside its base",
-          where, quote_name(module.weight));
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: {}: a pair of all experts (target_parameters) is not merged, but served "
+                    "beside its base",
+                    where, quote_name(module.weight));
     std::vector<int64_t> shape = {module.out(), module.in()};
     if (module.n_experts > 0) shape.insert(shape.begin(), module.n_experts);
     if (weight == nullptr || weight->shape != shape)
-      return errorf(ErrorCode::kInvalidArgument, "{}: is for another model: expected {} [{}] in {}, got {}",
-                    where, quote_name(module.weight), fmt::join(shape, ", "), base.path().string(),
-                    weight == nullptr ? "none" : fmt::format("[{}]", fmt::join(weight->shape, ", ")));
+      return errorf(
+          ErrorCode::kInvalidArgument, "{}: is for another model: expected {} [{}] in {}, got {}",
+          where, quote_name(module.weight), fmt::join(shape, ", "), base.path().string(),
+          weight == nullptr ? "none" : fmt::format("[{}]", fmt::join(weight->shape, ", ")));
   }
   return {};
 }

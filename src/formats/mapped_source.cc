@@ -118,24 +118,27 @@ std::string quote_name(std::string_view name) {
   return text;
 }
 
-Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape, std::string_view where) {
+Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape,
+                            std::string_view where) {
   constexpr int64_t kMaxElements = int64_t{1} << 48;
   const QuantTypeInfo& info = quant_info(type);
   int64_t n = 1;
   bool too_large = false;
   for (const int64_t dim : shape) {
-    if (dim < 0) return errorf(ErrorCode::kCorruptFile, "{}: dimension {}, expected at least 0", where, dim);
+    if (dim < 0)
+      return errorf(ErrorCode::kCorruptFile, "{}: dimension {}, expected at least 0", where, dim);
     too_large |= dim > kMaxElements || (dim > 0 && n > kMaxElements / dim);
     n = too_large ? n : n * dim;
   }
   if (too_large) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected at most 2^48 elements, got shape [{}]", where,
-                  fmt::join(shape, ", "));
+    return errorf(ErrorCode::kCorruptFile, "{}: expected at most 2^48 elements, got shape [{}]",
+                  where, fmt::join(shape, ", "));
   }
   const int64_t cols = shape.empty() ? 1 : shape.back();
   if (cols % info.block_size != 0) {
-    return errorf(ErrorCode::kCorruptFile, "{}: rows of {} elements, expected a multiple of {} for {}", where,
-                  cols, info.block_size, info.name);
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: rows of {} elements, expected a multiple of {} for {}", where, cols,
+                  info.block_size, info.name);
   }
   return quant_bytes(type, n);
 }

@@ -1,4 +1,5 @@
-// Base class of the weight sources of all file formats: memory maps, tensors with their index, config.
+// Base class of the weight sources of all file formats: memory maps, tensors with their index,
+// config.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -11,7 +12,8 @@ namespace penstock {
 
 class MappedSource : public WeightSource {
  public:
-  MappedSource(Naming naming, std::filesystem::path path) : naming_(naming), path_(std::move(path)) {}
+  MappedSource(Naming naming, std::filesystem::path path)
+      : naming_(naming), path_(std::move(path)) {}
 
   Naming naming() const override { return naming_; }
   const std::filesystem::path& path() const override { return path_; }
@@ -25,11 +27,13 @@ class MappedSource : public WeightSource {
   void read_ahead(const ByteLines& part) const override;
   void drop(const TensorInfo& tensor) const override;
 
-  // Setters for building the source, before others use it. Tensors must point into one of the files or into
-  // bytes of add_bytes().
+  // Setters for building the source, before others use it. Tensors must point into one of the files
+  // or into bytes of add_bytes().
   void set_config(nlohmann::json config) { config_ = std::move(config); }
   void set_generation_config(nlohmann::json config) { generation_config_ = std::move(config); }
-  void set_side_directory(std::filesystem::path directory) { side_directory_ = std::move(directory); }
+  void set_side_directory(std::filesystem::path directory) {
+    side_directory_ = std::move(directory);
+  }
   void add_file(std::filesystem::path path, MappedFile file) {
     files_.push_back({std::move(path), std::move(file)});
   }
@@ -39,7 +43,8 @@ class MappedSource : public WeightSource {
   Status set_tensors(std::vector<TensorInfo> tensors);
 
  private:
-  const MappedFile* file_of(const std::byte* at) const;  // file that maps this address; null: none does
+  // file that maps this address; null: none does
+  const MappedFile* file_of(const std::byte* at) const;
 
   Naming naming_;
   std::filesystem::path path_;
@@ -56,8 +61,8 @@ class MappedSource : public WeightSource {
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };
 
-// Opens a file as MappedFile::open() does. Errors: also kCorruptFile for a Git LFS pointer in place of a file
-// that was not fetched.
+// Opens a file as MappedFile::open() does. Errors: also kCorruptFile for a Git LFS pointer in place
+// of a file that was not fetched.
 Result<MappedFile> open_fetched(const std::filesystem::path& path);
 
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
@@ -66,8 +71,8 @@ bool is_utf8(std::string_view text);
 // Returns a name for messages: quoted, at most 80 bytes, unprintable bytes as \xNN.
 std::string quote_name(std::string_view name);
 
-// Returns the number of bytes of a tensor. An error that names `where`, when a dimension is negative, the
-// size overflows, or rows are not whole blocks.
+// Returns the number of bytes of a tensor. An error that names `where`, when a dimension is
+// negative, the size overflows, or rows are not whole blocks.
 Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape, std::string_view where);
 
 }  // namespace penstock

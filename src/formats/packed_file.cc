@@ -17,15 +17,17 @@ tl::unexpected<Error> corrupt(const std::string& where, std::string_view what) {
 }
 
 // The sizes at the start, checked against the file's; then the head as a whole.
-Result<std::span<const std::byte>> checked_head(std::span<const std::byte> bytes, const std::string& where) {
-  if (bytes.size() < sizeof(PackedHead)) return corrupt(where, "shorter than the head of packed weights");
+Result<std::span<const std::byte>> checked_head(std::span<const std::byte> bytes,
+                                                const std::string& where) {
+  if (bytes.size() < sizeof(PackedHead))
+    return corrupt(where, "shorter than the head of packed weights");
   PackedHead head;
   std::memcpy(&head, bytes.data(), sizeof head);
   if (std::memcmp(head.magic, kPackedMagic, sizeof kPackedMagic) != 0)
     return corrupt(where, "not a file of packed weights");
   if (head.version != kPackedVersion) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected version {} of packed weights, got {}", where,
-                  kPackedVersion, head.version);
+    return errorf(ErrorCode::kCorruptFile, "{}: expected version {} of packed weights, got {}",
+                  where, kPackedVersion, head.version);
   }
   if (head.file_bytes != bytes.size()) {
     return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes, got {}", where, head.file_bytes,
@@ -34,7 +36,8 @@ Result<std::span<const std::byte>> checked_head(std::span<const std::byte> bytes
   if (head.head_bytes < sizeof head || head.head_bytes > bytes.size())
     return corrupt(where, "the head goes beyond the file");
   const auto whole = bytes.first(head.head_bytes);
-  if (checksum64(whole.subspan(kPackedSumEnd)) != head.checksum) return corrupt(where, "the head is damaged");
+  if (checksum64(whole.subspan(kPackedSumEnd)) != head.checksum)
+    return corrupt(where, "the head is damaged");
   return whole;
 }
 
@@ -64,7 +67,8 @@ Result<PackedFile> PackedFile::parse(std::span<const std::byte> bytes, const std
   }
   for (size_t i = 0; i < (bytes.size() + kChunk - 1) / kChunk && reader.ok(); ++i)
     file.sums_.push_back(reader.read<uint64_t>());
-  if (!reader.ok() || reader.remaining() != 0) return corrupt(where, "the head does not have its size");
+  if (!reader.ok() || reader.remaining() != 0)
+    return corrupt(where, "the head does not have its size");
   return file;
 }
 
@@ -91,7 +95,8 @@ const PackedPart* PackedFile::find(std::string_view name) const {
 }
 
 bool PackedFile::check_chunk(int i) const {
-  const size_t first = static_cast<size_t>(i) * kChunk, end = std::min(first + kChunk, bytes_.size());
+  const size_t first = static_cast<size_t>(i) * kChunk,
+               end = std::min(first + kChunk, bytes_.size());
   const size_t begin = std::min(std::max(first, data_begin_), end);
   const auto chunk = bytes_.subspan(begin, end - begin);
   if (!map_.bytes().empty()) map_.populate(chunk);

@@ -1,9 +1,9 @@
-// A file of packed weights: named parts of any content, each 64-byte aligned, that are used in place in the
-// memory map. Layout, little-endian: a head (magic, its checksum, sizes, what the parts were made from, the
-// list of parts, a checksum for every kChunk bytes of the file, without the head), then the parts, from a
-// multiple of kAlignment on. The file is written in whole chunks, so that file systems with huge pages use
-// them. Files are not trusted: open() checks the head and all bounds, check_chunk() the rest. Immutable after
-// open: any thread may read.
+// A file of packed weights: named parts of any content, each 64-byte aligned, that are used in
+// place in the memory map. Layout, little-endian: a head (magic, its checksum, sizes, what the
+// parts were made from, the list of parts, a checksum for every kChunk bytes of the file, without
+// the head), then the parts, from a multiple of kAlignment on. The file is written in whole chunks,
+// so that file systems with huge pages use them. Files are not trusted: open() checks the head and
+// all bounds, check_chunk() the rest. Immutable after open: any thread may read.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -24,10 +24,11 @@ struct PackedPart {
   std::span<const std::byte> bytes;
 };
 
-// Description of what the parts were made from and of the form that they were packed into; files are reused
-// only when both are equal.
+// Description of what the parts were made from and of the form that they were packed into; files
+// are reused only when both are equal.
 struct PackedOrigin {
-  std::string source;  // lines of text; the first is the path of the packed model
+  // lines of text; the first is the path of the packed model
+  std::string source;
   std::string form;
   bool operator==(const PackedOrigin&) const = default;
 };
@@ -37,12 +38,13 @@ class PackedFile {
   static constexpr size_t kAlignment = 4096;
   static constexpr size_t kChunk = size_t{4} << 20;
 
-  // Opens a file and checks its head. Errors: kNotFound, kIo; kCorruptFile for a head that is damaged, cut
-  // off or of another version.
+  // Opens a file and checks its head. Errors: kNotFound, kIo; kCorruptFile for a head that is
+  // damaged, cut off or of another version.
   static Result<PackedFile> open(const std::filesystem::path& path);
   // Reads only the head, to learn what a file is made from. Errors: as open().
   static Result<PackedOrigin> read_origin(const std::filesystem::path& path);
-  // Parses a file's bytes as open() does; they must outlive the result. where: name of the file in messages.
+  // Parses a file's bytes as open() does; they must outlive the result. where: name of the file in
+  // messages.
   static Result<PackedFile> parse(std::span<const std::byte> bytes, const std::string& where);
 
   const PackedOrigin& origin() const { return origin_; }
@@ -51,7 +53,8 @@ class PackedFile {
   size_t size() const { return bytes_.size(); }
 
   int n_chunks() const { return static_cast<int>(sums_.size()); }
-  bool check_chunk(int i) const;  // compares chunk i with its checksum; false: damaged
+  // compares chunk i with its checksum; false: damaged
+  bool check_chunk(int i) const;
 
  private:
   MappedFile map_;
@@ -63,16 +66,17 @@ class PackedFile {
   size_t data_begin_ = 0;
 };
 
-// A part whose content is produced only when it is written, so that not all parts are in memory at once.
+// A part whose content is produced only when it is written, so that not all parts are in memory at
+// once.
 struct PartToWrite {
   std::string_view name, description;
   size_t n_bytes = 0;
   std::function<OwnedBytes()> content;  // returns n_bytes
 };
 
-// Writes a temporary file beside `path` and renames it, so that readers see the whole file or the previous
-// one. Concurrent writers do not disturb each other; the last one's file stays. Errors: as file_error(); the
-// temporary file is then removed.
+// Writes a temporary file beside `path` and renames it, so that readers see the whole file or the
+// previous one. Concurrent writers do not disturb each other; the last one's file stays. Errors: as
+// file_error(); the temporary file is then removed.
 Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
                          std::span<const PartToWrite> parts);
 // Writes a file of parts that are in memory.

@@ -30,7 +30,8 @@ tl::unexpected<Error> failed(const std::string& where, const char* what) {
   return errorf(file_error(errno), "{}: {}: {}", where, what, std::strerror(errno));
 }
 
-Status write_all(int fd, const std::string& where, std::span<const std::byte> bytes, size_t offset) {
+Status write_all(int fd, const std::string& where, std::span<const std::byte> bytes,
+                 size_t offset) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -41,7 +42,8 @@ Status write_all(int fd, const std::string& where, std::span<const std::byte> by
   return {};
 }
 
-// Writes bytes and zeros from `begin` on in whole chunks of the file, and keeps the checksum of each.
+// Writes bytes and zeros from `begin` on in whole chunks of the file, and keeps the checksum of
+// each.
 class ChunkWriter {
  public:
   ChunkWriter(int fd, const std::string& where, size_t begin)
@@ -58,7 +60,8 @@ class ChunkWriter {
       bytes = bytes.subspan(part.size());
       if (room() == 0) RETURN_IF_ERROR(flush());
     }
-    chunk_.insert(chunk_.end(), zeros, std::byte{});  // a chunk ends at a multiple of kAlignment: it has room
+    // a chunk ends at a multiple of kAlignment: it has room
+    chunk_.insert(chunk_.end(), zeros, std::byte{});
     return room() == 0 ? flush() : Status();
   }
   Status flush() {
@@ -92,10 +95,12 @@ void put_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-size_t n_chunks_of(size_t file_bytes) { return (file_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk; }
+size_t n_chunks_of(size_t file_bytes) {
+  return (file_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk;
+}
 
-// Where the parts begin: behind the head, which has a checksum for every chunk of the file that it is a part
-// of.
+// Where the parts begin: behind the head, which has a checksum for every chunk of the file that it
+// is a part of.
 size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
   size_t n_chunks = 0;
   for (;;) {
@@ -106,11 +111,13 @@ size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
   }
 }
 
-// Room for the whole file, so that a full disk is known before anything is written; a file system that cannot
-// reserve is told by the writes. A process with a limit on file sizes would be killed by one.
+// Room for the whole file, so that a full disk is known before anything is written; a file system
+// that cannot reserve is told by the writes. A process with a limit on file sizes would be killed
+// by one.
 Status reserve(int fd, const std::string& where, size_t bytes) {
   rlimit limit = {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      bytes > limit.rlim_cur) {
     return errorf(ErrorCode::kResourceExhausted,
                   "{}: {} bytes are more than this process may write to a file", where, bytes);
   }
@@ -120,8 +127,8 @@ Status reserve(int fd, const std::string& where, size_t bytes) {
   return {};
 }
 
-// A new file beside `path`, locked as long as the descriptor is open. Until it is locked, others may take it for abandoned and
-// remove it: then another one is made.
+// A new file beside `path`, locked as long as the descriptor is open. Until it is locked, others
+// may take it for abandoned and remove it: then another one is made.
 Result<int> create_part(const fs::path& path, std::string& name) {
   constexpr int kMostTries = 100;
   for (int i = 0; i < kMostTries; ++i) {
@@ -222,9 +229,11 @@ Status write_packed_file(const fs::path& path, const PackedOrigin& origin,
 
 void remove_abandoned_parts(const fs::path& folder) {
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (path.extension() != kPartSuffix || path.stem().stem().extension() != kPackedSuffix) continue;
+    if (path.extension() != kPartSuffix || path.stem().stem().extension() != kPackedSuffix)
+      continue;
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());  // its writer is gone

@@ -36,13 +36,14 @@ constexpr size_t kMostDims = 8;
 }  // namespace
 
 Error PickleMachine::bad(std::string_view expected) const {
-  return {ErrorCode::kCorruptFile, fmt::format("{}: pickle: byte {}: expected {}", where_, at_, expected)};
+  return {ErrorCode::kCorruptFile,
+          fmt::format("{}: pickle: byte {}: expected {}", where_, at_, expected)};
 }
 
 Status PickleMachine::push(PickleValue value) {
   if (++n_values_ > kMostValues) {
-    return errorf(ErrorCode::kUnsupported, "{}: pickle: expected at most {} values, got more", where_,
-                  kMostValues);
+    return errorf(ErrorCode::kUnsupported, "{}: pickle: expected at most {} values, got more",
+                  where_, kMostValues);
   }
   stack_.push_back(value);
   return {};
@@ -65,8 +66,9 @@ Result<PickleValue> PickleMachine::pop() {
 }
 
 Result<std::vector<PickleValue>> PickleMachine::pop_to_mark() {
-  const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
-                                 [](const PickleValue& value) { return value.kind == Kind::kMark; });
+  const auto mark = std::find_if(stack_.rbegin(), stack_.rend(), [](const PickleValue& value) {
+    return value.kind == Kind::kMark;
+  });
   if (mark == stack_.rend()) return tl::unexpected(bad("a mark on the stack, got none"));
   std::vector<PickleValue> items(mark.base(), stack_.end());
   stack_.erase(mark.base() - 1, stack_.end());
@@ -75,7 +77,8 @@ Result<std::vector<PickleValue>> PickleMachine::pop_to_mark() {
 
 // To the list or dict that is on top of the stack.
 Status PickleMachine::add_to(const std::vector<PickleValue>& items, Kind kind) {
-  if (stack_.empty() || stack_.back().kind != kind || (kind == Kind::kDict && items.size() % 2 != 0))
+  if (stack_.empty() || stack_.back().kind != kind ||
+      (kind == Kind::kDict && items.size() % 2 != 0))
     return tl::unexpected(bad(kind == Kind::kDict ? "a dict and pairs" : "a list"));
   std::vector<PickleValue>& into = compounds_[stack_.back().index];
   n_values_ += items.size();
@@ -84,7 +87,8 @@ Status PickleMachine::add_to(const std::vector<PickleValue>& items, Kind kind) {
   return {};
 }
 
-// At most 8 bytes, little-endian, of two's complement; longer ones have no meaning in a checkpoint but that of its magic number.
+// At most 8 bytes, little-endian, of two's complement; longer ones have no meaning in a checkpoint
+// but that of its magic number.
 Status PickleMachine::long_integer(ByteReader& in) {
   const auto length = in.read<uint8_t>();
   const std::byte* bytes = in.take(length);
@@ -92,7 +96,8 @@ Status PickleMachine::long_integer(ByteReader& in) {
   PickleValue value;
   value.kind = Kind::kInteger;
   value.text = {reinterpret_cast<const char*>(bytes), length};
-  uint64_t number = length > 0 && (bytes[length - 1] & std::byte{0x80}) != std::byte{} ? ~uint64_t{0} : 0;
+  uint64_t number =
+      length > 0 && (bytes[length - 1] & std::byte{0x80}) != std::byte{} ? ~uint64_t{0} : 0;
   for (size_t i = std::min<size_t>(length, 8); i-- > 0;)
     number = number << 8 | std::to_integer<uint64_t>(bytes[i]);
   if (length > 8) number = ~uint64_t{0};  // -1, which nothing takes for a size
@@ -105,7 +110,8 @@ Status PickleMachine::scalar(uint8_t opcode, ByteReader& in, bool& known) {
   const auto text = [&](Kind kind, uint64_t length) {
     const std::byte* at = in.take(length);
     value.kind = kind;
-    if (at != nullptr) value.text = {reinterpret_cast<const char*>(at), static_cast<size_t>(length)};
+    if (at != nullptr)
+      value.text = {reinterpret_cast<const char*>(at), static_cast<size_t>(length)};
     return push(value);
   };
   const auto integer = [&](Kind kind, int64_t number) {
@@ -121,7 +127,8 @@ Status PickleMachine::scalar(uint8_t opcode, ByteReader& in, bool& known) {
     case 'K': return integer(Kind::kInteger, in.read<uint8_t>());
     case 'M': return integer(Kind::kInteger, in.read<uint16_t>());
     case 0x8a: return long_integer(in);
-    case 'G': in.read<uint64_t>(); return integer(Kind::kReal, 0);  // which no tensor's description has
+    // which no tensor's description has
+    case 'G': in.read<uint64_t>(); return integer(Kind::kReal, 0);
     case 'X': return text(Kind::kText, in.read<uint32_t>());
     case 'U': return text(Kind::kBytes, in.read<uint8_t>());
     default: known = false; return {};
@@ -202,13 +209,15 @@ Status PickleMachine::find_global(ByteReader& in) {
   };
   const std::string_view module = line(), name = line();
   if (!in.ok()) return tl::unexpected(bad("two lines that name a global"));
-  const auto* row = std::ranges::find_if(
-      kGlobals, [&](const GlobalRow& known) { return known.module == module && known.name == name; });
+  const auto* row = std::ranges::find_if(kGlobals, [&](const GlobalRow& known) {
+    return known.module == module && known.name == name;
+  });
   if (row == std::end(kGlobals)) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: pickle: byte {}: it names {}, which is neither a tensor nor a dict: it is not loaded, "
-                  "for only these are",
-                  where_, at_, quote_name(std::string(module) + "." + std::string(name)));
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: pickle: byte {}: it names {}, which is neither a tensor nor a dict: it is not loaded, "
+        "for only these are",
+        where_, at_, quote_name(std::string(module) + "." + std::string(name)));
   }
   PickleValue value;
   value.kind = Kind::kGlobal;
@@ -226,7 +235,8 @@ Status PickleMachine::call(uint8_t opcode, ByteReader& in, bool& known) {
   }
 }
 
-// ("storage", type, key, where it was, number of elements), and in older files of what it is a part.
+// ("storage", type, key, where it was, number of elements), and in older files of what it is a
+// part.
 Status PickleMachine::persistent_id() {
   ASSIGN_OR_RETURN(const PickleValue id, pop());
   const auto parts = id.kind == Kind::kTuple ? items(id) : std::span<const PickleValue>();
@@ -234,8 +244,8 @@ Status PickleMachine::persistent_id() {
   const auto is_text = [](const PickleValue& value) {
     return value.kind == Kind::kText || value.kind == Kind::kBytes;
   };
-  if (!whole || !is_text(parts[0]) || parts[0].text != "storage" || parts[1].kind != Kind::kGlobal ||
-      !is_text(parts[2]) || parts[4].kind != Kind::kInteger ||
+  if (!whole || !is_text(parts[0]) || parts[0].text != "storage" ||
+      parts[1].kind != Kind::kGlobal || !is_text(parts[2]) || parts[4].kind != Kind::kInteger ||
       kGlobals[parts[1].index].global != Global::kStorage)
     return tl::unexpected(bad("(\"storage\", type, key, location, number of elements)"));
   PickleValue value;
@@ -318,7 +328,8 @@ Status PickleMachine::step(uint8_t opcode, ByteReader& in, bool& done) {
   RETURN_IF_ERROR(call(opcode, in, known));
   if (known) return {};
   return errorf(ErrorCode::kUnsupported,
-                "{}: pickle: byte {}: opcode {:#04x} is not one that describes tensors", where_, at_, opcode);
+                "{}: pickle: byte {}: opcode {:#04x} is not one that describes tensors", where_,
+                at_, opcode);
 }
 
 Result<PickleValue> PickleMachine::load(ByteReader& in) {
@@ -328,8 +339,8 @@ Result<PickleValue> PickleMachine::load(ByteReader& in) {
   const auto proto = in.read<uint8_t>(), version = in.read<uint8_t>();
   if (!in.ok() || proto != 0x80) return tl::unexpected(bad("a pickle"));
   if (version != 2)
-    return errorf(ErrorCode::kUnsupported, "{}: pickle: expected protocol 2, which torch writes, got {}",
-                  where_, version);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: pickle: expected protocol 2, which torch writes, got {}", where_, version);
   for (bool done = false; !done;) {
     at_ = in.offset();
     const auto opcode = in.read<uint8_t>();

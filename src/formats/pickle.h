@@ -1,5 +1,6 @@
-// Reader of Python pickles that describe tensors. Nothing that a file names is ever called: opcodes and
-// globals must be on two fixed lists, and the objects of the globals are built here as plain data.
+// Reader of Python pickles that describe tensors. Nothing that a file names is ever called: opcodes
+// and globals must be on two fixed lists, and the objects of the globals are built here as plain
+// data.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -26,7 +27,8 @@ struct PickledStorage {
 struct PickledTensor {
   uint32_t storage = 0;
   int64_t offset = 0;
-  std::vector<int64_t> shape, strides;  // equally long; not checked against the storage
+  // equally long; not checked against the storage
+  std::vector<int64_t> shape, strides;
 };
 
 struct PickleValue {
@@ -46,26 +48,29 @@ struct PickleValue {
     kTensor
   };
   Kind kind = Kind::kNone;
-  uint32_t index = 0;     // compounds, storages, tensors, globals: index in the list of their kind
+  // compounds, storages, tensors, globals: index in the list of their kind
+  uint32_t index = 0;
   int64_t integer = 0;    // value of integers and booleans
   std::string_view text;  // points into the pickle
 };
 
-// The stack machine that executes pickles. One machine may load several pickles; their storages and tensors
-// get consecutive numbers. It holds at most kMostValues values of about 50 bytes, whatever the file contains,
-// and does not recurse. The pickles must outlive it.
+// The stack machine that executes pickles. One machine may load several pickles; their storages and
+// tensors get consecutive numbers. It holds at most kMostValues values of about 50 bytes, whatever
+// the file contains, and does not recurse. The pickles must outlive it.
 class PickleMachine {
  public:
   static constexpr size_t kMostValues = size_t{1} << 21;
 
   explicit PickleMachine(std::string where) : where_(std::move(where)) {}
 
-  // Loads the next pickle of `in`, which then stands after its last byte. Errors: kUnsupported for opcodes
-  // and globals that are not on the lists, kCorruptFile.
+  // Loads the next pickle of `in`, which then stands after its last byte. Errors: kUnsupported for
+  // opcodes and globals that are not on the lists, kCorruptFile.
   Result<PickleValue> load(ByteReader& in);
 
   // Items of a list or tuple, or alternating keys and values of a dict.
-  std::span<const PickleValue> items(const PickleValue& compound) const { return compounds_[compound.index]; }
+  std::span<const PickleValue> items(const PickleValue& compound) const {
+    return compounds_[compound.index];
+  }
   std::span<const PickledStorage> storages() const { return storages_; }
   const PickledTensor& tensor(const PickleValue& value) const { return tensors_[value.index]; }
 

@@ -38,8 +38,10 @@ Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& sour
                   source.path().string(), config->type_name());
   }
   const auto named = config->find("quant_method");
-  const std::string name = named != config->end() && named->is_string() ? named->get<std::string>() : "";
-  if (name == "mxfp4") return nullptr;  // gpt-oss: its experts alone, which are tensors of their own
+  const std::string name =
+      named != config->end() && named->is_string() ? named->get<std::string>() : "";
+  // gpt-oss: its experts alone, which are tensors of their own
+  if (name == "mxfp4") return nullptr;
   std::string known;
   for (const Method& method : kMethods) {
     if (method.name == name) return method.open(source, *config);
@@ -65,8 +67,8 @@ Result<const TensorInfo*> LayerTensors::require(std::string_view suffix, QuantTy
   bool fits = tensor->type == type && tensor->shape.size() == n_dims;
   for (const int64_t dim : tensor->shape) fits &= dim >= 1 && dim <= INT32_MAX;
   if (!fits) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} in {} dimensions, got {} [{}]", where(),
-                  suffix, quant_info(type).name, n_dims, quant_info(tensor->type).name,
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} in {} dimensions, got {} [{}]",
+                  where(), suffix, quant_info(type).name, n_dims, quant_info(tensor->type).name,
                   fmt::join(tensor->shape, ", "));
   }
   return tensor;
@@ -82,18 +84,19 @@ Result<std::vector<float>> LayerTensors::floats(std::string_view suffix) const {
     case QuantType::kBF16:
     case QuantType::kF8E4M3: return tensor_floats(*tensor);
     default:
-      return errorf(ErrorCode::kCorruptFile, "{}: {}: expected floating point, got {}", where(), suffix,
-                    quant_info(tensor->type).name);
+      return errorf(ErrorCode::kCorruptFile, "{}: {}: expected floating point, got {}", where(),
+                    suffix, quant_info(tensor->type).name);
   }
 }
 
-Status set_input_order(const LayerTensors& tensors, std::string_view suffix, GroupedMatrix& matrix) {
+Status set_input_order(const LayerTensors& tensors, std::string_view suffix,
+                       GroupedMatrix& matrix) {
   if (tensors.find(suffix) == nullptr) return {};
   ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require(suffix, QuantType::kI32, 1));
   const std::vector<int32_t> groups = tensor_int32(*tensor);
   if (groups.size() != static_cast<size_t>(matrix.cols)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} inputs, got {}", tensors.where(), suffix,
-                  matrix.cols, groups.size());
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} inputs, got {}", tensors.where(),
+                  suffix, matrix.cols, groups.size());
   }
   std::vector<int32_t> order(groups.size());
   std::iota(order.begin(), order.end(), 0);
@@ -104,8 +107,8 @@ Status set_input_order(const LayerTensors& tensors, std::string_view suffix, Gro
     const int expected = static_cast<int>(j) / matrix.group_size;
     if (const int group = groups[static_cast<size_t>(order[j])]; group != expected) {
       return errorf(ErrorCode::kUnsupported,
-                    "{}: {}: expected {} inputs in each of {} groups, got group {} at {}", tensors.where(),
-                    suffix, matrix.group_size, matrix.n_groups(), group, order[j]);
+                    "{}: {}: expected {} inputs in each of {} groups, got group {} at {}",
+                    tensors.where(), suffix, matrix.group_size, matrix.n_groups(), group, order[j]);
     }
   }
   if (!std::is_sorted(order.begin(), order.end())) matrix.input_order = std::move(order);
@@ -120,7 +123,8 @@ std::vector<float> tensor_floats(const TensorInfo& tensor) {
 
 std::vector<int32_t> tensor_int32(const TensorInfo& tensor) {
   std::vector<int32_t> values(tensor.bytes.size() / sizeof(int32_t));
-  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(int32_t));
+  if (!values.empty())
+    std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(int32_t));
   return values;
 }
 
@@ -131,8 +135,8 @@ Result<int> config_int(const json& config, const char* key, int fallback, int lo
     const auto value = it->get<int64_t>();
     if (value >= low && value <= high) return static_cast<int>(value);
   }
-  return errorf(ErrorCode::kUnsupported, "quantization_config: {}: expected {} to {}, got {}", key, low, high,
-                it->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40));
+  return errorf(ErrorCode::kUnsupported, "quantization_config: {}: expected {} to {}, got {}", key,
+                low, high, it->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40));
 }
 
 }  // namespace penstock

@@ -10,13 +10,16 @@ namespace penstock {
 // config: the object quantization_config of config.json. The source must outlive the result.
 using OpenPrequantized = Result<std::unique_ptr<Prequantized>> (*)(const WeightSource& source,
                                                                    const nlohmann::json& config);
-Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source, const nlohmann::json& config);
-Result<std::unique_ptr<Prequantized>> open_awq(const WeightSource& source, const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source,
+                                                const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_awq(const WeightSource& source,
+                                               const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_bitsandbytes(const WeightSource& source,
                                                         const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource& source,
                                                               const nlohmann::json& config);
-Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source,
+                                                  const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const nlohmann::json& config);
 
@@ -26,7 +29,8 @@ std::unique_ptr<Prequantized> open_gguf_nvfp4(const WeightSource& source);
 // The tensors of one layer, with the checks that every method needs.
 class LayerTensors {
  public:
-  LayerTensors(const WeightSource& source, std::string_view layer) : source_(source), layer_(layer) {}
+  LayerTensors(const WeightSource& source, std::string_view layer)
+      : source_(source), layer_(layer) {}
 
   // "FILE: layer NAME", for messages.
   std::string where() const;
@@ -42,13 +46,13 @@ class LayerTensors {
   std::string layer_;
 };
 
-// Reads the tensor LAYER.SUFFIX of each input's group (g_idx), if there is one. When the groups are not in
-// order, sets matrix.input_order to the inputs sorted by group. REQUIRES: the matrix's sizes are set. Errors:
-// kCorruptFile; kUnsupported for groups of different sizes.
+// Reads the tensor LAYER.SUFFIX of each input's group (g_idx), if there is one. When the groups are
+// not in order, sets matrix.input_order to the inputs sorted by group. REQUIRES: the matrix's sizes
+// are set. Errors: kCorruptFile; kUnsupported for groups of different sizes.
 Status set_input_order(const LayerTensors& tensors, std::string_view suffix, GroupedMatrix& matrix);
 
-// Copy a tensor's elements, converted to F32 or as I32. REQUIRES: a floating-point tensor; a tensor of type
-// kI32.
+// Copy a tensor's elements, converted to F32 or as I32. REQUIRES: a floating-point tensor; a tensor
+// of type kI32.
 std::vector<float> tensor_floats(const TensorInfo& tensor);
 std::vector<int32_t> tensor_int32(const TensorInfo& tensor);
 
@@ -62,8 +66,9 @@ std::vector<T> transposed(const std::vector<T>& in, size_t n_groups, size_t rows
   return out;
 }
 
-// The integer at config[key], or fallback when it is absent; an error when it is something else or out of
-// range.
-Result<int> config_int(const nlohmann::json& config, const char* key, int fallback, int low, int high);
+// The integer at config[key], or fallback when it is absent; an error when it is something else or
+// out of range.
+Result<int> config_int(const nlohmann::json& config, const char* key, int fallback, int low,
+                       int high);
 
 }  // namespace penstock

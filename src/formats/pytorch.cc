@@ -51,8 +51,8 @@ bool in_order(const PickledTensor& tensor) {
 }
 
 // Element by element, in the order of the shape.
-std::vector<std::byte> laid_in_order(const PickledTensor& tensor, std::span<const std::byte> storage,
-                                     size_t each, size_t size) {
+std::vector<std::byte> laid_in_order(const PickledTensor& tensor,
+                                     std::span<const std::byte> storage, size_t each, size_t size) {
   std::vector<std::byte> out(size);
   std::vector<int64_t> at(tensor.shape.size(), 0);
   int64_t from = tensor.offset;
@@ -70,20 +70,25 @@ std::vector<std::byte> laid_in_order(const PickledTensor& tensor, std::span<cons
 
 class StateDict {
  public:
-  StateDict(const PickleMachine& machine, const Storages& storages, size_t file_bytes, std::string where)
-      : machine_(machine), storages_(storages), left_to_copy_(file_bytes), where_(std::move(where)) {}
+  StateDict(const PickleMachine& machine, const Storages& storages, size_t file_bytes,
+            std::string where)
+      : machine_(machine),
+        storages_(storages),
+        left_to_copy_(file_bytes),
+        where_(std::move(where)) {}
 
-  Result<std::vector<TensorInfo>> read(const PickleValue& top, std::vector<std::vector<std::byte>>& copies) {
+  Result<std::vector<TensorInfo>> read(const PickleValue& top,
+                                       std::vector<std::vector<std::byte>>& copies) {
     if (top.kind != Kind::kDict)
       return errorf(ErrorCode::kUnsupported, "{}: expected a dict of tensors by name", where_);
     std::map<std::string_view, PickleValue> entries;  // the last of a name counts, as in Python
     const auto items = machine_.items(top);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       if (items[i].kind != Kind::kText || items[i + 1].kind != Kind::kTensor) {
-        return errorf(
-            ErrorCode::kUnsupported, "{}: {}: expected a name and a tensor, as in a model's state dict",
-            where_,
-            items[i].kind == Kind::kText ? quote_name(items[i].text) : fmt::format("entry {}", i / 2));
+        return errorf(ErrorCode::kUnsupported,
+                      "{}: {}: expected a name and a tensor, as in a model's state dict", where_,
+                      items[i].kind == Kind::kText ? quote_name(items[i].text)
+                                                   : fmt::format("entry {}", i / 2));
       }
       entries[items[i].text] = items[i + 1];
     }
@@ -108,8 +113,9 @@ class StateDict {
     const std::span<const std::byte> bytes = found->second;
     const auto n_elements = static_cast<int64_t>(bytes.size() / each);
     if (storage.n_elements != n_elements || bytes.size() % each != 0)
-      return errorf(ErrorCode::kCorruptFile, "{}: expected a storage of {} numbers, got one of {} bytes",
-                    tensor, storage.n_elements, bytes.size());
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: expected a storage of {} numbers, got one of {} bytes", tensor,
+                    storage.n_elements, bytes.size());
     TensorInfo info;
     info.name = name;
     info.type = storage.type;
@@ -117,19 +123,21 @@ class StateDict {
     ASSIGN_OR_RETURN(const size_t size, tensor_bytes(info.type, info.shape, tensor));
     const auto end = end_of(pickled);
     if (!end || *end > n_elements) {
-      return errorf(ErrorCode::kCorruptFile,
-                    "{}: shape [{}] with strides [{}] from {} on does not fit into its storage of {} numbers",
-                    tensor, fmt::join(pickled.shape, ", "), fmt::join(pickled.strides, ", "), pickled.offset,
-                    n_elements);
+      return errorf(
+          ErrorCode::kCorruptFile,
+          "{}: shape [{}] with strides [{}] from {} on does not fit into its storage of {} numbers",
+          tensor, fmt::join(pickled.shape, ", "), fmt::join(pickled.strides, ", "), pickled.offset,
+          n_elements);
     }
     if (size == 0 || in_order(pickled)) {
-      info.bytes =
-          size == 0 ? bytes.first(0) : bytes.subspan(static_cast<size_t>(pickled.offset) * each, size);
+      info.bytes = size == 0 ? bytes.first(0)
+                             : bytes.subspan(static_cast<size_t>(pickled.offset) * each, size);
       return info;
     }
     if (size > left_to_copy_)
       return errorf(ErrorCode::kUnsupported,
-                    "{}: tensors that are laid in order would take more bytes than the file has", tensor);
+                    "{}: tensors that are laid in order would take more bytes than the file has",
+                    tensor);
     left_to_copy_ -= size;
     copies.push_back(laid_in_order(pickled, bytes, each, size));
     info.bytes = copies.back();
@@ -143,7 +151,8 @@ class StateDict {
 };
 
 // NAME/data.pkl describes, NAME/data/KEY are storages.
-Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes, const std::string& where,
+Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes,
+                                              const std::string& where,
                                               std::vector<std::vector<std::byte>>& copies) {
   ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, list_zip(bytes, where));
   constexpr std::string_view kDescription = "/data.pkl";
@@ -160,10 +169,11 @@ Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes, 
     if (!entry.name.starts_with(root)) continue;
     const std::string_view name = entry.name.substr(root.size());
     if (entry.compressed)
-      return errorf(ErrorCode::kUnsupported, "{}: {}: expected it uncompressed, as torch writes it", where,
-                    quote_name(entry.name));
+      return errorf(ErrorCode::kUnsupported, "{}: {}: expected it uncompressed, as torch writes it",
+                    where, quote_name(entry.name));
     if (name.starts_with("data/")) storages[name.substr(5)] = entry.bytes;
-    const std::string_view text(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
+    const std::string_view text(reinterpret_cast<const char*>(entry.bytes.data()),
+                                entry.bytes.size());
     if (name == "byteorder" && text != "little")
       return errorf(ErrorCode::kUnsupported, "{}: byteorder: expected little, got {}", where,
                     quote_name(text));
@@ -174,31 +184,35 @@ Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes, 
   return StateDict(machine, storages, bytes.size(), where).read(top, copies);
 }
 
-// Five pickles (a mark, a version, what the machine was like, the dict, the storages' keys), and of each storage the number of elements
-// before them.
-Result<std::vector<TensorInfo>> parse_older(std::span<const std::byte> bytes, const std::string& where,
+// Five pickles (a mark, a version, what the machine was like, the dict, the storages' keys), and of
+// each storage the number of elements before them.
+Result<std::vector<TensorInfo>> parse_older(std::span<const std::byte> bytes,
+                                            const std::string& where,
                                             std::vector<std::vector<std::byte>>& copies) {
   PickleMachine machine(where);
   ByteReader in(bytes);
   RETURN_IF_ERROR(machine.load(in));
   ASSIGN_OR_RETURN(const PickleValue version, machine.load(in));
   if (version.kind != Kind::kInteger || version.integer != kOlderProtocol)
-    return errorf(ErrorCode::kUnsupported, "{}: expected torch's protocol {}", where, kOlderProtocol);
+    return errorf(ErrorCode::kUnsupported, "{}: expected torch's protocol {}", where,
+                  kOlderProtocol);
   RETURN_IF_ERROR(machine.load(in));
   ASSIGN_OR_RETURN(const PickleValue top, machine.load(in));
   ASSIGN_OR_RETURN(const PickleValue keys, machine.load(in));
   if (keys.kind != Kind::kList)
     return errorf(ErrorCode::kCorruptFile, "{}: expected a list of storages", where);
   std::map<std::string_view, size_t> sizes;
-  for (const PickledStorage& storage : machine.storages()) sizes[storage.key] = element_bytes(storage.type);
+  for (const PickledStorage& storage : machine.storages())
+    sizes[storage.key] = element_bytes(storage.type);
   Storages storages;
   for (const PickleValue& key : machine.items(keys)) {
     const auto each = sizes.find(key.text);
     const auto n_elements = in.read<uint64_t>();
     const std::byte* at = each == sizes.end() ? nullptr : in.take(n_elements, each->second);
     if (at == nullptr)
-      return errorf(ErrorCode::kCorruptFile, "{}: storage {} does not fit into the file: is it cut off?",
-                    where, quote_name(key.text));
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: storage {} does not fit into the file: is it cut off?", where,
+                    quote_name(key.text));
     storages[key.text] = {at, static_cast<size_t>(n_elements) * each->second};
   }
   return StateDict(machine, storages, bytes.size(), where).read(top, copies);
@@ -208,7 +222,8 @@ Result<std::vector<TensorInfo>> parse_older(std::span<const std::byte> bytes, co
 
 bool is_pytorch(std::span<const std::byte> bytes) { return is_zip(bytes) || is_older(bytes); }
 
-Result<std::vector<TensorInfo>> parse_pytorch(std::span<const std::byte> bytes, const std::string& where,
+Result<std::vector<TensorInfo>> parse_pytorch(std::span<const std::byte> bytes,
+                                              const std::string& where,
                                               std::vector<std::vector<std::byte>>& copies) {
   return is_older(bytes) ? parse_older(bytes, where, copies) : parse_archive(bytes, where, copies);
 }

@@ -34,8 +34,8 @@ struct Entry {
   bool has_shape = false;
 };
 
-// Takes the header event by event: {"name": {"dtype": s, "shape": [n...], "data_offsets": [n, n]}, ...} and
-// {"__metadata__": {string: string}}. Anything else stops the parse with a message.
+// Takes the header event by event: {"name": {"dtype": s, "shape": [n...], "data_offsets": [n, n]},
+// ...} and {"__metadata__": {string: string}}. Anything else stops the parse with a message.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   std::vector<Entry> entries;
@@ -43,8 +43,12 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   bool null() override { return fail("a null value"); }
   bool boolean(bool) override { return fail("a boolean value"); }
-  bool number_integer(number_integer_t value) override { return fail(fmt::format("the number {}", value)); }
-  bool number_float(number_float_t, const string_t& text) override { return fail("the number " + text); }
+  bool number_integer(number_integer_t value) override {
+    return fail(fmt::format("the number {}", value));
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    return fail("the number " + text);
+  }
   bool binary(binary_t&) override { return fail("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -80,7 +84,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       name_ = name;
       fields_.clear();
       if (in_metadata_) return true;
-      if (entries.size() >= kMaxTensors) return fail(fmt::format("more than {} tensors", kMaxTensors));
+      if (entries.size() >= kMaxTensors)
+        return fail(fmt::format("more than {} tensors", kMaxTensors));
       entries.emplace_back();
       entries.back().name = name;
       return true;
@@ -113,7 +118,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
     problem = fmt::format("expected JSON, got a syntax error at byte {} of the header", position);
     return false;
   }
@@ -131,12 +137,14 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   std::set<std::string> fields_;
 };
 
-Result<TensorInfo> to_tensor(Entry& entry, std::span<const std::byte> data, const std::string& where) {
+Result<TensorInfo> to_tensor(Entry& entry, std::span<const std::byte> data,
+                             const std::string& where) {
   const std::string tensor = fmt::format("{}: tensor {}", where, quote_name(entry.name));
   const auto* dtype = std::find_if(std::begin(kDtypes), std::end(kDtypes),
                                    [&](const Dtype& known) { return known.name == entry.dtype; });
   if (dtype == std::end(kDtypes)) {
-    return errorf(ErrorCode::kUnsupported, "{}: dtype {} is not supported", tensor, quote_name(entry.dtype));
+    return errorf(ErrorCode::kUnsupported, "{}: dtype {} is not supported", tensor,
+                  quote_name(entry.dtype));
   }
   TensorInfo info;
   info.name = std::move(entry.name);
@@ -146,12 +154,13 @@ Result<TensorInfo> to_tensor(Entry& entry, std::span<const std::byte> data, cons
   const uint64_t begin = entry.offsets[0];
   const uint64_t end = entry.offsets[1];
   if (begin > end || end > data.size()) {
-    return errorf(ErrorCode::kCorruptFile, "{}: data_offsets [{}, {}] do not fit into the {} bytes of data",
-                  tensor, begin, end, data.size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: data_offsets [{}, {}] do not fit into the {} bytes of data", tensor, begin,
+                  end, data.size());
   }
   if (end - begin != size) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes for {} [{}], got {}", tensor, size,
-                  dtype->name, fmt::join(info.shape, ", "), end - begin);
+    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes for {} [{}], got {}", tensor,
+                  size, dtype->name, fmt::join(info.shape, ", "), end - begin);
   }
   info.bytes = data.subspan(static_cast<size_t>(begin), size);
   return info;
@@ -162,9 +171,10 @@ Status check_coverage(const std::vector<TensorInfo>& tensors, std::span<const st
   const std::byte* expected = data.data();
   for (const TensorInfo& tensor : tensors) {
     if (tensor.bytes.data() != expected) {
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected its data at offset {}, got {} ({})",
-                    where, quote_name(tensor.name), expected - data.data(), tensor.bytes.data() - data.data(),
-                    tensor.bytes.data() < expected ? "an overlap" : "a gap");
+      return errorf(
+          ErrorCode::kCorruptFile, "{}: tensor {}: expected its data at offset {}, got {} ({})",
+          where, quote_name(tensor.name), expected - data.data(), tensor.bytes.data() - data.data(),
+          tensor.bytes.data() < expected ? "an overlap" : "a gap");
     }
     expected += tensor.bytes.size();
   }
@@ -189,13 +199,14 @@ Result<std::vector<TensorInfo>> parse_safetensors(std::span<const std::byte> byt
   ByteReader in(bytes);
   const auto length = in.read<uint64_t>();
   if (!in.ok()) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected a header length of 8 bytes, got a file of {} bytes",
-                  where, bytes.size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: expected a header length of 8 bytes, got a file of {} bytes", where,
+                  bytes.size());
   }
   const std::byte* header = length <= kMaxHeaderBytes ? in.take(length) : nullptr;
   if (header == nullptr) {
-    return errorf(ErrorCode::kCorruptFile, "{}: header of {} bytes, expected at most {}", where, length,
-                  std::min<uint64_t>(kMaxHeaderBytes, bytes.size() - 8));
+    return errorf(ErrorCode::kCorruptFile, "{}: header of {} bytes, expected at most {}", where,
+                  length, std::min<uint64_t>(kMaxHeaderBytes, bytes.size() - 8));
   }
   const auto* text = reinterpret_cast<const char*>(header);
   HeaderHandler handler;

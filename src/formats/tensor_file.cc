@@ -36,13 +36,15 @@ Result<TensorFile> TensorFile::create(const std::filesystem::path& path, std::st
   file.partial_ = path;
   file.partial_ += ".partial";
   file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file.fd_ < 0) return errorf(file_error(errno), "{}: {}", file.partial_.string(), std::strerror(errno));
+  if (file.fd_ < 0)
+    return errorf(file_error(errno), "{}: {}", file.partial_.string(), std::strerror(errno));
   // EINVAL: a device has no size to set.
   if (::ftruncate(file.fd_, static_cast<off_t>(file_size)) != 0 && errno != EINVAL) {
     return errorf(file_error(errno), "{}: {} bytes: {}", file.partial_.string(), file_size,
                   std::strerror(errno));
   }
-  RETURN_IF_ERROR(file.write_at(0, reinterpret_cast<const std::byte*>(header.data()), header.size()));
+  RETURN_IF_ERROR(
+      file.write_at(0, reinterpret_cast<const std::byte*>(header.data()), header.size()));
   file.slots_ = std::move(slots);
   for (size_t i = 0; i < file.slots_.size(); ++i) file.index_.emplace(file.slots_[i].name, i);
   return file;
@@ -52,7 +54,8 @@ Status TensorFile::write_at(uint64_t offset, const std::byte* data, size_t size)
   while (size > 0) {
     const ssize_t n = ::pwrite(fd_, data, size, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return errorf(file_error(errno), "{}: write: {}", partial_.string(), std::strerror(errno));
+    if (n <= 0)
+      return errorf(file_error(errno), "{}: write: {}", partial_.string(), std::strerror(errno));
     data += n;
     size -= static_cast<size_t>(n);
     offset += static_cast<uint64_t>(n);
@@ -77,8 +80,8 @@ Status TensorFile::write(std::string_view name, std::span<const std::byte> bytes
 Status TensorFile::finish() {
   for (const Slot& slot : slots_) {
     if (slot.written != slot.size) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: tensor {}: expected {} bytes, got {}", path_.string(),
-                    slot.name, slot.size, slot.written);
+      return errorf(ErrorCode::kInvalidArgument, "{}: tensor {}: expected {} bytes, got {}",
+                    path_.string(), slot.name, slot.size, slot.written);
     }
   }
   const int closed = ::close(std::exchange(fd_, -1));

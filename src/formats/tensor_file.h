@@ -1,5 +1,6 @@
-// A file of tensors that is being written: a header of known size, then tensors at fixed offsets, whose
-// bytes arrive in pieces, in any order of the tensors. It appears under its name only when it is complete.
+// A file of tensors that is being written: a header of known size, then tensors at fixed offsets,
+// whose bytes arrive in pieces, in any order of the tensors. It appears under its name only when it
+// is complete.
 //
 // Calls for different tensors may come from different threads; those for one tensor may not.
 #pragma once
@@ -27,17 +28,20 @@ class TensorFile {
   TensorFile() = default;
   TensorFile(TensorFile&& other) noexcept;
   TensorFile& operator=(TensorFile&& other) noexcept;
-  ~TensorFile();  // removes the temporary file unless finish() has succeeded
+  // removes the temporary file unless finish() has succeeded
+  ~TensorFile();
 
-  // Creates a temporary file and writes the header. Errors, also of the calls below: kIo; kResourceExhausted
-  // when the disk is full.
+  // Creates a temporary file and writes the header. Errors, also of the calls below: kIo;
+  // kResourceExhausted when the disk is full.
   static Result<TensorFile> create(const std::filesystem::path& path, std::string_view header,
                                    std::vector<Slot> slots, uint64_t file_size);
 
-  // Appends to the tensor's bytes. Errors: kIo; kInvalidArgument for an unknown name or too many bytes.
+  // Appends to the tensor's bytes. Errors: kIo; kInvalidArgument for an unknown name or too many
+  // bytes.
   Status write(std::string_view name, std::span<const std::byte> bytes);
 
-  // Completes the file and renames it to its name. Errors: kIo; kInvalidArgument when a tensor is incomplete.
+  // Completes the file and renames it to its name. Errors: kIo; kInvalidArgument when a tensor is
+  // incomplete.
   Status finish();
 
  private:

@@ -13,8 +13,8 @@ Result<std::vector<float>> read_row(const WeightSource& source, std::string_view
   }
   std::vector<float> values(static_cast<size_t>(cols));
   const size_t row_bytes = quant_bytes(tensor->type, cols);
-  dequantize_row(tensor->type, tensor->bytes.data() + static_cast<size_t>(row) * row_bytes, values.data(),
-                 cols);
+  dequantize_row(tensor->type, tensor->bytes.data() + static_cast<size_t>(row) * row_bytes,
+                 values.data(), cols);
   return values;
 }
 

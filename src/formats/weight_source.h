@@ -1,8 +1,9 @@
-// A model on disk, of any file format: configuration, tensors in the file's encodings, and side files.
+// A model on disk, of any file format: configuration, tensors in the file's encodings, and side
+// files.
 //
-// Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc knows both.
-// All spans point into memory maps owned by the source and live as long as it does. Immutable after open: any
-// thread may read.
+// Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc
+// knows both. All spans point into memory maps owned by the source and live as long as it does.
+// Immutable after open: any thread may read.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -27,8 +28,10 @@ enum class Naming : uint8_t { kGguf, kHuggingFace };
 struct TensorInfo {
   std::string name;
   QuantType type = QuantType::kF32;
-  std::vector<int64_t> shape;  // outermost first: a weight is [rows, cols], experts [n_experts, rows, cols]
-  std::span<const std::byte> bytes;  // exactly the encoded elements; safetensors may leave them unaligned
+  // outermost first: a weight is [rows, cols], experts [n_experts, rows, cols]
+  std::vector<int64_t> shape;
+  // exactly the encoded elements; safetensors may leave them unaligned
+  std::span<const std::byte> bytes;
 
   int64_t n_elements() const {
     int64_t n = 1;
@@ -50,9 +53,9 @@ class WeightSource {
   virtual Naming naming() const = 0;
   virtual const std::filesystem::path& path() const = 0;
 
-  // The configuration. GGUF: every metadata pair as one flat object ("llama.block_count": 16; long arrays
-  // included as arrays). Values are as the file has them: strings may hold bytes that are not UTF-8 (dump
-  // with error_handler_t::replace). Hugging Face: config.json.
+  // The configuration. GGUF: every metadata pair as one flat object ("llama.block_count": 16; long
+  // arrays included as arrays). Values are as the file has them: strings may hold bytes that are
+  // not UTF-8 (dump with error_handler_t::replace). Hugging Face: config.json.
   virtual const nlohmann::json& config() const = 0;
   // generation_config.json, or an empty object.
   virtual const nlohmann::json& generation_config() const = 0;
@@ -63,8 +66,8 @@ class WeightSource {
   virtual const TensorInfo* find(std::string_view name) const;
 
   // Returns the content of a file beside the weights ("tokenizer.json", "tokenizer.model",
-  // "tokenizer_config.json", "chat_template.jinja", "1_Pooling/config.json"); nothing when there is no such
-  // file. GGUF files have none: their tokenizer is in config().
+  // "tokenizer_config.json", "chat_template.jinja", "1_Pooling/config.json"); nothing when there is
+  // no such file. GGUF files have none: their tokenizer is in config().
   virtual std::optional<std::string> side_file(std::string_view name) const = 0;
 
   // Quantized linear layers made of several tensors that the configuration does not describe
@@ -74,8 +77,8 @@ class WeightSource {
   // The files that hold the tensors; none for synthetic tensors.
   virtual std::vector<SourceFile> files() const { return {}; }
 
-  // Tells the system that only parts of the tensors will be read: it then reads no pages around those
-  // touched, and read_ahead() should be called for the parts.
+  // Tells the system that only parts of the tensors will be read: it then reads no pages around
+  // those touched, and read_ahead() should be called for the parts.
   virtual void expect_parts() const {}
   // Begins to read a part that is about to be used into memory.
   virtual void read_ahead(const ByteLines& part) const { (void)part; }
@@ -84,13 +87,14 @@ class WeightSource {
   virtual void drop(const TensorInfo& tensor) const = 0;
 };
 
-// Returns the values of a whole tensor in F32. Error: kCorruptFile unless it exists, has this shape and holds
-// real numbers.
+// Returns the values of a whole tensor in F32. Error: kCorruptFile unless it exists, has this shape
+// and holds real numbers.
 Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,
                                        std::span<const int64_t> shape);
 
-// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory; the format is detected
-// by content, not by name. A single .safetensors file opens as its directory with only that file's tensors.
+// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory; the format is
+// detected by content, not by name. A single .safetensors file opens as its directory with only
+// that file's tensors.
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path);
 
 }  // namespace penstock

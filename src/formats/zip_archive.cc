@@ -25,7 +25,8 @@ uint32_t mark_at(std::span<const std::byte> bytes, size_t at) {
 }
 
 std::optional<Directory> read_end64(std::span<const std::byte> bytes, size_t end) {
-  if (end < kLocator64Bytes || mark_at(bytes, end - kLocator64Bytes) != kLocator64Mark) return std::nullopt;
+  if (end < kLocator64Bytes || mark_at(bytes, end - kLocator64Bytes) != kLocator64Mark)
+    return std::nullopt;
   ByteReader locator(bytes.subspan(end - kLocator64Bytes + 8));
   const auto at = locator.read<uint64_t>();
   if (at > bytes.size()) return std::nullopt;
@@ -47,14 +48,16 @@ std::optional<Directory> read_end(std::span<const std::byte> bytes) {
     Directory directory;
     directory.n_entries = in.read<uint16_t>(), directory.size = in.read<uint32_t>(),
     directory.offset = in.read<uint32_t>();
-    if (in.read<uint16_t>() != bytes.size() - at - kEndBytes) continue;  // a comment that looks like an end
+    // a comment that looks like an end
+    if (in.read<uint16_t>() != bytes.size() - at - kEndBytes) continue;
     const auto larger = read_end64(bytes, at);
     return larger ? larger : directory;
   }
   return std::nullopt;
 }
 
-// Sizes and the place of one entry, in the order in which zip64's extra field has those that do not fit.
+// Sizes and the place of one entry, in the order in which zip64's extra field has those that do not
+// fit.
 struct Sizes {
   uint64_t raw = 0, stored = 0, offset = 0;
 };
@@ -76,7 +79,8 @@ bool read_extra(ByteReader extra, Sizes& sizes) {
 }
 
 // The bytes behind the entry's own header, which repeats its name.
-std::optional<std::span<const std::byte>> stored_bytes(std::span<const std::byte> bytes, const Sizes& sizes) {
+std::optional<std::span<const std::byte>> stored_bytes(std::span<const std::byte> bytes,
+                                                       const Sizes& sizes) {
   if (sizes.offset > bytes.size()) return std::nullopt;
   ByteReader in(bytes.subspan(static_cast<size_t>(sizes.offset)));
   if (in.read<uint32_t>() != kLocalMark) return std::nullopt;
@@ -90,18 +94,21 @@ std::optional<std::span<const std::byte>> stored_bytes(std::span<const std::byte
 
 }  // namespace
 
-bool is_zip(std::span<const std::byte> bytes) { return bytes.size() >= 4 && mark_at(bytes, 0) == kLocalMark; }
+bool is_zip(std::span<const std::byte> bytes) {
+  return bytes.size() >= 4 && mark_at(bytes, 0) == kLocalMark;
+}
 
 Result<std::vector<ZipEntry>> list_zip(std::span<const std::byte> bytes, const std::string& where) {
   const auto directory = read_end(bytes);
-  if (!directory || directory->offset > bytes.size() || directory->size > bytes.size() - directory->offset ||
-      directory->n_entries > kMostEntries) {
-    return errorf(
-        ErrorCode::kCorruptFile,
-        "{}: expected a zip archive with its directory at the end, got {} bytes without: is it cut off?",
-        where, bytes.size());
+  if (!directory || directory->offset > bytes.size() ||
+      directory->size > bytes.size() - directory->offset || directory->n_entries > kMostEntries) {
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: expected a zip archive with its directory at the end, got {} bytes without: "
+                  "is it cut off?",
+                  where, bytes.size());
   }
-  ByteReader in(bytes.subspan(static_cast<size_t>(directory->offset), static_cast<size_t>(directory->size)));
+  ByteReader in(
+      bytes.subspan(static_cast<size_t>(directory->offset), static_cast<size_t>(directory->size)));
   std::vector<ZipEntry> entries;
   for (uint64_t i = 0; i < directory->n_entries; ++i) {
     const auto mark = in.read<uint32_t>();
@@ -118,10 +125,13 @@ Result<std::vector<ZipEntry>> list_zip(std::span<const std::byte> bytes, const s
     const auto* name = reinterpret_cast<const char*>(in.take(name_size));
     const std::byte* extra = in.take(extra_size);
     in.take(comment);
-    if (!in.ok() || mark != kEntryMark || disk != 0 || !read_extra(ByteReader({extra, extra_size}), sizes))
-      return errorf(ErrorCode::kCorruptFile, "{}: zip archive: entry {} of {} of its directory is damaged",
-                    where, i, directory->n_entries);
-    ZipEntry entry{{name, name_size}, {}, method != 0 || (flags & 1) != 0 || sizes.raw != sizes.stored};
+    if (!in.ok() || mark != kEntryMark || disk != 0 ||
+        !read_extra(ByteReader({extra, extra_size}), sizes))
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: zip archive: entry {} of {} of its directory is damaged", where, i,
+                    directory->n_entries);
+    ZipEntry entry{
+        {name, name_size}, {}, method != 0 || (flags & 1) != 0 || sizes.raw != sizes.stored};
     const auto found = stored_bytes(bytes, sizes);
     if (!found)
       return errorf(ErrorCode::kCorruptFile,

@@ -18,9 +18,9 @@ struct ZipEntry {
 
 bool is_zip(std::span<const std::byte> bytes);
 
-// Returns the entries of the archive's central directory in its order; reads zip64 too, and checks that every
-// entry lies within the archive. where: name of the file in messages. Errors: kCorruptFile; kUnsupported for
-// archives in several parts.
+// Returns the entries of the archive's central directory in its order; reads zip64 too, and checks
+// that every entry lies within the archive. where: name of the file in messages. Errors:
+// kCorruptFile; kUnsupported for archives in several parts.
 Result<std::vector<ZipEntry>> list_zip(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace penstock

@@ -21,27 +21,33 @@ struct HeadRow {
   DenseModule::Function function;
 };
 constexpr HeadRow kHeads[] = {
-    {"BertForSequenceClassification", "bert.pooler.dense", "classifier", DenseModule::Function::kTanh},
+    {"BertForSequenceClassification", "bert.pooler.dense", "classifier",
+     DenseModule::Function::kTanh},
     {"RobertaForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
     {"XLMRobertaForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
     {"CamembertForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
-    {"DistilBertForSequenceClassification", "pre_classifier", "classifier", DenseModule::Function::kRelu},
+    {"DistilBertForSequenceClassification", "pre_classifier", "classifier",
+     DenseModule::Function::kRelu},
     {"ElectraForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kGelu},
     {"JinaEmbeddingsV3ForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
-    {"GteForSequenceClassification", "gte.pooler.dense", "classifier", DenseModule::Function::kTanh},
-    {"NewForSequenceClassification", "new.pooler.dense", "classifier", DenseModule::Function::kTanh},
-    {"ModernBertForSequenceClassification", "head.dense", "classifier", DenseModule::Function::kGelu},
+    {"GteForSequenceClassification", "gte.pooler.dense", "classifier",
+     DenseModule::Function::kTanh},
+    {"NewForSequenceClassification", "new.pooler.dense", "classifier",
+     DenseModule::Function::kTanh},
+    {"ModernBertForSequenceClassification", "head.dense", "classifier",
+     DenseModule::Function::kGelu},
 };
 
 // Of encoders that classify each token by one matrix.
 constexpr std::string_view kTokenHeads[] = {
-    "BertForTokenClassification",      "RobertaForTokenClassification",    "XLMRobertaForTokenClassification",
-    "CamembertForTokenClassification", "DistilBertForTokenClassification", "ElectraForTokenClassification",
+    "BertForTokenClassification",       "RobertaForTokenClassification",
+    "XLMRobertaForTokenClassification", "CamembertForTokenClassification",
+    "DistilBertForTokenClassification", "ElectraForTokenClassification",
 };
 
 class HeadReader {
@@ -61,8 +67,10 @@ class HeadReader {
   Status add(std::string_view name, int cols, DenseModule::Function function) {
     const std::string weight = std::string(name) + ".weight", bias = std::string(name) + ".bias";
     const TensorInfo* info = source_.find(weight);
-    if (info == nullptr || info->shape.empty() || info->shape[0] < 1 || info->shape[0] > kMostClasses) {
-      return errorf(ErrorCode::kCorruptFile, "{}: {}: a classification head needs this matrix, of {} columns",
+    if (info == nullptr || info->shape.empty() || info->shape[0] < 1 ||
+        info->shape[0] > kMostClasses) {
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: {}: a classification head needs this matrix, of {} columns",
                     source_.path().string(), weight, cols);
     }
     DenseModule layer;
@@ -91,7 +99,8 @@ class HeadReader {
   Result<bool> read_directory() {
     const ConfigJson& config = source_.config();
     const auto listed = config.find("architectures");
-    if (listed == config.end() || !listed->is_array() || listed->empty() || !(*listed)[0].is_string())
+    if (listed == config.end() || !listed->is_array() || listed->empty() ||
+        !(*listed)[0].is_string())
       return false;
     const std::string name = (*listed)[0];
     if (name.ends_with("ForTokenClassification")) return read_token_head(name);
@@ -136,23 +145,23 @@ class HeadReader {
     return true;
   }
 
-  // The rows of tokens in the output matrix. Of two, as Qwen3-Reranker's ("no", "yes"), the head is what their logits differ by.
+  // The rows of tokens in the output matrix. Of two, as Qwen3-Reranker's ("no", "yes"), the head is
+  // what their logits differ by.
   Result<bool> read_output_rows(const ConfigJson& tokens) {
     const std::string where = source_.path().string() + ": classifier_from_token";
     if (!causal_ || !tokens.is_array() || tokens.empty() || tokens.size() > 2)
-      return errorf(ErrorCode::kUnsupported, "{}: expected one or two tokens of a decoder, got {}", where,
-                    tokens.dump());
+      return errorf(ErrorCode::kUnsupported, "{}: expected one or two tokens of a decoder, got {}",
+                    where, tokens.dump());
     const ConfigJson& config = source_.config();
     const bool two = tokens.size() == 2;
     const ConfigJson original = config.value("is_original_qwen3_reranker", ConfigJson(false));
-    const ConfigJson method =
-        config.value("method", ConfigJson(original == true ? "from_2_way_softmax" : "no_post_processing"));
+    const ConfigJson method = config.value(
+        "method", ConfigJson(original == true ? "from_2_way_softmax" : "no_post_processing"));
     if (method != (two ? "from_2_way_softmax" : "no_post_processing"))
-      return errorf(
-          ErrorCode::kUnsupported,
-          "{}: expected method from_2_way_softmax with two tokens or no_post_processing with one, got {} "
-          "with {}",
-          where, method.dump(), tokens.size());
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: expected method from_2_way_softmax with two tokens or no_post_processing "
+                    "with one, got {} with {}",
+                    where, method.dump(), tokens.size());
     DenseModule layer;
     layer.rows = 1, layer.cols = dim_;
     layer.weight.assign(static_cast<size_t>(dim_), 0.0f);
@@ -193,7 +202,8 @@ class HeadReader {
     return add_norm("head.norm", eps.is_number() ? eps.get<double>() : 1e-5);
   }
 
-  // Qwen3-Reranker's: the probability of "yes" beside "no" is the sigmoid of what their logits differ by.
+  // Qwen3-Reranker's: the probability of "yes" beside "no" is the sigmoid of what their logits
+  // differ by.
   void join_yes_and_no() {
     DenseModule& layer = head_.dense.back();
     const auto cols = static_cast<size_t>(layer.cols);
@@ -208,8 +218,8 @@ class HeadReader {
     const auto names = config.find("id2label");
     for (int i = 0; i < head_.n_classes(); ++i) {
       const std::string key = std::to_string(i);
-      const bool named =
-          names != config.end() && names->is_object() && names->contains(key) && (*names)[key].is_string();
+      const bool named = names != config.end() && names->is_object() && names->contains(key) &&
+                         (*names)[key].is_string();
       head_.labels.push_back(named ? (*names)[key].get<std::string>() : "LABEL_" + key);
     }
   }
@@ -223,7 +233,8 @@ class HeadReader {
     if (kind == "multi_label_classification") head_.activation = Activation::kSigmoid;
     ConfigJson named = config.value("sbert_ce_default_activation_function", ConfigJson());
     const auto sentence = config.find("sentence_transformers");
-    if (sentence != config.end() && sentence->is_object()) named = sentence->value("activation_fn", named);
+    if (sentence != config.end() && sentence->is_object())
+      named = sentence->value("activation_fn", named);
     if (!named.is_string()) return {};
     const std::string function = named;
     if (function.ends_with(".Identity")) {
@@ -241,18 +252,20 @@ class HeadReader {
   }
 
   Result<bool> read_gguf() {
-    if (source_.find("cls.output.weight") == nullptr && source_.find("cls.weight") == nullptr) return false;
+    if (source_.find("cls.output.weight") == nullptr && source_.find("cls.weight") == nullptr)
+      return false;
     const ConfigJson& config = source_.config();
     const std::string arch = config.value("general.architecture", "");
     if (causal_) head_.pooling = Pooling::kLast;
-    const auto function = arch == "modern-bert" ? DenseModule::Function::kGelu : DenseModule::Function::kTanh;
+    const auto function =
+        arch == "modern-bert" ? DenseModule::Function::kGelu : DenseModule::Function::kTanh;
     int width = dim_;
     if (arch == "bert" && source_.find("cls.weight") == nullptr) {
-      return errorf(ErrorCode::kUnsupported,
-                    "{}: cls.weight: the first layer of the classification head is missing (llama.cpp's "
-                    "converter leaves "
-                    "BERT's pooler out): open the Hugging Face directory",
-                    source_.path().string());
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: cls.weight: the first layer of the classification head is missing (llama.cpp's "
+          "converter leaves BERT's pooler out): open the Hugging Face directory",
+          source_.path().string());
     }
     if (source_.find("cls.weight") != nullptr) {
       const bool last = source_.find("cls.output.weight") == nullptr;
@@ -265,8 +278,10 @@ class HeadReader {
       RETURN_IF_ERROR(add("cls.output", width, DenseModule::Function::kNone));
     ConfigJson labels = ConfigJson::object();
     const ConfigJson names = config.value(arch + ".classifier.output_labels", ConfigJson::array());
-    for (size_t i = 0; names.is_array() && i < names.size(); ++i) labels[std::to_string(i)] = names[i];
-    if (causal_ && names == ConfigJson::array({"yes", "no"}) && head_.n_classes() == 2) join_yes_and_no();
+    for (size_t i = 0; names.is_array() && i < names.size(); ++i)
+      labels[std::to_string(i)] = names[i];
+    if (causal_ && names == ConfigJson::array({"yes", "no"}) && head_.n_classes() == 2)
+      join_yes_and_no();
     read_labels({{"id2label", labels}});
     RETURN_IF_ERROR(read_activation(ConfigJson::object()));
     return true;

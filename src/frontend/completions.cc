@@ -7,7 +7,8 @@ namespace penstock {
 Result<RequestId> Completions::submit(Request request, std::shared_ptr<const SamplingParams> params,
                                       bool keep_markers) {
   const SamplingParams& by = *params;
-  Open open{std::move(params), OutputBuilder(session_.tokenizer(), by, request.prompt, keep_markers),
+  Open open{std::move(params),
+            OutputBuilder(session_.tokenizer(), by, request.prompt, keep_markers),
             std::vector<size_t>(static_cast<size_t>(by.n))};
   // The engine may bring news before it has returned the number that they are known by.
   const std::lock_guard lock(mutex_);
@@ -38,8 +39,8 @@ void Completions::handle(const OwnedEvent& event,
   if (event.first_position >= 0 || (step.text.empty() && !step.finished)) return;
   const CompletionOutput& output = open->builder.output(event.index);
   size_t& n_told = open->n_told[static_cast<size_t>(event.index)];
-  CompletionUpdate update{event.request, &output, step.text, std::exchange(n_told, output.token_ids.size()),
-                          step.finished};
+  CompletionUpdate update{event.request, &output, step.text,
+                          std::exchange(n_told, output.token_ids.size()), step.finished};
   if (!open->builder.finished()) {
     on_update(update);
     return;

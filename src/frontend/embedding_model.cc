@@ -53,7 +53,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     if (options.pooling) poolings = {*options.pooling};
     RETURN_IF_ERROR(check(options, poolings.size()));
     ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, options));
-    ASSIGN_OR_RETURN(auto vectors, embedder_->embed(read, poolings, options.on_progress, options.adapter));
+    ASSIGN_OR_RETURN(auto vectors,
+                     embedder_->embed(read, poolings, options.on_progress, options.adapter));
     for (std::vector<float>& vector : vectors) finish(vector, options);
     return vectors;
   }
@@ -102,7 +103,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   Result<std::vector<std::vector<float>>> classify_tokens(std::span<const Prompt> inputs,
                                                           const ClassifyOptions& options) override {
     RETURN_IF_ERROR(check_head());
-    if (!(*head_)->reads_tokens()) return wrong_head("reads what is pooled of a text, not each token");
+    if (!(*head_)->reads_tokens())
+      return wrong_head("reads what is pooled of a text, not each token");
     ASSIGN_OR_RETURN(const auto read, inputs_to_classify(inputs, options));
     ASSIGN_OR_RETURN(auto sequences, embedder_->states(read, options.on_progress, options.adapter));
     for (std::vector<float>& states : sequences) {
@@ -137,7 +139,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     std::optional<std::vector<TokenId>> known;  // of the one
     for (size_t i = 0; i < second.size(); ++i) {
       if (!one) known.reset();
-      ASSIGN_OR_RETURN(EmbedderInput input, input_of_pair(first[one ? 0 : i], second[i], i, options, known));
+      ASSIGN_OR_RETURN(EmbedderInput input,
+                       input_of_pair(first[one ? 0 : i], second[i], i, options, known));
       pairs.push_back({std::move(input.tokens), input.n_first_type});
     }
     return pairs;
@@ -173,12 +176,13 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   Result<std::vector<EmbedderInput>> inputs_to_classify(std::span<const Prompt> inputs,
                                                         const ClassifyOptions& options) const {
     RETURN_IF_ERROR(check_truncation(options.truncate_to));
-    return inputs_of(
-        inputs,
-        {.prompt_name = std::string(), .truncate = options.truncate, .truncate_to = options.truncate_to});
+    return inputs_of(inputs, {.prompt_name = std::string(),
+                              .truncate = options.truncate,
+                              .truncate_to = options.truncate_to});
   }
 
-  std::vector<float> logits_to_classes(std::vector<float> state, const ClassifyOptions& options) const {
+  std::vector<float> logits_to_classes(std::vector<float> state,
+                                       const ClassifyOptions& options) const {
     for (const DenseModule& dense : (*head_)->dense) state = dense.apply(state);
     if (options.use_activation) activate(state, (*head_)->activation);
     return state;
@@ -188,15 +192,16 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     RETURN_IF_ERROR(check_head());
     if ((*head_)->of_tokens) return wrong_head("classifies tokens, not texts");
     if ((*head_)->n_classes() == 1) return {};
-    return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: a cross-encoder's head has one class, this one has {}",
                   embedder_->source().path().string(), (*head_)->n_classes());
   }
 
   Result<std::vector<std::vector<float>>> classes_of(Embedder::Inputs inputs,
                                                      const ClassifyOptions& options) {
     const ClassHead& head = **head_;
-    ASSIGN_OR_RETURN(auto rows,
-                     embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress, options.adapter));
+    ASSIGN_OR_RETURN(auto rows, embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress,
+                                                 options.adapter));
     for (std::vector<float>& row : rows) row = logits_to_classes(std::move(row), options);
     return rows;
   }
@@ -208,7 +213,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return scores;
   }
 
-  // As transformers cuts "longest_first": the longer one until both are half, and the odd token is the longer one's.
+  // As transformers cuts "longest_first": the longer one until both are half, and the odd token is
+  // the longer one's.
   static void cut_pair(std::vector<TokenId>& first, std::vector<TokenId>& second, size_t most) {
     if (first.size() + second.size() <= most) return;
     std::vector<TokenId>& shorter = first.size() > second.size() ? second : first;
@@ -218,8 +224,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   }
 
   // known: the first text's tokens where they are there already; they are then.
-  Result<EmbedderInput> input_of_pair(const std::string& one, const std::string& other, size_t index,
-                                      const ClassifyOptions& options,
+  Result<EmbedderInput> input_of_pair(const std::string& one, const std::string& other,
+                                      size_t index, const ClassifyOptions& options,
                                       std::optional<std::vector<TokenId>>& known) const {
     if (tokenizer_ == nullptr)
       return errorf(ErrorCode::kInvalidArgument, "pair {}: the checkpoint has no tokenizer", index);
@@ -233,15 +239,16 @@ class EmbeddingModelImpl final : public EmbeddingModel {
       const size_t most = limit_of(options.truncate_to);
       if (const size_t least = cuts ? 0 : tokenizer_->count_at_least(*text, most); least > most) {
         return errorf(ErrorCode::kContextOverflow,
-                      "pair {}: expected at most {} tokens, got at least {} (truncate cuts it)", index, most,
-                      least);
+                      "pair {}: expected at most {} tokens, got at least {} (truncate cuts it)",
+                      index, most, least);
       }
     }
     if (!known) known = tokenizer_->encode(one, plain);
     std::vector<TokenId> first = *known, second = tokenizer_->encode(other, plain);
     const size_t around = form.before.size() + form.between.size() + form.after.size();
     const size_t limit = limit_of(options.truncate_to);
-    if (!options.truncate && options.truncate_to == 0 && first.size() + second.size() + around > limit) {
+    if (!options.truncate && options.truncate_to == 0 &&
+        first.size() + second.size() + around > limit) {
       return errorf(ErrorCode::kContextOverflow,
                     "pair {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
                     first.size() + second.size() + around);
@@ -308,12 +315,14 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   }
 
   Result<std::vector<EmbedderInput>> inputs_of_pairs(
-      std::span<const std::pair<std::string, std::string>> pairs, const ClassifyOptions& options) const {
+      std::span<const std::pair<std::string, std::string>> pairs,
+      const ClassifyOptions& options) const {
     RETURN_IF_ERROR(check_truncation(options.truncate_to));
     std::vector<EmbedderInput> read;
     for (size_t i = 0; i < pairs.size(); ++i) {
       std::optional<std::vector<TokenId>> none;
-      ASSIGN_OR_RETURN(read.emplace_back(), input_of_pair(pairs[i].first, pairs[i].second, i, options, none));
+      ASSIGN_OR_RETURN(read.emplace_back(),
+                       input_of_pair(pairs[i].first, pairs[i].second, i, options, none));
     }
     return read;
   }
@@ -359,7 +368,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
       return {};
     std::string known;
     for (const auto& [name, text] : modules_.prompts) known += (known.empty() ? "" : ", ") + name;
-    return errorf(ErrorCode::kInvalidArgument, "prompt_name: expected one of the checkpoint's ({}), got '{}'",
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt_name: expected one of the checkpoint's ({}), got '{}'",
                   known.empty() ? "it has none" : known, *options.prompt_name);
   }
 
@@ -378,13 +388,14 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     const std::string name = options.prompt_name.value_or(modules_.default_prompt);
     const std::string prompt = name.empty() ? "" : modules_.prompts.at(name);
     if (!prompt.empty() && !modules_.with_prompt)
-      return make_error(ErrorCode::kUnsupported, "include_prompt: poolings without the prompt are not known");
+      return make_error(ErrorCode::kUnsupported,
+                        "include_prompt: poolings without the prompt are not known");
     const auto& text = std::get<std::string>(input);
     const bool cuts = options.truncate || options.truncate_to > 0;
     if (const size_t least = cuts ? 0 : tokenizer_->count_at_least(text, limit); least > limit) {
       return errorf(ErrorCode::kContextOverflow,
-                    "input {}: expected at most {} tokens, got at least {} (truncate cuts it)", index, limit,
-                    least);
+                    "input {}: expected at most {} tokens, got at least {} (truncate cuts it)",
+                    index, limit, least);
     }
     std::vector<TokenId> tokens = tokenizer_->encode(prompt + text, {.parse_special = true});
     if (tokens.size() <= limit) return tokens;
@@ -447,7 +458,8 @@ Result<bool> is_made_for_pooling(const std::string& model) {
   if (!text || std::filesystem::exists(std::filesystem::path(model) / "modules.json")) return true;
   const nlohmann::json& config = source->config();
   if (source->naming() == Naming::kGguf) {
-    const auto pooling = config.find(config.value("general.architecture", std::string()) + ".pooling_type");
+    const auto pooling =
+        config.find(config.value("general.architecture", std::string()) + ".pooling_type");
     return pooling != config.end() && pooling->is_number_integer() && *pooling > 0;
   }
   const auto classes = config.find("architectures");
@@ -455,7 +467,8 @@ Result<bool> is_made_for_pooling(const std::string& model) {
          std::ranges::any_of(*classes, [](const auto& name) {
            if (!name.is_string()) return false;
            const auto& text = name.template get_ref<const std::string&>();
-           return text.ends_with("ForSequenceClassification") || text.ends_with("ForTokenClassification");
+           return text.ends_with("ForSequenceClassification") ||
+                  text.ends_with("ForTokenClassification");
          });
 }
 
@@ -467,11 +480,13 @@ Result<std::unique_ptr<EmbeddingModel>> EmbeddingModel::open(const EngineConfig&
                                    (gguf && !source->config().contains("tokenizer.ggml.tokens")));
   if (!tokenizer && !none) return tl::unexpected(tokenizer.error());
   ASSIGN_OR_RETURN(auto embedder, Embedder::open(std::move(source), config));
-  ASSIGN_OR_RETURN(SentenceModules modules, read_sentence_modules(embedder->source(), embedder->dim()));
+  ASSIGN_OR_RETURN(SentenceModules modules,
+                   read_sentence_modules(embedder->source(), embedder->dim()));
   auto head = read_class_head(embedder->source(), embedder->dim(), embedder->causal(),
                               none ? nullptr : tokenizer->get());
-  return std::make_unique<EmbeddingModelImpl>(none ? nullptr : std::move(*tokenizer), std::move(embedder),
-                                              std::move(modules), std::move(head));
+  return std::make_unique<EmbeddingModelImpl>(none ? nullptr : std::move(*tokenizer),
+                                              std::move(embedder), std::move(modules),
+                                              std::move(head));
 }
 
 }  // namespace penstock

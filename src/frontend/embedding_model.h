@@ -11,8 +11,8 @@ namespace penstock {
 
 // Returns the model's tokenizer, which lives as long as the model; null: the checkpoint has none.
 const Tokenizer* tokenizer_of(const EmbeddingModel& model);
-// Returns ok, or the error after which the model cannot compute any more (one of several ranks has ended).
-// Does not block. Thread-safe.
+// Returns ok, or the error after which the model cannot compute any more (one of several ranks has
+// ended). Does not block. Thread-safe.
 Status status_of(const EmbeddingModel& model);
 // Sets the metrics of the ranks that share the model. Thread-safe.
 void set_ranks(const EmbeddingModel& model, Metrics& metrics);

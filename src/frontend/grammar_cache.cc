@@ -25,15 +25,18 @@ Result<Wanted> wanted_of(const StructuredOutputs& outputs) {
   add("json", SpecKind::kJsonSchema, !outputs.json.empty(), outputs.json);
   add("regex", SpecKind::kRegex, !outputs.regex.empty(), outputs.regex);
   add("choice", SpecKind::kChoice, !outputs.choice.empty(),
-      nlohmann::json(outputs.choice).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      nlohmann::json(outputs.choice)
+          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   add("grammar", SpecKind::kGrammar, !outputs.grammar.empty(), outputs.grammar);
   add("json_object", SpecKind::kJsonObject, outputs.json_object, "");
-  add("structural_tag", SpecKind::kStructuralTag, !outputs.structural_tag.empty(), outputs.structural_tag);
+  add("structural_tag", SpecKind::kStructuralTag, !outputs.structural_tag.empty(),
+      outputs.structural_tag);
   if (given.size() != 1) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "structured_outputs: expected one of json, regex, choice, grammar, json_object and "
-                  "structural_tag, got {}",
-                  given.size());
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "structured_outputs: expected one of json, regex, choice, grammar, json_object and "
+        "structural_tag, got {}",
+        given.size());
   }
   grammar::JsonStyle& style = given.front().spec.json;
   style.any_whitespace = !outputs.disable_any_whitespace;
@@ -49,9 +52,9 @@ Constraint constraint_of(std::shared_ptr<const grammar::Grammar> grammar) {
 
 tl::unexpected<Error> error_of(const grammar::Refusal& refusal, std::string_view field) {
   const bool unsupported = refusal.kind == grammar::RefusalKind::kUnsupported;
-  return errorf(unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument, "{}: {}{}{} ({})", field,
-                refusal.where, refusal.where.empty() ? "" : ": ", refusal.message,
-                grammar::name_of(refusal.kind));
+  return errorf(unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+                "{}: {}{}{} ({})", field, refusal.where, refusal.where.empty() ? "" : ": ",
+                refusal.message, grammar::name_of(refusal.kind));
 }
 
 bool is_ready(const auto& future) {
@@ -78,8 +81,8 @@ void GrammarCache::drop(Place place) {
   latest_.erase(place);
 }
 
-// The last used ones within the limits, and all that are being compiled. Grammars grow by the masks that they keep, so
-// all are looked at.
+// The last used ones within the limits, and all that are being compiled. Grammars grow by the masks
+// that they keep, so all are looked at.
 void GrammarCache::trim() {
   size_t n = 0, bytes = 0;
   for (auto place = latest_.begin(); place != latest_.end();) {
@@ -92,14 +95,16 @@ void GrammarCache::trim() {
 }
 
 // Within the effort; null where it is given up.
-GrammarCache::Outcome GrammarCache::made_of(const grammar::GrammarSpec& spec, CompileEffort& effort) {
+GrammarCache::Outcome GrammarCache::made_of(const grammar::GrammarSpec& spec,
+                                            CompileEffort& effort) {
   grammar::CompileLimits limits;
   limits.cancelled = effort.cancelled;
   limits.max_steps = effort.max_steps;
   uint64_t steps = 0;
   Outcome outcome = grammar::Grammar::compile(spec, vocabulary(), limits, &steps);
   const bool cancelled = effort.cancelled != nullptr && *effort.cancelled;
-  const bool ran_out = steps > limits.max_steps && limits.max_steps < grammar::CompileLimits().max_steps;
+  const bool ran_out =
+      steps > limits.max_steps && limits.max_steps < grammar::CompileLimits().max_steps;
   effort.max_steps -= std::min(steps, effort.max_steps);
   if (outcome || !(cancelled || ran_out)) return outcome;
   effort.ran_out |= ran_out && !cancelled;
@@ -107,7 +112,8 @@ GrammarCache::Outcome GrammarCache::made_of(const grammar::GrammarSpec& spec, Co
 }
 
 GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::GrammarSpec& spec,
-                                               CompileEffort& effort, std::promise<Outcome>& promise) {
+                                               CompileEffort& effort,
+                                               std::promise<Outcome>& promise) {
   try {
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome = made_of(spec, effort);
@@ -131,7 +137,8 @@ GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::Gramm
   }
 }
 
-GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec, CompileEffort& effort) {
+GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
+                                               CompileEffort& effort) {
   std::string text_key = grammar_text_key(spec), key;
   std::unique_lock lock(mutex_);
   queries_.add();
@@ -181,7 +188,8 @@ Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::
   const std::string own = fmt::format("structured_outputs.{}", wanted.field);
   if (field.empty()) field = own;
   if (vocabulary()->ends().empty())
-    return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token", field);
+    return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token",
+                  field);
   const Outcome outcome = outcome_of(wanted.spec, effort);
   if (!outcome) return error_of(outcome.error(), field);
   if (*outcome == nullptr) return errorf(ErrorCode::kCancelled, "{}: cancelled", field);
@@ -201,7 +209,8 @@ size_t GrammarCache::n_kept() const {
   return latest_.size();
 }
 
-Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs, CompileEffort& effort) {
+Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs,
+                                           CompileEffort& effort) {
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
   vocabulary();
   GrammarReport report{.field = wanted.field};

@@ -24,30 +24,35 @@ class TokenMatcher;
 // The grammar constraint on an output.
 struct Constraint {
   std::shared_ptr<const TokenMatcher> matcher;  // matcher at the start of an output
-  std::vector<grammar::Note> notes;             // parts of the specification that have no effect
+  // parts of the specification that have no effect
+  std::vector<grammar::Note> notes;
 };
 
 // The result of a compilation, for reports.
 struct GrammarReport {
-  std::string field;  // name of the field that was given: "json", "regex", …
+  // name of the field that was given: "json", "regex", …
+  std::string field;
   std::optional<grammar::Refusal> refusal;
   std::vector<grammar::Note> notes;
-  std::string canonical;  // the grammar as `penstock grammar show` prints it
+  // the grammar as `penstock grammar show` prints it
+  std::string canonical;
   double compile_us = 0;
 };
 
 // The bounds of a compilation's work.
 struct CompileEffort {
-  const std::atomic<bool>* cancelled = nullptr;  // another thread sets it to end the compilation; may be null
+  // another thread sets it to end the compilation; may be null
+  const std::atomic<bool>* cancelled = nullptr;
   uint64_t max_steps = grammar::CompileLimits().max_steps;
   // Whether to wait for another thread that compiles the same; false: ran_out is set instead.
   bool waits = true;
-  // Output: the work exceeded a bound below the default max_steps, so that it is not known whether the
-  // specification is valid.
+  // Output: the work exceeded a bound below the default max_steps, so that it is not known whether
+  // the specification is valid.
   bool ran_out = false;
 };
 
-// Thread-safe. A grammar that several threads request at once is compiled once, by the first of them.
+// Thread-safe. A grammar that several threads request at once is compiled once, by the first of
+// them.
 class GrammarCache {
  public:
   struct Limits {
@@ -57,21 +62,24 @@ class GrammarCache {
   };
   // REQUIRES: the tokenizer outlives the cache.
   explicit GrammarCache(const Tokenizer& tokenizer) : GrammarCache(tokenizer, Limits()) {}
-  GrammarCache(const Tokenizer& tokenizer, Limits limits) : tokenizer_(tokenizer), limits_(limits) {}
+  GrammarCache(const Tokenizer& tokenizer, Limits limits)
+      : tokenizer_(tokenizer), limits_(limits) {}
 
-  // Compiles `wanted`, or returns it from the cache. May take long: do not call it on latency-critical
-  // threads. field: name of the given part in messages; "": "structured_outputs.json" and so on. Errors:
-  // kInvalidArgument, kUnsupported; messages name the field, the place in it and the reason; kCancelled, also
-  // when effort.ran_out. effort.max_steps is reduced by the steps that were taken.
-  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field, CompileEffort& effort);
+  // Compiles `wanted`, or returns it from the cache. May take long: do not call it on
+  // latency-critical threads. field: name of the given part in messages; "":
+  // "structured_outputs.json" and so on. Errors: kInvalidArgument, kUnsupported; messages name the
+  // field, the place in it and the reason; kCancelled, also when effort.ran_out. effort.max_steps
+  // is reduced by the steps that were taken.
+  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field,
+                             CompileEffort& effort);
   Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {}) {
     CompileEffort effort;
     return compile(wanted, field, effort);
   }
   // Returns a cached grammar without compiling; nullopt when it is not in the cache.
   std::optional<Constraint> find(const StructuredOutputs& wanted);
-  // Compiles `wanted` even if it is cached, and reports on it. Errors: kInvalidArgument, when not exactly one
-  // field is given; kCancelled, as compile().
+  // Compiles `wanted` even if it is cached, and reports on it. Errors: kInvalidArgument, when not
+  // exactly one field is given; kCancelled, as compile().
   Result<GrammarReport> report(const StructuredOutputs& wanted, CompileEffort& effort);
   Result<GrammarReport> report(const StructuredOutputs& wanted) {
     CompileEffort effort;

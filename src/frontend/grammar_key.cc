@@ -19,8 +19,8 @@ bool is_one_of(const std::array<std::string_view, n>& names, std::string_view na
   return std::ranges::find(names, name) != names.end();
 }
 
-constexpr std::array<std::string_view, 5> kNamedSchemas = {"properties", "patternProperties", "$defs",
-                                                           "definitions", "dependentSchemas"};
+constexpr std::array<std::string_view, 5> kNamedSchemas = {
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas"};
 constexpr std::array<std::string_view, 16> kSchemas = {"items",
                                                        "additionalItems",
                                                        "prefixItems",
@@ -61,8 +61,9 @@ void sort_keywords(JsonValue& schema) {
 std::string key_of(const grammar::GrammarSpec& spec, std::string_view text) {
   const grammar::JsonStyle& style = spec.json;
   return fmt::format("{}{}{}{}{}{} {}:{} {}", static_cast<int>(spec.kind), style.any_whitespace,
-                     style.closed_objects, style.all_escapes, style.one_of_as_any_of, style.any_member_order,
-                     style.whitespace_pattern.size(), style.whitespace_pattern, text);
+                     style.closed_objects, style.all_escapes, style.one_of_as_any_of,
+                     style.any_member_order, style.whitespace_pattern.size(),
+                     style.whitespace_pattern, text);
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ std::string get_string(const FieldJson& object, const char* field, std::string f
 
 int64_t get_int(const FieldJson& object, const char* field, int64_t fallback) {
   const FieldJson& value = get_field(object, field);
-  if (value.is_number_float()) return static_cast<int64_t>(std::clamp(value.get<double>(), -9e18, 9e18));
+  if (value.is_number_float())
+    return static_cast<int64_t>(std::clamp(value.get<double>(), -9e18, 9e18));
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return INT64_MAX;
   return value.is_number() ? value.get<int64_t>() : fallback;
 }

@@ -8,15 +8,17 @@ namespace penstock {
 
 // `fallback` when the field is absent, null or of another type.
 bool get_bool(const nlohmann::ordered_json& object, const char* field, bool fallback = false);
-std::string get_string(const nlohmann::ordered_json& object, const char* field, std::string fallback = {});
+std::string get_string(const nlohmann::ordered_json& object, const char* field,
+                       std::string fallback = {});
 int64_t get_int(const nlohmann::ordered_json& object, const char* field, int64_t fallback);
 // Returns the field; a JSON null when it is absent or `object` is no object.
 const nlohmann::ordered_json& get_field(const nlohmann::ordered_json& object, const char* field);
 // Moves the field out of the object, where null is left.
 nlohmann::ordered_json take_field(nlohmann::ordered_json& object, const char* field);
 
-// Reserves room for n fields. Without it the library copies all values (whole conversations) when an object
-// grows, since names are const and pairs cannot be moved. Invalidates pointers into the object.
+// Reserves room for n fields. Without it the library copies all values (whole conversations) when
+// an object grows, since names are const and pairs cannot be moved. Invalidates pointers into the
+// object.
 void reserve_fields(nlohmann::ordered_json& object, size_t n);
 
 }  // namespace penstock

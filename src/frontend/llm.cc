@@ -16,17 +16,19 @@ constexpr size_t kMostInFlight = 1024;  // requests of one call that the engine 
 // One call of generate(): submits, follows, cancels. Nothing is left unless a callback has thrown.
 class LLMImpl::Call {
  public:
-  Call(Session& session, const SamplingParams& params, const GenerateOptions& options, const CallHooks& hooks,
-       size_t n_prompts)
+  Call(Session& session, const SamplingParams& params, const GenerateOptions& options,
+       const CallHooks& hooks, size_t n_prompts)
       : session_(session),
         params_(std::make_shared<const SamplingParams>(params)),
         options_(options),
         hooks_(hooks),
         outputs_(n_prompts) {}
 
-  Result<std::vector<RequestOutput>> run(std::vector<Request> requests, std::span<const Prompt> prompts) {
+  Result<std::vector<RequestOutput>> run(std::vector<Request> requests,
+                                         std::span<const Prompt> prompts) {
     requests_ = std::move(requests);
-    in_flight_limit_ = std::min<size_t>(kMostInFlight, session_.engine().config().max_queued_requests);
+    in_flight_limit_ =
+        std::min<size_t>(kMostInFlight, session_.engine().config().max_queued_requests);
     for (submit_more(); n_done_ < outputs_.size(); submit_more()) {
       completions_.poll(kPollInterval, [&](const CompletionUpdate& update) { handle(update); });
       if (!cancelled_ && options_.should_stop && options_.should_stop()) cancel_all();
@@ -127,7 +129,8 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
 
 Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
                                                      const SamplingParams& params,
-                                                     const GenerateOptions& options, const CallHooks& hooks) {
+                                                     const GenerateOptions& options,
+                                                     const CallHooks& hooks) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
   ASSIGN_OR_RETURN(const StringTokens strings, session_->string_tokens(params));
@@ -154,9 +157,12 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
   return Call(*session_, params, options, hooks, prompts.size()).run(std::move(requests), prompts);
 }
 
-SamplingParams LLMImpl::default_sampling_params() const { return session_->default_sampling_params(); }
+SamplingParams LLMImpl::default_sampling_params() const {
+  return session_->default_sampling_params();
+}
 
-std::vector<TokenId> LLMImpl::encode(std::string_view text, bool add_bos, bool parse_special) const {
+std::vector<TokenId> LLMImpl::encode(std::string_view text, bool add_bos,
+                                     bool parse_special) const {
   return session_->encode(text, {add_bos, parse_special});
 }
 

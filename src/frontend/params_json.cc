@@ -43,7 +43,9 @@ Status read_integer(const char* field, const json& value, T& out) {
   return wrong(field, "an integer", value);
 }
 
-Status read_value(const char* field, const json& value, int& out) { return read_integer(field, value, out); }
+Status read_value(const char* field, const json& value, int& out) {
+  return read_integer(field, value, out);
+}
 
 Status read_value(const char* field, const json& value, float& out) {
   if (!value.is_number()) return wrong(field, "a number", value);
@@ -90,7 +92,8 @@ Status read_value(const char* field, const json& value, std::vector<TokenId>& ou
   return {};
 }
 
-Status read_value(const char* field, const json& value, std::vector<std::pair<TokenId, float>>& out) {
+Status read_value(const char* field, const json& value,
+                  std::vector<std::pair<TokenId, float>>& out) {
   out.clear();
   if (!value.is_object()) return wrong(field, "an object of token id to bias", value);
   for (const auto& [key, bias] : value.items()) {
@@ -129,20 +132,21 @@ Result<StructuredOutputs> structured_outputs_from_json(const json& object) {
   StructuredOutputs outputs;
   Status status;
   json unknown = object;
-  StructuredOutputs::visit(outputs, [&](const char* name, auto& out, const char*, StructuredOutputs::As as) {
-    const auto found = object.find(name);
-    if (found == object.end()) return;
-    unknown.erase(name);
-    if (!status || found->is_null()) return;
-    const std::string field = fmt::format("structured_outputs.{}", name);
-    if constexpr (std::is_same_v<std::decay_t<decltype(out)>, std::string>) {
-      if (as == StructuredOutputs::As::kJson) {
-        status = read_json_text(field.c_str(), *found, out);
-        return;
-      }
-    }
-    status = read_value(field.c_str(), *found, out);
-  });
+  StructuredOutputs::visit(
+      outputs, [&](const char* name, auto& out, const char*, StructuredOutputs::As as) {
+        const auto found = object.find(name);
+        if (found == object.end()) return;
+        unknown.erase(name);
+        if (!status || found->is_null()) return;
+        const std::string field = fmt::format("structured_outputs.{}", name);
+        if constexpr (std::is_same_v<std::decay_t<decltype(out)>, std::string>) {
+          if (as == StructuredOutputs::As::kJson) {
+            status = read_json_text(field.c_str(), *found, out);
+            return;
+          }
+        }
+        status = read_value(field.c_str(), *found, out);
+      });
   RETURN_IF_ERROR(status);
   if (!unknown.empty()) {
     return errorf(ErrorCode::kInvalidArgument, "structured_outputs.{}: there is no such field",
@@ -183,27 +187,30 @@ Status params_from_json(const json& object, SamplingParams& params) {
 
 json params_to_json(const SamplingParams& params) {
   json object = json::object();
-  SamplingParams::visit(params, [&](const char* field, const auto& value, const char*, const auto&) {
-    using Field = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<Field, std::vector<std::pair<TokenId, float>>>) {
-      // As a vector: looking for an equal name at every insertion would take the square of their number.
-      std::vector<json::object_t::value_type>& members =
-          (object[field] = json::object()).template get_ref<json::object_t&>();
-      std::unordered_map<TokenId, size_t> places;
-      for (const auto& [id, bias] : value) {
-        const auto [place, is_new] = places.emplace(id, members.size());
-        if (is_new) members.emplace_back(std::to_string(id), bias);
-        members[place->second].second = bias;
-      }
-    } else if constexpr (requires { value.has_value(); }) {
-      object[field] = value.has_value() ? json(*value) : json(nullptr);
-    } else {
-      object[field] = value;
-    }
-  });
+  SamplingParams::visit(
+      params, [&](const char* field, const auto& value, const char*, const auto&) {
+        using Field = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Field, std::vector<std::pair<TokenId, float>>>) {
+          // As a vector: looking for an equal name at every insertion would take the square of their
+          // number.
+          std::vector<json::object_t::value_type>& members =
+              (object[field] = json::object()).template get_ref<json::object_t&>();
+          std::unordered_map<TokenId, size_t> places;
+          for (const auto& [id, bias] : value) {
+            const auto [place, is_new] = places.emplace(id, members.size());
+            if (is_new) members.emplace_back(std::to_string(id), bias);
+            members[place->second].second = bias;
+          }
+        } else if constexpr (requires { value.has_value(); }) {
+          object[field] = value.has_value() ? json(*value) : json(nullptr);
+        } else {
+          object[field] = value;
+        }
+      });
   if (params.allowed_token_ids.empty()) object["allowed_token_ids"] = nullptr;
-  object["structured_outputs"] =
-      params.structured_outputs ? structured_outputs_to_json(*params.structured_outputs) : json(nullptr);
+  object["structured_outputs"] = params.structured_outputs
+                                     ? structured_outputs_to_json(*params.structured_outputs)
+                                     : json(nullptr);
   return object;
 }
 

@@ -21,7 +21,8 @@ PoolingQueue::PoolingQueue(std::unique_ptr<EmbeddingModel> model, Limits limits)
     : model_(std::move(model)), limits_(limits), thread_([this] { work(); }) {}
 
 size_t PoolingQueue::n_waiting() const {
-  return static_cast<size_t>(std::ranges::count_if(calls_, [](const Open& open) { return !open.begun; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(calls_, [](const Open& open) { return !open.begun; }));
 }
 
 Result<uint64_t> PoolingQueue::submit(PoolingCall call, Done done) {
@@ -108,13 +109,14 @@ void PoolingQueue::end_late_ones(std::unique_lock<std::mutex>& lock) {
     } else if (here->cancelled) {
       finish(here, make_error(ErrorCode::kCancelled, "cancelled"), lock);
     } else if (here->call.deadline && now >= *here->call.deadline) {
-      finish(here, make_error(ErrorCode::kDeadlineExceeded, "the request took longer than it may"), lock);
+      finish(here, make_error(ErrorCode::kDeadlineExceeded, "the request took longer than it may"),
+             lock);
     }
   }
 }
 
-// Returns the kind of the next step: that of the oldest call of the tenant whose last turn is longest ago.
-// REQUIRES: mutex_, !calls_.empty().
+// Returns the kind of the next step: that of the oldest call of the tenant whose last turn is
+// longest ago. REQUIRES: mutex_, !calls_.empty().
 const PoolingKind& PoolingQueue::next_kind() {
   for (auto& [tenant, turn] : turns_) turn.n_calls = turn.n_tokens = 0;
   for (const Open& open : calls_) ++turns_[open.call.tenant].n_calls;
@@ -125,8 +127,8 @@ const PoolingKind& PoolingQueue::next_kind() {
   return next.call.kind;
 }
 
-// Returns the inputs of the next step: calls of one kind, an equal share of every tenant and of each of its calls.
-// REQUIRES: mutex_.
+// Returns the inputs of the next step: calls of one kind, an equal share of every tenant and of
+// each of its calls. REQUIRES: mutex_.
 std::vector<PoolingQueue::Item> PoolingQueue::next_items() {
   std::vector<Item> items;
   if (calls_.empty()) return items;
@@ -160,7 +162,8 @@ std::vector<PoolingQueue::Item> PoolingQueue::next_items() {
     calls_.splice(calls_.end(), calls_, open++);
   }
   // Sequences of one length after the other: none waits for a longer one in its step.
-  std::ranges::stable_sort(items, {}, [](const Item& item) { return item.open->call.lengths[item.index]; });
+  std::ranges::stable_sort(items, {},
+                           [](const Item& item) { return item.open->call.lengths[item.index]; });
   return items;
 }
 
@@ -180,7 +183,8 @@ void PoolingQueue::compute(const std::vector<Item>& items) {
   }
   if (vectors) return give(items, std::move(*vectors));
   // One call's fault is not the others'.
-  const bool alone = std::ranges::all_of(items, [&](const Item& item) { return item.open == items[0].open; });
+  const bool alone =
+      std::ranges::all_of(items, [&](const Item& item) { return item.open == items[0].open; });
   if (alone) return fail(items, vectors.error());
   std::vector<Item> rest = items;
   while (!rest.empty()) {
@@ -230,18 +234,21 @@ Result<PoolingQueue::Vectors> PoolingQueue::run_model(const std::vector<Item>& i
 
 void PoolingQueue::give(const std::vector<Item>& items, Vectors vectors) {
   std::unique_lock lock(mutex_);
-  for (size_t i = 0; i < items.size(); ++i) items[i].open->results[items[i].index] = std::move(vectors[i]);
+  for (size_t i = 0; i < items.size(); ++i)
+    items[i].open->results[items[i].index] = std::move(vectors[i]);
   for (auto open = calls_.begin(); open != calls_.end();) {
     const auto here = open++;
-    const bool whole = here->n_taken == here->n_inputs() &&
-                       std::ranges::any_of(items, [&](const Item& item) { return item.open == &*here; });
+    const bool whole =
+        here->n_taken == here->n_inputs() &&
+        std::ranges::any_of(items, [&](const Item& item) { return item.open == &*here; });
     if (whole) finish(here, std::move(here->results), lock);
   }
 }
 
 void PoolingQueue::fail(const std::vector<Item>& items, const Error& error) {
   std::unique_lock lock(mutex_);
-  const auto open = std::ranges::find_if(calls_, [&](const Open& one) { return &one == items[0].open; });
+  const auto open =
+      std::ranges::find_if(calls_, [&](const Open& one) { return &one == items[0].open; });
   finish(open, tl::unexpected(error), lock);
 }
 

@@ -1,9 +1,10 @@
-// Computes vectors, classes and scores for many callers: one thread computes the waiting inputs in batches.
+// Computes vectors, classes and scores for many callers: one thread computes the waiting inputs in
+// batches.
 //
-// Calls of the same kind share steps: each step takes some inputs of every tenant, and of every waiting call of a tenant,
-// so that neither a call with two thousand texts nor a tenant with a thousand calls delays the others. Kinds take turns
-// within a tenant, and the tenants between them. When memory runs out, the calls of the step end with an error.
-// Thread-safe.
+// Calls of the same kind share steps: each step takes some inputs of every tenant, and of every
+// waiting call of a tenant, so that neither a call with two thousand texts nor a tenant with a
+// thousand calls delays the others. Kinds take turns within a tenant, and the tenants between them.
+// When memory runs out, the calls of the step end with an error. Thread-safe.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -27,8 +28,9 @@ namespace penstock {
 struct PoolingKind {
   enum class Task : uint8_t { kEmbed, kEmbedTokens, kClassify, kScore };
   Task task = Task::kEmbed;
-  bool use_activation = true;              // classes and scores: apply the activation
-  std::optional<bool> normalize;           // vectors: normalize to length 1; nullopt: the model's default
+  bool use_activation = true;  // classes and scores: apply the activation
+  // vectors: normalize to length 1; nullopt: the model's default
+  std::optional<bool> normalize;
   int dimensions = 0;                      // vectors: number of dimensions; 0: all
   std::shared_ptr<const Adapter> adapter;  // null: the model without an adapter
   bool operator==(const PoolingKind&) const = default;
@@ -36,19 +38,22 @@ struct PoolingKind {
 
 struct PoolingCall {
   PoolingKind kind;
-  std::vector<std::vector<TokenId>> inputs;  // results of EmbeddingModel::encode; empty for kScore
-  std::vector<PairTokens> pairs;             // for kScore, as EmbeddingModel::pair_tokens made them
-  std::vector<size_t> lengths;               // number of tokens of each input or pair
+  // results of EmbeddingModel::encode; empty for kScore
+  std::vector<std::vector<TokenId>> inputs;
+  // for kScore, as EmbeddingModel::pair_tokens made them
+  std::vector<PairTokens> pairs;
+  std::vector<size_t> lengths;  // number of tokens of each input or pair
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  std::string tenant;  // whose call it is; "": of those who have none
+  // whose call it is; "": of those who have none
+  std::string tenant;
 };
 
 class PoolingQueue {
  public:
   // The vector, classes or score of each input, in the inputs' order.
   using Vectors = std::vector<std::vector<float>>;
-  // Called once, on the queue's thread; throws nothing. Errors: those of the model; kCancelled, kDeadlineExceeded,
-  // kResourceExhausted (memory ran out).
+  // Called once, on the queue's thread; throws nothing. Errors: those of the model; kCancelled,
+  // kDeadlineExceeded, kResourceExhausted (memory ran out).
   using Done = std::function<void(Result<Vectors>)>;
 
   // Maximum number of waiting calls and of their tokens.
@@ -63,8 +68,8 @@ class PoolingQueue {
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) {
     return model_->open_adapter(path);
   }
-  // Returns an id for cancel(). Errors: kResourceExhausted, when a limit is exceeded; kCancelled, after
-  // stop().
+  // Returns an id for cancel(). Errors: kResourceExhausted, when a limit is exceeded; kCancelled,
+  // after stop().
   Result<uint64_t> submit(PoolingCall call, Done done);
   void cancel(uint64_t id);
   // Ends every call.
@@ -89,7 +94,8 @@ class PoolingQueue {
   };
   // A tenant's turns, and its part in the step that is being made.
   struct Turn {
-    uint64_t last = 0;    // number of the last step that had the kind of its oldest call; 0: none had
+    // number of the last step that had the kind of its oldest call; 0: none had
+    uint64_t last = 0;
     size_t n_calls = 0;   // calls of the step's kind
     size_t n_tokens = 0;  // tokens that the step has of them
   };
@@ -103,7 +109,8 @@ class PoolingQueue {
   Result<Vectors> run_model(const std::vector<Item>& items);
   void give(const std::vector<Item>& items, Vectors vectors);
   void fail(const std::vector<Item>& items, const Error& error);
-  void finish(std::list<Open>::iterator open, Result<Vectors> result, std::unique_lock<std::mutex>& lock);
+  void finish(std::list<Open>::iterator open, Result<Vectors> result,
+              std::unique_lock<std::mutex>& lock);
   size_t n_waiting() const;
 
   const std::unique_ptr<EmbeddingModel> model_;

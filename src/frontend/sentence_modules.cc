@@ -43,8 +43,8 @@ class ModuleReader {
   }
   template <class... T>
   tl::unexpected<Error> unsupported(fmt::format_string<T...> format, T&&... args) const {
-    return make_error(ErrorCode::kUnsupported,
-                      source_.path().string() + "/" + fmt::format(format, std::forward<T>(args)...));
+    return make_error(ErrorCode::kUnsupported, source_.path().string() + "/" +
+                                                   fmt::format(format, std::forward<T>(args)...));
   }
 
   Status read_directory() {
@@ -59,7 +59,8 @@ class ModuleReader {
         return errorf(ErrorCode::kCorruptFile, "{}/modules.json: expected objects with a type",
                       source_.path().string());
       const std::string type = module["type"];
-      const std::string path = module.contains("path") && module["path"].is_string() ? module["path"] : "";
+      const std::string path =
+          module.contains("path") && module["path"].is_string() ? module["path"] : "";
       RETURN_IF_ERROR(read_module(type, path));
     }
     return {};
@@ -86,8 +87,8 @@ class ModuleReader {
     if (name == "Pooling") return read_pooling(path);
     if (name == "Dense") return read_dense(path);
     if (name == "Dropout") return {};
-    return unsupported("modules.json: {} is not known: expected Transformer, Pooling, Dense and Normalize",
-                       type);
+    return unsupported(
+        "modules.json: {} is not known: expected Transformer, Pooling, Dense and Normalize", type);
   }
 
   Status read_inner_limits(const std::string& path) {
@@ -107,10 +108,10 @@ class ModuleReader {
     const auto usual = config.find("default_prompt_name");
     if (usual == config.end() || usual->is_null()) return {};
     if (!usual->is_string() || !out_.prompts.contains(usual->get<std::string>())) {
-      return errorf(
-          ErrorCode::kCorruptFile,
-          "{}/config_sentence_transformers.json: default_prompt_name: expected a name of prompts, got {}",
-          source_.path().string(), usual->dump());
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}/config_sentence_transformers.json: default_prompt_name: expected a name of "
+                    "prompts, got {}",
+                    source_.path().string(), usual->dump());
     }
     out_.default_prompt = *usual;
     return {};
@@ -119,7 +120,8 @@ class ModuleReader {
   Status read_pooling(const std::string& path) {
     ASSIGN_OR_RETURN(const json config, file(path + "/config.json"));
     if (!config.is_object())
-      return errorf(ErrorCode::kCorruptFile, "{}/{}/config.json is missing", source_.path().string(), path);
+      return errorf(ErrorCode::kCorruptFile, "{}/{}/config.json is missing",
+                    source_.path().string(), path);
     static const std::pair<const char*, Pooling> kFlags[] = {
         {"pooling_mode_cls_token", Pooling::kCls},
         {"pooling_mode_max_tokens", Pooling::kMax},
@@ -127,24 +129,27 @@ class ModuleReader {
         {"pooling_mode_mean_sqrt_len_tokens", Pooling::kMeanBySqrt},
         {"pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
         {"pooling_mode_lasttoken", Pooling::kLast}};
-    static const std::pair<const char*, Pooling> kNames[] = {{"cls", Pooling::kCls},
-                                                             {"max", Pooling::kMax},
-                                                             {"mean", Pooling::kMean},
-                                                             {"mean_sqrt_len_tokens", Pooling::kMeanBySqrt},
-                                                             {"weightedmean", Pooling::kWeightedMean},
-                                                             {"lasttoken", Pooling::kLast}};
+    static const std::pair<const char*, Pooling> kNames[] = {
+        {"cls", Pooling::kCls},
+        {"max", Pooling::kMax},
+        {"mean", Pooling::kMean},
+        {"mean_sqrt_len_tokens", Pooling::kMeanBySqrt},
+        {"weightedmean", Pooling::kWeightedMean},
+        {"lasttoken", Pooling::kLast}};
     const auto mode = config.find("pooling_mode");
     if (mode != config.end() && !mode->is_null()) {
       const json modes = mode->is_array() ? *mode : json::array({*mode});
       for (const json& one : modes) {
-        const auto* found = std::ranges::find_if(kNames, [&](const auto& row) { return one == row.first; });
+        const auto* found =
+            std::ranges::find_if(kNames, [&](const auto& row) { return one == row.first; });
         if (found == std::end(kNames))
           return unsupported("{}/config.json: pooling_mode: {} is not known", path, one.dump());
         out_.poolings.push_back(found->second);
       }
     } else {
       for (const auto& [key, value] : config.items()) {
-        const auto* found = std::ranges::find_if(kFlags, [&](const auto& row) { return key == row.first; });
+        const auto* found =
+            std::ranges::find_if(kFlags, [&](const auto& row) { return key == row.first; });
         if (key.starts_with("pooling_mode_") && found == std::end(kFlags) && value == true)
           return unsupported("{}/config.json: {} is not known", path, key);
       }
@@ -161,7 +166,8 @@ class ModuleReader {
   Status read_dense(const std::string& path) {
     ASSIGN_OR_RETURN(const json config, file(path + "/config.json"));
     if (!config.is_object())
-      return errorf(ErrorCode::kCorruptFile, "{}/{}/config.json is missing", source_.path().string(), path);
+      return errorf(ErrorCode::kCorruptFile, "{}/{}/config.json is missing",
+                    source_.path().string(), path);
     const json input = config.value("module_input_name", json("sentence_embedding"));
     const json output = config.value("module_output_name", json());
     const bool usual = input == "sentence_embedding" &&
@@ -169,7 +175,8 @@ class ModuleReader {
                        config.value("use_residual", json(false)) == false;
     if (!usual)
       return unsupported(
-          "{}/config.json: only dense layers of sentence embeddings, without residuals, are known", path);
+          "{}/config.json: only dense layers of sentence embeddings, without residuals, are known",
+          path);
     DenseModule dense;
     const auto size = [&](const char* key) {
       const json value = config.value(key, json());
@@ -181,19 +188,23 @@ class ModuleReader {
                     "{}/{}/config.json: expected in_features {} and out_features, got {}",
                     source_.path().string(), path, dim_, config.dump().substr(0, 200));
     }
-    const json named = config.value("activation_function", json("torch.nn.modules.activation.Tanh"));
+    const json named =
+        config.value("activation_function", json("torch.nn.modules.activation.Tanh"));
     const std::string f = named.is_string() ? named.get<std::string>() : named.dump();
     if (f.ends_with(".Tanh")) dense.function = DenseModule::Function::kTanh;
     if (dense.function == DenseModule::Function::kNone && !f.ends_with(".Identity"))
-      return unsupported("{}/config.json: activation_function: expected Tanh or Identity, got {}", path, f);
-    const fs::path folder = fs::is_directory(source_.path()) ? source_.path() : source_.path().parent_path();
+      return unsupported("{}/config.json: activation_function: expected Tanh or Identity, got {}",
+                         path, f);
+    const fs::path folder =
+        fs::is_directory(source_.path()) ? source_.path() : source_.path().parent_path();
     fs::path weights = folder / path / "model.safetensors";
     if (!fs::exists(weights)) weights = folder / path / "pytorch_model.bin";
     ASSIGN_OR_RETURN(const auto source, open_weights(weights));
-    ASSIGN_OR_RETURN(dense.weight,
-                     read_values(*source, "linear.weight", std::array<int64_t, 2>{dense.rows, dense.cols}));
+    ASSIGN_OR_RETURN(dense.weight, read_values(*source, "linear.weight",
+                                               std::array<int64_t, 2>{dense.rows, dense.cols}));
     if (config.value("bias", json(true)) != false) {
-      ASSIGN_OR_RETURN(dense.bias, read_values(*source, "linear.bias", std::array<int64_t, 1>{dense.rows}));
+      ASSIGN_OR_RETURN(dense.bias,
+                       read_values(*source, "linear.bias", std::array<int64_t, 1>{dense.rows}));
     }
     dim_ = dense.rows;
     out_.dense.push_back(std::move(dense));
@@ -217,15 +228,15 @@ class ModuleReader {
                                          source_.find("cls.output.weight") != nullptr);
       if (out_.poolings.empty() && !ranks)
         return unsupported(
-            "{}: expected 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank, with a head), got {}", key,
-            found->dump());
+            "{}: expected 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank, with a head), got {}",
+            key, found->dump());
     }
     for (const char* name : {"dense_2.weight", "dense_3.weight"}) {
       const TensorInfo* tensor = source_.find(name);
       if (tensor == nullptr) continue;
       if (tensor->shape.size() != 2 || tensor->shape[1] != dim_ || tensor->shape[0] > kMostDense)
-        return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected [rows, {}]", source_.path().string(),
-                      name, dim_);
+        return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected [rows, {}]",
+                      source_.path().string(), name, dim_);
       DenseModule dense;
       dense.rows = static_cast<int>(tensor->shape[0]), dense.cols = dim_;
       ASSIGN_OR_RETURN(dense.weight, read_values(source_, name, tensor->shape));

@@ -1,5 +1,6 @@
-// The modules that turn a model's states into a vector (pooling, dense layers, normalization), read from
-// sentence-transformers' modules.json and the files that it names, or from a GGUF file's metadata.
+// The modules that turn a model's states into a vector (pooling, dense layers, normalization), read
+// from sentence-transformers' modules.json and the files that it names, or from a GGUF file's
+// metadata.
 #pragma once
 #include <map>
 #include <optional>
@@ -30,14 +31,15 @@ struct SentenceModules {
   std::vector<Pooling> poolings;  // empty: not specified
   std::vector<DenseModule> dense;
   bool normalize = false;
-  int max_tokens = 0;       // maximum tokens of a text; 0: the model's limit
+  // maximum tokens of a text; 0: the model's limit
+  int max_tokens = 0;
   bool with_prompt = true;  // whether the prompt's tokens are pooled too
   std::map<std::string, std::string> prompts;
   std::string default_prompt;  // key into prompts, or ""
 };
 
-// source: the model's weights; dim: size of its states. Errors: kCorruptFile, kUnsupported (unknown modules
-// and settings).
+// source: the model's weights; dim: size of its states. Errors: kCorruptFile, kUnsupported (unknown
+// modules and settings).
 Result<SentenceModules> read_sentence_modules(const WeightSource& source, int dim);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The text of one sequence as its tokens arrive: tokens to bytes, special tokens left out, stop strings cut
-// off.
+// The text of one sequence as its tokens arrive: tokens to bytes, special tokens left out, stop
+// strings cut off.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,11 +12,11 @@ namespace penstock {
 
 class SequenceText {
  public:
-  // has_context: text precedes the first token (a leading space is kept). keep_markers: special tokens stay
-  // in the text unless they begin, end or pad one (a reply parser looks for the others). stops: of params.stop. The
-  // tokenizer and params outlive this.
-  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context, bool keep_markers,
-               std::shared_ptr<const StopStrings> stops)
+  // has_context: text precedes the first token (a leading space is kept). keep_markers: special
+  // tokens stay in the text unless they begin, end or pad one (a reply parser looks for the
+  // others). stops: of params.stop. The tokenizer and params outlive this.
+  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context,
+               bool keep_markers, std::shared_ptr<const StopStrings> stops)
       : tokenizer_(tokenizer),
         params_(params),
         stream_(std::move(stops), params.include_stop_str_in_output),
@@ -52,7 +52,8 @@ class SequenceText {
   bool is_left_out(TokenId token) const {
     if (!tokenizer_.is_special(token)) return false;
     return !keep_markers_ || token == tokenizer_.bos() || token == tokenizer_.eos() ||
-           token == tokenizer_.pad() || token == tokenizer_.unk() || tokenizer_.is_end_of_generation(token);
+           token == tokenizer_.pad() || token == tokenizer_.unk() ||
+           tokenizer_.is_end_of_generation(token);
   }
 
   const Tokenizer& tokenizer_;

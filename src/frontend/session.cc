@@ -46,17 +46,18 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
 }
 
 std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions& options) const {
-  return tokenizer_->encode(text, {.add_special = options.add_bos, .parse_special = options.parse_special});
+  return tokenizer_->encode(
+      text, {.add_special = options.add_bos, .parse_special = options.parse_special});
 }
 
 Status Session::check_length(std::string_view text) const {
   const auto max_len = static_cast<size_t>(engine_->info().max_model_len);
   const size_t least = tokenizer_->count_at_least(text, max_len);
   if (least <= max_len) return {};
-  return errorf(
-      ErrorCode::kContextOverflow,
-      "This model's maximum context length is {} tokens. However, the prompt has at least {} tokens.",
-      max_len, least);
+  return errorf(ErrorCode::kContextOverflow,
+                "This model's maximum context length is {} tokens. However, the prompt has at "
+                "least {} tokens.",
+                max_len, least);
 }
 
 Metrics Session::metrics() const {
@@ -81,7 +82,8 @@ Result<StringTokens> Session::string_tokens(const SamplingParams& params) const 
   RETURN_IF_ERROR(check_lists(params, engine_->info()));
   StringTokens strings;
   if (!params.bad_words.empty()) strings.bad_words = word_tokens(params.bad_words);
-  if (params.dry_multiplier > 0) strings.dry_breakers = breaker_tokens(params.dry_sequence_breakers);
+  if (params.dry_multiplier > 0)
+    strings.dry_breakers = breaker_tokens(params.dry_sequence_breakers);
   return strings;
 }
 
@@ -105,11 +107,13 @@ Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams&
 }
 
 // A word is excluded at the start of a text and after a space.
-std::vector<std::vector<TokenId>> Session::word_tokens(const std::vector<std::string>& words) const {
+std::vector<std::vector<TokenId>> Session::word_tokens(
+    const std::vector<std::string>& words) const {
   std::vector<std::vector<TokenId>> sequences;
   for (const std::string& word : words) {
     for (const std::string& form : {word, " " + word}) {
-      std::vector<TokenId> ids = tokenizer_->encode(form, {.add_special = false, .parse_special = false});
+      std::vector<TokenId> ids =
+          tokenizer_->encode(form, {.add_special = false, .parse_special = false});
       if (!ids.empty()) sequences.push_back(std::move(ids));
     }
   }
@@ -160,7 +164,8 @@ void OwnedEvent::assign(RequestId of, const TokenEvent& event) {
   end = std::move(last);
 }
 
-void OwnedEvent::assign(RequestId of, int first, std::span<const std::span<const TokenLogprob>> rows) {
+void OwnedEvent::assign(RequestId of, int first,
+                        std::span<const std::span<const TokenLogprob>> rows) {
   request = of;
   first_position = first;
   for (const auto& row : rows) prompt_logprobs.emplace_back(row.begin(), row.end());
@@ -190,8 +195,9 @@ OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& p
                              std::vector<TokenId> prompt, bool keep_markers,
                              std::shared_ptr<const StopStrings> stops)
     : params_(&params), n_open_(params.n) {
-  const bool has_context = std::ranges::any_of(
-      prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
+  const bool has_context = std::ranges::any_of(prompt, [&](TokenId id) {
+    return !tokenizer.is_special(id) || !params_->skip_special_tokens;
+  });
   result_.outputs.resize(params_->n);
   texts_.reserve(params_->n);
   if (stops == nullptr) stops = std::make_shared<const StopStrings>(params_->stop);
@@ -207,7 +213,8 @@ OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& p
 OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
   Step step;
   if (event.first_position >= 0) {
-    std::ranges::copy(event.prompt_logprobs, result_.prompt_logprobs.begin() + event.first_position);
+    std::ranges::copy(event.prompt_logprobs,
+                      result_.prompt_logprobs.begin() + event.first_position);
     return step;
   }
   CompletionOutput& output = result_.outputs[event.index];
@@ -221,7 +228,8 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
       row.insert(row.end(), event.alternatives.begin(), event.alternatives.end());
     }
     // The token that ended the text is not part of it.
-    if (event.finish != FinishReason::kStop || params_->include_stop_str_in_output) text.add(event.token);
+    if (event.finish != FinishReason::kStop || params_->include_stop_str_in_output)
+      text.add(event.token);
   }
   if (text.stopped_by() != nullptr && !was_stopped) {
     output.finish_reason = FinishReason::kStop;

@@ -1,7 +1,8 @@
-// One open model seen from its text side: tokenizer and engine, prompts to requests, events to outputs.
-// Shared by the command line, the server and Python.
+// One open model seen from its text side: tokenizer and engine, prompts to requests, events to
+// outputs. Shared by the command line, the server and Python.
 //
-// A Session may be used from any thread. EventQueue: filled by the engine thread, emptied by one other.
+// A Session may be used from any thread. EventQueue: filled by the engine thread, emptied by one
+// other.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -40,17 +41,19 @@ class Session {
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;
-  // kContextOverflow when the text is certainly too long for the context, which its beginning tells: a text of
-  // megabytes need not become tokens for that. Success means little.
+  // kContextOverflow when the text is certainly too long for the context, which its beginning
+  // tells: a text of megabytes need not become tokens for that. Success means little.
   Status check_length(std::string_view text) const;
-  // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for io threads.
+  // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for
+  // io threads.
   Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
   GrammarCache& grammars() const { return *grammars_; }
-  // Tokenizes the strings of `params`; requests with equal strings may share the result. Tokenizes every string and reads the whole
-  // vocabulary, so it does not belong on an io thread. Errors: lists that are too long.
+  // Tokenizes the strings of `params`; requests with equal strings may share the result. Tokenizes
+  // every string and reads the whole vocabulary, so it does not belong on an io thread. Errors:
+  // lists that are too long.
   Result<StringTokens> string_tokens(const SamplingParams& params) const;
-  // A request of `params`, without the texts in them that the engine has no use for. Priority, deadline and matcher are the
-  // caller's.
+  // A request of `params`, without the texts in them that the engine has no use for. Priority,
+  // deadline and matcher are the caller's.
   Request make_request(std::vector<TokenId> prompt, const SamplingParams& params,
                        const StringTokens& strings) const;
 
@@ -81,8 +84,10 @@ struct OwnedEvent {
     RequestStats stats;
     std::optional<Error> error;
   };
-  std::unique_ptr<const End> end;  // with finish; apart, because most events have none
-  int first_position = -1;         // >= 0: prompt_logprobs from this position on, and nothing else
+  // with finish; apart, because most events have none
+  std::unique_ptr<const End> end;
+  // >= 0: prompt_logprobs from this position on, and nothing else
+  int first_position = -1;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 
   // Of a fresh object: copies what the sink was told.
@@ -107,15 +112,17 @@ class EventQueue : public EventSink {
 // Gathers the outputs of one request from its events.
 class OutputBuilder {
  public:
-  // Tokenizer and params outlive this. keep_markers: as SequenceText has it. stops: of params.stop, where several share
-  // them.
-  OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params, std::vector<TokenId> prompt,
-                bool keep_markers = false, std::shared_ptr<const StopStrings> stops = nullptr);
+  // Tokenizer and params outlive this. keep_markers: as SequenceText has it. stops: of params.stop,
+  // where several share them.
+  OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params,
+                std::vector<TokenId> prompt, bool keep_markers = false,
+                std::shared_ptr<const StopStrings> stops = nullptr);
 
   struct Step {
-    std::string_view text;      // new and ready; valid until the next call
-    bool stopped_here = false;  // a stop string was found: cancel this sequence with kStop
-    bool finished = false;      // the last event of this sequence
+    std::string_view text;  // new and ready; valid until the next call
+    // a stop string was found: cancel this sequence with kStop
+    bool stopped_here = false;
+    bool finished = false;  // the last event of this sequence
   };
   Step add(const OwnedEvent& event);
   bool finished() const { return n_open_ == 0; }

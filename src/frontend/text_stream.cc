@@ -15,8 +15,8 @@ size_t sequence_length(unsigned char lead) {
   return lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
 }
 
-// Whether `byte` may follow `pending`, the start of a well-formed sequence (no overlong forms, no surrogates,
-// nothing above U+10FFFF).
+// Whether `byte` may follow `pending`, the start of a well-formed sequence (no overlong forms, no
+// surrogates, nothing above U+10FFFF).
 bool may_follow(std::string_view pending, unsigned char byte) {
   unsigned char low = 0x80, high = 0xbf;
   if (pending.size() == 1) {

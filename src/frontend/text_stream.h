@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-// Bytes to UTF-8 text, piece by piece; the whole is what Python's bytes.decode(errors="replace") gives: each
-// maximal part of a broken sequence becomes one U+FFFD.
+// Bytes to UTF-8 text, piece by piece; the whole is what Python's bytes.decode(errors="replace")
+// gives: each maximal part of a broken sequence becomes one U+FFFD.
 class Utf8Decoder {
  public:
   // Appends the text that is certain. At most three bytes are held back.
@@ -22,10 +22,12 @@ class Utf8Decoder {
 
  private:
   void put(unsigned char byte, std::string& text);
-  std::string pending_;  // a proper prefix of one well-formed code point
+  // a proper prefix of one well-formed code point
+  std::string pending_;
 };
 
-// Which of some strings end where in a text: their prefix tree (Aho-Corasick), of some 30 bytes for each of theirs. Immutable.
+// Which of some strings end where in a text: their prefix tree (Aho-Corasick), of some 30 bytes for
+// each of theirs. Immutable.
 class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> strings);  // empty ones are ignored
@@ -42,11 +44,13 @@ class StopStrings {
  private:
   struct Node {
     uint32_t depth = 0;  // bytes of the prefix
-    uint32_t fail = 0;   // the longest proper suffix that is a prefix too
+    // the longest proper suffix that is a prefix too
+    uint32_t fail = 0;
     uint32_t held = 0;
     int32_t match = -1;
-    uint32_t child = 0, sibling = 0;  // the first child, the parent's next one; 0: none
-    unsigned char byte = 0;           // that leads here
+    // the first child, the parent's next one; 0: none
+    uint32_t child = 0, sibling = 0;
+    unsigned char byte = 0;  // that leads here
   };
   uint32_t child(uint32_t state, unsigned char byte) const;  // 0: none
   void add(size_t index);
@@ -57,21 +61,25 @@ class StopStrings {
 
 struct TextStreamOptions {
   std::vector<std::string> stop;  // empty ones are ignored
-  bool include_stop = false;      // the text ends with the stop string instead of before it
+  // the text ends with the stop string instead of before it
+  bool include_stop = false;
 };
 
-// The first stop string is the one that is complete first; of several that end together, the longest. So the
-// text does not depend on how the bytes were cut into pieces. Copies share what is known of the stop strings.
+// The first stop string is the one that is complete first; of several that end together, the
+// longest. So the text does not depend on how the bytes were cut into pieces. Copies share what is
+// known of the stop strings.
 class TextStream {
  public:
   explicit TextStream(TextStreamOptions options)
-      : TextStream(std::make_shared<const StopStrings>(std::move(options.stop)), options.include_stop) {}
+      : TextStream(std::make_shared<const StopStrings>(std::move(options.stop)),
+                   options.include_stop) {}
   TextStream(std::shared_ptr<const StopStrings> stops, bool include_stop)
       : stops_(std::move(stops)), include_stop_(include_stop) {}
 
-  // Takes a token's bytes and returns the text that is now certain: all of it but an unfinished code point
-  // and the longest end that may still become a stop string. After a stop everything is ignored. may_stop
-  // false (fewer tokens than min_tokens): a stop string that ends in this piece is ordinary text.
+  // Takes a token's bytes and returns the text that is now certain: all of it but an unfinished
+  // code point and the longest end that may still become a stop string. After a stop everything is
+  // ignored. may_stop false (fewer tokens than min_tokens): a stop string that ends in this piece
+  // is ordinary text.
   std::string push(std::string_view piece, bool may_stop = true);
 
   // No more tokens: returns what was held back.

@@ -29,7 +29,8 @@ struct Compilation {
   }
 
   Compiled<void> regex() {
-    auto expr = parse_regex(pool, spec.text, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
+    auto expr = parse_regex(pool, spec.text, RegexScope::kWhole,
+                            static_cast<int>(budget.limits().max_depth));
     if (!expr) return tl::unexpected(std::move(expr).error());
     Rules rules(pool);
     return root(rules, rules.anonymous(rules.text(*expr)));
@@ -47,8 +48,10 @@ struct Compilation {
     const JsonStyle& style = spec.json;
     program.space = CommonLexemes::get().space;
     if (style.any_whitespace && style.whitespace_pattern.empty()) return {};
-    const std::string_view pattern = style.any_whitespace ? std::string_view(style.whitespace_pattern) : "";
-    auto expr = parse_regex(pool, pattern, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
+    const std::string_view pattern =
+        style.any_whitespace ? std::string_view(style.whitespace_pattern) : "";
+    auto expr =
+        parse_regex(pool, pattern, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
     if (!expr) return tl::unexpected(std::move(expr).error());
     const ExprId json_space = pool.star(pool.chars({{' ', ' '}, {'\t', '\n'}, {'\r', '\r'}}));
     auto chars = make_dfa(pool, pool.all_of({*expr, json_space}), budget);
@@ -63,7 +66,8 @@ struct Compilation {
   }
 
   Compiled<JsonValue> json(std::string_view text) {
-    return parse_json(text, static_cast<int>(budget.limits().max_depth), budget.limits().max_values);
+    return parse_json(text, static_cast<int>(budget.limits().max_depth),
+                      budget.limits().max_values);
   }
 
   // The goal of a schema. document: lives until it returns.
@@ -116,8 +120,8 @@ struct Compilation {
 
   Compiled<void> run() {
     if (spec.text.size() > budget.limits().max_text_bytes) {
-      return too_large(
-          fmt::format("{} bytes: at most {} are compiled", spec.text.size(), budget.limits().max_text_bytes));
+      return too_large(fmt::format("{} bytes: at most {} are compiled", spec.text.size(),
+                                   budget.limits().max_text_bytes));
     }
     if (auto done = set_space(); !done) return done;
     switch (spec.kind) {
@@ -151,17 +155,19 @@ struct Grammar::Caches {
   std::unique_ptr<const ShortestEndings> endings;
 };
 
-Grammar::Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const Vocabulary> vocabulary)
+Grammar::Grammar(Program program, std::vector<Note> notes,
+                 std::shared_ptr<const Vocabulary> vocabulary)
     : program_(std::make_unique<Program>(std::move(program))),
       notes_(std::move(notes)),
       vocabulary_(std::move(vocabulary)),
       caches_(std::make_unique<Caches>(kMaskMemory)) {
   if (vocabulary_ == nullptr) return;
   LexemeMaskRegistry& registry = vocabulary_->lexeme_masks();
-  for (const Leaf& leaf : program_->leaves) caches_->leaves.push_back(registry.of(leaf.lexeme, *vocabulary_));
+  for (const Leaf& leaf : program_->leaves)
+    caches_->leaves.push_back(registry.of(leaf.lexeme, *vocabulary_));
   for (const ObjectGraph& graph : program_->objects) {
-    caches_->other_keys.push_back(graph.other_keys == nullptr ? nullptr
-                                                              : registry.of(graph.other_keys, *vocabulary_));
+    caches_->other_keys.push_back(
+        graph.other_keys == nullptr ? nullptr : registry.of(graph.other_keys, *vocabulary_));
   }
   masks_ = std::make_unique<MaskSource>(
       MaskSource{*program_, *vocabulary_, caches_->masks, caches_->leaves, caches_->other_keys});
@@ -183,16 +189,16 @@ size_t Grammar::memory() const {
   return bytes;
 }
 
-Compiled<std::shared_ptr<const Grammar>> Grammar::compile(const GrammarSpec& spec,
-                                                          std::shared_ptr<const Vocabulary> vocabulary,
-                                                          const CompileLimits& limits, uint64_t* steps) {
+Compiled<std::shared_ptr<const Grammar>> Grammar::compile(
+    const GrammarSpec& spec, std::shared_ptr<const Vocabulary> vocabulary,
+    const CompileLimits& limits, uint64_t* steps) {
   Compilation compilation(spec, vocabulary.get(), limits);
   auto done = compilation.run();
   if (steps != nullptr) *steps = compilation.budget.steps();
   if (!done) return tl::unexpected(std::move(done).error());
   find_returns(compilation.program);
-  return std::shared_ptr<const Grammar>(
-      new Grammar(std::move(compilation.program), std::move(compilation.notes), std::move(vocabulary)));
+  return std::shared_ptr<const Grammar>(new Grammar(
+      std::move(compilation.program), std::move(compilation.notes), std::move(vocabulary)));
 }
 
 }  // namespace penstock::grammar

@@ -16,9 +16,9 @@ constexpr int kNoByte = -1;
 
 bool is_space(int byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
-// What came behind the text's last mark and the white space since then when they stood together before; if they did not, a
-// space behind commas and colons and none behind anything else, as most write JSON. other: the byte that may come instead
-// of white space, or kNoByte.
+// What came behind the text's last mark and the white space since then when they stood together
+// before; if they did not, a space behind commas and colons and none behind anything else, as most
+// write JSON. other: the byte that may come instead of white space, or kNoByte.
 int usual_byte(std::string_view text, const std::bitset<256>& spaces, int other) {
   constexpr size_t kWindow = 1024;
   constexpr int kTries = 4;
@@ -144,7 +144,9 @@ bool Matcher::append(TokenId token) {
   return m.commit(before, m.stepper.step_token(m.now, token));
 }
 
-bool Matcher::append_bytes(std::string_view bytes) { return !impl_->ended && impl_->take_bytes(bytes); }
+bool Matcher::append_bytes(std::string_view bytes) {
+  return !impl_->ended && impl_->take_bytes(bytes);
+}
 
 void Matcher::rollback(int n) {
   PENSTOCK_CHECK(n >= 0 && static_cast<size_t>(n) <= impl_->taken.size());
@@ -172,14 +174,14 @@ std::string Matcher::failure() const {
     case WorkMeter::Failure::kNone: break;
     case WorkMeter::Failure::kWork:
       return fmt::format(
-          "the grammar takes too much work to follow: from this text on more than {} operations, and {} for "
-          "each token on "
-          "average; less ambiguous rules or fewer texts that must differ take less",
+          "the grammar takes too much work to follow: from this text on more than {} operations, "
+          "and {} for each token on average; less ambiguous rules or fewer texts that must differ "
+          "take less",
           WorkMeter::kMost, WorkMeter::kPerToken);
     case WorkMeter::Failure::kMemory:
       return fmt::format(
-          "the grammar takes too much memory to follow: more than {} MiB for this text; less ambiguous rules "
-          "take less",
+          "the grammar takes too much memory to follow: more than {} MiB for this text; less "
+          "ambiguous rules take less",
           WorkMeter::kMostMemory >> 20);
   }
   return "";
@@ -206,8 +208,9 @@ uint64_t Matcher::shortest_ending() const {
 }
 bool Matcher::ended() const { return impl_->ended; }
 
-// The byte that comes next if only one can; where white space is open beside at most one other byte, the one that comes by
-// the way the text is spaced, if it is `spaced`. kNoByte: there is a choice.
+// The byte that comes next if only one can; where white space is open beside at most one other
+// byte, the one that comes by the way the text is spaced, if it is `spaced`. kNoByte: there is a
+// choice.
 int Matcher::Impl::only_byte(const Config& config, bool spaced) {
   std::bitset<256> first, spaces;
   for (uint32_t i = config.begin; i < config.end; ++i)

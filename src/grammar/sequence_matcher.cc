@@ -40,8 +40,8 @@ class SequenceMatcher final : public TokenMatcher {
   }
 
  private:
-  // So many tokens before the last, the mask has those only that lead to the end in time: no token adds more to what is left
-  // to write, but for a few that are tried.
+  // So many tokens before the last, the mask has those only that lead to the end in time: no token
+  // adds more to what is left to write, but for a few that are tried.
   static constexpr int kShort = 24;
   int left() const { return last_ - matcher_.n_appended(); }
   void keep_endings(std::span<uint32_t> mask);
@@ -64,7 +64,8 @@ void SequenceMatcher::fill_mask(std::span<uint32_t> mask) {
   if (last_ != INT_MAX && left() < tokens_to_end() + kShort) keep_endings(mask);
 }
 
-// Bytes by themselves, and tokens without text: among them are those that lower what is left to write.
+// Bytes by themselves, and tokens without text: among them are those that lower what is left to
+// write.
 void SequenceMatcher::keep_endings(std::span<uint32_t> mask) {
   const Vocabulary& vocabulary = matcher_.grammar().vocabulary();
   for (size_t word = 0; word < mask.size(); ++word) {

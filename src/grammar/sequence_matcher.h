@@ -7,9 +7,9 @@
 
 namespace penstock::grammar {
 
-// Returns a matcher at the start of an output that follows a prompt. Masks may have more tokens than the
-// vocabulary; the additional ones are never allowed. REQUIRES: the grammar was compiled with a vocabulary
-// that has an end-of-generation token.
+// Returns a matcher at the start of an output that follows a prompt. Masks may have more tokens
+// than the vocabulary; the additional ones are never allowed. REQUIRES: the grammar was compiled
+// with a vocabulary that has an end-of-generation token.
 std::unique_ptr<TokenMatcher> make_sequence_matcher(std::shared_ptr<const Grammar> grammar);
 
 }  // namespace penstock::grammar

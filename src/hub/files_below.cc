@@ -34,7 +34,8 @@ FilesBelow files_below(const fs::path& folder, const fs::path& inside) {
   FilesBelow found;
   std::error_code error;
   const fs::path root = inside.empty() ? inside : fs::canonical(inside, error);
-  auto walk = fs::recursive_directory_iterator(folder, fs::directory_options::skip_permission_denied, error);
+  auto walk = fs::recursive_directory_iterator(
+      folder, fs::directory_options::skip_permission_denied, error);
   for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
     if (found.files.size() >= kMaxFiles) break;
     if (walk.depth() >= kMaxDepth) walk.disable_recursion_pending();
@@ -63,7 +64,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   auto entry = fs::directory_iterator(folder, fs::directory_options::skip_permission_denied, error);
-  for (; !error && entry != fs::directory_iterator() && names.size() < kMaxFiles; entry.increment(error)) {
+  for (; !error && entry != fs::directory_iterator() && names.size() < kMaxFiles;
+       entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::ranges::sort(names);

@@ -16,7 +16,8 @@ constexpr const char* kOllama = "Ollama";
 int64_t bytes_of(const std::vector<RepoFile>& files, const ModelFiles& model) {
   int64_t bytes = 0;
   for (const RepoFile& file : files) {
-    if (std::ranges::binary_search(model.paths, file.path)) bytes += std::max<int64_t>(file.size, 0);
+    if (std::ranges::binary_search(model.paths, file.path))
+      bytes += std::max<int64_t>(file.size, 0);
   }
   return bytes;
 }
@@ -54,8 +55,8 @@ Result<FoundModel> find_in_hf_cache(const fs::path& root, const ModelName& name)
   const FilesBelow below = cache.snapshot(name.repo, commit);
   auto model = choose_model_files(below.files, name.what, read_below(folder), folder.string());
   if (!model && !below.refused.empty()) {
-    return errorf(ErrorCode::kNotFound, "{} (refused: {} leads out of the cache)", model.error().message,
-                  below.refused[0]);
+    return errorf(ErrorCode::kNotFound, "{} (refused: {} leads out of the cache)",
+                  model.error().message, below.refused[0]);
   }
   if (!model) return tl::unexpected(std::move(model).error());
   FoundModel found = found_below(folder, name, *model, below.files, kHfCache);
@@ -76,7 +77,8 @@ Result<FoundModel> find_in_lm_studio(const fs::path& root, const ModelName& name
 }
 
 Result<FoundModel> find_in_ollama(const fs::path& root, const ModelName& name) {
-  if (!name.revision.empty()) return errorf(ErrorCode::kNotFound, "{} has no revisions", root.string());
+  if (!name.revision.empty())
+    return errorf(ErrorCode::kNotFound, "{} has no revisions", root.string());
   ASSIGN_OR_RETURN(const fs::path blob, find_ollama(root, name));
   std::error_code error;
   return FoundModel{.path = blob,

@@ -9,14 +9,15 @@ namespace {
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 bool ends_with_ignoring_case(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && equal_ignoring_case(text.substr(text.size() - end.size()), end);
+  return text.size() >= end.size() &&
+         equal_ignoring_case(text.substr(text.size() - end.size()), end);
 }
 
 // The number of five digits at that place, or -1.
 int five_digits(std::string_view text, size_t at) {
   const std::string_view digits = text.substr(at, 5);
-  const bool good =
-      digits.size() == 5 && std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c); });
+  const bool good = digits.size() == 5 &&
+                    std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c); });
   return good ? std::stoi(std::string(digits)) : -1;
 }
 

@@ -6,7 +6,8 @@
 namespace penstock {
 
 struct GgufName {
-  std::string stem;  // the path without "-00001-of-00003.gguf" or ".gguf"
+  // the path without "-00001-of-00003.gguf" or ".gguf"
+  std::string stem;
   int shard = 1, n_shards = 1;
 };
 

@@ -42,9 +42,9 @@ std::vector<std::string> HfCache::repos() const {
     if (!name.starts_with(kPrefix)) continue;
     const std::string parts = name.substr(kPrefix.size());
     const size_t dashes = parts.find("--");
-    std::string repo = dashes == std::string::npos
-                           ? parts
-                           : fmt::format("{}/{}", parts.substr(0, dashes), parts.substr(dashes + 2));
+    std::string repo = dashes == std::string::npos ? parts
+                                                   : fmt::format("{}/{}", parts.substr(0, dashes),
+                                                                 parts.substr(dashes + 2));
     if (is_repo_name(repo)) repos.push_back(std::move(repo));
   }
   return repos;
@@ -54,7 +54,8 @@ std::vector<HfCache::Revision> HfCache::revisions(const std::string& repo) const
   std::vector<Revision> revisions;
   for (const RepoFile& file : files_below(repo_folder(repo) / "refs").files) {
     std::string commit = read_ref(repo_folder(repo) / "refs" / file.path);
-    if (!commit.empty() && is_revision(file.path)) revisions.push_back({file.path, std::move(commit)});
+    if (!commit.empty() && is_revision(file.path))
+      revisions.push_back({file.path, std::move(commit)});
   }
   std::stable_partition(revisions.begin(), revisions.end(),
                         [](const Revision& revision) { return revision.name == "main"; });
@@ -82,7 +83,8 @@ FilesBelow HfCache::snapshot(const std::string& repo, const std::string& commit)
   return files_below(snapshot_folder(repo, commit), root_);
 }
 
-std::optional<std::vector<RepoFile>> HfCache::tree(const std::string& repo, const std::string& commit) const {
+std::optional<std::vector<RepoFile>> HfCache::tree(const std::string& repo,
+                                                   const std::string& commit) const {
   const fs::path path = repo_folder(repo) / "trees" / (commit + ".json");
   const auto text = read_regular_file(path, kMaxTreeBytes);
   if (!text) return std::nullopt;

@@ -23,13 +23,15 @@ class HfCache {
 
   const std::filesystem::path& root() const { return root_; }
   static std::string folder_name(const std::string& repo);  // models--ORG--NAME
-  std::filesystem::path repo_folder(const std::string& repo) const { return root_ / folder_name(repo); }
+  std::filesystem::path repo_folder(const std::string& repo) const {
+    return root_ / folder_name(repo);
+  }
   std::filesystem::path snapshot_folder(const std::string& repo, const std::string& commit) const;
 
   // Returns the repositories in the cache.
   std::vector<std::string> repos() const;
-  // A revision in the cache: a ref and its commit, or a commit without a ref under its own name. revisions()
-  // lists refs first, main before the others.
+  // A revision in the cache: a ref and its commit, or a commit without a ref under its own name.
+  // revisions() lists refs first, main before the others.
   struct Revision {
     std::string name, commit;
   };
@@ -42,7 +44,8 @@ class HfCache {
   FilesBelow snapshot(const std::string& repo, const std::string& commit) const;
 
   // Returns the cached list of a commit's files; nullopt when it is missing or malformed.
-  std::optional<std::vector<RepoFile>> tree(const std::string& repo, const std::string& commit) const;
+  std::optional<std::vector<RepoFile>> tree(const std::string& repo,
+                                            const std::string& commit) const;
 
  private:
   std::filesystem::path root_;

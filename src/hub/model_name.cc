@@ -15,14 +15,16 @@ constexpr size_t kMaxPath = 1024, kMaxPathPart = 255;
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 bool is_repo_part(std::string_view part) {
-  return !part.empty() && part.size() <= kMaxRepoPart && is_word(part.front()) && is_word(part.back()) &&
-         part.find("--") == std::string_view::npos && part.find("..") == std::string_view::npos &&
+  return !part.empty() && part.size() <= kMaxRepoPart && is_word(part.front()) &&
+         is_word(part.back()) && part.find("--") == std::string_view::npos &&
+         part.find("..") == std::string_view::npos &&
          std::ranges::all_of(part, [](char c) { return is_word(c) || c == '-' || c == '.'; });
 }
 
 bool is_path_part(std::string_view part) {
   return !part.empty() && part.size() <= kMaxPathPart && part != "." && part != ".." &&
-         std::ranges::none_of(part, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
+         std::ranges::none_of(part,
+                              [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
 }
 
 bool is_relative_path(std::string_view path) {
@@ -43,7 +45,8 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
 
 // Removes the address of a hub before the name; true when one was there.
 bool take_address(std::string_view& text, std::string_view endpoint) {
-  if (!endpoint.empty() && text.starts_with(endpoint) && text.substr(endpoint.size()).starts_with('/')) {
+  if (!endpoint.empty() && text.starts_with(endpoint) &&
+      text.substr(endpoint.size()).starts_with('/')) {
     text.remove_prefix(endpoint.size() + 1);
     return true;
   }
@@ -71,7 +74,8 @@ Status read_address_tail(std::string_view tail, ModelName& name, std::string_vie
   }
   if (known && is_revision(name.revision)) return {};
   return errorf(ErrorCode::kInvalidArgument,
-                "model {}: expected the address of a repository or of a file in it", printable(text));
+                "model {}: expected the address of a repository or of a file in it",
+                printable(text));
 }
 
 // After the repository: "", "@revision", ":what" or "@revision:what".
@@ -84,25 +88,30 @@ void read_suffix(std::string_view suffix, ModelName& name) {
 
 Status check_name(const ModelName& name, std::string_view suffix, std::string_view text) {
   const bool bad_what = suffix.find(':') != std::string_view::npos && !is_relative_path(name.what);
-  if (is_repo_name(name.repo) && (!suffix.starts_with('@') || is_revision(name.revision)) && !bad_what)
+  if (is_repo_name(name.repo) && (!suffix.starts_with('@') || is_revision(name.revision)) &&
+      !bad_what)
     return {};
-  return errorf(ErrorCode::kInvalidArgument,
-                "model {}: expected a path, org/name, org/name:FILE or org/name:Q4_K_M (with @revision "
-                "before the colon)",
-                printable(text));
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "model {}: expected a path, org/name, org/name:FILE or org/name:Q4_K_M (with @revision "
+      "before the colon)",
+      printable(text));
 }
 
 }  // namespace
 
 std::string ModelName::text() const {
-  const bool like_address = repo.starts_with(kHub) || repo.starts_with(kShortHub);  // an organisation's name
-  return (like_address ? std::string(kShortHub) : "") + repo + (revision.empty() ? "" : "@" + revision) +
-         (what.empty() ? "" : ":" + what);
+  // an organisation's name
+  const bool like_address = repo.starts_with(kHub) || repo.starts_with(kShortHub);
+  return (like_address ? std::string(kShortHub) : "") + repo +
+         (revision.empty() ? "" : "@" + revision) + (what.empty() ? "" : ":" + what);
 }
 
 bool looks_like_path(std::string_view text) {
-  if (text.empty() || text.starts_with('/') || text.starts_with('.') || text.starts_with('~')) return true;
-  if (text.find("://") != std::string_view::npos || text.starts_with(kShortHub) || text.starts_with(kHub))
+  if (text.empty() || text.starts_with('/') || text.starts_with('.') || text.starts_with('~'))
+    return true;
+  if (text.find("://") != std::string_view::npos || text.starts_with(kShortHub) ||
+      text.starts_with(kHub))
     return false;
   if (text.find(':') != std::string_view::npos) return false;
   if (std::ranges::count(text, '/') > 1 || text.ends_with('/'))
@@ -122,7 +131,8 @@ Result<ModelName> parse_model_name(std::string_view text, std::string_view endpo
     RETURN_IF_ERROR(read_address_tail(rest.substr(second), name, text));
     if (!name.what.empty()) RETURN_IF_ERROR(check_name(name, ":", text));
   } else {
-    const std::string_view suffix = end == std::string_view::npos ? std::string_view() : rest.substr(end);
+    const std::string_view suffix =
+        end == std::string_view::npos ? std::string_view() : rest.substr(end);
     name.repo = rest.substr(0, end);
     read_suffix(suffix, name);
     RETURN_IF_ERROR(check_name(name, suffix, text));
@@ -140,7 +150,8 @@ bool is_repo_name(std::string_view repo) {
 
 bool is_revision(std::string_view text) {
   return is_relative_path(text) && text.find("..") == std::string_view::npos &&
-         text.find(':') == std::string_view::npos && !text.ends_with(".lock") && !text.ends_with(".tmp");
+         text.find(':') == std::string_view::npos && !text.ends_with(".lock") &&
+         !text.ends_with(".tmp");
 }
 
 bool is_object_name(std::string_view text) {

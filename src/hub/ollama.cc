@@ -30,10 +30,10 @@ constexpr const char* kLibrary = "library";
 // "sha256:HEX" or "sha256-HEX" -> blobs/sha256-HEX; an empty path for anything else.
 fs::path blob_path(const fs::path& folder, const std::string& digest) {
   constexpr size_t kPrefix = 7, kHex = 64;
-  const bool good =
-      digest.size() == kPrefix + kHex && digest.starts_with("sha256") &&
-      (digest[6] == ':' || digest[6] == '-') &&
-      std::all_of(digest.begin() + kPrefix, digest.end(), [](unsigned char c) { return std::isxdigit(c); });
+  const bool good = digest.size() == kPrefix + kHex && digest.starts_with("sha256") &&
+                    (digest[6] == ':' || digest[6] == '-') &&
+                    std::all_of(digest.begin() + kPrefix, digest.end(),
+                                [](unsigned char c) { return std::isxdigit(c); });
   return good ? folder / "blobs" / ("sha256-" + digest.substr(kPrefix)) : fs::path();
 }
 
@@ -49,7 +49,8 @@ Result<json> single_manifest(const fs::path& folder, json manifest, std::string_
       if (entry.contains("layers")) return entry;
       const fs::path blob = blob_path(folder, json_string(entry, "digest"));
       if (blob.empty())
-        return errorf(ErrorCode::kCorruptFile, "{}: manifests: expected a digest sha256:HEX", where);
+        return errorf(ErrorCode::kCorruptFile, "{}: manifests: expected a digest sha256:HEX",
+                      where);
       ASSIGN_OR_RETURN(const std::string text, read_regular_file(blob, kMaxManifestBytes));
       return parse_small_json(text, blob.string());
     }
@@ -78,7 +79,8 @@ ModelName typed_name(const std::string& path) {
   const size_t host_end = path.find('/');
   const size_t namespace_end = path.find('/', host_end + 1);
   const size_t model_end = path.find('/', namespace_end + 1);
-  if (host_end == std::string::npos || namespace_end == std::string::npos || model_end == std::string::npos)
+  if (host_end == std::string::npos || namespace_end == std::string::npos ||
+      model_end == std::string::npos)
     return {};
   const std::string host = path.substr(0, host_end);
   const std::string space = path.substr(host_end + 1, namespace_end - host_end - 1);
@@ -93,7 +95,8 @@ ModelName typed_name(const std::string& path) {
 
 }  // namespace
 
-Result<fs::path> ollama_blob(const fs::path& folder, std::string_view text, std::string_view where) {
+Result<fs::path> ollama_blob(const fs::path& folder, std::string_view text,
+                             std::string_view where) {
   ASSIGN_OR_RETURN(json manifest, parse_small_json(text, where));
   ASSIGN_OR_RETURN(manifest, single_manifest(folder, std::move(manifest), where));
   const auto layers = manifest.is_object() ? manifest.find("layers") : manifest.end();
@@ -103,7 +106,8 @@ Result<fs::path> ollama_blob(const fs::path& folder, std::string_view text, std:
   for (const json& layer : *layers) {
     const std::string type = json_string(layer, "mediaType");
     if (type == kAdapterLayer)
-      return errorf(ErrorCode::kUnsupported, "{}: has an adapter, expected a model of its own", where);
+      return errorf(ErrorCode::kUnsupported, "{}: has an adapter, expected a model of its own",
+                    where);
     if (type != kModelLayer) continue;
     blobs.push_back(blob_path(folder, json_string(layer, "digest")));
     if (blobs.back().empty()) {
@@ -123,7 +127,8 @@ Result<fs::path> find_ollama(const fs::path& folder, const ModelName& name) {
     ASSIGN_OR_RETURN(fs::path blob, ollama_blob(folder, *text, path.string()));
     std::error_code error;
     if (fs::is_regular_file(blob, error)) return blob;
-    return errorf(ErrorCode::kNotFound, "{} is missing, which {} names", blob.string(), path.string());
+    return errorf(ErrorCode::kNotFound, "{} is missing, which {} names", blob.string(),
+                  path.string());
   }
   return errorf(ErrorCode::kNotFound, "{} has no {}:{}", folder.string(), name.repo,
                 name.what.empty() ? "latest" : name.what);
@@ -135,7 +140,9 @@ std::vector<OllamaModel> list_ollama(const fs::path& folder) {
     for (const RepoFile& file : files_below(folder / manifests).files) {
       OllamaModel model{typed_name(file.path), folder / manifests / file.path};
       if (!is_repo_name(model.name.repo) || !check_repo_path(model.name.what, "")) continue;
-      const auto same_name = [&](const OllamaModel& other) { return other.name.text() == model.name.text(); };
+      const auto same_name = [&](const OllamaModel& other) {
+        return other.name.text() == model.name.text();
+      };
       if (std::ranges::none_of(models, same_name)) models.push_back(std::move(model));
     }
   }

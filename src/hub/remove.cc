@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Takes models out of one repository of the cache. What several revisions share goes with the last of them.
+// Takes models out of one repository of the cache. What several revisions share goes with the last
+// of them.
 class Removal {
  public:
   Removal(const HfCache& cache, std::string repo)
@@ -28,7 +29,9 @@ class Removal {
  private:
   void remove_blob(const fs::path& blob);
   std::set<std::string> blobs_in_use() const;
-  bool has_files(const std::string& commit) const { return !cache_.snapshot(repo_, commit).files.empty(); }
+  bool has_files(const std::string& commit) const {
+    return !cache_.snapshot(repo_, commit).files.empty();
+  }
 
   const HfCache& cache_;
   std::string repo_;
@@ -43,8 +46,9 @@ Status Removal::check_idle() const {
   const HfCacheWriter places(cache_, repo_, "", true);
   for (const std::string& name : names_in(folder_ / "blobs")) {
     if (!name.ends_with(kSuffix)) continue;
-    ASSIGN_OR_RETURN(const auto lock,
-                     FileLock::try_lock(places.lock_path(name.substr(0, name.size() - kSuffix.size()))));
+    ASSIGN_OR_RETURN(
+        const auto lock,
+        FileLock::try_lock(places.lock_path(name.substr(0, name.size() - kSuffix.size()))));
     if (!lock) return errorf(ErrorCode::kIo, "{}: another process is downloading it", repo_);
   }
   return {};
@@ -70,7 +74,8 @@ void Removal::remove_all() {
       bytes_ += fs::is_symlink(snapshot / file.path, error) ? 0 : file.size;
   }
   std::error_code error;
-  // Removes links, not what they lead to. Locks stay: taking one away would part those who wait for it.
+  // Removes links, not what they lead to. Locks stay: taking one away would part those who wait for
+  // it.
   fs::remove_all(folder_, error);
 }
 
@@ -130,7 +135,8 @@ Result<std::vector<std::string>> commits_of(const HfCache& cache, const ModelNam
   }
   std::vector<std::string> commits;
   for (const HfCache::Revision& revision : cache.revisions(name.repo)) {
-    if (std::ranges::find(commits, revision.commit) == commits.end()) commits.push_back(revision.commit);
+    if (std::ranges::find(commits, revision.commit) == commits.end())
+      commits.push_back(revision.commit);
   }
   return commits;
 }
@@ -182,8 +188,8 @@ Result<RemovedModel> remove_model(const HubSettings& settings, std::string_view 
     if (!paths) problem = paths.error();
   }
   if (!any)
-    return tl::unexpected(
-        problem.value_or(Error{ErrorCode::kNotFound, fmt::format("{} has no snapshot", name.repo)}));
+    return tl::unexpected(problem.value_or(
+        Error{ErrorCode::kNotFound, fmt::format("{} has no snapshot", name.repo)}));
   removal.tidy();
   return RemovedModel{removal.bytes()};
 }

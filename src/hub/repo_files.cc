@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kOlderIndexName = "pytorch_model.bin.index.json";
 
-// What a checkpoint's folder may hold beside config.json and the weights: vocabularies, templates, quantization, and what
-// sentence-transformers lays out in folders of its own.
+// What a checkpoint's folder may hold beside config.json and the weights: vocabularies, templates,
+// quantization, and what sentence-transformers lays out in folders of its own.
 constexpr std::string_view kSideFiles[] = {"config.json",
                                            "generation_config.json",
                                            "tokenizer_config.json",
@@ -39,9 +39,9 @@ constexpr std::string_view kSideFiles[] = {"config.json",
                                            "3_Dense/config.json",
                                            "3_Dense/model.safetensors",
                                            "3_Dense/pytorch_model.bin"};
-constexpr std::string_view kVocabularies[] = {"tokenizer.json", "tokenizer.model", "spiece.model",
-                                              "vocab.json",     "vocab.txt",       "sentencepiece.bpe.model",
-                                              "tekken.json"};
+constexpr std::string_view kVocabularies[] = {
+    "tokenizer.json", "tokenizer.model",         "spiece.model", "vocab.json",
+    "vocab.txt",      "sentencepiece.bpe.model", "tekken.json"};
 
 class Chooser {
  public:
@@ -56,7 +56,8 @@ class Chooser {
   std::vector<ModelFiles> all() const;
 
  private:
-  // The files of one GGUF model by number. A file's name can claim any number of shards: only those there take memory.
+  // The files of one GGUF model by number. A file's name can claim any number of shards: only those
+  // there take memory.
   struct Shards {
     int n_expected = 1;
     std::map<int, std::string> paths;
@@ -69,7 +70,8 @@ class Chooser {
   void group_gguf();
   const Shards* shards_of(const std::string& path) const;
   Result<ModelFiles> gguf(const Shards& shards) const;
-  // The model with that quantization, any for "", whose name is shortest; null: none. Those with all shards come first.
+  // The model with that quantization, any for "", whose name is shortest; null: none. Those with
+  // all shards come first.
   const Shards* best_gguf(std::string_view quantization) const;
 
   Result<std::set<std::string>> indexed_weights(const std::string& folder, const char* index) const;
@@ -144,15 +146,15 @@ Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder
   ASSIGN_OR_RETURN(const nlohmann::json index, parse_small_json(text, where_ + "/" + path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty())
-    return errorf(ErrorCode::kCorruptFile, "{}/{}: expected an object weight_map of tensors and files",
-                  where_, path);
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}/{}: expected an object weight_map of tensors and files", where_, path);
   std::set<std::string> weights = {path};
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : std::string();
     RETURN_IF_ERROR(check_repo_path(name, where_ + "/" + path));
     if (!has(joined(folder, name)))
-      return errorf(ErrorCode::kNotFound, "{}: {} is missing, which {} names", where_, joined(folder, name),
-                    index_name);
+      return errorf(ErrorCode::kNotFound, "{}: {} is missing, which {} names", where_,
+                    joined(folder, name), index_name);
     weights.insert(joined(folder, name));
   }
   return weights;
@@ -172,14 +174,15 @@ Result<std::set<std::string>> Chooser::weights_in(const std::string& folder) con
   if (weights.size() == 1) return weights;
   if (has(joined(folder, "pytorch_model.bin"))) return only("pytorch_model.bin");
   if (has(joined(folder, kOlderIndexName))) return indexed_weights(folder, kOlderIndexName);
-  return errorf(ErrorCode::kNotFound, "{}: no model.safetensors, no pytorch_model.bin and no index of either",
-                where_);
+  return errorf(ErrorCode::kNotFound,
+                "{}: no model.safetensors, no pytorch_model.bin and no index of either", where_);
 }
 
 void Chooser::add_side_files(const std::string& folder, ModelFiles& model) const {
   for (const std::string_view name : kSideFiles) {
     const bool older = name.ends_with("pytorch_model.bin");  // there may be both
-    const std::string newer = std::string(name.substr(0, name.rfind('/') + 1)) + "model.safetensors";
+    const std::string newer =
+        std::string(name.substr(0, name.rfind('/') + 1)) + "model.safetensors";
     if (has(joined(folder, name)) && !(older && has(joined(folder, newer))))
       model.paths.push_back(joined(folder, name));
   }
@@ -187,7 +190,8 @@ void Chooser::add_side_files(const std::string& folder, ModelFiles& model) const
   for (const std::string& path : paths_) {
     if (parent_of(path) != folder) continue;
     const std::string name = path.substr(folder.empty() ? 0 : folder.size() + 1);
-    if (std::ranges::find(kVocabularies, name) == std::end(kVocabularies) && !name.ends_with(".tiktoken"))
+    if (std::ranges::find(kVocabularies, name) == std::end(kVocabularies) &&
+        !name.ends_with(".tiktoken"))
       continue;
     model.paths.push_back(path);
     model.tokenizer = true;
@@ -208,7 +212,8 @@ Result<ModelFiles> Chooser::checkpoint(const std::string& folder) const {
 Result<ModelFiles> Chooser::single_file(const std::string& path) const {
   if (const Shards* shards = shards_of(path)) return gguf(*shards);
   ModelFiles model{.entry = path, .paths = {path}};
-  if (path.ends_with(".safetensors") || path.ends_with(".bin")) add_side_files(parent_of(path), model);
+  if (path.ends_with(".safetensors") || path.ends_with(".bin"))
+    add_side_files(parent_of(path), model);
   model.tokenizer = true;
   std::ranges::sort(model.paths);
   return model;
@@ -278,16 +283,17 @@ tl::unexpected<Error> Chooser::nothing_matches(const std::string& what) const {
   std::vector<std::string> names;
   for (const auto& [key, shards] : gguf_) names.push_back(shards.first());
   if (names.empty()) names.assign(paths_.begin(), paths_.end());
-  return errorf(ErrorCode::kNotFound, "{}: nothing there is called {}; there is {}", where_, printable(what),
-                names.empty() ? "no file" : some(names));
+  return errorf(ErrorCode::kNotFound, "{}: nothing there is called {}; there is {}", where_,
+                printable(what), names.empty() ? "no file" : some(names));
 }
 
 tl::unexpected<Error> Chooser::no_model() const {
   if (has("adapter_config.json")) {
-    return errorf(ErrorCode::kUnsupported, "{}: an adapter for another model, expected a model of its own",
-                  where_);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: an adapter for another model, expected a model of its own", where_);
   }
-  return errorf(ErrorCode::kNotFound, "{}: no GGUF file and no safetensors checkpoint there, but {}", where_,
+  return errorf(ErrorCode::kNotFound,
+                "{}: no GGUF file and no safetensors checkpoint there, but {}", where_,
                 paths_.empty() ? "nothing" : some({paths_.begin(), paths_.end()}));
 }
 
@@ -296,10 +302,11 @@ tl::unexpected<Error> Chooser::no_model() const {
 const std::vector<std::string_view>& default_quantizations() {
   // Four bits with the least loss first, then more bits, then fewer, then what is not quantized.
   static const std::vector<std::string_view> list = {
-      "Q4_K_M",  "Q4_K_XL", "Q4_K_L",  "Q4_K_S", "Q4_K",   "MXFP4", "IQ4_NL", "IQ4_XS", "Q4_1",   "Q4_0",
-      "Q5_K_M",  "Q5_K_S",  "Q5_K",    "Q5_1",   "Q5_0",   "Q6_K",  "Q8_0",   "Q3_K_L", "Q3_K_M", "Q3_K_S",
-      "Q3_K",    "IQ3_M",   "IQ3_S",   "IQ3_XS", "Q2_K_L", "Q2_K",  "IQ2_M",  "IQ2_S",  "TQ2_0",  "TQ1_0",
-      "IQ3_XXS", "IQ2_XS",  "IQ2_XXS", "IQ1_M",  "IQ1_S",  "BF16",  "F16",    "FP16",   "F32",    "FP32"};
+      "Q4_K_M",  "Q4_K_XL", "Q4_K_L", "Q4_K_S", "Q4_K",  "MXFP4", "IQ4_NL",  "IQ4_XS",
+      "Q4_1",    "Q4_0",    "Q5_K_M", "Q5_K_S", "Q5_K",  "Q5_1",  "Q5_0",    "Q6_K",
+      "Q8_0",    "Q3_K_L",  "Q3_K_M", "Q3_K_S", "Q3_K",  "IQ3_M", "IQ3_S",   "IQ3_XS",
+      "Q2_K_L",  "Q2_K",    "IQ2_M",  "IQ2_S",  "TQ2_0", "TQ1_0", "IQ3_XXS", "IQ2_XS",
+      "IQ2_XXS", "IQ1_M",   "IQ1_S",  "BF16",   "F16",   "FP16",  "F32",     "FP32"};
   return list;
 }
 

@@ -11,9 +11,11 @@
 namespace penstock {
 
 struct RepoFile {
-  std::string path;        // path in the repository, checked by check_repo_path()
-  int64_t size = -1;       // bytes; -1 is unknown
-  std::string blob_id;     // git's blob id of the stored file or, for a large file, of its LFS pointer
+  // path in the repository, checked by check_repo_path()
+  std::string path;
+  int64_t size = -1;  // bytes; -1 is unknown
+  // git's blob id of the stored file or, for a large file, of its LFS pointer
+  std::string blob_id;
   std::string lfs_sha256;  // SHA-256 of a large file's content, else ""
   int64_t lfs_size = -1;
   std::string xet_hash;
@@ -23,20 +25,22 @@ struct RepoFile {
 struct ModelFiles {
   // File to open: "a/model-00001-of-00002.gguf", or path of the folder; "": the repository itself.
   std::string entry;
-  bool folder = false;             // the entry is a folder with a Hugging Face checkpoint
+  // the entry is a folder with a Hugging Face checkpoint
+  bool folder = false;
   std::vector<std::string> paths;  // sorted
-  bool tokenizer = true;           // false: no file of the checkpoint has a vocabulary
+  // false: no file of the checkpoint has a vocabulary
+  bool tokenizer = true;
 };
 
 // Reads a small file of the same repository (an index of shards).
 using ReadRepoFile = std::function<Result<std::string>(const std::string& path)>;
 
-// Chooses by `what`, which is a file's path, a file's name, a folder with a checkpoint, or a quantization in
-// a GGUF file's name, upper or lower case. If `what` is empty: the checkpoint in the top folder if there is
-// one, else the GGUF file whose quantization is first in default_quantizations(). Companion files (mmproj,
-// imatrix, draft models) are chosen only by their own names. `where` names the repository in messages.
-// Errors: kNotFound, with the available models; kCorruptFile, for a malformed index; kUnsupported, for
-// another kind of repository.
+// Chooses by `what`, which is a file's path, a file's name, a folder with a checkpoint, or a
+// quantization in a GGUF file's name, upper or lower case. If `what` is empty: the checkpoint in
+// the top folder if there is one, else the GGUF file whose quantization is first in
+// default_quantizations(). Companion files (mmproj, imatrix, draft models) are chosen only by their
+// own names. `where` names the repository in messages. Errors: kNotFound, with the available
+// models; kCorruptFile, for a malformed index; kUnsupported, for another kind of repository.
 Result<ModelFiles> choose_model_files(const std::vector<RepoFile>& files, const std::string& what,
                                       const ReadRepoFile& read, const std::string& where);
 

@@ -36,7 +36,8 @@ fs::path home() {
   return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
 }
 
-// $NAME and ${NAME} by their values, and a leading ~ by the home folder; an unknown name stays as it is.
+// $NAME and ${NAME} by their values, and a leading ~ by the home folder; an unknown name stays as
+// it is.
 fs::path expand(std::string text) {
   if (text == "~" || text.starts_with("~/")) text = home().string() + text.substr(1);
   std::string result;
@@ -69,8 +70,10 @@ Result<std::string> endpoint_of(std::string text) {
   while (text.ends_with('/')) text.pop_back();
   if (text.empty()) return HubSettings().endpoint;
   const size_t scheme = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : 0;
-  const bool clean = std::ranges::all_of(text, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-  if (scheme == 0 || text.size() == scheme || !clean || text.find_first_of("?#") != std::string::npos) {
+  const bool clean =
+      std::ranges::all_of(text, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+  if (scheme == 0 || text.size() == scheme || !clean ||
+      text.find_first_of("?#") != std::string::npos) {
     return errorf(ErrorCode::kInvalidArgument,
                   "HF_ENDPOINT: expected an address such as https://host, got {}", printable(text));
   }
@@ -84,8 +87,8 @@ Result<std::string> clean_token(std::string token, std::string_view where) {
   if (begin == std::string::npos) return std::string();
   token = token.substr(begin, token.find_last_not_of(" \t") + 1 - begin);
   if (!std::ranges::all_of(token, [](unsigned char c) { return c > 0x20 && c < 0x7f; })) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a token of visible ASCII characters, got others",
-                  where);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a token of visible ASCII characters, got others", where);
   }
   return token;
 }
@@ -102,10 +105,12 @@ Result<std::string> find_token(const fs::path& hf_home) {
   return clean_token(std::move(*content), file.string());
 }
 
-// LM Studio says in a file of the home folder where it lives; its models folder can be moved in its settings.
+// LM Studio says in a file of the home folder where it lives; its models folder can be moved in its
+// settings.
 std::vector<fs::path> lm_studio_folders() {
   std::vector<fs::path> homes = {home() / ".lmstudio", home() / ".cache" / "lm-studio"};
-  if (auto pointer = read_regular_file(home() / ".lmstudio-home-pointer", kMaxTokenBytes); pointer) {
+  if (auto pointer = read_regular_file(home() / ".lmstudio-home-pointer", kMaxTokenBytes);
+      pointer) {
     const std::string line = pointer->substr(0, pointer->find_first_of("\r\n"));
     const size_t end = line.find_last_not_of(" \t");
     if (end != std::string::npos) homes.insert(homes.begin(), line.substr(0, end + 1));
@@ -115,7 +120,8 @@ std::vector<fs::path> lm_studio_folders() {
     fs::path models = place / "models";
     if (auto text = read_regular_file(place / "settings.json", kMaxSettingsBytes); text) {
       const auto settings = parse_small_json(*text, "settings.json");
-      const std::string moved = settings ? json_string(*settings, "downloadsFolder") : std::string();
+      const std::string moved =
+          settings ? json_string(*settings, "downloadsFolder") : std::string();
       if (!moved.empty()) models = moved;
     }
     if (std::ranges::find(folders, models) == folders.end()) folders.push_back(std::move(models));
@@ -154,8 +160,8 @@ Result<HubSettings> hub_settings() {
     settings.more_caches = {expand(value)};
   settings.lm_studio = lm_studio_folders();
   settings.ollama = ollama_folders();
-  settings.offline =
-      is_true("HF_HUB_OFFLINE") || (variable("HF_HUB_OFFLINE").empty() && is_true("TRANSFORMERS_OFFLINE"));
+  settings.offline = is_true("HF_HUB_OFFLINE") ||
+                     (variable("HF_HUB_OFFLINE").empty() && is_true("TRANSFORMERS_OFFLINE"));
   settings.symlinks = !is_true("HF_HUB_DISABLE_SYMLINKS");
   for (const char* name : {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
     if (const std::string value = variable(name); !value.empty()) settings.certificates = value;

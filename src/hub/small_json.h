@@ -8,16 +8,16 @@
 
 namespace penstock {
 
-// Parses a text. where: name of the text in messages. Errors: kCorruptFile, when it is no JSON, too large or
-// nested too deeply.
+// Parses a text. where: name of the text in messages. Errors: kCorruptFile, when it is no JSON, too
+// large or nested too deeply.
 Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view where);
 
 // Return the member `key` if `object` is an object that has it with this type, else "" or -1.
 std::string json_string(const nlohmann::json& object, const char* key);
 int64_t json_integer(const nlohmann::json& object, const char* key);
 
-// Returns the text for a message: at most max_chars characters, with control characters and bytes beyond
-// ASCII as \xNN.
+// Returns the text for a message: at most max_chars characters, with control characters and bytes
+// beyond ASCII as \xNN.
 std::string printable(std::string_view text, size_t max_chars = 200);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The syntax tree of a template. Built by the parser; the resolver fills in the slots of variables. Immutable
-// afterwards, so that several threads may render it at once.
+// The syntax tree of a template. Built by the parser; the resolver fills in the slots of variables.
+// Immutable afterwards, so that several threads may render it at once.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace penstock::jinja {
 
-// A reference to a variable: `slot` of the activation that is `hops` activations outwards. hops < 0: not a
-// variable of the template.
+// A reference to a variable: `slot` of the activation that is `hops` activations outwards. hops <
+// 0: not a variable of the template.
 struct VarRef {
   int hops = -1;
   int slot = 0;
@@ -58,10 +58,12 @@ struct CallArgs {
 struct Expr {
   ExprKind kind = ExprKind::kConst;
   int line = 0;
-  int depth = 1;  // height of the expression's tree, bounded by the parser
+  // height of the expression's tree, bounded by the parser
+  int depth = 1;
   BinaryOp op{};
-  Value value;         // kConst
-  std::string name;    // kName, kNamespaceRef, kAttribute, kFilter, kTest
+  Value value;  // kConst
+  // kName, kNamespaceRef, kAttribute, kFilter, kTest
+  std::string name;
   std::string member;  // kNamespaceRef
   std::vector<ExprPtr> items;
   std::vector<CompareOp> ops;
@@ -101,8 +103,8 @@ struct SlotLoad {
 };
 using ScopeEntry = std::vector<SlotLoad>;
 
-// A function with its own activation (slots of variables): the template, a macro, a recursive loop or a
-// block.
+// A function with its own activation (slots of variables): the template, a macro, a recursive loop
+// or a block.
 struct FunctionInfo {
   int n_slots = 0;
 };
@@ -115,7 +117,8 @@ struct MacroInfo {
   FunctionInfo function;
   ScopeEntry entry;
   std::vector<int> param_slots;
-  // Slots of the implicit variables; -1: the body does not use the variable, or has it as a parameter.
+  // Slots of the implicit variables; -1: the body does not use the variable, or has it as a
+  // parameter.
   int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;
   bool uses_caller = false;
 };
@@ -138,10 +141,11 @@ struct Stmt {
 
   bool recursive = false;
   bool scoped = false;  // kBlock
-  // kSet, kSetBlock, kMacro: kSet, kSetBlock, kMacro: at the top level of a template with blocks, which see
-  // the variable.
+  // kSet, kSetBlock, kMacro: kSet, kSetBlock, kMacro: at the top level of a template with blocks,
+  // which see the variable.
   bool exports = false;
-  VarRef ref;  // kMacro: variable to which the macro is assigned
+  // kMacro: variable to which the macro is assigned
+  VarRef ref;
   ScopeEntry entry, test_entry, else_entry;
   int loop_slot = -1;                                   // kFor: the variable `loop`; -1: not used
   FunctionInfo function;                                // kFor when recursive, kBlock

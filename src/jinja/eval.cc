@@ -70,8 +70,8 @@ std::string Evaluator::render() {
   return out;
 }
 
-Evaluator::Frame Evaluator::activate(const FunctionInfo& function, std::shared_ptr<Activation> parent,
-                                     std::string* out) {
+Evaluator::Frame Evaluator::activate(const FunctionInfo& function,
+                                     std::shared_ptr<Activation> parent, std::string* out) {
   return {rt_.make<Activation>(function.n_slots, std::move(parent)), out};
 }
 
@@ -123,9 +123,11 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame, boo
   const auto iter = iterate(rt_, value);
   std::vector<Value> parts;
   for (Value item; parts.size() <= n && iter->next(rt_, item);) parts.push_back(std::move(item));
-  if (parts.size() > n) fail("ValueError", fmt::format("too many values to unpack (expected {})", n));
+  if (parts.size() > n)
+    fail("ValueError", fmt::format("too many values to unpack (expected {})", n));
   if (parts.size() < n) {
-    fail("ValueError", fmt::format("not enough values to unpack (expected {}, got {})", n, parts.size()));
+    fail("ValueError",
+         fmt::format("not enough values to unpack (expected {}, got {})", n, parts.size()));
   }
   for (size_t i = 0; i < n; ++i) assign(*target.items[i], parts[i], frame, exports);
 }
@@ -183,7 +185,8 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, Frame& frame) {
 
 Evaluator::Flow Evaluator::run_if(const Stmt& stmt, Frame& frame) {
   for (const Branch& branch : stmt.branches) {
-    if (branch.test == nullptr || truthy(rt_, eval(*branch.test, frame))) return run(branch.body, frame);
+    if (branch.test == nullptr || truthy(rt_, eval(*branch.test, frame)))
+      return run(branch.body, frame);
   }
   return Flow::kNext;
 }
@@ -251,9 +254,11 @@ void Evaluator::run_block(const Stmt& stmt, Frame& frame) {
   exported_ = saved;
 }
 
-Evaluator::Flow Evaluator::run_loop(const Stmt& stmt, Frame& frame, const Value& iterable, int depth0) {
+Evaluator::Flow Evaluator::run_loop(const Stmt& stmt, Frame& frame, const Value& iterable,
+                                    int depth0) {
   auto iter = iterate(rt_, iterable);
-  if (stmt.test != nullptr) iter = std::make_unique<TestedIter>(*this, stmt, frame, std::move(iter));
+  if (stmt.test != nullptr)
+    iter = std::make_unique<TestedIter>(*this, stmt, frame, std::move(iter));
   std::shared_ptr<Loop> loop;
   if (stmt.loop_slot >= 0) {
     Loop::Recurse recurse;
@@ -262,9 +267,11 @@ Evaluator::Flow Evaluator::run_loop(const Stmt& stmt, Frame& frame, const Value&
         return run_recursive(stmt, outer, items, depth);
       };
     }
-    loop = rt_.make<Loop>(iterable, stmt.test != nullptr, std::move(iter), depth0, std::move(recurse));
+    loop =
+        rt_.make<Loop>(iterable, stmt.test != nullptr, std::move(iter), depth0, std::move(recurse));
   }
-  bool completed = false;  // some iteration ran to its end; else the `else` branch runs, as in jinja2
+  // some iteration ran to its end; else the `else` branch runs, as in jinja2
+  bool completed = false;
   Value item;
   while (loop != nullptr ? loop->next(rt_, item) : iter->next(rt_, item)) {
     enter(stmt.entry, frame);
@@ -325,12 +332,14 @@ void Evaluator::bind_macro(const MacroInfo& info, const Args& args, Frame& frame
     return Value();
   };
   for (size_t i = 0; i < n; ++i) {
-    place(info.param_slots[i]) = i < args.positional.size() ? args.positional[i] : take(info.params[i]);
+    place(info.param_slots[i]) =
+        i < args.positional.size() ? args.positional[i] : take(info.params[i]);
   }
   if (info.caller_slot >= 0) {
     const Value caller = take("caller");
-    place(info.caller_slot) =
-        caller.is(Kind::kMissing) || caller.is(Kind::kNone) ? rt_.undefined("No caller defined") : caller;
+    place(info.caller_slot) = caller.is(Kind::kMissing) || caller.is(Kind::kNone)
+                                  ? rt_.undefined("No caller defined")
+                                  : caller;
   }
   const std::string name = info.name.empty() ? "None" : quote(info.name);
   if (info.kwargs_slot >= 0) {
@@ -340,15 +349,18 @@ void Evaluator::bind_macro(const MacroInfo& info, const Args& args, Frame& frame
   } else if (!keyword.empty()) {
     for (const auto& [key, value] : keyword) {
       if (key == "caller") {
-        fail("TypeError", fmt::format("macro {} was invoked with two values for the special caller argument. "
-                                      "This is most likely a bug.",
-                                      name));
+        fail("TypeError",
+             fmt::format("macro {} was invoked with two values for the special caller argument. "
+                         "This is most likely a bug.",
+                         name));
       }
     }
-    fail("TypeError", fmt::format("macro {} takes no keyword argument {}", name, quote(keyword[0].first)));
+    fail("TypeError",
+         fmt::format("macro {} takes no keyword argument {}", name, quote(keyword[0].first)));
   }
   if (info.varargs_slot >= 0) {
-    const auto from = args.positional.begin() + static_cast<int64_t>(std::min(n, args.positional.size()));
+    const auto from =
+        args.positional.begin() + static_cast<int64_t>(std::min(n, args.positional.size()));
     place(info.varargs_slot) = rt_.tuple({from, args.positional.end()});
   } else if (args.positional.size() > n) {
     fail("TypeError", fmt::format("macro {} takes not more than {} argument(s)", name, n));

@@ -11,14 +11,16 @@
 
 namespace penstock::jinja {
 
-inline constexpr int kMaxEvalDepth = 2500;  // maximum nesting of statements, expressions and calls together
+// maximum nesting of statements, expressions and calls together
+inline constexpr int kMaxEvalDepth = 2500;
 
 // The variables of one call of a function (template, macro, recursive loop or block).
 struct Activation : Object {
   Activation(Budget* budget, int n_slots, std::shared_ptr<Activation> parent);
   std::vector<Value> slots;
   std::shared_ptr<Activation> parent;
-  bool captured = false;  // a macro that was made here may outlive the call
+  // a macro that was made here may outlive the call
+  bool captured = false;
 };
 
 struct Macro : Object {
@@ -37,7 +39,8 @@ class Evaluator {
   struct Frame {
     std::shared_ptr<Activation> vars;
     std::string* out;
-    const Value* block_text = nullptr;  // operand of a filter without one: the text of the filter block
+    // operand of a filter without one: the text of the filter block
+    const Value* block_text = nullptr;
   };
   class Deeper;
   class TestedIter;
@@ -52,8 +55,8 @@ class Evaluator {
   void run_block(const Stmt& stmt, Frame& frame);
   void run_set(const Stmt& stmt, Frame& frame);
   Flow run_with(const Stmt& stmt, Frame& frame);
-  Value run_recursive(const Stmt& stmt, const std::shared_ptr<Activation>& outer, const Value& iterable,
-                      int depth0);
+  Value run_recursive(const Stmt& stmt, const std::shared_ptr<Activation>& outer,
+                      const Value& iterable, int depth0);
 
   Value eval(const Expr& expr, Frame& frame);
   Value eval_name(const Expr& expr, Frame& frame);
@@ -72,7 +75,8 @@ class Evaluator {
   void bind_macro(const MacroInfo& info, const Args& args, Frame& frame);
   Value make_macro(const MacroInfo& info, Frame& frame);
 
-  Frame activate(const FunctionInfo& function, std::shared_ptr<Activation> parent, std::string* out);
+  Frame activate(const FunctionInfo& function, std::shared_ptr<Activation> parent,
+                 std::string* out);
   void enter(const ScopeEntry& entry, Frame& frame);
   Value& slot(VarRef ref, Frame& frame);
   void assign(const Expr& target, const Value& value, Frame& frame, bool exports);

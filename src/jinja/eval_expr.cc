@@ -37,7 +37,9 @@ Value Evaluator::eval(const Expr& expr, Frame& frame) {
     case ExprKind::kTuple:
     case ExprKind::kList: value = eval_items(expr, frame); break;
     case ExprKind::kDict: value = eval_dict(expr, frame); break;
-    case ExprKind::kAttribute: value = get_attribute(rt_, eval(*expr.items[0], frame), expr.name); break;
+    case ExprKind::kAttribute:
+      value = get_attribute(rt_, eval(*expr.items[0], frame), expr.name);
+      break;
     case ExprKind::kItem: {
       const Value object = eval(*expr.items[0], frame);
       value = get_item(rt_, object, eval(*expr.items[1], frame));
@@ -114,7 +116,8 @@ Value Evaluator::eval_condition(const Expr& expr, Frame& frame) {
   if (truthy(rt_, eval(*expr.items[1], frame))) return eval(*expr.items[0], frame);
   if (expr.items[2] != nullptr) return eval(*expr.items[2], frame);
   return rt_.undefined(fmt::format(
-      "the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
+      "the inline if-expression on line {} evaluated to false and no else section was defined.",
+      expr.line));
 }
 
 Value Evaluator::eval_concat(const Expr& expr, Frame& frame) {

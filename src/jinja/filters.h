@@ -30,7 +30,8 @@ bool call_test(Runtime& rt, std::string_view name, const Value& self, const Args
 // A path such as "a.b.0" into a value, as given by the attribute= arguments of filters.
 class AttributePath {
  public:
-  AttributePath(Runtime& rt, const Value& attribute);  // attribute: kMissing or None means the value itself
+  // attribute: kMissing or None means the value itself
+  AttributePath(Runtime& rt, const Value& attribute);
   Value get(Runtime& rt, Value item, const Value& fallback = {}) const;
 
  private:

@@ -13,12 +13,16 @@
 namespace penstock::jinja {
 namespace {
 
-Value or_default(const Value& value, Value otherwise) { return value.is(Kind::kMissing) ? otherwise : value; }
+Value or_default(const Value& value, Value otherwise) {
+  return value.is(Kind::kMissing) ? otherwise : value;
+}
 
 using Next = std::function<bool(Runtime&, Value&)>;
 
-// A generator as Python has it: nothing runs before the first item is asked for. It holds source and args.
-Value deferred(Runtime& rt, const Value& source, const Args& args, std::function<Next(Runtime&)> start) {
+// A generator as Python has it: nothing runs before the first item is asked for. It holds source
+// and args.
+Value deferred(Runtime& rt, const Value& source, const Args& args,
+               std::function<Next(Runtime&)> start) {
   int depth = std::max(source.depth(), max_depth(args.positional));
   for (const auto& [name, value] : args.keyword) depth = std::max(depth, value.depth());
   auto next = std::make_shared<Next>();
@@ -33,7 +37,8 @@ bool no_items(Runtime&, Value&) { return false; }
 
 Value absolute(Runtime&, const Value& self, const Args& args) {
   args.bind("abs", {}, 0);
-  if (!self.is_number()) fail("TypeError", fmt::format("bad operand type for abs(): '{}'", type_name(self)));
+  if (!self.is_number())
+    fail("TypeError", fmt::format("bad operand type for abs(): '{}'", type_name(self)));
   if (self.is(Kind::kFloat)) return Value::of(std::fabs(self.real));
   return self.as_int() < 0 ? negate(self) : Value::of(self.as_int());
 }
@@ -112,7 +117,8 @@ struct Keyed {
 bool is_reverse(const Value& value) {
   if (value.is(Kind::kMissing)) return false;
   if (!value.is_integral()) {
-    fail("TypeError", fmt::format("'{}' object cannot be interpreted as an integer", type_name(value)));
+    fail("TypeError",
+         fmt::format("'{}' object cannot be interpreted as an integer", type_name(value)));
   }
   return value.as_int() != 0;
 }
@@ -149,14 +155,16 @@ Value dict_sort(Runtime& rt, const Value& self, const Args& args) {
 Value first(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_first", {}, 0);
   Value item;
-  return iterate(rt, self)->next(rt, item) ? item : rt.undefined("No first item, sequence was empty.");
+  return iterate(rt, self)->next(rt, item) ? item
+                                           : rt.undefined("No first item, sequence was empty.");
 }
 
 bool reversible(const Value& value) { return has_length(value); }
 
 Value last(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_last", {}, 0);
-  if (!reversible(self)) fail("TypeError", fmt::format("'{}' object is not reversible", type_name(self)));
+  if (!reversible(self))
+    fail("TypeError", fmt::format("'{}' object is not reversible", type_name(self)));
   const auto items = to_vector(rt, self);
   return items.empty() ? rt.undefined("No last item, sequence was empty.") : items.back();
 }
@@ -204,7 +212,8 @@ Value items(Runtime& rt, const Value& self, const Args& args) {
     if (self.is(Kind::kUndefined)) return no_items;
     if (!self.is(Kind::kDict)) fail("TypeError", "Can only get item pairs from a mapping.");
     const auto dict = std::static_pointer_cast<Dict>(self.object);
-    const Value view = from_object(Kind::kDictView, start.make<DictView>(dict, DictView::What::kItems));
+    const Value view =
+        from_object(Kind::kDictView, start.make<DictView>(dict, DictView::What::kItems));
     return [iter = std::shared_ptr<Iter>(iterate(start, view))](Runtime& r, Value& out) {
       return iter->next(r, out);
     };
@@ -244,9 +253,8 @@ std::function<Value(Runtime&, Value)> map_function(Runtime& rt, const Args& args
     };
   }
   if (args.positional.empty()) fail("FilterArgumentError", "map requires a filter argument");
-  return [name = to_text(rt, args.positional[0]), rest = drop_first(args, 1)](Runtime& r, const Value& item) {
-    return call_filter(r, name, item, rest);
-  };
+  return [name = to_text(rt, args.positional[0]), rest = drop_first(args, 1)](
+             Runtime& r, const Value& item) { return call_filter(r, name, item, rest); };
 }
 
 Value map(Runtime& rt, const Value& self, const Args& args) {
@@ -335,7 +343,8 @@ Value round(Runtime& rt, const Value& self, const Args& args) {
     if (precision >= 0) return Value::of(self.as_int());
     return Value::of(static_cast<int64_t>(round_real(self.as_double(), precision)));
   }
-  const double scale = std::pow(10.0, static_cast<double>(std::clamp<int64_t>(precision, -300, 300)));
+  const double scale =
+      std::pow(10.0, static_cast<double>(std::clamp<int64_t>(precision, -300, 300)));
   const double scaled = self.as_double() * scale;
   return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
@@ -370,7 +379,8 @@ Value sum(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("do_sum", {"attribute", "start"}, 0);
   const AttributePath path(rt, a[0]);
   Value total = or_default(a[1], Value::of(int64_t{0}));
-  if (total.is(Kind::kString)) fail("TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
+  if (total.is(Kind::kString))
+    fail("TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
   const auto iter = iterate(rt, self);
   for (Value item; iter->next(rt, item);) {
     total = binary(rt, BinaryOp::kAdd, total, path.get(rt, std::move(item)));
@@ -448,8 +458,8 @@ AttributePath::AttributePath(Runtime& rt, const Value& attribute) {
     const std::string part = path.substr(start, dot - start);
     int64_t index = 0;
     const auto parsed = std::from_chars(part.data(), part.data() + part.size(), index);
-    const bool digits = !part.empty() && part[0] != '-' && parsed.ptr == part.data() + part.size() &&
-                        parsed.ec == std::errc();
+    const bool digits = !part.empty() && part[0] != '-' &&
+                        parsed.ptr == part.data() + part.size() && parsed.ec == std::errc();
     parts_.push_back(digits ? Value::of(index) : rt.string(part));
     start = dot + 1;
   }

@@ -34,7 +34,8 @@ Value method(Runtime& rt, const Value& self, const char* name, const Args& args)
 
 Value center(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("do_center", {"width"}, 0);
-  return method(rt, self, "center", {{a[0].is(Kind::kMissing) ? Value::of(int64_t{80}) : a[0]}, {}});
+  return method(rt, self, "center",
+                {{a[0].is(Kind::kMissing) ? Value::of(int64_t{80}) : a[0]}, {}});
 }
 
 Value trim(Runtime& rt, const Value& self, const Args& args) {
@@ -44,7 +45,8 @@ Value trim(Runtime& rt, const Value& self, const Args& args) {
 
 Value replace(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("do_replace", {"old", "new", "count"}, 2);
-  const Value count = a[2].is(Kind::kMissing) || a[2].is(Kind::kNone) ? Value::of(int64_t{-1}) : a[2];
+  const Value count =
+      a[2].is(Kind::kMissing) || a[2].is(Kind::kNone) ? Value::of(int64_t{-1}) : a[2];
   const Value plain = rt.string(to_text(rt, self));
   return method(rt, plain, "replace",
                 {{rt.string(to_text(rt, a[0])), rt.string(to_text(rt, a[1])), count}, {}});
@@ -79,12 +81,14 @@ Value title(Runtime& rt, const Value& self, const Args& args) {
   std::string out;
   bool at_start = true;
   size_t word = 0;
-  const auto flush = [&](size_t end) { out += to_lower(std::string_view(text).substr(word, end - word)); };
+  const auto flush = [&](size_t end) {
+    out += to_lower(std::string_view(text).substr(word, end - word));
+  };
   for (size_t i = 0; i < text.size();) {
     const size_t start = i;
     const char32_t c = decode(text, i);
-    if (is_space(c) ||
-        std::string_view("-({[<").find(static_cast<char>(c < 0x80 ? c : 0)) != std::string_view::npos) {
+    if (is_space(c) || std::string_view("-({[<").find(static_cast<char>(c < 0x80 ? c : 0)) !=
+                           std::string_view::npos) {
       flush(start);
       out += text.substr(start, i - start);
       word = i;
@@ -112,7 +116,8 @@ Value file_size(Runtime& rt, const Value& self, const Args& args) {
   for (int i = 0;; ++i) {
     unit *= base;
     if (bytes < unit || i == 7) {
-      return rt.string(fmt::format("{:.1f} {}", base * bytes / unit, (is_binary ? kBinary : kDecimal)[i]));
+      return rt.string(
+          fmt::format("{:.1f} {}", base * bytes / unit, (is_binary ? kBinary : kDecimal)[i]));
     }
   }
 }
@@ -145,7 +150,8 @@ std::optional<int64_t> parse_integer(std::string_view text, int base) {
   if (base == 0) base = implied;
   if (base < 2 || base > 36 || digits.empty() || digits[0] == '-') return std::nullopt;
   uint64_t magnitude = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude, base);
+  const auto parsed =
+      std::from_chars(digits.data(), digits.data() + digits.size(), magnitude, base);
   if (!valid || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
   if (parsed.ec != std::errc() || magnitude > INT64_MAX) {
     fail("OverflowError", "integers are limited to 64 bits here");
@@ -181,7 +187,8 @@ Value integer(Runtime&, const Value& self, const Args& args) {
   const int64_t base = a[1].is(Kind::kMissing) ? 10 : to_index(a[1], "base");
   if (self.is_integral()) return Value::of(self.as_int());
   if (self.is(Kind::kString)) {
-    const auto parsed = parse_integer(self.text(), static_cast<int>(std::clamp<int64_t>(base, -1, 99)));
+    const auto parsed =
+        parse_integer(self.text(), static_cast<int>(std::clamp<int64_t>(base, -1, 99)));
     if (parsed) return Value::of(*parsed);
   }
   const auto real = real_of(self);
@@ -285,7 +292,8 @@ Value strip_tags(Runtime& rt, const Value& self, const Args& args) {
   std::string joined;
   for (const Value& word : words.items()) joined += (joined.empty() ? "" : " ") + word.text();
   static constexpr std::pair<std::string_view, char> kEntities[] = {
-      {"&lt;", '<'}, {"&gt;", '>'}, {"&#34;", '"'}, {"&quot;", '"'}, {"&#39;", '\''}, {"&amp;", '&'}};
+      {"&lt;", '<'},   {"&gt;", '>'},   {"&#34;", '"'},
+      {"&quot;", '"'}, {"&#39;", '\''}, {"&amp;", '&'}};
   std::string out;
   for (size_t i = 0; i < joined.size();) {
     const std::string_view rest = std::string_view(joined).substr(i);
@@ -310,7 +318,8 @@ Value to_json_filter(Runtime& rt, const Value& self, const Args& args) {
     rt.check_size(static_cast<size_t>(width));
     style.indent = std::string(static_cast<size_t>(width), ' ');
   } else if (!a[1].is(Kind::kMissing) && !a[1].is(Kind::kNone)) {
-    fail("TypeError", fmt::format("can't multiply sequence by non-int of type '{}'", type_name(a[1])));
+    fail("TypeError",
+         fmt::format("can't multiply sequence by non-int of type '{}'", type_name(a[1])));
   }
   style.item_separator = style.indent ? "," : ", ";
   style.key_separator = ": ";
@@ -329,7 +338,8 @@ Value truncate(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("do_truncate", {"length", "killwords", "end", "leeway"}, 0);
   const int64_t length = a[0].is(Kind::kMissing) ? 255 : to_index(a[0], "length");
   const std::string end = a[2].is(Kind::kMissing) ? "..." : need_text(a[2], "truncate");
-  const int64_t leeway = a[3].is(Kind::kMissing) || a[3].is(Kind::kNone) ? 5 : to_index(a[3], "leeway");
+  const int64_t leeway =
+      a[3].is(Kind::kMissing) || a[3].is(Kind::kNone) ? 5 : to_index(a[3], "leeway");
   const auto end_length = static_cast<int64_t>(count_code_points(end));
   if (length < end_length)
     fail("AssertionError", fmt::format("expected length >= {}, got {}", end_length, length));
@@ -417,7 +427,8 @@ Value xml_attributes(Runtime& rt, const Value& self, const Args& args) {
 
 template <const char* const& Name>
 Value unsupported(Runtime&, const Value&, const Args&) {
-  throw Failure{ErrorCode::kUnsupported, "", fmt::format("the filter '{}' is not supported", Name), 0};
+  throw Failure{ErrorCode::kUnsupported, "", fmt::format("the filter '{}' is not supported", Name),
+                0};
 }
 const char* const kUrlize = "urlize";
 const char* const kWordWrap = "wordwrap";

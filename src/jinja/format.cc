@@ -43,7 +43,9 @@ std::string pad(Runtime& rt, std::string text, const Spec& spec, char default_al
   size_t at = 0;
   if (align == '=') {
     at = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
-    if (spec.alternate && text.size() > at + 1 && text[at] == '0' && std::isalpha(text[at + 1]) != 0) at += 2;
+    if (spec.alternate && text.size() > at + 1 && text[at] == '0' &&
+        std::isalpha(text[at + 1]) != 0)
+      at += 2;
   }
   std::string before, after;
   for (size_t i = 0; i < left; ++i) before += spec.fill;
@@ -62,7 +64,8 @@ std::string signed_text(bool negative, char sign, const std::string& magnitude) 
 }
 
 std::string format_integer(int64_t value, const Spec& spec) {
-  const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  const uint64_t magnitude =
+      value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   std::string digits, prefix;
   switch (spec.type) {
     case 'b':
@@ -194,7 +197,8 @@ class PercentFormat {
 
   Value next_argument() {
     if (arguments_.is(Kind::kTuple)) {
-      if (used_ >= arguments_.items().size()) fail("TypeError", "not enough arguments for format string");
+      if (used_ >= arguments_.items().size())
+        fail("TypeError", "not enough arguments for format string");
       return arguments_.items()[used_++];
     }
     if (used_++ > 0) fail("TypeError", "not enough arguments for format string");
@@ -287,7 +291,8 @@ class PercentFormat {
     if (!value.is_number() ||
         (value.is(Kind::kFloat) && std::string_view("oxX").find(type) != std::string_view::npos)) {
       if (!integral && value.is(Kind::kUndefined)) fail_undefined(value);
-      fail("TypeError", fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
+      fail("TypeError",
+           fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
     }
     if (c.zero && !c.left) {
       c.spec.align = '=';
@@ -368,7 +373,8 @@ class BraceFormat {
     std::string_view rest = body.substr(end);
     if (rest.starts_with('!')) {
       const char how = rest.size() > 1 ? rest[1] : 0;
-      if (how != 's' && how != 'r' && how != 'a') fail("ValueError", "Unknown conversion specifier");
+      if (how != 's' && how != 'r' && how != 'a')
+        fail("ValueError", "Unknown conversion specifier");
       value = rt_.string(how == 's' ? to_text(rt_, value) : to_repr(rt_, value));
       rest.remove_prefix(2);
     }
@@ -413,7 +419,8 @@ class BraceFormat {
       return *found;
     }
     if (index >= args_.positional.size()) {
-      fail("IndexError", fmt::format("Replacement index {} out of range for positional args tuple", index));
+      fail("IndexError",
+           fmt::format("Replacement index {} out of range for positional args tuple", index));
     }
     return args_.positional[index];
   }
@@ -438,10 +445,12 @@ std::string format_spec(Runtime& rt, const Value& value, std::string_view text) 
   Spec spec = parse_spec(rt, text);
   if (value.is(Kind::kString)) {
     if (spec.type != 0 && spec.type != 's') {
-      fail("ValueError", fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
+      fail("ValueError",
+           fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
     }
     if (spec.align == '=') {
-      if (spec.fill != "0") fail("ValueError", "'=' alignment not allowed in string format specifier");
+      if (spec.fill != "0")
+        fail("ValueError", "'=' alignment not allowed in string format specifier");
       spec.align = '<';
     }
     std::string out = value.text();
@@ -449,7 +458,8 @@ std::string format_spec(Runtime& rt, const Value& value, std::string_view text) 
     return pad(rt, std::move(out), spec, '<');
   }
   if (!value.is_number()) {
-    fail("TypeError", fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
+    fail("TypeError",
+         fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
   }
   if (spec.type == 'c') {
     if (!value.is_integral() || value.as_int() < 0 || value.as_int() > 0xd7ff)
@@ -465,8 +475,8 @@ std::string format_spec(Runtime& rt, const Value& value, std::string_view text) 
     return pad(rt, format_integer(value.as_int(), spec), spec, '>');
   }
   if (spec.type != 0 && std::string_view("eEfFgGn%").find(spec.type) == std::string_view::npos) {
-    fail("ValueError",
-         fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, type_name(value)));
+    fail("ValueError", fmt::format("Unknown format code '{}' for object of type '{}'", spec.type,
+                                   type_name(value)));
   }
   return pad(rt, format_real(value.as_double(), spec), spec, '>');
 }

@@ -18,7 +18,8 @@ Value range(Runtime& rt, const Args& args) {
   for (size_t i = 0; i < n; ++i) {
     const Value& value = args.positional[i];
     if (!value.is_integral()) {
-      fail("TypeError", fmt::format("'{}' object cannot be interpreted as an integer", type_name(value)));
+      fail("TypeError",
+           fmt::format("'{}' object cannot be interpreted as an integer", type_name(value)));
     }
     parts[n == 1 ? 1 : i] = value.as_int();
   }
@@ -26,14 +27,16 @@ Value range(Runtime& rt, const Args& args) {
   const Value out = rt.range(parts[0], parts[1], parts[2]);
   if (as<Range>(out).length() > kMaxRange) {
     fail("OverflowError",
-         fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
+         fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
+                     kMaxRange));
   }
   return out;
 }
 
 Pairs dict_items(Runtime& rt, const Args& args, const char* name) {
   if (args.positional.size() > 1) {
-    fail("TypeError", fmt::format("{} expected at most 1 argument, got {}", name, args.positional.size()));
+    fail("TypeError",
+         fmt::format("{} expected at most 1 argument, got {}", name, args.positional.size()));
   }
   Dict unique(nullptr, {}, 0);
   if (!args.positional.empty()) {
@@ -55,12 +58,15 @@ Pairs dict_items(Runtime& rt, const Args& args, const char* name) {
 }
 
 Value dict(Runtime& rt, const Args& args) { return rt.dict(dict_items(rt, args, "dict")); }
-Value name_space(Runtime& rt, const Args& args) { return rt.name_space(dict_items(rt, args, "namespace")); }
+Value name_space(Runtime& rt, const Args& args) {
+  return rt.name_space(dict_items(rt, args, "namespace"));
+}
 
 Value cycler(Runtime& rt, const Args& args) {
   args.no_keywords("cycler");
   if (args.positional.empty()) fail("RuntimeError", "at least one item has to be provided");
-  return from_object(Kind::kCycler, rt.make<Cycler>(args.positional, max_depth(args.positional) + 1));
+  return from_object(Kind::kCycler,
+                     rt.make<Cycler>(args.positional, max_depth(args.positional) + 1));
 }
 
 Value joiner(Runtime& rt, const Args& args) {
@@ -76,8 +82,8 @@ Value joiner(Runtime& rt, const Args& args) {
 }
 
 Value raise_exception(Runtime& rt, const Args& args) {
-  throw Failure{ErrorCode::kInvalidArgument, "", to_text(rt, args.bind("raise_exception", {"message"}, 1)[0]),
-                0};
+  throw Failure{ErrorCode::kInvalidArgument, "",
+                to_text(rt, args.bind("raise_exception", {"message"}, 1)[0]), 0};
 }
 
 Value strftime_now(Runtime& rt, const Args& args) {
@@ -87,7 +93,8 @@ Value strftime_now(Runtime& rt, const Args& args) {
     fail("TypeError", fmt::format("strftime() argument 1 must be str, not {}", type_name(format)));
   }
   std::string pattern;  // without what a clock without a time zone has nothing to say about
-  const std::string text = format.text().c_str();  // C's strftime ends at a zero byte, and so does Python's
+  // C's strftime ends at a zero byte, and so does Python's
+  const std::string text = format.text().c_str();
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%' || i + 1 == text.size()) {
       pattern += text[i];
@@ -109,7 +116,8 @@ Value strftime_now(Runtime& rt, const Args& args) {
 }
 
 Value lipsum(Runtime&, const Args&) {
-  throw Failure{ErrorCode::kUnsupported, "", "lipsum() is not supported: renderings are reproducible", 0};
+  throw Failure{ErrorCode::kUnsupported, "",
+                "lipsum() is not supported: renderings are reproducible", 0};
 }
 
 struct Row {

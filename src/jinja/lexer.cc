@@ -154,7 +154,8 @@ class Lexer {
     close_tag(end, sign);
   }
 
-  // Consumes up to and with the two bytes of a closing tag at end, then the white space its sign asks for.
+  // Consumes up to and with the two bytes of a closing tag at end, then the white space its sign
+  // asks for.
   void close_tag(size_t end, char sign) {
     advance(end + 2 - position_);
     if (sign == '-') {
@@ -195,7 +196,8 @@ class Lexer {
       }
       return true;
     }
-    if (sign == 0 || !rest().substr(1).starts_with(close) || (variable && sign == '+')) return false;
+    if (sign == 0 || !rest().substr(1).starts_with(close) || (variable && sign == '+'))
+      return false;
     add(variable ? TokenKind::kVariableEnd : TokenKind::kBlockEnd, "");
     close_tag(position_ + 1, sign);
     return true;
@@ -252,7 +254,8 @@ class Lexer {
     if (c == '(' || c == '[' || c == '{') closers += c == '(' ? ')' : c == '[' ? ']' : '}';
     if (c == ')' || c == ']' || c == '}') {
       if (closers.empty()) error(fmt::format("unexpected '{}'", c));
-      if (closers.back() != c) error(fmt::format("unexpected '{}', expected '{}'", c, closers.back()));
+      if (closers.back() != c)
+        error(fmt::format("unexpected '{}', expected '{}'", c, closers.back()));
       closers.pop_back();
     }
     add(TokenKind::kOperator, std::string(1, c));
@@ -306,10 +309,10 @@ class Lexer {
                             : '\0';
     bool (*digit)(char) = is_digit_char;
     if (letter == 'x' || letter == 'o' || letter == 'b') {
-      bool (*other)(char) = letter == 'x'
-                                ? +[](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
-                            : letter == 'o' ? +[](char c) { return c >= '0' && c <= '7'; }
-                                            : +[](char c) { return c == '0' || c == '1'; };
+      bool (*other)(char) =
+          letter == 'x' ? +[](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
+          : letter == 'o' ? +[](char c) { return c >= '0' && c <= '7'; }
+                          : +[](char c) { return c == '0' || c == '1'; };
       size_t first = start + 2;
       if (first < source_.size() && source_[first] == '_') ++first;
       if (first < source_.size() && other(source_[first])) {
@@ -320,7 +323,8 @@ class Lexer {
     }
     if (base == 10 && source_[start] == '0') digit = +[](char c) { return c == '0'; };
     const size_t last = digits_end(start, digit);
-    for (size_t i = start; i < last; ++i) digits += source_[i] == '_' ? "" : std::string(1, source_[i]);
+    for (size_t i = start; i < last; ++i)
+      digits += source_[i] == '_' ? "" : std::string(1, source_[i]);
     add(TokenKind::kInteger, source_.substr(position_, last - position_));
     const auto parsed =
         std::from_chars(digits.data(), digits.data() + digits.size(), tokens_.back().integer, base);
@@ -333,7 +337,8 @@ class Lexer {
     size_t end = position_ + 1;
     while (end < source_.size() && source_[end] != mark) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) error(fmt::format("unexpected char {} at {}", mark, position_));
-    add(TokenKind::kString, unescape(std::string_view(source_).substr(position_ + 1, end - position_ - 1)));
+    add(TokenKind::kString,
+        unescape(std::string_view(source_).substr(position_ + 1, end - position_ - 1)));
     advance(end + 1 - position_);
   }
 
@@ -372,7 +377,8 @@ class Lexer {
       } else if (c == 'N') {
         error("\\N{...} is not supported in a string");
       } else if (static_cast<unsigned char>(c) >= 0x80) {
-        // jinja2 escapes what is not ASCII first, so the backslash escapes that escape's own backslash.
+        // jinja2 escapes what is not ASCII first, so the backslash escapes that escape's own
+        // backslash.
         const auto code = static_cast<uint32_t>(decode(text, i));
         out += code < 0x100     ? fmt::format("\\x{:02x}", code)
                : code < 0x10000 ? fmt::format("\\u{:04x}", code)

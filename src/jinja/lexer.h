@@ -1,4 +1,5 @@
-// Splits a template into tokens, with jinja2's white space control (trim_blocks and lstrip_blocks on).
+// Splits a template into tokens, with jinja2's white space control (trim_blocks and lstrip_blocks
+// on).
 #pragma once
 #include <string>
 #include <string_view>
@@ -31,7 +32,9 @@ struct Token {
 
   bool is(TokenKind k) const { return kind == k; }
   bool is_name(std::string_view name) const { return kind == TokenKind::kName && text == name; }
-  bool is_operator(std::string_view symbol) const { return kind == TokenKind::kOperator && text == symbol; }
+  bool is_operator(std::string_view symbol) const {
+    return kind == TokenKind::kOperator && text == symbol;
+  }
 };
 
 // The last token is kEnd. Throws Failure (TemplateSyntaxError). source must be valid UTF-8.

@@ -65,7 +65,8 @@ Value Loop::member(Runtime& rt, const std::string& name, const Value& self) {
   if (name == "depth") return Value::of(int64_t{depth0_} + 1);
   if (name == "depth0") return Value::of(int64_t{depth0_});
   if (name == "previtem")
-    return index0_ == 0 || before_.is(Kind::kMissing) ? rt.undefined("there is no previous item") : before_;
+    return index0_ == 0 || before_.is(Kind::kMissing) ? rt.undefined("there is no previous item")
+                                                      : before_;
   if (name == "nextitem") return peek(rt) ? after_ : rt.undefined("there is no next item");
   if (name == "cycle") {
     return rt.function("cycle", [self](Runtime&, const Args& args) {

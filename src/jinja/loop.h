@@ -11,7 +11,8 @@ namespace penstock::jinja {
 
 class Loop : public Object {
  public:
-  // Renders the loop's body over another iterable, one level deeper; empty if the loop is not recursive.
+  // Renders the loop's body over another iterable, one level deeper; empty if the loop is not
+  // recursive.
   using Recurse = std::function<Value(Runtime&, const Value& iterable, int depth0)>;
 
   // filtered: the loop has a test, so that the iterable's length is not the loop's.
@@ -19,7 +20,8 @@ class Loop : public Object {
        Recurse recurse);
 
   bool next(Runtime& rt, Value& out);
-  void finish();  // releases the values that it holds; a template may keep the loop itself
+  // releases the values that it holds; a template may keep the loop itself
+  void finish();
   Value member(Runtime& rt, const std::string& name, const Value& self);
   Value call(Runtime& rt, const Args& args);
 

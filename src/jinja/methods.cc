@@ -1,5 +1,5 @@
-// Methods and properties of the built-in types. Those that change a list or a dict are unsafe, as in jinja2's
-// immutable sandbox.
+// Methods and properties of the built-in types. Those that change a list or a dict are unsafe, as
+// in jinja2's immutable sandbox.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -120,8 +120,8 @@ std::vector<std::string_view> split_white(Runtime& rt, std::string_view text, in
   return parts;
 }
 
-std::vector<std::string_view> split_on(Runtime& rt, std::string_view text, std::string_view separator,
-                                       int64_t limit, bool from_right) {
+std::vector<std::string_view> split_on(Runtime& rt, std::string_view text,
+                                       std::string_view separator, int64_t limit, bool from_right) {
   if (separator.empty()) fail("ValueError", "empty separator");
   std::vector<std::string_view> parts;
   while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
@@ -141,7 +141,8 @@ Value to_list(Runtime& rt, const Value& like, const std::vector<std::string_view
   rt.check_items(parts.size());
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (const std::string_view part : parts) items.push_back(rt.string_like(like, std::string(part)));
+  for (const std::string_view part : parts)
+    items.push_back(rt.string_like(like, std::string(part)));
   return rt.list(std::move(items));
 }
 
@@ -151,7 +152,8 @@ Value split(Runtime& rt, const Value& self, const Args& args) {
   const int64_t limit = count_argument(a[1], -1);
   rt.step(self.text().size() / 16);
   if (!given(a[0])) return to_list(rt, self, split_white(rt, self.text(), limit, FromRight));
-  return to_list(rt, self, split_on(rt, self.text(), string_argument(a[0], "split"), limit, FromRight));
+  return to_list(rt, self,
+                 split_on(rt, self.text(), string_argument(a[0], "split"), limit, FromRight));
 }
 
 Value split_lines_method(Runtime& rt, const Value& self, const Args& args) {
@@ -235,8 +237,8 @@ Value find(Runtime& rt, const Value& self, const Args& args) {
     if (MustFind) fail("ValueError", "substring not found");
     return Value::of(int64_t{-1});
   }
-  return Value::of(
-      static_cast<int64_t>(count_code_points(std::string_view(self.text()).substr(0, start + hit))));
+  return Value::of(static_cast<int64_t>(
+      count_code_points(std::string_view(self.text()).substr(0, start + hit))));
 }
 
 Value count(Runtime& rt, const Value& self, const Args& args) {
@@ -246,11 +248,13 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
   size_t start = 0;
   const std::string_view part = window(self, a[1], a[2], start);
   if (wanted.empty()) {
-    return Value::of(start == std::string::npos ? int64_t{0}
-                                                : static_cast<int64_t>(count_code_points(part)) + 1);
+    return Value::of(start == std::string::npos
+                         ? int64_t{0}
+                         : static_cast<int64_t>(count_code_points(part)) + 1);
   }
   int64_t n = 0;
-  for (size_t i = 0; (i = find_text(part, wanted, i)) != std::string_view::npos; i += wanted.size()) ++n;
+  for (size_t i = 0; (i = find_text(part, wanted, i)) != std::string_view::npos; i += wanted.size())
+    ++n;
   return Value::of(n);
 }
 
@@ -262,7 +266,8 @@ Value has_affix(Runtime& rt, const Value& self, const Args& args) {
   const std::string_view part = window(self, a[1], a[2], start);
   const auto matches = [&](const Value& affix) {
     const std::string& wanted = affix.text();
-    return start != std::string::npos && (AtEnd ? part.ends_with(wanted) : part.starts_with(wanted));
+    return start != std::string::npos &&
+           (AtEnd ? part.ends_with(wanted) : part.starts_with(wanted));
   };
   if (a[0].is(Kind::kString)) return Value::of(matches(a[0]));
   if (!a[0].is(Kind::kTuple)) {
@@ -296,7 +301,8 @@ Value str_join(Runtime& rt, const Value& self, const Args& args) {
   size_t n = 0;
   for (Value item; iter->next(rt, item); ++n) {
     if (!item.is(Kind::kString)) {
-      fail("TypeError", fmt::format("sequence item {}: expected str instance, {} found", n, type_name(item)));
+      fail("TypeError",
+           fmt::format("sequence item {}: expected str instance, {} found", n, type_name(item)));
     }
     if (n > 0) rt.append(out, self.text());
     rt.append(out, item.text());
@@ -386,8 +392,8 @@ Value item_index(Runtime& rt, const Value& self, const Args& args) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (equals(rt, items[i], a[0])) return Value::of(static_cast<int64_t>(i));
   }
-  fail("ValueError",
-       self.is(Kind::kList) ? to_repr(rt, a[0]) + " is not in list" : "tuple.index(x): x not in tuple");
+  fail("ValueError", self.is(Kind::kList) ? to_repr(rt, a[0]) + " is not in list"
+                                          : "tuple.index(x): x not in tuple");
 }
 
 Value item_count(Runtime& rt, const Value& self, const Args& args) {
@@ -412,7 +418,8 @@ Value dict_get(Runtime& rt, const Value& self, const Args& args) {
 template <DictView::What What>
 Value dict_view(Runtime& rt, const Value& self, const Args& args) {
   args.bind("dict view", {}, 0);
-  return from_object(Kind::kDictView, rt.make<DictView>(std::static_pointer_cast<Dict>(self.object), What));
+  return from_object(Kind::kDictView,
+                     rt.make<DictView>(std::static_pointer_cast<Dict>(self.object), What));
 }
 
 Value is_integer(Runtime&, const Value& self, const Args&) {

@@ -77,7 +77,8 @@ Value real_arithmetic(BinaryOp op, double x, double y) {
 }
 
 Value arithmetic(BinaryOp op, const Value& a, const Value& b) {
-  if (!a.is_integral() || !b.is_integral()) return real_arithmetic(op, a.as_double(), b.as_double());
+  if (!a.is_integral() || !b.is_integral())
+    return real_arithmetic(op, a.as_double(), b.as_double());
   const int64_t x = a.as_int(), y = b.as_int();
   int64_t result = 0;
   bool overflow = false;
@@ -131,7 +132,8 @@ Value add(Runtime& rt, const Value& a, const Value& b) {
   }
   if (a.is(Kind::kString) || a.is_sequence()) {
     const char* name = a.is(Kind::kString) ? "str" : type_name(a);
-    fail("TypeError", fmt::format("can only concatenate {} (not \"{}\") to {}", name, type_name(b), name));
+    fail("TypeError",
+         fmt::format("can only concatenate {} (not \"{}\") to {}", name, type_name(b), name));
   }
   fail_operands(BinaryOp::kAdd, a, b);
 }
@@ -223,8 +225,8 @@ Value slice_text(Runtime& rt, const Value& object, const SliceBounds& bounds) {
     const size_t begin = byte_offset(text, static_cast<size_t>(bounds.start));
     const std::string_view rest = std::string_view(text).substr(begin);
     return rt.string_like(
-        object,
-        std::string(rest.substr(0, byte_offset(rest, static_cast<size_t>(bounds.stop - bounds.start)))));
+        object, std::string(rest.substr(
+                    0, byte_offset(rest, static_cast<size_t>(bounds.stop - bounds.start)))));
   }
   std::vector<uint32_t> starts;
   for (size_t i = 0; i < text.size(); decode(text, i)) starts.push_back(static_cast<uint32_t>(i));
@@ -239,10 +241,11 @@ Value slice_text(Runtime& rt, const Value& object, const SliceBounds& bounds) {
 
 // Attributes that every Python object has; the sandbox hands out none of them.
 bool is_internal(const std::string& name) {
-  static constexpr std::array kNames = {
-      "__class__",         "__init__", "__doc__",    "__dir__",    "__str__",          "__repr__",
-      "__hash__",          "__eq__",   "__format__", "__reduce__", "__getattribute__", "__subclasshook__",
-      "__init_subclass__", "__new__",  "__setattr__"};
+  static constexpr std::array kNames = {"__class__",         "__init__",         "__doc__",
+                                        "__dir__",           "__str__",          "__repr__",
+                                        "__hash__",          "__eq__",           "__format__",
+                                        "__reduce__",        "__getattribute__", "__subclasshook__",
+                                        "__init_subclass__", "__new__",          "__setattr__"};
   return name.starts_with("__") && std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
@@ -285,7 +288,8 @@ int64_t to_index(const Value& value, const char* what) {
 
 Value binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
   if (op == BinaryOp::kMod && a.is(Kind::kString)) rt.read(a);
-  if (op == BinaryOp::kMod && a.is(Kind::kString)) return rt.string_like(a, format_percent(rt, a.text(), b));
+  if (op == BinaryOp::kMod && a.is(Kind::kString))
+    return rt.string_like(a, format_percent(rt, a.text(), b));
   if (a.is(Kind::kUndefined)) fail_undefined(a);
   if (b.is(Kind::kUndefined)) fail_undefined(b);
   if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
@@ -294,8 +298,8 @@ Value binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
     if (repeatable(a) && b.is_integral()) return repeat(rt, a, b.as_int());
     if (repeatable(b) && a.is_integral()) return repeat(rt, b, a.as_int());
     if (repeatable(a) || repeatable(b)) {
-      fail("TypeError",
-           fmt::format("can't multiply sequence by non-int of type '{}'", type_name(repeatable(a) ? b : a)));
+      fail("TypeError", fmt::format("can't multiply sequence by non-int of type '{}'",
+                                    type_name(repeatable(a) ? b : a)));
     }
   }
   fail_operands(op, a, b);
@@ -332,10 +336,12 @@ Value get_item(Runtime& rt, const Value& object, const Value& key) {
   return found.is(Kind::kMissing) ? rt.undefined_attribute(object, key) : found;
 }
 
-Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step) {
+Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
+                const Value& step) {
   switch (object.kind) {
     case Kind::kUndefined: fail_undefined(object);
-    case Kind::kString: return slice_text(rt, object, slice_bounds(start, stop, step, length_of(rt, object)));
+    case Kind::kString:
+      return slice_text(rt, object, slice_bounds(start, stop, step, length_of(rt, object)));
     case Kind::kList:
     case Kind::kTuple: {
       const auto& items = object.items();

@@ -17,7 +17,8 @@ class TemplateParser {
   Body run() { return statements_until({}); }
 
  private:
-  // The statements up to one of the end tags, which stays the current token. Without end tags: to the end.
+  // The statements up to one of the end tags, which stays the current token. Without end tags: to
+  // the end.
   Body statements_until(const Names& ends) {
     Body body;
     while (!in_.current().is(TokenKind::kEnd)) {
@@ -43,8 +44,9 @@ class TemplateParser {
       }
     }
     if (!ends.empty()) {
-      in_.fail_here(fmt::format("Unexpected end of template. Jinja was looking for the following tags: {}.",
-                                joined(ends)));
+      in_.fail_here(
+          fmt::format("Unexpected end of template. Jinja was looking for the following tags: {}.",
+                      joined(ends)));
     }
     return body;
   }
@@ -59,7 +61,8 @@ class TemplateParser {
   Body block_body(const Names& ends) {
     in_.skip_operator(":");
     in_.expect(TokenKind::kBlockEnd, "end of statement block");
-    if (++nesting_ > kMaxNesting) in_.fail_here(fmt::format("statements nested deeper than {}", kMaxNesting));
+    if (++nesting_ > kMaxNesting)
+      in_.fail_here(fmt::format("statements nested deeper than {}", kMaxNesting));
     Body body = statements_until(ends);
     --nesting_;
     return body;
@@ -104,14 +107,15 @@ class TemplateParser {
     const Token& tag = in_.current();
     for (const Row& row : kRows) {
       if (tag.text != row.tag) continue;
-      if (row.tag != "break" && row.tag != "continue" && row.tag != "include" && row.tag != "import" &&
-          row.tag != "from" && row.tag != "extends") {
+      if (row.tag != "break" && row.tag != "continue" && row.tag != "include" &&
+          row.tag != "import" && row.tag != "from" && row.tag != "extends") {
         in_.next();
       }
       return (this->*row.parse)(tag.line);
     }
     std::string message = fmt::format("Encountered unknown tag '{}'.", tag.text);
-    if (!ends.empty()) message += fmt::format(" Jinja was looking for the following tags: {}.", joined(ends));
+    if (!ends.empty())
+      message += fmt::format(" Jinja was looking for the following tags: {}.", joined(ends));
     in_.fail_at(tag.line, message);
   }
 
@@ -251,7 +255,8 @@ class TemplateParser {
   StmtPtr autoescape(int line) {
     const ExprPtr value = expr_.expression();
     if (value->kind != ExprKind::kConst || !value->value.is(Kind::kBool) || value->value.boolean) {
-      throw Failure{ErrorCode::kUnsupported, "", "autoescape is not supported in a chat template", line};
+      throw Failure{ErrorCode::kUnsupported, "", "autoescape is not supported in a chat template",
+                    line};
     }
     auto stmt = make(StmtKind::kScope, line);
     stmt->body = closed_body("endautoescape");
@@ -261,9 +266,10 @@ class TemplateParser {
   // include, import, from and extends: a chat template stands alone, so they fail when they run.
   StmtPtr other_template(int line) {
     auto stmt = make(StmtKind::kFail, line);
-    stmt->text =
-        fmt::format("'{}' is not supported: a chat template has no other templates to load", in_.next().text);
-    while (!in_.current().is(TokenKind::kBlockEnd) && !in_.current().is(TokenKind::kEnd)) in_.next();
+    stmt->text = fmt::format(
+        "'{}' is not supported: a chat template has no other templates to load", in_.next().text);
+    while (!in_.current().is(TokenKind::kBlockEnd) && !in_.current().is(TokenKind::kEnd))
+      in_.next();
     return stmt;
   }
 

@@ -18,7 +18,8 @@ TemplateTree parse_template(std::string_view source);
 // Fills in every VarRef and ScopeEntry of the tree (resolver.cc).
 void resolve_variables(TemplateTree& tree);
 
-inline constexpr int kMaxNesting = 100;    // maximum nesting of statements and of parentheses
+// maximum nesting of statements and of parentheses
+inline constexpr int kMaxNesting = 100;
 inline constexpr int kMaxExprDepth = 400;  // maximum height of an expression's tree
 
 // The tokens of a template with the reading position.
@@ -35,7 +36,9 @@ class TokenReader {
   void expect_name(std::string_view name);
   void expect_operator(std::string_view symbol);
   [[noreturn]] void fail_at(int line, std::string message) const;
-  [[noreturn]] void fail_here(std::string message) const { fail_at(current().line, std::move(message)); }
+  [[noreturn]] void fail_here(std::string message) const {
+    fail_at(current().line, std::move(message));
+  }
 
  private:
   [[noreturn]] void fail_expected(std::string_view what) const;
@@ -49,7 +52,8 @@ class ExprParser {
 
   struct TupleOptions {
     bool with_condition = true;
-    bool targets_only = false;  // names and literals only, as in `for a, b in`
+    // names and literals only, as in `for a, b in`
+    bool targets_only = false;
     bool with_namespace = false;
     bool parenthesized = false;
     const char* end_name = nullptr;  // a name that ends the tuple

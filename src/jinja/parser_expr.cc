@@ -16,8 +16,9 @@ struct CompareRow {
   std::string_view symbol;
   CompareOp op;
 };
-constexpr CompareRow kCompare[] = {{"==", CompareOp::kEq}, {"!=", CompareOp::kNe}, {"<", CompareOp::kLt},
-                                   {"<=", CompareOp::kLe}, {">", CompareOp::kGt},  {">=", CompareOp::kGe}};
+constexpr CompareRow kCompare[] = {{"==", CompareOp::kEq}, {"!=", CompareOp::kNe},
+                                   {"<", CompareOp::kLt},  {"<=", CompareOp::kLe},
+                                   {">", CompareOp::kGt},  {">=", CompareOp::kGe}};
 
 }  // namespace
 
@@ -98,8 +99,8 @@ ExprPtr ExprParser::make(ExprKind kind, int line, Children... children) const {
 
 bool ExprParser::tuple_ends(const TupleOptions& options) const {
   const Token& token = in_.current();
-  return token.is(TokenKind::kVariableEnd) || token.is(TokenKind::kBlockEnd) || token.is_operator(")") ||
-         (options.end_name != nullptr && token.is_name(options.end_name));
+  return token.is(TokenKind::kVariableEnd) || token.is(TokenKind::kBlockEnd) ||
+         token.is_operator(")") || (options.end_name != nullptr && token.is_name(options.end_name));
 }
 
 ExprPtr ExprParser::tuple(const TupleOptions& options) {
@@ -129,8 +130,8 @@ ExprPtr ExprParser::tuple(const TupleOptions& options) {
 void ExprParser::check_target(const Expr& node) const {
   if (node.kind == ExprKind::kName || node.kind == ExprKind::kNamespaceRef) return;
   if (node.kind != ExprKind::kTuple) {
-    in_.fail_at(node.line,
-                node.kind == ExprKind::kConst ? "can't assign to 'const'" : "can't assign to an expression");
+    in_.fail_at(node.line, node.kind == ExprKind::kConst ? "can't assign to 'const'"
+                                                         : "can't assign to an expression");
   }
   for (const auto& item : node.items) check_target(*item);
 }
@@ -147,7 +148,8 @@ ExprPtr ExprParser::target(const char* end_name, bool with_namespace) {
 
 std::string ExprParser::target_name() {
   const Token& token = in_.expect(TokenKind::kName, "name");
-  static constexpr std::string_view kConstants[] = {"true", "false", "none", "True", "False", "None"};
+  static constexpr std::string_view kConstants[] = {"true", "false", "none",
+                                                    "True", "False", "None"};
   if (std::find(std::begin(kConstants), std::end(kConstants), token.text) != std::end(kConstants)) {
     in_.fail_at(token.line, "can't assign to 'name'");
   }
@@ -155,7 +157,8 @@ std::string ExprParser::target_name() {
 }
 
 ExprPtr ExprParser::expression(bool with_condition) {
-  if (++nesting_ > kMaxNesting) in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
+  if (++nesting_ > kMaxNesting)
+    in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
   ExprPtr node = with_condition ? condition() : logical_or();
   --nesting_;
   return node;
@@ -212,8 +215,9 @@ ExprPtr ExprParser::compare() {
   };
   while (true) {
     const Token& token = in_.current();
-    const auto* row = std::find_if(std::begin(kCompare), std::end(kCompare),
-                                   [&](const CompareRow& r) { return token.is_operator(r.symbol); });
+    const auto* row =
+        std::find_if(std::begin(kCompare), std::end(kCompare),
+                     [&](const CompareRow& r) { return token.is_operator(r.symbol); });
     if (row != std::end(kCompare)) {
       in_.next();
       add(row->op);
@@ -251,8 +255,10 @@ ExprPtr ExprParser::concat() {
 }
 
 ExprPtr ExprParser::product() {
-  static constexpr std::pair<std::string_view, BinaryOp> kOps[] = {
-      {"*", BinaryOp::kMul}, {"/", BinaryOp::kDiv}, {"//", BinaryOp::kFloorDiv}, {"%", BinaryOp::kMod}};
+  static constexpr std::pair<std::string_view, BinaryOp> kOps[] = {{"*", BinaryOp::kMul},
+                                                                   {"/", BinaryOp::kDiv},
+                                                                   {"//", BinaryOp::kFloorDiv},
+                                                                   {"%", BinaryOp::kMod}};
   ExprPtr node = power();
   while (true) {
     const Token& token = in_.current();
@@ -278,7 +284,8 @@ ExprPtr ExprParser::power() {
 ExprPtr ExprParser::unary(bool with_filter) {
   ExprPtr node;
   if (in_.current().is_operator("-") || in_.current().is_operator("+")) {
-    if (++nesting_ > kMaxNesting) in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
+    if (++nesting_ > kMaxNesting)
+      in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
     const Token& token = in_.next();
     const ExprKind kind = token.text == "-" ? ExprKind::kNegate : ExprKind::kPositive;
     const int line = token.line;
@@ -326,7 +333,8 @@ ExprPtr ExprParser::primary(bool with_namespace) {
     return node;
   }
   if (token.is_operator("(")) {
-    if (++nesting_ > kMaxNesting) in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
+    if (++nesting_ > kMaxNesting)
+      in_.fail_here(fmt::format("expression nested deeper than {}", kMaxNesting));
     in_.next();
     TupleOptions options;
     options.parenthesized = true;
@@ -418,7 +426,8 @@ ExprPtr ExprParser::subscript(ExprPtr object) {
     return node;
   }
   for (const auto& part : parts) {
-    if (part->kind == ExprKind::kSliceBounds) in_.fail_at(line, "a slice can not be part of a tuple");
+    if (part->kind == ExprKind::kSliceBounds)
+      in_.fail_at(line, "a slice can not be part of a tuple");
   }
   if (parts.size() == 1) return make(ExprKind::kItem, line, std::move(object), std::move(parts[0]));
   ExprPtr key = make(ExprKind::kTuple, line);
@@ -435,7 +444,9 @@ ExprPtr ExprParser::subscript_part() {
   }
   in_.next();
   add_item(*node, std::move(first));
-  const auto ends = [&] { return in_.current().is_operator("]") || in_.current().is_operator(","); };
+  const auto ends = [&] {
+    return in_.current().is_operator("]") || in_.current().is_operator(",");
+  };
   add_item(*node, in_.current().is_operator(":") || ends() ? nullptr : expression());
   ExprPtr step;
   if (in_.skip_operator(":") && !ends()) step = expression();
@@ -516,7 +527,8 @@ ExprPtr ExprParser::test(ExprPtr subject) {
   auto args = std::make_unique<CallArgs>();
   if (token.is_operator("(")) {
     args = call_args();
-  } else if (starts_value && !token.is_name("else") && !token.is_name("or") && !token.is_name("and")) {
+  } else if (starts_value && !token.is_name("else") && !token.is_name("or") &&
+             !token.is_name("and")) {
     if (token.is_name("is")) in_.fail_here("You cannot chain multiple tests with is");
     args->positional.push_back(postfix(primary()));
   }

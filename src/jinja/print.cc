@@ -20,7 +20,8 @@ class Repr {
   void value(const Value& v) {
     rt_.step();
     if (++depth_ > kMaxDepth)
-      fail("RecursionError", "maximum recursion depth exceeded while getting the repr of an object");
+      fail("RecursionError",
+           "maximum recursion depth exceeded while getting the repr of an object");
     switch (v.kind) {
       case Kind::kString: text(v); break;
       case Kind::kList: items(v.items(), "[", "]"); break;
@@ -108,7 +109,8 @@ class JsonWriter {
       case Kind::kList:
       case Kind::kTuple: array(v.items()); break;
       case Kind::kDict: object(as<Dict>(v).items); break;
-      default: fail("TypeError", fmt::format("Object of type {} is not JSON serializable", type_name(v)));
+      default:
+        fail("TypeError", fmt::format("Object of type {} is not JSON serializable", type_name(v)));
     }
   }
 
@@ -127,7 +129,8 @@ class JsonWriter {
       case Kind::kInt: return fmt::format("{}", key.integer);
       case Kind::kFloat: return number(key.real);
       default:
-        fail("TypeError", fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
+        fail("TypeError",
+             fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
     }
   }
 
@@ -243,7 +246,8 @@ std::string repr_double(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   const std::string_view shortest(buffer, static_cast<size_t>(end - buffer));
   const size_t e = shortest.find('e');
   int exponent = 0;
@@ -260,7 +264,8 @@ std::string repr_double(double value) {
     return fmt::format("{}{}{}e{}{:02}", sign, digits[0], fraction, exponent < 0 ? '-' : '+',
                        std::abs(exponent));
   }
-  if (exponent < 0) return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (n <= exponent + 1)
     return sign + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
   return sign + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." +

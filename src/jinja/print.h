@@ -9,7 +9,8 @@
 namespace penstock::jinja {
 
 std::string quote(std::string_view text);  // repr of a str
-std::string repr_double(double value);     // repr of a float: the shortest digits that round-trip
+// repr of a float: the shortest digits that round-trip
+std::string repr_double(double value);
 // Repr of values that need no runtime; for others the name of the type.
 std::string plain_number(const Value& value);
 std::string to_text(Runtime& rt, const Value& value);  // str(value)
@@ -18,7 +19,8 @@ std::string to_repr(Runtime& rt, const Value& value);
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::optional<std::string> indent;  // white space of one level; nullopt: on one line
+  // white space of one level; nullopt: on one line
+  std::optional<std::string> indent;
   std::string item_separator, key_separator;
 };
 std::string to_json(Runtime& rt, const Value& value, const JsonStyle& style);

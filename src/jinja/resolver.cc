@@ -1,6 +1,6 @@
-// Decides at parse time where every variable lives, with jinja2's scoping rules: a name that a scope assigns
-// anywhere belongs to that scope; when it was not assigned unconditionally, the scope starts with the value
-// from outside.
+// Decides at parse time where every variable lives, with jinja2's scoping rules: a name that a
+// scope assigns anywhere belongs to that scope; when it was not assigned unconditionally, the scope
+// starts with the value from outside.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,8 @@ class Scope {
     return define(name, {});
   }
 
-  // Names stored for the first time since mark were stored in a branch only: they start with the outer value.
+  // Names stored for the first time since mark were stored in a branch only: they start with the
+  // outer value.
   size_t branch_mark() const { return first_stores_.size(); }
   void end_branches(size_t mark) {
     for (size_t i = mark; i < first_stores_.size(); ++i) {
@@ -65,7 +66,8 @@ class Scope {
       const int slot = names_.at(name).slot;
       const Place* outer = parent_ != nullptr ? parent_->find(name) : nullptr;
       drop_load(slot);
-      loads_.push_back(outer != nullptr ? alias(*outer) : SlotLoad{SlotLoad::From::kContext, 0, name, {}});
+      loads_.push_back(outer != nullptr ? alias(*outer)
+                                        : SlotLoad{SlotLoad::From::kContext, 0, name, {}});
       loads_.back().slot = slot;
     }
   }
@@ -107,7 +109,9 @@ class Scope {
     return {hops, place.slot};
   }
 
-  SlotLoad alias(const Place& outer) const { return {SlotLoad::From::kAlias, 0, "", ref_to(outer)}; }
+  SlotLoad alias(const Place& outer) const {
+    return {SlotLoad::From::kAlias, 0, "", ref_to(outer)};
+  }
 
   Scope* parent_;
   Unit* unit_;
@@ -135,7 +139,8 @@ class Collector {
   explicit Collector(Scope& scope) : scope_(scope) {}
 
   void load(Expr& expr) {
-    if (expr.kind == ExprKind::kName || expr.kind == ExprKind::kNamespaceRef) scope_.load(expr.name);
+    if (expr.kind == ExprKind::kName || expr.kind == ExprKind::kNamespaceRef)
+      scope_.load(expr.name);
     for_each_child(expr, [&](Expr& child) { load(child); });
   }
   void load(const ExprPtr& expr) {
@@ -184,7 +189,8 @@ class Collector {
 
 bool mentions(const Expr& expr, std::string_view name) {
   bool found = expr.kind == ExprKind::kName && expr.name == name;
-  for_each_child(const_cast<Expr&>(expr), [&](Expr& child) { found = found || mentions(child, name); });
+  for_each_child(const_cast<Expr&>(expr),
+                 [&](Expr& child) { found = found || mentions(child, name); });
   return found;
 }
 
@@ -192,20 +198,23 @@ bool mentions(const Body& body, std::string_view name);
 
 bool mentions(const Stmt& stmt, std::string_view name) {
   const auto in = [&](const ExprPtr& e) { return e != nullptr && mentions(*e, name); };
-  if (in(stmt.test) || in(stmt.filter) || std::any_of(stmt.exprs.begin(), stmt.exprs.end(), in)) return true;
+  if (in(stmt.test) || in(stmt.filter) || std::any_of(stmt.exprs.begin(), stmt.exprs.end(), in))
+    return true;
   for (const auto& branch : stmt.branches) {
     if (in(branch.test) || mentions(branch.body, name)) return true;
   }
-  if (stmt.macro != nullptr && (std::any_of(stmt.macro->defaults.begin(), stmt.macro->defaults.end(), in) ||
-                                mentions(stmt.macro->body, name))) {
+  if (stmt.macro != nullptr &&
+      (std::any_of(stmt.macro->defaults.begin(), stmt.macro->defaults.end(), in) ||
+       mentions(stmt.macro->body, name))) {
     return true;
   }
-  return (stmt.kind == StmtKind::kBlock && stmt.scoped && name == "loop") || mentions(stmt.body, name) ||
-         mentions(stmt.orelse, name);
+  return (stmt.kind == StmtKind::kBlock && stmt.scoped && name == "loop") ||
+         mentions(stmt.body, name) || mentions(stmt.orelse, name);
 }
 
 bool mentions(const Body& body, std::string_view name) {
-  return std::any_of(body.begin(), body.end(), [&](const StmtPtr& s) { return mentions(*s, name); });
+  return std::any_of(body.begin(), body.end(),
+                     [&](const StmtPtr& s) { return mentions(*s, name); });
 }
 
 // Second pass: enters the scopes and writes the references.
@@ -243,12 +252,14 @@ class Resolver {
   }
 
   void expr(Expr& node, const Scope& scope, bool soft) {
-    if (node.kind == ExprKind::kName || node.kind == ExprKind::kNamespaceRef) node.ref = scope.ref(node.name);
+    if (node.kind == ExprKind::kName || node.kind == ExprKind::kNamespaceRef)
+      node.ref = scope.ref(node.name);
     const bool filter = node.kind == ExprKind::kFilter;
     if (!soft && (filter || node.kind == ExprKind::kTest)) {
       if ((filter ? find_filter(node.name) : find_test(node.name)) == nullptr) {
         throw Failure{ErrorCode::kInvalidArgument, "TemplateAssertionError",
-                      fmt::format("No {} named '{}'.", filter ? "filter" : "test", node.name), node.line};
+                      fmt::format("No {} named '{}'.", filter ? "filter" : "test", node.name),
+                      node.line};
       }
     }
     const bool child_soft = soft || node.kind == ExprKind::kCondition;
@@ -311,7 +322,9 @@ class Resolver {
             });
         if (stmt.target != nullptr) target(*stmt.target, scope);
         return;
-      case StmtKind::kMacro: stmt.ref = scope.ref(stmt.name); return macro(*stmt.macro, stmt.line, scope);
+      case StmtKind::kMacro:
+        stmt.ref = scope.ref(stmt.name);
+        return macro(*stmt.macro, stmt.line, scope);
       case StmtKind::kCallBlock:
         expr(stmt.exprs[0], scope, soft);
         return macro(*stmt.macro, stmt.line, scope);
@@ -320,8 +333,9 @@ class Resolver {
       case StmtKind::kBreak:
       case StmtKind::kContinue:
         if (scope.unit()->loops == 0) {
-          syntax_error(stmt.line, stmt.kind == StmtKind::kBreak ? "'break' outside loop"
-                                                                : "'continue' not properly in loop");
+          syntax_error(stmt.line, stmt.kind == StmtKind::kBreak
+                                      ? "'break' outside loop"
+                                      : "'continue' not properly in loop");
         }
         return;
       default:
@@ -351,7 +365,8 @@ class Resolver {
     ++open_loops_;
 
     Scope inside(&scope, unit);
-    if (stmt.recursive || mentions(stmt.body, "loop")) stmt.loop_slot = inside.declare_parameter("loop");
+    if (stmt.recursive || mentions(stmt.body, "loop"))
+      stmt.loop_slot = inside.declare_parameter("loop");
     Collector collector(inside);
     collector.store(*stmt.target, true);
     collector.body(stmt.body);
@@ -402,10 +417,11 @@ class Resolver {
       if (!is_param("caller")) {
         info.caller_slot = scope.declare_parameter("caller");
       } else if (static_cast<size_t>(std::find(info.params.begin(), info.params.end(), "caller") -
-                                     info.params.begin()) < info.params.size() - info.defaults.size()) {
+                                     info.params.begin()) <
+                 info.params.size() - info.defaults.size()) {
         syntax_error(line,
-                     "When defining macros or call blocks the special \"caller\" argument must be omitted or "
-                     "be given a default.");
+                     "When defining macros or call blocks the special \"caller\" argument must be "
+                     "omitted or be given a default.");
       }
     }
     if (mentions(info.body, "kwargs") && !is_param("kwargs"))

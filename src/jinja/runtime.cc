@@ -66,7 +66,8 @@ class DictIter : public Iter {
 
 class RangeIter : public Iter {
  public:
-  explicit RangeIter(const Range& range) : next_(range.start), step_(range.step), left_(range.length()) {}
+  explicit RangeIter(const Range& range)
+      : next_(range.start), step_(range.step), left_(range.length()) {}
   bool next(Runtime& rt, Value& out) override {
     rt.step();
     if (left_ <= 0) return false;
@@ -82,7 +83,9 @@ class RangeIter : public Iter {
 class SharedIter : public Iter {
  public:
   explicit SharedIter(Value iterator) : iterator_(std::move(iterator)) {}
-  bool next(Runtime& rt, Value& out) override { return as<Iterator>(iterator_).iter->next(rt, out); }
+  bool next(Runtime& rt, Value& out) override {
+    return as<Iterator>(iterator_).iter->next(rt, out);
+  }
 
  private:
   Value iterator_;
@@ -115,9 +118,11 @@ bool equal_dicts(Runtime& rt, const Dict& a, const Dict& b) {
 
 // -1, 0, 1, or 2 when one is not a number.
 int compare_numbers(const Value& a, const Value& b) {
-  if (a.is_integral() && b.is_integral()) return (a.as_int() > b.as_int()) - (a.as_int() < b.as_int());
+  if (a.is_integral() && b.is_integral())
+    return (a.as_int() > b.as_int()) - (a.as_int() < b.as_int());
   const auto wide = [](const Value& v) {
-    return v.is(Kind::kFloat) ? static_cast<long double>(v.real) : static_cast<long double>(v.as_int());
+    return v.is(Kind::kFloat) ? static_cast<long double>(v.real)
+                              : static_cast<long double>(v.as_int());
   };
   const long double x = wide(a), y = wide(b);
   if (std::isnan(x) || std::isnan(y)) return 2;
@@ -127,8 +132,8 @@ int compare_numbers(const Value& a, const Value& b) {
 [[noreturn]] void fail_order(const Value& a, const Value& b, const char* op) {
   if (a.is(Kind::kUndefined)) fail_undefined(a);
   if (b.is(Kind::kUndefined)) fail_undefined(b);
-  fail("TypeError",
-       fmt::format("'{}' not supported between instances of '{}' and '{}'", op, type_name(a), type_name(b)));
+  fail("TypeError", fmt::format("'{}' not supported between instances of '{}' and '{}'", op,
+                                type_name(a), type_name(b)));
 }
 
 // Order by one of the two relations, which differ on equal operands only.
@@ -161,7 +166,8 @@ void Runtime::step(size_t n) {
   const int64_t before = steps_;
   steps_ += static_cast<int64_t>(n);
   if (before / kOften != steps_ / kOften) give_way();
-  if (steps_ > limits_.steps) fail_limit(fmt::format("the template takes more than {} steps", limits_.steps));
+  if (steps_ > limits_.steps)
+    fail_limit(fmt::format("the template takes more than {} steps", limits_.steps));
 }
 
 void Runtime::read(const Value& value) {
@@ -180,7 +186,8 @@ void Runtime::check_size(size_t bytes) const {
 }
 
 void Runtime::check_items(size_t items) const {
-  if (items > kMaxItems) fail_limit(fmt::format("the template makes a list longer than {} items", kMaxItems));
+  if (items > kMaxItems)
+    fail_limit(fmt::format("the template makes a list longer than {} items", kMaxItems));
 }
 
 void Runtime::release() {
@@ -273,10 +280,11 @@ Value Runtime::undefined_attribute(const Value& owner, const Value& name) {
 }
 
 Value Runtime::unsafe_attribute(const Value& owner, const std::string& name) {
-  return from_object(Kind::kUndefined,
-                     make<Undefined>(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name,
-                                                 type_name(owner)),
-                                     "", Value(), true));
+  return from_object(
+      Kind::kUndefined,
+      make<Undefined>(
+          fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(owner)),
+          "", Value(), true));
 }
 
 void fail_undefined(const Value& value) {
@@ -339,10 +347,13 @@ size_t hash_of(Runtime& rt, const Value& value) {
     case Kind::kInt: return std::hash<int64_t>{}(value.as_int());
     case Kind::kFloat: {
       const double f = value.real;
-      if (f == std::floor(f) && std::fabs(f) < 9e18) return std::hash<int64_t>{}(static_cast<int64_t>(f));
+      if (f == std::floor(f) && std::fabs(f) < 9e18)
+        return std::hash<int64_t>{}(static_cast<int64_t>(f));
       return std::hash<double>{}(f);
     }
-    case Kind::kString: rt.step(value.text().size() / 64); return std::hash<std::string>{}(value.text());
+    case Kind::kString:
+      rt.step(value.text().size() / 64);
+      return std::hash<std::string>{}(value.text());
     case Kind::kTuple: {
       size_t hash = 0x9e3779b97f4a7c15u;
       for (const Value& item : value.items()) hash = hash * 1000003 + hash_of(rt, item);
@@ -454,7 +465,8 @@ std::unique_ptr<Iter> iterate(Runtime& rt, const Value& value) {
     case Kind::kList:
     case Kind::kTuple: return std::make_unique<ItemsIter>(value);
     case Kind::kDict:
-      return std::make_unique<DictIter>(std::static_pointer_cast<Dict>(value.object), DictView::What::kKeys);
+      return std::make_unique<DictIter>(std::static_pointer_cast<Dict>(value.object),
+                                        DictView::What::kKeys);
     case Kind::kDictView:
       return std::make_unique<DictIter>(as<DictView>(value).dict, as<DictView>(value).what);
     case Kind::kRange: return std::make_unique<RangeIter>(as<Range>(value));

@@ -1,4 +1,5 @@
-// The runtime of one rendering: limits, construction of values, and Python's object protocol on them.
+// The runtime of one rendering: limits, construction of values, and Python's object protocol on
+// them.
 #pragma once
 #include <ctime>
 #include <functional>
@@ -11,12 +12,14 @@
 
 namespace penstock::jinja {
 
-inline constexpr size_t kMaxItems = size_t{1} << 20;  // maximum number of items of a list made by a template
-inline constexpr int64_t kMaxRange = 100'000;         // as jinja2's sandbox
+// maximum number of items of a list made by a template
+inline constexpr size_t kMaxItems = size_t{1} << 20;
+inline constexpr int64_t kMaxRange = 100'000;  // as jinja2's sandbox
 
 struct Limits {
-  int64_t steps = 0;        // work, see Runtime::step()
-  size_t string_bytes = 0;  // bytes of any one string, the output included
+  int64_t steps = 0;  // work, see Runtime::step()
+  // bytes of any one string, the output included
+  size_t string_bytes = 0;
   int64_t live_bytes = 0;
 };
 
@@ -27,16 +30,18 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Counts n steps of work, each at most some 100 ns: an expression, 8 items of a list, 64 bytes copied or
-  // searched, 16 bytes read character by character, or one character converted. Throws Failure when the limit
-  // is exceeded, or when the work of this thread is cancelled (base/work.h).
+  // Counts n steps of work, each at most some 100 ns: an expression, 8 items of a list, 64 bytes
+  // copied or searched, 16 bytes read character by character, or one character converted. Throws
+  // Failure when the limit is exceeded, or when the work of this thread is cancelled (base/work.h).
   void step(size_t n = 1);
   // Count the steps of reading a function's arguments character by character.
   void read(const Value& value);
   void read(const Args& args);
   size_t max_string() const { return limits_.string_bytes; }
-  void check_size(size_t bytes) const;   // checks the size of a string before it is made
-  void check_items(size_t items) const;  // checks the number of items of a list before it is made
+  // checks the size of a string before it is made
+  void check_size(size_t bytes) const;
+  // checks the number of items of a list before it is made
+  void check_items(size_t items) const;
   void append(std::string& out, std::string_view text) {
     check_size(out.size() + text.size());
     step(text.size() / 64);
@@ -67,8 +72,8 @@ class Runtime {
     return object;
   }
 
-  // Registers a function that runs when the rendering ends. It empties objects that may be part of a
-  // reference cycle (namespaces, captured variables).
+  // Registers a function that runs when the rendering ends. It empties objects that may be part of
+  // a reference cycle (namespaces, captured variables).
   void at_end(std::function<void()> release) { releases_.push_back(std::move(release)); }
   void release();
   Budget& budget() { return budget_; }
@@ -87,7 +92,8 @@ class Runtime {
 Value from_object(Kind kind, std::shared_ptr<Object> object);
 int max_depth(const std::vector<Value>& values);
 
-// Fails as jinja2 does when an undefined value is used for more than printing, testing or iterating.
+// Fails as jinja2 does when an undefined value is used for more than printing, testing or
+// iterating.
 [[noreturn]] void fail_undefined(const Value& value);
 
 bool truthy(Runtime& rt, const Value& value);
@@ -105,7 +111,8 @@ bool is_callable(const Value& value);
 
 // Returns the position of the first needle at or after `from`, in linear time; npos: none.
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
-size_t rfind_text(std::string_view text, std::string_view needle);  // position of the last needle; npos: none
+// position of the last needle; npos: none
+size_t rfind_text(std::string_view text, std::string_view needle);
 
 std::unique_ptr<Iter> iterate(Runtime& rt, const Value& value);
 std::vector<Value> to_vector(Runtime& rt, const Value& value);

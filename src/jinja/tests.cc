@@ -29,7 +29,9 @@ bool is_mapping(const Value& v) { return v.is(Kind::kDict); }
 bool is_sequence(const Value& v) { return has_length(v) && !v.is(Kind::kDictView); }
 bool is_escaped(const Value& v) { return v.is(Kind::kString) && as<String>(v).markup; }
 
-Value remainder(Runtime& rt, const Value& a, const Value& b) { return binary(rt, BinaryOp::kMod, a, b); }
+Value remainder(Runtime& rt, const Value& a, const Value& b) {
+  return binary(rt, BinaryOp::kMod, a, b);
+}
 
 template <int64_t Rest>
 Value parity(Runtime& rt, const Value& self, const Args& args) {

@@ -13,7 +13,8 @@ struct CloseCaseMap {
   void operator()(UCaseMap* map) const { ucasemap_close(map); }
 };
 
-using CaseFunction = int32_t (*)(const UCaseMap*, char*, int32_t, const char*, int32_t, UErrorCode*);
+using CaseFunction = int32_t (*)(const UCaseMap*, char*, int32_t, const char*, int32_t,
+                                 UErrorCode*);
 
 std::string map_case(std::string_view text, CaseFunction function) {
   UErrorCode status = U_ZERO_ERROR;
@@ -38,7 +39,8 @@ bool is_ascii(std::string_view text) {
 }
 
 bool is_line_break(char32_t c) {
-  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
 }
 
 bool contains(std::string_view chars, char32_t wanted) {
@@ -55,7 +57,8 @@ std::string title_letter(std::string_view letter) {
   const std::string upper = to_upper(letter);
   size_t first = 0;
   decode(upper, first);
-  if (first < upper.size()) return upper.substr(0, first) + to_lower(std::string_view(upper).substr(first));
+  if (first < upper.size())
+    return upper.substr(0, first) + to_lower(std::string_view(upper).substr(first));
   std::string out;
   append_utf8(out, static_cast<char32_t>(u_totitle(static_cast<UChar32>(c))));
   return out;
@@ -88,7 +91,8 @@ size_t count_code_points(std::string_view text) {
 
 char32_t decode(std::string_view text, size_t& position) {
   const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<char32_t>(static_cast<unsigned char>(text[i])) : char32_t{0x80};
+    return i < text.size() ? static_cast<char32_t>(static_cast<unsigned char>(text[i]))
+                           : char32_t{0x80};
   };
   const char32_t lead = byte(position++);
   if (lead < 0x80) return lead;
@@ -138,7 +142,9 @@ bool is_printable(char32_t c) {
 }
 
 bool is_alpha(char32_t c) { return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_L_MASK) != 0; }
-bool is_decimal(char32_t c) { return u_charType(static_cast<UChar32>(c)) == U_DECIMAL_DIGIT_NUMBER; }
+bool is_decimal(char32_t c) {
+  return u_charType(static_cast<UChar32>(c)) == U_DECIMAL_DIGIT_NUMBER;
+}
 bool is_digit(char32_t c) {
   const int type = u_getIntPropertyValue(static_cast<UChar32>(c), UCHAR_NUMERIC_TYPE);
   return type == U_NT_DECIMAL || type == U_NT_DIGIT;
@@ -146,7 +152,9 @@ bool is_digit(char32_t c) {
 bool is_numeric(char32_t c) {
   return u_getIntPropertyValue(static_cast<UChar32>(c), UCHAR_NUMERIC_TYPE) != U_NT_NONE;
 }
-bool is_word(char32_t c) { return c == '_' || is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c); }
+bool is_word(char32_t c) {
+  return c == '_' || is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c);
+}
 bool is_lower(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_LOWERCASE); }
 bool is_upper(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_UPPERCASE); }
 bool is_title(char32_t c) { return u_charType(static_cast<UChar32>(c)) == U_TITLECASE_LETTER; }
@@ -155,7 +163,8 @@ bool is_identifier(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const bool first = i == 0;
     const auto c = static_cast<UChar32>(decode(text, i));
-    const bool ok = c == '_' || u_hasBinaryProperty(c, first ? UCHAR_XID_START : UCHAR_XID_CONTINUE);
+    const bool ok =
+        c == '_' || u_hasBinaryProperty(c, first ? UCHAR_XID_START : UCHAR_XID_CONTINUE);
     if (!ok) return false;
   }
   return !text.empty();
@@ -207,7 +216,9 @@ std::string swap_case(std::string_view text) {
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string_view* chars) {
-  const auto drop = [&](char32_t c) { return chars != nullptr ? contains(*chars, c) : is_space(c); };
+  const auto drop = [&](char32_t c) {
+    return chars != nullptr ? contains(*chars, c) : is_space(c);
+  };
   if (side != Side::kRight) {
     while (!text.empty()) {
       size_t next = 0;

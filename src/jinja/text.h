@@ -1,4 +1,5 @@
-// Functions on Unicode text as Python's str defines them: text is valid UTF-8, positions count code points.
+// Functions on Unicode text as Python's str defines them: text is valid UTF-8, positions count code
+// points.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -23,7 +23,8 @@ void fail_limit(std::string message) {
   throw Failure{ErrorCode::kInvalidArgument, "", std::move(message), 0};
 }
 
-Object::Object(Budget* budget, size_t bytes, int depth) : depth(depth), budget_(budget), bytes_(bytes) {
+Object::Object(Budget* budget, size_t bytes, int depth)
+    : depth(depth), budget_(budget), bytes_(bytes) {
   if (depth > kMaxDepth) fail_limit(fmt::format("values nested deeper than {}", kMaxDepth));
   if (budget_ != nullptr) budget_->live_bytes += static_cast<int64_t>(bytes_);
 }
@@ -102,7 +103,8 @@ const Value* Dict::find_hashed(Runtime& rt, const Value& key, size_t hash) const
     }
     return nullptr;
   }
-  for (size_t i = index_.size(); i < items.size(); ++i) index_.emplace(hash_of(rt, items[i].first), i);
+  for (size_t i = index_.size(); i < items.size(); ++i)
+    index_.emplace(hash_of(rt, items[i].first), i);
   const auto [begin, end] = index_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     if (equals(rt, items[it->second].first, key)) return &items[it->second].second;
@@ -169,8 +171,8 @@ void Args::no_keywords(std::string_view function) const {
 std::vector<Value> Args::bind(std::string_view function, const std::vector<const char*>& params,
                               size_t required) const {
   if (positional.size() > params.size()) {
-    fail("TypeError", fmt::format("{}() takes at most {} arguments ({} given)", function, params.size(),
-                                  positional.size()));
+    fail("TypeError", fmt::format("{}() takes at most {} arguments ({} given)", function,
+                                  params.size(), positional.size()));
   }
   std::vector<Value> bound(positional);
   bound.resize(params.size());

@@ -1,5 +1,5 @@
-// Values of the template language, with Python's types and semantics. A value belongs to one rendering,
-// except for the constants of a parsed template, and is used by one thread.
+// Values of the template language, with Python's types and semantics. A value belongs to one
+// rendering, except for the constants of a parsed template, and is used by one thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace penstock::jinja {
 
 class Runtime;
 
-// The exception of a failed template. Thrown only inside the interpreter; ChatTemplate converts it to an
-// Error.
+// The exception of a failed template. Thrown only inside the interpreter; ChatTemplate converts it
+// to an Error.
 struct Failure {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string type;  // name of Python's exception; empty: none
@@ -54,8 +54,9 @@ struct Budget {
   int64_t live_bytes = 0;
 };
 
-// The base of objects that values point to. depth: 1 + the maximum depth of the contents, which bounds
-// recursion over values and their destruction (kMaxDepth). budget: may be null (constants of the template).
+// The base of objects that values point to. depth: 1 + the maximum depth of the contents, which
+// bounds recursion over values and their destruction (kMaxDepth). budget: may be null (constants of
+// the template).
 struct Object {
   Object(Budget* budget, size_t bytes, int depth);
   virtual ~Object();
@@ -87,7 +88,8 @@ struct Value {
   bool is_sequence() const { return kind == Kind::kList || kind == Kind::kTuple; }
   bool is_integral() const { return kind == Kind::kInt || kind == Kind::kBool; }
   bool is_number() const { return is_integral() || kind == Kind::kFloat; }
-  int64_t as_int() const { return kind == Kind::kBool ? int64_t{boolean} : integer; }  // is_integral()
+  // is_integral()
+  int64_t as_int() const { return kind == Kind::kBool ? int64_t{boolean} : integer; }
   double as_double() const {
     return kind == Kind::kFloat ? real : static_cast<double>(as_int());
   }  // is_number()
@@ -101,8 +103,9 @@ using Pairs = std::vector<std::pair<Value, Value>>;
 struct Undefined : Object {
   Undefined(Budget* budget, std::string hint, std::string owner, Value name, bool unsafe);
   std::string message() const;
-  const std::string hint;   // the complete message, or empty
-  const std::string owner;  // type that has no attribute `name`; empty for a variable
+  const std::string hint;  // the complete message, or empty
+  // type that has no attribute `name`; empty for a variable
+  const std::string owner;
   const Value name;
   const bool unsafe;  // its use is a SecurityError
 };
@@ -120,7 +123,8 @@ struct String : Object {
 struct List : Object {  // a list or tuple; immutable in the sandbox
   List(Budget* budget, std::vector<Value> items, int depth);
   const std::vector<Value> items;
-  bool is_group = false;  // a result of groupby: a tuple with .grouper and .list
+  // a result of groupby: a tuple with .grouper and .list
+  bool is_group = false;
 };
 
 // A dict in insertion order; also the attributes of a namespace.
@@ -167,8 +171,8 @@ struct Args {
   std::vector<std::pair<std::string, Value>> keyword;
 
   const Value* find(std::string_view name) const;
-  // Returns a value for each of params, kMissing for omitted ones. Fails as Python does for wrong arguments.
-  // required: number of leading params that must be given.
+  // Returns a value for each of params, kMissing for omitted ones. Fails as Python does for wrong
+  // arguments. required: number of leading params that must be given.
   std::vector<Value> bind(std::string_view function, const std::vector<const char*>& params,
                           size_t required) const;
   void no_keywords(std::string_view function) const;
@@ -187,8 +191,9 @@ struct Cycler : Object {
   size_t position = 0;
 };
 
-const char* type_name(const Value& value);   // Python's type(value).__name__
-std::string owner_name(const Value& value);  // "list object", as jinja2 names it in messages
+const char* type_name(const Value& value);  // Python's type(value).__name__
+// "list object", as jinja2 names it in messages
+std::string owner_name(const Value& value);
 
 template <class T>
 T& as(const Value& value) {

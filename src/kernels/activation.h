@@ -10,8 +10,10 @@ enum class Activation : uint8_t {
   kGeluTanh,
   kRelu,
   kRelu2,
-  kXielu,        // p x^2 + b x for x > 0, else n (expm1(min(x, e)) - x) + b x, of parameters {p, n, b, e}
-  kClampedSilu,  // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
+  // p x^2 + b x for x > 0, else n (expm1(min(x, e)) - x) + b x, of parameters {p, n, b, e}
+  kXielu,
+  // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
+  kClampedSilu,
   kSigmoid,
   kClamp,  // max(-m, min(x, m)), of {m}
 };

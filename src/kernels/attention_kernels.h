@@ -1,4 +1,5 @@
-// Flash attention over paged K and V: online softmax, scores of 64 tokens at a time, never an n x n matrix.
+// Flash attention over paged K and V: online softmax, scores of 64 tokens at a time, never an n x n
+// matrix.
 //
 // The cache consists of units: K and V of 16 consecutive tokens of one KV head. In K the 16 tokens
 // are the lanes of a vector, in V 16 features are (kBF16: features of two tokens in pairs; kI8: of
@@ -12,7 +13,8 @@ namespace penstock {
 enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8 };
 inline constexpr int kNumKvFormats = 4;
 inline constexpr int kUnitTokens = 16;
-inline constexpr int kChunkTokens = 64;   // scores computed between two updates of the running maximum
+// scores computed between two updates of the running maximum
+inline constexpr int kChunkTokens = 64;
 inline constexpr int kMaxTileRows = 256;  // queries that share one pass over K and V
 inline constexpr int kMaxSharedRows = 8;  // queries per head in a tile of several heads
 
@@ -21,8 +23,10 @@ struct KvUnitLayout {
   KvFormat format = KvFormat::kF32;
   int head_dim = 0, value_dim = 0;
   int padded_dim = 0,
-      padded_value_dim = 0;     // rounded up to 16; a key's padding is zero, a value's if it is kept
-  bool values_in_keys = false;  // a value is the first value_dim features of its key
+      // rounded up to 16; a key's padding is zero, a value's if it is kept
+      padded_value_dim = 0;
+  // a value is the first value_dim features of its key
+  bool values_in_keys = false;
   int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
 
   // values_in_keys: number of a key's features that are its value (1..head_dim); 0: values are
@@ -36,7 +40,8 @@ struct KvUnitLayout {
     layout.values_in_keys = values_in_keys > 0;
     layout.value_dim = layout.values_in_keys ? values_in_keys : head_dim;
     layout.padded_value_dim = (layout.value_dim + 15) / 16 * 16;
-    const int64_t keys = int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
+    const int64_t keys =
+        int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
     const int64_t scales = format == KvFormat::kI8 ? kUnitTokens * 4 : 0;
     layout.v_offset = layout.values_in_keys ? 0 : keys;
     layout.k_scales = keys + layout.v_offset;
@@ -49,12 +54,14 @@ struct KvUnitLayout {
 // One query: one head of one token.
 struct AttentionRow {
   const float* q;  // [head_dim]
-  int first, end;  // cached tokens [first, end) that it attends to, by index in the sequence
-  int tree_begin;  // with a tree mask: of tokens >= tree_begin only those whose bit (index - tree_begin) is
-                   // set
+  // cached tokens [first, end) that it attends to, by index in the sequence
+  int first, end;
+  // with a tree mask: of tokens >= tree_begin only those whose bit (index - tree_begin) is set
+  int tree_begin;
   uint64_t tree_mask;  // 0 = no mask
   int position;        // of the query
-  float slope;         // slope * (key's position - position) is added to every score; with has_slopes
+  // slope * (key's position - position) is added to every score; with has_slopes
+  float slope;
 };
 
 // Rows of memory that are used next. A kernel may prefetch them while it computes.
@@ -69,38 +76,47 @@ struct SoonNeeded {
 // that are neighbours in the cache are read together, so that memory streams.
 struct AttentionTile {
   const AttentionRow* rows;
-  int n_rows;     // rows of each head, 1..kMaxTileRows; with several heads 1..kMaxSharedRows
+  // rows of each head, 1..kMaxTileRows; with several heads 1..kMaxSharedRows
+  int n_rows;
   int n_heads;    // n_heads * head_rows <= kMaxTileRows
   int head_rows;  // padded_head_rows(n_rows) with several heads
   const KvUnitLayout* layout;
-  const std::byte* units;  // unit u of head h is at units + u * unit_stride + h * layout->bytes
+  // unit u of head h is at units + u * unit_stride + h * layout->bytes
+  const std::byte* units;
   int64_t unit_stride;
   const uint32_t* block_table;
-  int first_position;  // of the first token of block_table[0]; a multiple of 16
+  // of the first token of block_table[0]; a multiple of 16
+  int first_position;
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
-  bool has_slopes;     // whether any row has a slope; only the generic kernels support slopes
-  bool exact_rows;     // the result of a row must not depend on the other rows
-  int n_new;           // tokens of the sequence that are new in this step
-  float* scratch;      // tile_scratch_floats()
-  SoonNeeded queries;  // rows of queries of the next tile, to prefetch
-  SoonNeeded results;  // rows of results of this tile, which are written
+  // whether any row has a slope; only the generic kernels support slopes
+  bool has_slopes;
+  // the result of a row must not depend on the other rows
+  bool exact_rows;
+  // tokens of the sequence that are new in this step
+  int n_new;
+  float* scratch;  // tile_scratch_floats()
+  // rows of queries of the next tile, to prefetch
+  SoonNeeded queries;
+  // rows of results of this tile, which are written
+  SoonNeeded results;
 };
 
 // Running softmax of the rows of a tile: out = sum(exp(score - max) * v), not yet divided by sum.
 struct AttentionState {
   float* max;  // [state_rows(n_rows)]
   float* sum;  // [state_rows(n_rows)]
-  float* out;  // [state_rows(n_rows)][padded_value_dim], 64-byte aligned
+  // [state_rows(n_rows)][padded_value_dim], 64-byte aligned
+  float* out;
 };
 
 // Returns the scratch memory of a tile, in floats, enough for every kernel: queries, weights and,
 // for matrix units, scores and K and V of 256 tokens in BF16.
 constexpr int64_t tile_scratch_floats(int padded_dim) {
   const int64_t dim = (padded_dim + 31) / 32 * 32;
-  return kMaxTileRows * (dim + kChunkTokens) + 256 * dim + kMaxTileRows / 2 * dim + 32 * (256 + 16) +
-         32 * 256 / 2 + 64;
+  return kMaxTileRows * (dim + kChunkTokens) + 256 * dim + kMaxTileRows / 2 * dim +
+         32 * (256 + 16) + 32 * 256 / 2 + 64;
 }
 // Returns the rows allocated for each head in a tile of several: kernels may compute rows beyond
 // n_rows.
@@ -113,19 +129,22 @@ struct AttentionKernels {
   // row, begin and end only.
   void (*attend[kNumKvFormats])(const AttentionTile& tile, const AttentionState& state);
   // Merges two states of the same rows over disjoint tokens: state += other.
-  void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_value_dim);
+  void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows,
+                int padded_value_dim);
   // to[0..n) = from[0..n) * factor
   void (*scale_row)(const float* from, float factor, int n, float* to);
-  // Writes K and V of one token ([head_dim] each; v is not read where values are in keys) as token `lane` of a unit.
-  void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit,
-                               int lane);
+  // Writes K and V of one token ([head_dim] each; v is not read where values are in keys) as token
+  // `lane` of a unit.
+  void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
+                               std::byte* unit, int lane);
 };
 
 // Copies one token of a unit to another unit of the same format.
-void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
-                     int to_lane);
+void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
+                     std::byte* to, int to_lane);
 // Converts K and V of one token of a unit to floats, [head_dim] and [value_dim] (for tests and
 // session files).
-void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
+void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k,
+                     float* v);
 
 }  // namespace penstock

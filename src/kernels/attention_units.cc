@@ -58,14 +58,15 @@ float read(KvFormat format, const std::byte* at, float scale) {
 
 }  // namespace
 
-void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
-                     int to_lane) {
+void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
+                     std::byte* to, int to_lane) {
   const auto copy = [&](Element source, Element target) {
     std::memcpy(to + target.offset, from + source.offset, static_cast<size_t>(source.bytes));
   };
   for (int d = 0; d < layout.head_dim; ++d) {
     copy(k_element(layout, from_lane, d), k_element(layout, to_lane, d));
-    if (!layout.values_in_keys) copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
+    if (!layout.values_in_keys)
+      copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
   }
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {
@@ -73,7 +74,8 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
   }
 }
 
-void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v) {
+void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k,
+                     float* v) {
   float k_scale = 1, v_scale = 1;
   if (layout.format == KvFormat::kI8) {
     std::memcpy(&k_scale, unit + layout.k_scales + int64_t{lane} * 4, 4);
@@ -82,7 +84,8 @@ void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane
   for (int d = 0; d < layout.head_dim; ++d)
     k[d] = read(layout.format, unit + k_element(layout, lane, d).offset, k_scale);
   for (int d = 0; d < layout.value_dim; ++d) {
-    const Element element = layout.values_in_keys ? k_element(layout, lane, d) : v_element(layout, lane, d);
+    const Element element =
+        layout.values_in_keys ? k_element(layout, lane, d) : v_element(layout, lane, d);
     v[d] = read(layout.format, unit + element.offset, v_scale);
   }
 }

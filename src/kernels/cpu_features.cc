@@ -28,7 +28,8 @@ bool request_tile_state() {
 // AMD's processors from Zen 5 on, as CPUID's leaves 0 and 1 name them.
 bool zen5_or_later() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx || ecx != signature_AMD_ecx)
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx ||
+      ecx != signature_AMD_ecx)
     return false;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
   return (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= 0x1a;  // the family
@@ -43,12 +44,15 @@ CpuFeatures detect() {
   f.one_stream = zen5_or_later();
   if (!cpuid_bit(1, 0, kEcx, 27)) return f;  // OSXSAVE
   const uint64_t state = enabled_state();
-  const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
-  f.avx2 = ymm && cpuid_bit(1, 0, kEcx, 12) && cpuid_bit(1, 0, kEcx, 29) && leaf7_ebx(5) && leaf7_ebx(8);
+  const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6,
+             tiles = (state & 0x60000) == 0x60000;
+  f.avx2 =
+      ymm && cpuid_bit(1, 0, kEcx, 12) && cpuid_bit(1, 0, kEcx, 29) && leaf7_ebx(5) && leaf7_ebx(8);
   f.avx512 = f.avx2 && zmm && leaf7_ebx(16) && leaf7_ebx(17) && leaf7_ebx(30) && leaf7_ebx(31) &&
              leaf7_ecx(1) && leaf7_ecx(6) && leaf7_ecx(11);
   f.avx512_bf16 = f.avx512 && cpuid_bit(7, 1, kEax, 5);
-  f.amx = f.avx512_bf16 && tiles && leaf7_edx(22) && leaf7_edx(24) && leaf7_edx(25) && request_tile_state();
+  f.amx = f.avx512_bf16 && tiles && leaf7_edx(22) && leaf7_edx(24) && leaf7_edx(25) &&
+          request_tile_state();
   return f;
 }
 #else
@@ -61,7 +65,8 @@ bool cpuid_bit([[maybe_unused]] uint32_t leaf, [[maybe_unused]] uint32_t subleaf
                [[maybe_unused]] CpuidRegister reg, [[maybe_unused]] int bit) {
 #if defined(__x86_64__)
   uint32_t registers[4] = {};
-  if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2], &registers[3]) == 0)
+  if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
+                        &registers[3]) == 0)
     return false;
   return (registers[static_cast<int>(reg)] >> bit & 1u) != 0;
 #else

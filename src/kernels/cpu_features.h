@@ -9,7 +9,8 @@ struct CpuFeatures {
   bool avx2 = false;    // AVX2, FMA, F16C, BMI2
   bool avx512 = false;  // F, BW, VL, DQ, VNNI, VBMI, VBMI2
   bool avx512_bf16 = false;
-  bool amx = false;  // TILE, INT8, BF16, with the permission to use the tile state granted
+  // TILE, INT8, BF16, with the permission to use the tile state granted
+  bool amx = false;
   // A thread reads memory fastest as one stream: AMD from Zen 5 on. Others read fastest as several
   // streams far apart (docs/kernels.md).
   bool one_stream = false;

@@ -1,4 +1,5 @@
-// THE list of instruction sets, slowest first. A new one is a folder, its row here and one in flags.cmake.
+// THE list of instruction sets, slowest first. A new one is a folder, its row here and one in
+// flags.cmake.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -27,7 +28,8 @@ struct Row {
 };
 
 const KernelTable& best_of(std::span<const KernelTable> tables) {
-  return *std::find_if(tables.rbegin(), tables.rend(), [](const KernelTable& t) { return !t.emulated; });
+  return *std::find_if(tables.rbegin(), tables.rend(),
+                       [](const KernelTable& t) { return !t.emulated; });
 }
 
 std::vector<KernelTable> make_tables() {
@@ -133,8 +135,8 @@ Result<const KernelTable*> select_kernels(std::string_view name) {
     if (name == table.name) return &table;
     names += names.empty() ? table.name : std::string(", ") + table.name;
   }
-  return errorf(ErrorCode::kInvalidArgument, "instruction set '{}' is not available here: expected one of {}",
-                name, names);
+  return errorf(ErrorCode::kInvalidArgument,
+                "instruction set '{}' is not available here: expected one of {}", name, names);
 }
 
 }  // namespace penstock

@@ -29,12 +29,15 @@ struct ActivationRounding {
 struct PanelMatrix {
   const uint8_t* data = nullptr;  // 64-byte aligned
   size_t panel_bytes = 0;
-  const float* row_scales = nullptr;  // [padded rows] factors of whole rows, or null for ones
+  // [padded rows] factors of whole rows, or null for ones
+  const float* row_scales = nullptr;
   int rows = 0;
   int cols = 0;
-  int padded_cols = 0;  // a multiple of the layout's unit; weights beyond cols are 0
+  // a multiple of the layout's unit; weights beyond cols are 0
+  int padded_cols = 0;
   PanelType type = panel_type(QuantType::kF32);
-  alignas(16) uint8_t levels[16] = {};  // level + 128 of each code, where the layout has levels of its own
+  // level + 128 of each code, where the layout has levels of its own
+  alignas(16) uint8_t levels[16] = {};
 
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
@@ -60,7 +63,8 @@ struct Int8Rows {
   const ActivationGroup* groups;
   const ActivationHalves* halves;
   int block_rows;  // int8_block_rows()
-  int n_steps;     // padded columns / 32; at least those of every matrix multiplied
+  // padded columns / 32; at least those of every matrix multiplied
+  int n_steps;
   bool one_scale;  // all groups of a row have the same
 };
 
@@ -79,8 +83,9 @@ struct GemmKernels {
   const char* name;
   // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of
   // Int8Rows, whose first step is at values, groups and halves.
-  void (*quantize_row)(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                       int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves);
+  void (*quantize_row)(const float* x, int cols, int padded_cols,
+                       const ActivationRounding& rounding, int block_rows, int8_t* values,
+                       ActivationGroup* groups, ActivationHalves* halves);
   std::span<const GemmPlan> plans;
   // [type of the matrix][plan]; null where the plan does not multiply such panels. REQUIRES of
   // every call: the plan fits n_rows. The sum of an output depends neither on n_rows nor on the
@@ -107,12 +112,12 @@ struct TileKernels {
   // Activations as tiles: rows [first_row, first_row + n_rows) of x, into the
   // buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
   size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
-  void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
-                    uint8_t* tiles);
+  void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
+                    int padded_cols, uint8_t* tiles);
   // One scale per row: rounding is not kPerGroup.
   size_t (*int8_tile_bytes)(int total_rows, int padded_cols);
-  void (*pack_int8)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
-                    const ActivationRounding& rounding, uint8_t* tiles);
+  void (*pack_int8)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
+                    int padded_cols, const ActivationRounding& rounding, uint8_t* tiles);
 
   // [type of the matrix][plan]; null where the plan does not multiply such panels. REQUIRES of
   // every call: the plan fits n_rows; padded_cols of the activations was that of the matrix,

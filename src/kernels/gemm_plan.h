@@ -44,21 +44,26 @@ template <class... Kind>
 constexpr PanelKinds panels_of(Kind... kind) {
   return static_cast<PanelKinds>(((1u << static_cast<unsigned>(kind)) | ...));
 }
-inline constexpr PanelKinds kWholePanels = panels_of(PanelKind::kWholeBytes, PanelKind::kWholeCodes);
+inline constexpr PanelKinds kWholePanels =
+    panels_of(PanelKind::kWholeBytes, PanelKind::kWholeCodes);
 inline constexpr PanelKinds kScaledPanels =  // integer codes with scales inside a row
     panels_of(PanelKind::kNibbles, PanelKind::kBytes, PanelKind::kGrid, PanelKind::kCodes);
 inline constexpr PanelKinds kIntegerPanels = kWholePanels | kScaledPanels;
-inline constexpr PanelKinds kFloatPanels = panels_of(PanelKind::kF32, PanelKind::kF16, PanelKind::kBf16);
+inline constexpr PanelKinds kFloatPanels =
+    panels_of(PanelKind::kF32, PanelKind::kF16, PanelKind::kBf16);
 
 // one_scale: the activations have one scale for each row.
 template <class Q>
 constexpr PanelKind panel_kind_of(bool one_scale) {
   if constexpr (panel::Codes<Q>) {
     using L = PanelLayout<Q>;
-    if (L::kWholeRow && one_scale) return Q::kBits == 8 ? PanelKind::kWholeBytes : PanelKind::kWholeCodes;
+    if (L::kWholeRow && one_scale)
+      return Q::kBits == 8 ? PanelKind::kWholeBytes : PanelKind::kWholeCodes;
     if (L::kGrid) return PanelKind::kGrid;
     if (Q::kIsCodebook) return PanelKind::kCodes;
-    return Q::kBits == 8 ? PanelKind::kBytes : Q::kBits == 4 ? PanelKind::kNibbles : PanelKind::kCodes;
+    return Q::kBits == 8   ? PanelKind::kBytes
+           : Q::kBits == 4 ? PanelKind::kNibbles
+                           : PanelKind::kCodes;
   } else if constexpr (std::is_same_v<Q, quant::F32>) {
     return PanelKind::kF32;
   } else if constexpr (std::is_same_v<Q, quant::BF16>) {
@@ -118,8 +123,9 @@ enum class GemmStrategy : uint8_t {
   kPairs,
 };
 constexpr const char* gemm_strategy_name(GemmStrategy strategy) {
-  constexpr const char* kNames[] = {"streams",   "panel", "blocks",        "unpacked",     "columns",
-                                    "few-tiles", "tiles", "tiles-between", "scaled-tiles", "pairs"};
+  constexpr const char* kNames[] = {"streams",      "panel",     "blocks", "unpacked",
+                                    "columns",      "few-tiles", "tiles",  "tiles-between",
+                                    "scaled-tiles", "pairs"};
   return kNames[static_cast<int>(strategy)];
 }
 
@@ -133,7 +139,9 @@ struct Prefetch {
 
   // Bytes in a layout whose units of unit_bytes hold steps of step_bytes.
   constexpr int bytes(int unit_bytes, int step_bytes) const {
-    return ahead == kUnits ? (unit_bytes >= 1024 ? 2 : 4) * unit_bytes : ahead == kStep ? step_bytes : ahead;
+    return ahead == kUnits  ? (unit_bytes >= 1024 ? 2 : 4) * unit_bytes
+           : ahead == kStep ? step_bytes
+                            : ahead;
   }
 };
 
@@ -165,13 +173,15 @@ struct GemmPlan {
   GemmWhere where;
   int rows;  // from so many rows of activations on
   GemmStrategy strategy;
-  int block;   // most rows of activations that are multiplied together
+  // most rows of activations that are multiplied together
+  int block;
   int panels;  // that are multiplied together
   Prefetch prefetch = {};
 
   constexpr bool multiplies(PanelKind kind) const { return (kinds & panels_of(kind)) != 0; }
   constexpr bool fits(PanelKind kind, int n_rows, const GemmTraits& traits) const {
-    return multiplies(kind) && n_rows >= rows && !(traits.batch_invariant && path == GemmPath::kBf16Tiles) &&
+    return multiplies(kind) && n_rows >= rows &&
+           !(traits.batch_invariant && path == GemmPath::kBf16Tiles) &&
            (where == GemmWhere::kAll || (where == GemmWhere::kOneStream && traits.one_stream) ||
             (where == GemmWhere::kUnpackBetween && traits.unpack_between));
   }

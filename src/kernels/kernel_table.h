@@ -22,7 +22,8 @@ struct KernelTable {
   const GemmKernels* gemm = nullptr;
   const VectorKernels* vector = nullptr;
   const AttentionKernels* attention = nullptr;
-  const TileKernels* tiles = nullptr;  // null: no unit uses packed activations; not taken from a lower table
+  // null: no unit uses packed activations; not taken from a lower table
+  const TileKernels* tiles = nullptr;
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;
   const RecurrenceKernels* recurrence = nullptr;

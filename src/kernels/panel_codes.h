@@ -1,5 +1,6 @@
-// THE list of ways codes lie in panels: every encoding of a file, then those that exist only as panels, for
-// the group-wise, per-channel and codebook weights of other quantizers (quant/grouped_matrix.h).
+// THE list of ways codes lie in panels: every encoding of a file, then those that exist only as
+// panels, for the group-wise, per-channel and codebook weights of other quantizers
+// (quant/grouped_matrix.h).
 #pragma once
 #include <tuple>
 
@@ -7,7 +8,8 @@
 
 namespace penstock {
 
-// Indexes kernel tables. The first values are those of QuantType; the names below follow panel::Grouped.
+// Indexes kernel tables. The first values are those of QuantType; the names below follow
+// panel::Grouped.
 enum class PanelType : uint8_t {
   kFirstGrouped = std::tuple_size_v<quant::All>,
   kI2Z32 = kFirstGrouped,
@@ -33,7 +35,8 @@ constexpr bool is_quant_type(PanelType type) { return type < PanelType::kFirstGr
 
 namespace panel {
 
-inline constexpr int kWholeRow = 0;  // as a group size: the row's factor is the only scale
+// as a group size: the row's factor is the only scale
+inline constexpr int kWholeRow = 0;
 
 // value = scale * (code - bias) with a scale per group, or none.
 template <int Bits, int Bias, int Group>
@@ -69,10 +72,13 @@ struct F8Groups {
 };
 
 // In the order of PanelType.
-using Grouped = std::tuple<WithZeros<2, 32>, WithZeros<2, 128>, WithZeros<3, 32>, WithZeros<3, 128>,  //
-                           WithZeros<4, 32>, WithZeros<4, 128>, Scaled<4, 8, 128>, WithZeros<8, 32>,  //
-                           Scaled<2, 1, kWholeRow>, Scaled<8, 128, kWholeRow>,                        //
-                           Levels<16>, Levels<64>, F8Row, F8Groups>;
+//
+using Grouped = std::tuple<WithZeros<2, 32>, WithZeros<2, 128>, WithZeros<3, 32>, WithZeros<3, 128>,
+                           //
+                           WithZeros<4, 32>, WithZeros<4, 128>, Scaled<4, 8, 128>, WithZeros<8, 32>,
+                           //
+                           Scaled<2, 1, kWholeRow>, Scaled<8, 128, kWholeRow>, Levels<16>,
+                           Levels<64>, F8Row, F8Groups>;
 using All = decltype(std::tuple_cat(std::declval<quant::All>(), std::declval<Grouped>()));
 static_assert(std::tuple_size_v<All> == kPanelTypeCount, "PanelType and panel::Grouped differ");
 
@@ -84,7 +90,8 @@ template <class Q>
 concept F8Scales = requires { Q::kHasF8Scales; };
 // Panels of integer codes. TQ1_0 becomes TQ2_0.
 template <class Q>
-concept Codes = !std::same_as<Q, quant::TQ1_0> && (quant::IntegerCoded<Q> || requires { Q::kPanelOnly; });
+concept Codes =
+    !std::same_as<Q, quant::TQ1_0> && (quant::IntegerCoded<Q> || requires { Q::kPanelOnly; });
 
 // Calls fn with a value of the encoding's struct, as quant::visit.
 template <class F>

@@ -1,21 +1,25 @@
 // How the codes of 16 rows of a quantized matrix lie in a panel.
 //
-// A panel is a sequence of units of kUnitK columns. A unit holds, for every 32 columns (a step), the bit
-// planes of the codes, then the scales of its groups for 16 rows. In a step, dword vector j (0..7) is 16 rows
-// x 4 columns: byte 4r + i is row r, column 4j + i. Planes, in this order, each line of 64 bytes holding the
-// bits of several vectors:
+// A panel is a sequence of units of kUnitK columns. A unit holds, for every 32 columns (a step),
+// the bit planes of the codes, then the scales of its groups for 16 rows. In a step, dword vector j
+// (0..7) is 16 rows x 4 columns: byte 4r + i is row r, column 4j + i. Planes, in this order, each
+// line of 64 bytes holding the bits of several vectors:
 //   8 bits: vector j is line j.
-//   4 bits: line l holds vector 2l in the low halves and 2l + 1 in the high halves. (codes of 4, 5 and 6
-//   bits) 2 bits: line l holds vector 4l + s in bits 2s, 2s + 1. (codes of 2 and 3 bits; the upper bits of 6)
+//   4 bits: line l holds vector 2l in the low halves and 2l + 1 in the high halves (codes of 4, 5
+//           and 6 bits).
+//   2 bits: line l holds vector 4l + s in bits 2s, 2s + 1 (codes of 2 and 3 bits; the upper bits
+//           of 6).
 //   1 bit:  the one line holds vector s in bit s. (codes of 1 bit; the upper bit of 3 and 5; signs)
-// Weights of a grid keep the file's indices, whose points the kernels look up: a step has one line for every four
-// points of a row, byte 4r + c of line l the lower 8 bits of the index of row r's point 4l + c, then a line of signs
-// where each weight has one. Behind the steps are the other bits of the indices, [32 bits][16 rows][4 bytes]: every
-// row's are a sequence in the order of the columns, lowest bits first.
-// Scales: with super-scales, int8 sub-scales [group][16] (and sub-mins), then FP16 scales [16] (and mins);
-// otherwise FP16 scales [group][16] (and offsets, or int8 zeros), F8 scales [group][16], or nothing where the row's
-// factor is the only scale. 2-bit codes with mins pack sub-scale and sub-min as two halves of a byte. Of odd
-// sub-scales n stands for 2n + 1, [two groups][16], the even group in the low half of a byte.
+// Weights of a grid keep the file's indices, whose points the kernels look up: a step has one line
+// for every four points of a row, byte 4r + c of line l the lower 8 bits of the index of row r's
+// point 4l + c, then a line of signs where each weight has one. Behind the steps are the other bits
+// of the indices, [32 bits][16 rows][4 bytes]: every row's are a sequence in the order of the
+// columns, lowest bits first.
+// Scales: with super-scales, int8 sub-scales [group][16] (and sub-mins), then FP16 scales [16] (and
+// mins); otherwise FP16 scales [group][16] (and offsets, or int8 zeros), F8 scales [group][16], or
+// nothing where the row's factor is the only scale. 2-bit codes with mins pack sub-scale and
+// sub-min as two halves of a byte. Of odd sub-scales n stands for 2n + 1, [two groups][16], the
+// even group in the low half of a byte.
 #pragma once
 #include <bit>
 
@@ -66,13 +70,15 @@ struct PanelLayout {
   static constexpr int kSuper = kOffsets + kOffsetBytes;  // FP16 scale, then min, of a unit
   static constexpr int kEnd = kSuper + (Q::kHasSuperScales ? (Q::kHasOffset ? 64 : 32) : 0);
   static constexpr int kUnitBytes = (kEnd + 63) / 64 * 64;
-  // What the unsigned number that a kernel multiplies is above the level it stands for, and its largest.
+  // What the unsigned number that a kernel multiplies is above the level it stands for, and its
+  // largest.
   static constexpr int kMaxLevel = [] {
     if constexpr (panel::OwnLevels<Q>) {
       return 127;
     } else if constexpr (Q::kIsCodebook) {
       int most = 0;
-      for (const int level : Q::kCodebook) most = level > most ? level : -level > most ? -level : most;
+      for (const int level : Q::kCodebook)
+        most = level > most ? level : -level > most ? -level : most;
       return most;
     } else {
       return Q::level((1 << Q::kBits) - 1);
@@ -87,7 +93,9 @@ struct PanelLayout {
   }();
   static constexpr int kMaxCode = kBias + kMaxLevel;
   // The group that column `k` of a unit belongs to.
-  static constexpr int group_of(int k) { return kWholeRow ? 0 : k / (kWholeRow ? 1 : Q::kGroupSize); }
+  static constexpr int group_of(int k) {
+    return kWholeRow ? 0 : k / (kWholeRow ? 1 : Q::kGroupSize);
+  }
 };
 
 }  // namespace penstock

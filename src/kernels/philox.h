@@ -25,15 +25,17 @@ enum class Draw : uint32_t { kToken = 0, kXtc = 1, kAccept = 2, kResidual = 3, k
 // Returns a number uniform in [0, 1) with 53 random bits. position: number of output tokens before
 // this one. index: which of the n sequences.
 inline double uniform_draw(uint64_t seed, uint64_t position, uint32_t index, Draw draw) {
-  const auto bits = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), index,
-                                static_cast<uint32_t>(draw)},
-                               seed);
+  const auto bits =
+      philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), index,
+                  static_cast<uint32_t>(draw)},
+                 seed);
   return static_cast<double>((uint64_t{bits[0]} << 21) ^ (bits[1] >> 11)) * 0x1p-53;
 }
 
 // Returns a well-mixed 64-bit value of two, for seeds of requests that have none.
 inline uint64_t mix_seed(uint64_t a, uint64_t b) {
-  const auto bits = philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), 0x5eed, 0}, a);
+  const auto bits =
+      philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), 0x5eed, 0}, a);
   return uint64_t{bits[0]} << 32 | bits[1];
 }
 

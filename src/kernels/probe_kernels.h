@@ -30,7 +30,8 @@ using ReadProbe = uint64_t (*)(const void* data, size_t bytes);
 
 // Probes of one instruction set.
 struct ProbeKernels {
-  std::span<const ReadProbe> reads;  // in several orders: which is the fastest depends on the machine
+  // in several orders: which is the fastest depends on the machine
+  std::span<const ReadProbe> reads;
   std::span<const ComputeProbe> units;
 };
 

@@ -8,7 +8,8 @@
 
 namespace penstock {
 
-inline constexpr int kDeltaLanes = 16;  // features of a value head whose state is kept and updated together
+// features of a value head whose state is kept and updated together
+inline constexpr int kDeltaLanes = 16;
 
 // The gated delta rule (Yang et al., Gated Delta Networks) for at most kDeltaLanes features v of
 // one value head. Lanes of the state S [key_dim, kDeltaLanes] beyond n_features are zero. For every
@@ -21,7 +22,8 @@ struct DeltaStrip {
   // further.
   const float *q, *k, *v;
   ptrdiff_t stride;
-  const float *decay, *beta;  // of the first token: one number; of delta_rule_by_key [key_dim] decays
+  // of the first token: one number; of delta_rule_by_key [key_dim] decays
+  const float *decay, *beta;
   ptrdiff_t decay_stride, beta_stride;
   float* out;  // [n_features]
   ptrdiff_t out_stride;
@@ -48,10 +50,13 @@ struct ChunkKeys {
            static_cast<size_t>(2 * kScanChunk * kScanChunk);
   }
 
-  float *k, *q, *decays, *between;  // [key_dim][kScanChunk]; the last two are scratch of decays by key
-  float* rows;                      // [kScanChunk][key_dim]: transpose of k
-  float* left;                      // [key_dim]: the product of a chunk's decays by key
-  float *kq, *kk;                   // [s][t]: k(s) q(t), k(s) k(t); kk for the delta rule alone
+  // [key_dim][kScanChunk]; the last two are scratch of decays by key
+  float *k, *q, *decays, *between;
+  float* rows;  // [kScanChunk][key_dim]: transpose of k
+  // [key_dim]: the product of a chunk's decays by key
+  float* left;
+  // [s][t]: k(s) q(t), k(s) k(t); kk for the delta rule alone
+  float *kq, *kk;
 };
 
 // Number format of states, each with its own kernels. BF16 states are widened to F32 for the
@@ -60,7 +65,9 @@ enum class StateFormat : uint8_t { kF32, kBF16 };
 inline constexpr int kStateFormats = 2;
 // Returns the place of a lane of a key in a BF16 state: lanes i and i + 8 are the halves of a
 // 32-bit word, which two instructions separate.
-constexpr int bf16_place(int lane) { return lane % (kDeltaLanes / 2) * 2 + lane / (kDeltaLanes / 2); }
+constexpr int bf16_place(int lane) {
+  return lane % (kDeltaLanes / 2) * 2 + lane / (kDeltaLanes / 2);
+}
 
 struct RecurrenceKernels {
   using Kernel = void (*)(const DeltaStrip& strip);

@@ -24,13 +24,15 @@ struct LogitEdit {
 
 // The steps of a draw, in order. REQUIRES: pointers are valid until the draw is made.
 struct SampleRow {
-  int32_t row = 0;  // row of the logits; several draws may use one row
+  // row of the logits; several draws may use one row
+  int32_t row = 0;
   // Results wanted of the unchanged row, as natural logarithms of probabilities.
   bool report = false;          // SampleResult::logprob and rank
   bool likeliest = false;       // SampleResult::likeliest
   int32_t n_top = 0;            // most likely tokens, at most kMostTop
   TokenLogprob* top = nullptr;  // [n_top] in order
-  // 1. Tokens outside the mask become impossible. [ceil(vocab_size / 32)], bit per token; null: all are inside.
+  // 1. Tokens outside the mask become impossible. [ceil(vocab_size / 32)], bit per token; null: all
+  //    are inside.
   const uint32_t* mask = nullptr;
   // 2. Edits, in their order.
   const LogitEdit* edits = nullptr;

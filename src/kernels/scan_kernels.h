@@ -15,10 +15,12 @@ struct ScanScale {
 };
 
 struct ScanSplit {
-  float low, high;     // bounds of x
-  int* inside;         // [n]: indices of the values with low <= x <= high, ascending; NaN is neither
-  int n_inside;        // their number
-  double* piece_sums;  // [ceil(n / kSumPiece)]: of every piece, the weights with x > high
+  float low, high;  // bounds of x
+  // [n]: indices of the values with low <= x <= high, ascending; NaN is neither
+  int* inside;
+  int n_inside;  // their number
+  // [ceil(n / kSumPiece)]: of every piece, the weights with x > high
+  double* piece_sums;
 };
 
 struct ScanKernels {

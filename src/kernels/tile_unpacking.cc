@@ -19,7 +19,8 @@ constexpr PanelType kType = panel_type(QuantType::kQ4_0);
 // The product of SmallProduct with weights unpacked before the products of tiles or between them;
 // null where tiles have none.
 TileKernels::TileGemm small_product(const TileKernels& tiles, bool between) {
-  const GemmPlan* plan = find_plan(tiles.plans, panel_kind(kType, false), kRows, {.unpack_between = between});
+  const GemmPlan* plan =
+      find_plan(tiles.plans, panel_kind(kType, false), kRows, {.unpack_between = between});
   if (plan == nullptr || (between && plan->where != GemmWhere::kUnpackBetween)) return nullptr;
   return tiles.tiles[static_cast<size_t>(kType)][plan - tiles.plans.data()];
 }
@@ -60,7 +61,8 @@ class SmallProduct {
   struct Bytes {
     explicit Bytes(size_t n) : memory(n + 64) {}
     uint8_t* data() {
-      return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+      return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) &
+                                        ~uintptr_t{63});
     }
     std::vector<uint8_t> memory;
   };
@@ -91,8 +93,8 @@ Result<TileUnpacking> tile_unpacking(const KernelTable& kernels) {
   const char* forced = std::getenv("PENSTOCK_UNPACK");
   const std::string_view name = forced == nullptr ? "auto" : forced;
   if (name != "auto" && name != "before" && name != "between")
-    return errorf(ErrorCode::kInvalidArgument, "PENSTOCK_UNPACK: expected before, between or auto, got '{}'",
-                  name);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "PENSTOCK_UNPACK: expected before, between or auto, got '{}'", name);
   if (!has_both_unpackings(kernels)) return TileUnpacking{};
   if (name == "between") return TileUnpacking{UnpackTime::kBetween};
   if (name == "before" || kernels.emulated) return TileUnpacking{};

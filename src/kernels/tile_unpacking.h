@@ -13,7 +13,8 @@ enum class UnpackTime : uint8_t { kBefore, kBetween };
 
 struct TileUnpacking {
   UnpackTime time = UnpackTime::kBefore;
-  bool measured = false;  // false: there is no choice, or PENSTOCK_UNPACK made it, or the tiles are emulated
+  // false: there is no choice, or PENSTOCK_UNPACK made it, or the tiles are emulated
+  bool measured = false;
   // Operations per second of one thread, 256 rows times Q4_0; 0 where not measured.
   double before = 0, between = 0;
 };

@@ -88,7 +88,8 @@ int BatchBuilder::add(const BatchPart& part) {
 
 // A draft that is a chain needs no mask: the causal order suffices.
 void BatchBuilder::add_draft(const BatchPart& part) {
-  PENSTOCK_CHECK(part.rows != BatchPart::Rows::kNone && part.draft_parents.size() == part.draft.size());
+  PENSTOCK_CHECK(part.rows != BatchPart::Rows::kNone &&
+                 part.draft_parents.size() == part.draft.size());
   const auto root = static_cast<int>(part.tokens.size()) - 1;  // of the part's tokens
   const int root_position = part.first + root;
   const auto first = static_cast<int>(tokens_.size());
@@ -135,7 +136,8 @@ const Batch& BatchBuilder::build() {
     views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
   }
   if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
-  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}, {}, {}};
+  batch_ = {tokens_,     positions_,   seq_offsets_, seq_lens_, views_,
+            tree_masks_, output_rows_, {},           {},        {}};
   if (!row_tops_.empty()) {
     row_tops_.resize(output_rows_.size(), 0);
     batch_.row_tops = row_tops_;

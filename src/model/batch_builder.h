@@ -16,7 +16,8 @@ struct BatchPart {
   enum class Rows : uint8_t { kNone, kLast, kAll };  // which of `tokens` get an output row
 
   std::span<const TokenId> tokens;  // >= 1
-  int first = 0;                    // tokens of the sequence that are in the cache
+  // tokens of the sequence that are in the cache
+  int first = 0;
   // Blocks of the sequence's tokens, including those of this step: one entry for each cache group,
   // or one that all groups share. A group of states has one block, which the draft and the tokens
   // share, or one more for each node of the draft.
@@ -66,7 +67,8 @@ class BatchBuilder {
   std::vector<int32_t> adapters_;     // [n_seqs]
   std::vector<int32_t> long_ropes_;   // [n_seqs]
   bool has_adapters_ = false, has_long_ropes_ = false;
-  std::vector<int32_t> row_tops_;  // [n output rows] up to the last one that is not 0
+  // [n output rows] up to the last one that is not 0
+  std::vector<int32_t> row_tops_;
   std::vector<Group> groups_;
   std::vector<KvView> views_;
   Batch batch_;

@@ -24,7 +24,8 @@ Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, EagleWeigh
   const ModelConfig& config = tensors.config();
   const NameTable& names = tensors.names();
   const int dim = config.model_dim;
-  const std::string at = tensors.has_matrix("midlayer.self_attn.q_proj.weight") ? "midlayer." : "layers.0.";
+  const std::string at =
+      tensors.has_matrix("midlayer.self_attn.q_proj.weight") ? "midlayer." : "layers.0.";
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   LayerWeights& layer = out.decoder.layers.emplace_back();
   AttentionWeights& attention = layer.attention;
@@ -45,9 +46,11 @@ Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, EagleWeigh
     ASSIGN_OR_RETURN(out.decoder.embedding,
                      tensors.weight("embed_tokens", config.vocab_size, dim, WeightUse::kTable));
   }
-  ASSIGN_OR_RETURN(out.decoder.lm_head, tensors.weight("lm_head", draft_vocab, dim, WeightUse::kOutput));
+  ASSIGN_OR_RETURN(out.decoder.lm_head,
+                   tensors.weight("lm_head", draft_vocab, dim, WeightUse::kOutput));
   for (const TensorInfo& tensor : tensors.source().tensors()) {
-    if (tensors.used().contains(tensor.name) || tensor.name == "d2t" || tensor.name == "t2d") continue;
+    if (tensors.used().contains(tensor.name) || tensor.name == "d2t" || tensor.name == "t2d")
+      continue;
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: not expected in a layer of EAGLE-3",
                   tensors.source().path().string(), tensor.name);
   }
@@ -56,7 +59,8 @@ Status load_eagle(TensorLoader& tensors, int n_taps, int draft_vocab, EagleWeigh
 
 }  // namespace
 
-EagleLayer::EagleLayer(std::unique_ptr<WeightSource> source, const Model& target, ModelConfig config)
+EagleLayer::EagleLayer(std::unique_ptr<WeightSource> source, const Model& target,
+                       ModelConfig config)
     : source_(std::move(source)),
       target_(target),
       config_(std::move(config)),
@@ -77,17 +81,18 @@ Status EagleLayer::read_taps() {
     taps_.clear();
     if (!listed->is_array() || listed->empty() || listed->size() > kMostStreams) {
       return errorf(ErrorCode::kCorruptFile,
-                    "{}: eagle_aux_hidden_state_layer_ids: expected a list of 1 to {} layers", where,
-                    kMostStreams);
+                    "{}: eagle_aux_hidden_state_layer_ids: expected a list of 1 to {} layers",
+                    where, kMostStreams);
     }
     for (const nlohmann::json& id : *listed)
       taps_.push_back(id.is_number_integer() && id >= 0 && id < n ? id.get<int>() : -1);
   }
   for (const int tap : taps_) {
     if (tap >= 0 && tap < n) continue;
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: the streams before layers {} of the target are read, which has layers 0 to {}", where,
-                  listed != nullptr ? listed->dump() : "2, n / 2 and n - 3", n - 1);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: the streams before layers {} of the target are read, which has layers 0 to {}", where,
+        listed != nullptr ? listed->dump() : "2, n / 2 and n - 3", n - 1);
   }
   return {};
 }
@@ -103,15 +108,18 @@ Status EagleLayer::read_vocabulary() {
                   source_->path().string(), draft_vocab_, vocab);
   }
   if (offsets->type != QuantType::kI64 || offsets->n_elements() != draft_vocab_) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor d2t: expected {} numbers of type I64, got {} of {}",
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: tensor d2t: expected {} numbers of type I64, got {} of {}",
                   source_->path().string(), draft_vocab_, offsets->n_elements(),
                   quant_info(offsets->type).name);
   }
   for (int i = 0; i < draft_vocab_; ++i) {
     int64_t offset = 0;
-    std::memcpy(&offset, offsets->bytes.data() + sizeof(offset) * static_cast<size_t>(i), sizeof(offset));
+    std::memcpy(&offset, offsets->bytes.data() + sizeof(offset) * static_cast<size_t>(i),
+                sizeof(offset));
     if (offset < -i || offset >= vocab - i) {
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor d2t: row {}: expected a token below {}, got {} + {}",
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: tensor d2t: row {}: expected a token below {}, got {} + {}",
                     source_->path().string(), i, vocab, i, offset);
     }
     vocabulary_.push_back(static_cast<TokenId>(i + offset));
@@ -123,20 +131,22 @@ Result<std::unique_ptr<EagleLayer>> EagleLayer::load(std::unique_ptr<WeightSourc
                                                      const Model& target, Ops& ops) {
   const std::string where = source->path().string();
   if (source->naming() != Naming::kHuggingFace)
-    return errorf(ErrorCode::kUnsupported, "{}: spec eagle3: expected a directory with config.json", where);
+    return errorf(ErrorCode::kUnsupported, "{}: spec eagle3: expected a directory with config.json",
+                  where);
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(*source));
   if (config.arch != "llama" || config.n_layers != 1) {
     return errorf(ErrorCode::kUnsupported,
-                  "{}: spec eagle3: expected model_type llama with one layer, got {} with {}", where,
-                  config.arch, config.n_layers);
+                  "{}: spec eagle3: expected model_type llama with one layer, got {} with {}",
+                  where, config.arch, config.n_layers);
   }
   if (!target.taps_layers()) {
     return errorf(ErrorCode::kUnsupported,
-                  "{}: spec eagle3: the streams between layers of architecture {} cannot be read", where,
-                  target.config().arch);
+                  "{}: spec eagle3: the streams between layers of architecture {} cannot be read",
+                  where, target.config().arch);
   }
   if (config.model_dim != target.config().model_dim) {
-    return errorf(ErrorCode::kUnsupported, "{}: spec eagle3: expected the target's width {}, got {}", where,
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: spec eagle3: expected the target's width {}, got {}", where,
                   target.config().model_dim, config.model_dim);
   }
   ConfigReader reader(source->config(), Naming::kHuggingFace, "", where + ": config.json");
@@ -153,21 +163,25 @@ Result<std::unique_ptr<EagleLayer>> EagleLayer::load(std::unique_ptr<WeightSourc
   RETURN_IF_ERROR(layer->read_vocabulary());
   const Model::Progress none;
   TensorLoader tensors(*layer->source_, layer->config_, ops, none);
-  RETURN_IF_ERROR(load_eagle(tensors, static_cast<int>(layer->taps_.size()), draft_vocab, *layer->weights_));
+  RETURN_IF_ERROR(
+      load_eagle(tensors, static_cast<int>(layer->taps_.size()), draft_vocab, *layer->weights_));
   layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
 }
 
-bool EagleLayer::takes_long_rope(int64_t reach) const { return weights_->decoder.takes_long_rope(reach); }
+bool EagleLayer::takes_long_rope(int64_t reach) const {
+  return weights_->decoder.takes_long_rope(reach);
+}
 
-StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
-                                Ops& ops) const {
+StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> states, bool own,
+                                KvCache& cache, Ops& ops) const {
   const EagleWeights& w = *weights_;
   const LayerWeights& layer = w.decoder.layers[0];
   const int dim = config_.model_dim;
   const StepShape shape = ops.begin_step(&batch);
-  const Tensor embedded = ops.new_tensor(shape.tokens, dim), both = ops.new_tensor(shape.tokens, 2 * dim);
+  const Tensor embedded = ops.new_tensor(shape.tokens, dim),
+               both = ops.new_tensor(shape.tokens, 2 * dim);
   const Tensor x = ops.new_tensor(shape.tokens, dim, TensorRole::kStream);
   if (own) {
     ops.write_rows(states, x);
@@ -186,7 +200,8 @@ StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> state
   ops.norm(x, norm_params(config_, w.state_norm), both.columns(dim, dim));
   if (norm_before_residual_) ops.copy(both.columns(dim, dim), x);
   DecoderParts parts(config_, w.decoder, shape, cache, ops);
-  const NormedInput between{x, norm_params(config_, layer.ffn_norm), ops.new_tensor(shape.tokens, dim)};
+  const NormedInput between{x, norm_params(config_, layer.ffn_norm),
+                            ops.new_tensor(shape.tokens, dim)};
   parts.attention(0, {both, {}, both}, x, &between);
   parts.feed_forward(0, between, x, nullptr);
 

@@ -29,8 +29,8 @@ class EagleLayer : public GuessLayer {
   // REQUIRES: `target` outlives the layer. Errors: kCorruptFile (missing, unknown or misshapen
   // tensors, numbers out of range), kUnsupported (made for a target of another width or vocabulary,
   // or the layers of the target cannot be tapped).
-  static Result<std::unique_ptr<EagleLayer>> load(std::unique_ptr<WeightSource> source, const Model& target,
-                                                  Ops& ops);
+  static Result<std::unique_ptr<EagleLayer>> load(std::unique_ptr<WeightSource> source,
+                                                  const Model& target, Ops& ops);
   ~EagleLayer() override;
 
   CacheSpec cache_spec(KvDType dtype, int block_size) const override {

@@ -15,7 +15,8 @@ class GuessLayer {
   // Returns the spec of the layer's own cache, which has one layer.
   virtual CacheSpec cache_spec(KvDType dtype, int block_size) const = 0;
   virtual bool takes_long_rope(int64_t reach) const = 0;  // see Model::takes_long_rope()
-  virtual int64_t weight_bytes() const = 0;               // without weights that it shares with the target
+  // without weights that it shares with the target
+  virtual int64_t weight_bytes() const = 0;
   // Layers of the target whose input streams it reads (ForwardOptions::taps); empty: it reads the
   // states after the final norm.
   virtual std::span<const int> taps() const { return {}; }
@@ -26,8 +27,8 @@ class GuessLayer {
   // Computes one step of `ops`. Row i of `states` belongs to the token before token i of the batch.
   // Rows are states of the target or, with `own`, the `hidden` [rows, model_dim] of an earlier
   // result of this layer. Logits and hidden are empty if the batch wants no output row.
-  virtual StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
-                              Ops& ops) const = 0;
+  virtual StepOutputs forward(const Batch& batch, std::span<const float> states, bool own,
+                              KvCache& cache, Ops& ops) const = 0;
 };
 
 }  // namespace penstock

@@ -22,7 +22,8 @@ QuantizedMatrix in_8_bits(const QuantizedMatrix& matrix, std::vector<std::byte>&
   storage.resize(row_bytes * static_cast<size_t>(matrix.rows));
   std::vector<float> row(static_cast<size_t>(matrix.cols));
   for (int r = 0; r < matrix.rows; ++r) {
-    dequantize_row(matrix.type, matrix.bytes.data() + r * matrix.row_bytes(), row.data(), matrix.cols);
+    dequantize_row(matrix.type, matrix.bytes.data() + r * matrix.row_bytes(), row.data(),
+                   matrix.cols);
     quantize_row(QuantType::kQ8_0, row.data(), storage.data() + r * row_bytes, matrix.cols);
   }
   return {QuantType::kQ8_0, matrix.rows, matrix.cols, storage};
@@ -49,14 +50,16 @@ class MedusaHeads::Loader {
     RETURN_IF_ERROR(reader.status());
     for (int k = 0; k < n_heads; ++k) {
       Head& head = out.heads_.emplace_back();
-      for (int i = 0; i < n_layers; ++i) RETURN_IF_ERROR(load_layer(fmt::format("{}.{}.linear", k, i), head));
+      for (int i = 0; i < n_layers; ++i)
+        RETURN_IF_ERROR(load_layer(fmt::format("{}.{}.linear", k, i), head));
       if (shared) continue;
       ASSIGN_OR_RETURN(head.output, matrix(output_name(k, n_layers), target_.vocab_size));
     }
     for (const TensorInfo& tensor : source_.tensors()) {
       if (used_.contains(tensor.name)) continue;
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: not expected in {} Medusa heads of {} layers{}",
-                    where_, tensor.name, n_heads, n_layers,
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: tensor {}: not expected in {} Medusa heads of {} layers{}", where_,
+                    tensor.name, n_heads, n_layers,
                     shared ? " that share the target's output matrix" : "");
     }
     RETURN_IF_ERROR(read_accuracy(n_heads, out.accuracy_));
@@ -85,8 +88,9 @@ class MedusaHeads::Loader {
     const int64_t shape[] = {rows, target_.model_dim};
     ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape));
     std::vector<std::byte> storage;
-    ASSIGN_OR_RETURN(auto weight,
-                     ops_.pack(in_8_bits({tensor->type, rows, target_.model_dim, tensor->bytes}, storage)));
+    ASSIGN_OR_RETURN(
+        auto weight,
+        ops_.pack(in_8_bits({tensor->type, rows, target_.model_dim, tensor->bytes}, storage)));
     weight_bytes_ += weight->packed_bytes();
     source_.drop(*tensor);
     return weight;
@@ -95,18 +99,19 @@ class MedusaHeads::Loader {
   Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape) {
     const TensorInfo* tensor = source_.find(name);
     if (tensor == nullptr) {
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (Medusa heads, shape [{}])", where_,
-                    name, fmt::join(shape, ", "));
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (Medusa heads, shape [{}])",
+                    where_, name, fmt::join(shape, ", "));
     }
     if (!std::ranges::equal(shape, tensor->shape)) {
-      return errorf(ErrorCode::kUnsupported,
-                    "{}: tensor {}: the target has width {} and {} tokens: expected shape [{}], got [{}]",
-                    where_, name, target_.model_dim, target_.vocab_size, fmt::join(shape, ", "),
-                    fmt::join(tensor->shape, ", "));
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: tensor {}: the target has width {} and {} tokens: expected shape [{}], got [{}]",
+          where_, name, target_.model_dim, target_.vocab_size, fmt::join(shape, ", "),
+          fmt::join(tensor->shape, ", "));
     }
     if (!is_real(tensor->type)) {
-      return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected F32, F16 or BF16, got {}", where_, name,
-                    quant_info(tensor->type).name);
+      return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected F32, F16 or BF16, got {}",
+                    where_, name, quant_info(tensor->type).name);
     }
     used_.insert(name);
     return tensor;
@@ -117,11 +122,10 @@ class MedusaHeads::Loader {
     const auto found = source_.config().find("medusa_accuracy");
     if (found == source_.config().end()) return {};
     const auto wrong = [&](const std::string& got) {
-      return errorf(
-          ErrorCode::kCorruptFile,
-          "{}: config.json: medusa_accuracy: expected for each of the {} heads a list of shares in [0, 1], "
-          "the most likely token's first, got {}",
-          where_, n_heads, got);
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: config.json: medusa_accuracy: expected for each of the {} heads a list of "
+                    "shares in [0, 1], the most likely token's first, got {}",
+                    where_, n_heads, got);
     };
     if (!found->is_array() || found->size() != static_cast<size_t>(n_heads)) {
       return wrong(found->is_array() ? fmt::format("{} lists", found->size()) : found->type_name());
@@ -151,8 +155,8 @@ class MedusaHeads::Loader {
   int64_t weight_bytes_ = 0;
 };
 
-Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const WeightSource& source, const Model& target,
-                                                       Ops& ops) {
+Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const WeightSource& source,
+                                                       const Model& target, Ops& ops) {
   auto heads = std::make_unique<MedusaHeads>();
   heads->target_ = &target;
   RETURN_IF_ERROR(Loader(source, target.config(), ops).load(*heads));

@@ -25,7 +25,8 @@ class MedusaHeads {
   // Packs the heads for `ops` in 8 bits, which is enough for a draft. REQUIRES: `target` and `ops`
   // outlive the heads. Errors: kCorruptFile (missing, unknown or misshapen tensors, a config that
   // contradicts them), kUnsupported (made for a target of another width or vocabulary).
-  static Result<std::unique_ptr<MedusaHeads>> load(const WeightSource& source, const Model& target, Ops& ops);
+  static Result<std::unique_ptr<MedusaHeads>> load(const WeightSource& source, const Model& target,
+                                                   Ops& ops);
 
   int n_heads() const { return static_cast<int>(heads_.size()); }
   int64_t weight_bytes() const { return weight_bytes_; }

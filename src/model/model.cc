@@ -21,7 +21,8 @@ Model::~Model() = default;
 
 namespace {
 
-// Small ones first: norms, biases and what is packed at load because it is joined or permuted. The others wait for the first step.
+// Small ones first: norms, biases and what is packed at load because it is joined or permuted. The
+// others wait for the first step.
 std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
   std::vector<std::span<const std::byte>> parts;
   for (const TensorInfo& tensor : source.tensors()) parts.push_back(tensor.bytes);
@@ -31,7 +32,8 @@ std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress) {
+Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
+                                           const Progress& progress) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->reading_ = BackgroundRead(tensors_of(source));
@@ -50,14 +52,16 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
     RETURN_IF_ERROR(model->load_packed(source, ops, progress, how.packed, shard));
   } else {
     if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source));
-    ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, nullptr, shard));
+    ASSIGN_OR_RETURN(auto weights,
+                     load_weights(source, model->config_, ops, progress, nullptr, shard));
     model->set_weights(std::move(weights), source.naming(), shard.shard);
   }
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops, Stage stage) {
+Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops,
+                                                  Stage stage) {
   std::unique_ptr<Model> model(new Model);
   const ShardOptions shard{ops.shard(), true, stage};
   if (shard.is_part()) source.expect_parts();
@@ -69,8 +73,8 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                        Shard of_layers) {
+Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops,
+                                                        int n_layers, Shard of_layers) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   PENSTOCK_CHECK(n_layers >= 0 && n_layers <= model->config_.n_layers);
@@ -83,8 +87,9 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
-                                           const PackedCache& cache, std::string_view recoding) {
+Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
+                                           const Progress& progress, const PackedCache& cache,
+                                           std::string_view recoding) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   RETURN_IF_ERROR(model->load_packed(source, ops, progress, {&cache, recoding}, {}));
@@ -96,21 +101,23 @@ namespace {
 // Returns the name of the packed form: the encoding, and for a part of a model its rank and stage.
 std::string packed_form(std::string_view recoding, const ShardOptions& how) {
   if (!how.is_part()) return std::string(recoding);
-  return fmt::format("{}, rank {} of {}{}, stage {} of {}", recoding, how.shard.rank, how.shard.n_ranks,
-                     how.cuts_vocabulary ? "" : " with all of the vocabulary", how.stage.index,
-                     how.stage.count);
+  return fmt::format("{}, rank {} of {}{}, stage {} of {}", recoding, how.shard.rank,
+                     how.shard.n_ranks, how.cuts_vocabulary ? "" : " with all of the vocabulary",
+                     how.stage.index, how.stage.count);
 }
 
 Status check_maps_experts(const WeightSource& source, const ModelConfig& config, const Ops& ops) {
   if (config.experts.count == 0) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "experts_offload: {}: expected a mixture of experts, got architecture {} without any",
-                  source.path().string(), config.arch);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "experts_offload: {}: expected a mixture of experts, got architecture {} without any",
+        source.path().string(), config.arch);
   }
   if (!ops.restores_in_place()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "experts_offload: expected backend cpu, got {}, which has weights in its own memory",
-                  ops.name());
+    return errorf(
+        ErrorCode::kUnsupported,
+        "experts_offload: expected backend cpu, got {}, which has weights in its own memory",
+        ops.name());
   }
   return {};
 }
@@ -147,7 +154,8 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
   }
   if (packed.maps_experts)
     log().info("experts: {} MiB are mapped from a file in {}, {} MiB of weights are in memory",
-               offloaded_bytes_ >> 20, use.experts_folder.string(), (weight_bytes_ - offloaded_bytes_) >> 20);
+               offloaded_bytes_ >> 20, use.experts_folder.string(),
+               (weight_bytes_ - offloaded_bytes_) >> 20);
   return {};
 }
 
@@ -178,14 +186,17 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
                  options.stream == nullptr);
   const StepShape shape = ops.begin_step(&batch);
   PENSTOCK_CHECK(options.taps.empty() || (options.states && taps_layers()));
-  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data(),
-                  !batch.adapters.empty()},
-                 [&] { return architecture->forward(rank_config_, *weights_, shape, cache, ops, options); });
+  return ops.run(
+      {this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data(),
+       !batch.adapters.empty()},
+      [&] { return architecture->forward(rank_config_, *weights_, shape, cache, ops, options); });
 }
 
 Shard::Range Model::layers() const { return weights_->layers_of(config_); }
 
-int Model::stage_input_dim() const { return layers().first > 0 ? config_.stage_dim(layers().first) : 0; }
+int Model::stage_input_dim() const {
+  return layers().first > 0 ? config_.stage_dim(layers().first) : 0;
+}
 
 int Model::stage_output_dim() const {
   const int end = layers().first + layers().count;
@@ -203,7 +214,9 @@ CacheSpec Model::cache_spec(CacheTypes types, int block_size) const {
   return spec;
 }
 
-Result<int64_t> Model::check_adapter(const LoraAdapter& adapter) const { return adapters_->check(adapter); }
+Result<int64_t> Model::check_adapter(const LoraAdapter& adapter) const {
+  return adapters_->check(adapter);
+}
 
 Status Model::put_adapter(int slot, const LoraAdapter& adapter, Ops& ops) {
   return adapters_->put(slot, adapter, ops);
@@ -217,7 +230,9 @@ int Model::short_rope_len() const { return weights_->short_rope_len; }
 
 bool Model::takes_long_rope(int64_t reach) const { return weights_->takes_long_rope(reach); }
 
-bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
+bool Model::taps_layers() const {
+  return find_architecture(config_.arch)->forward == decoder_forward;
+}
 
 void Model::embed(Tensor x, Ops& ops) const { embed_input(rank_config_, *weights_, x, ops); }
 

@@ -32,7 +32,8 @@ struct ShardOptions;   // cuts.h
 // Cache of packed weights (sources/packed_cache.h) and files of experts that a load uses.
 struct PackedUse {
   const PackedCache* cache = nullptr;  // null: weights are packed and not kept
-  std::string_view recoding;           // encoding that the source applies at load, "" = none
+  // encoding that the source applies at load, "" = none
+  std::string_view recoding;
   // Folder for a nameless file from which experts are mapped if the cache has none; empty: experts
   // are kept in memory.
   std::filesystem::path experts_folder;
@@ -56,19 +57,22 @@ class Model {
   // and all ranks load and compute the same model. A pipeline stage has only its layers
   // (cut_stages()) and their part of the cache.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
-                                                   const Progress& progress = {}, const ShardLoad& how = {});
+                                                   const Progress& progress = {},
+                                                   const ShardLoad& how = {});
   // Loads a model without its output layer, which the source may lack; forward() returns states
   // only. A rank loads its share and a stage its layers, as load_shard() does.
-  static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops, Stage stage = {});
+  static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
+                                                    Stage stage = {});
   // As load(), but reads packed weights from the cache, or packs them and keeps them there.
   // recoding: encoding that `source` applies at load, "" = none.
-  static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,
-                                             const PackedCache& cache, std::string_view recoding);
+  static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
+                                             const Progress& progress, const PackedCache& cache,
+                                             std::string_view recoding);
   // Loads the first n_layers, with the final norm and the output matrix of the whole model, for an
   // early exit. The result runs on the cache of the whole model. shard: which of several ranks that
   // compute the same; a single rank loads everything.
-  static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                          Shard shard = {});
+  static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops,
+                                                          int n_layers, Shard shard = {});
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model
@@ -94,7 +98,8 @@ class Model {
   // Computes one step of `ops`: stores K and V of every token of the batch and returns the output
   // rows. REQUIRES: token ids < vocab_size; positions < max_seq_len with learned positions; no
   // options.stream.
-  StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
+  StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops,
+                      const ForwardOptions& options = {}) const;
 
   // LoRA adapters; Batch::adapters selects one for each sequence. REQUIRES: the model comes from
   // load() and is whole.
@@ -124,10 +129,10 @@ class Model {
  private:
   Model();
   void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Shard shard = {});
-  Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, const PackedUse& use,
-                     const ShardOptions& shard);
-  Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, PackedWeights& packed,
-                     const ShardOptions& shard);
+  Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress,
+                     const PackedUse& use, const ShardOptions& shard);
+  Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress,
+                     PackedWeights& packed, const ShardOptions& shard);
   ModelConfig config_;
   ModelConfig rank_config_;  // the part of it that this process computes
   std::unique_ptr<ModelWeights> weights_;

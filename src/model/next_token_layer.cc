@@ -17,11 +17,13 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
   };
   const auto last = std::find_if(target.layers.rbegin(), target.layers.rend(), attends);
   const Architecture* architecture = find_architecture(target.arch);
-  if (last == target.layers.rend() || architecture == nullptr || architecture->forward != decoder_forward) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: spec mtp: further tokens of architecture {} are not predicted: expected a layer that "
-                  "attends and then feeds forward",
-                  where, target.arch);
+  if (last == target.layers.rend() || architecture == nullptr ||
+      architecture->forward != decoder_forward) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: spec mtp: further tokens of architecture {} are not predicted: expected a layer that "
+        "attends and then feeds forward",
+        where, target.arch);
   }
   ModelConfig config = target;
   config.layers = {*last};
@@ -34,11 +36,15 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
 
 namespace {
 
-// Loads the layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer.
+// Loads the layer that is the file's `layer`-th or has names of its own; the configuration is of
+// one such layer.
 class NextTokenLoader {
  public:
   explicit NextTokenLoader(TensorLoader& tensors)
-      : tensors_(tensors), source_(tensors.source()), config_(tensors.config()), names_(tensors.names()) {}
+      : tensors_(tensors),
+        source_(tensors.source()),
+        config_(tensors.config()),
+        names_(tensors.names()) {}
   Status load(int layer, NextTokenWeights& out);
 
  private:
@@ -53,11 +59,13 @@ class NextTokenLoader {
 
 // Null where the file has none for this layer, or a copy of the target's.
 Result<std::unique_ptr<Weight>> NextTokenLoader::own_table(const std::string& stem,
-                                                           const std::string& targets, WeightUse use) {
+                                                           const std::string& targets,
+                                                           WeightUse use) {
   if (!tensors_.has_matrix(stem + ".weight")) return nullptr;
-  const TensorInfo *own = tensors_.find(stem + ".weight"), *other = tensors_.find(targets + ".weight");
-  if (own != nullptr && other != nullptr && own->type == other->type && own->shape == other->shape &&
-      std::ranges::equal(own->bytes, other->bytes))
+  const TensorInfo *own = tensors_.find(stem + ".weight"),
+                   *other = tensors_.find(targets + ".weight");
+  if (own != nullptr && other != nullptr && own->type == other->type &&
+      own->shape == other->shape && std::ranges::equal(own->bytes, other->bytes))
     return nullptr;
   return tensors_.weight(stem, config_.vocab_size, config_.model_dim, use);
 }
@@ -71,17 +79,17 @@ Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
       next_token_stems(source_.naming(), tensors_.at_layer(layer),
                        apart != std::end(kNextTokenApart) ? *apart : std::string_view());
   if (!tensors_.has_matrix(stems.projection + ".weight")) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: spec mtp: the file has no layer that predicts further tokens: expected a tensor {}.weight",
-        source_.path().string(), stems.projection);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: spec mtp: the file has no layer that predicts further tokens: expected a "
+                  "tensor {}.weight",
+                  source_.path().string(), stems.projection);
   }
   const int dim = config_.model_dim;
   // Experts may lie otherwise than in the target's layers.
   names_ = tensor_names(config_, source_.naming());
   if (!names_[tensor::kFusedExpertDown].empty()) {
-    const bool fused =
-        source_.WeightSource::find(stems.layer + std::string(names_[tensor::kExpertGateUp])) != nullptr;
+    const bool fused = source_.WeightSource::find(
+                           stems.layer + std::string(names_[tensor::kExpertGateUp])) != nullptr;
     if (fused) names_[tensor::kExpertDown] = names_[tensor::kFusedExpertDown];
     if (!fused) names_[tensor::kExpertGateUp] = "";
   }
@@ -96,9 +104,10 @@ Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
   RETURN_IF_ERROR(tensors_.norm(final_norm, dim, false, out.decoder.final_norm));
   const std::string embedding = tensors_.name(names_.embedding);
   ASSIGN_OR_RETURN(out.decoder.embedding, own_table(stems.embedding, embedding, WeightUse::kTable));
-  ASSIGN_OR_RETURN(out.decoder.lm_head,
-                   own_table(stems.head, config_.embedding.tied ? embedding : std::string(names_.lm_head),
-                             WeightUse::kOutput));
+  ASSIGN_OR_RETURN(
+      out.decoder.lm_head,
+      own_table(stems.head, config_.embedding.tied ? embedding : std::string(names_.lm_head),
+                WeightUse::kOutput));
   return load_layer(tensors_, 0, stems.layer, out.decoder.layers.emplace_back());
 }
 
@@ -108,8 +117,8 @@ NextTokenLayer::NextTokenLayer(const Model& target, ModelConfig config)
     : target_(target), config_(std::move(config)), weights_(std::make_unique<NextTokenWeights>()) {}
 NextTokenLayer::~NextTokenLayer() = default;
 
-Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource& source, const Model& target,
-                                                             Ops& ops) {
+Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource& source,
+                                                             const Model& target, Ops& ops) {
   ASSIGN_OR_RETURN(ModelConfig config, next_token_config(target.config(), source.path().string()));
   std::unique_ptr<NextTokenLayer> layer(new NextTokenLayer(target, std::move(config)));
   const Model::Progress none;
@@ -121,14 +130,17 @@ Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource&
   return layer;
 }
 
-bool NextTokenLayer::takes_long_rope(int64_t reach) const { return weights_->decoder.takes_long_rope(reach); }
+bool NextTokenLayer::takes_long_rope(int64_t reach) const {
+  return weights_->decoder.takes_long_rope(reach);
+}
 
 StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, bool /*own*/,
                                     KvCache& cache, Ops& ops) const {
   const NextTokenWeights& w = *weights_;
   const int dim = config_.model_dim;
   const StepShape shape = ops.begin_step(&batch);
-  const Tensor embedded = ops.new_tensor(shape.tokens, dim), state = ops.new_tensor(shape.tokens, dim);
+  const Tensor embedded = ops.new_tensor(shape.tokens, dim),
+               state = ops.new_tensor(shape.tokens, dim);
   const Tensor both = ops.new_tensor(shape.tokens, 2 * dim);
   const Tensor x = ops.new_tensor(shape.tokens, dim, TensorRole::kStream);
   if (w.decoder.embedding) {

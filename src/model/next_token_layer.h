@@ -24,8 +24,8 @@ class NextTokenLayer : public GuessLayer {
   // Loads the first of such layers. REQUIRES: `target` outlives it, and so does `source` if the
   // backend keeps views into it. Errors: kUnsupported (the file has no such layer, or one of
   // another kind), kCorruptFile.
-  static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source, const Model& target,
-                                                      Ops& ops);
+  static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source,
+                                                      const Model& target, Ops& ops);
   ~NextTokenLayer() override;
 
   CacheSpec cache_spec(KvDType dtype, int block_size) const override {

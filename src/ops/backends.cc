@@ -12,7 +12,8 @@
 
 namespace penstock {
 
-// Error: kInvalidArgument, it is not there, or what the environment or the config asks for is not available here.
+// Error: kInvalidArgument, it is not there, or what the environment or the config asks for is not
+// available here.
 using MakeOps = Result<std::unique_ptr<Ops>>(const OpsConfig& config);
 MakeOps make_cpu_ops;
 MakeOps make_cuda_ops, make_emulated_cuda_ops;
@@ -61,8 +62,8 @@ Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& co
   const std::string chosen = choose_backend(name);
   for (const Backend& backend : kBackends)
     if (chosen == backend.name) return backend.make(config);
-  return errorf(ErrorCode::kInvalidArgument, "backend '{}' does not exist: expected auto or one of {}", name,
-                backend_names());
+  return errorf(ErrorCode::kInvalidArgument,
+                "backend '{}' does not exist: expected auto or one of {}", name, backend_names());
 }
 
 }  // namespace penstock

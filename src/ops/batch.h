@@ -14,10 +14,12 @@ namespace penstock {
 // then holds the state after the last token; or as many as the step has tokens of it: the first is
 // read, and block i then holds the state after token i.
 struct KvView {
-  std::span<const int32_t> slots;          // [n_tokens] slot for each new token's K and V
+  // [n_tokens] slot for each new token's K and V
+  std::span<const int32_t> slots;
   std::span<const BlockId> block_tables;   // all sequences' tables, one after the other
   std::span<const int32_t> table_offsets;  // [n_seqs + 1] into block_tables
-  // Position held by entry 0 of each sequence's table: 0 unless a sliding window has dropped leading blocks.
+  // Position held by entry 0 of each sequence's table: 0 unless a sliding window has dropped
+  // leading blocks.
   std::span<const int32_t> first_positions;  // [n_seqs], or empty for all 0
 };
 
@@ -28,17 +30,21 @@ struct Batch {
   // [n_tokens] position for rope: the index in the sequence, unless a draft tree branches.
   std::span<const int32_t> positions;
   std::span<const int32_t> seq_offsets;  // [n_seqs + 1] into tokens
-  std::span<const int32_t> seq_lens;     // [n_seqs] tokens in the cache after this step
-  std::span<const KvView> kv;            // [n_groups]
+  // [n_seqs] tokens in the cache after this step
+  std::span<const int32_t> seq_lens;
+  std::span<const KvView> kv;  // [n_groups]
   // [n_tokens] or empty. Bit j: the token attends to new token j of its own sequence, and to all
   // older tokens. 0: causal order.
   std::span<const uint64_t> tree_masks;
-  std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
+  // token indices whose logits are wanted, ascending
+  std::span<const int32_t> output_rows;
   // [n output rows] or empty. Number of most likely tokens whose logits are wanted; 0: all. Logits
   // of other tokens may be -infinity.
   std::span<const int32_t> row_tops;
-  std::span<const int32_t> token_types;  // [n_tokens] for encoders with token types; empty: all 0
-  std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
+  // [n_tokens] for encoders with token types; empty: all 0
+  std::span<const int32_t> token_types;
+  // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
+  std::span<const int32_t> adapters;
   // [n_seqs] 1: the sequence is rotated by RopeParams::long_inv_freq, if the model has it; empty:
   // all 0.
   std::span<const int32_t> long_ropes;

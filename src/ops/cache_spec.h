@@ -1,5 +1,5 @@
-// Layout of a model's cache: per-layer shapes of K and V, grouped by how long their tokens must be kept, and
-// the state that recurrent layers keep for a sequence.
+// Layout of a model's cache: per-layer shapes of K and V, grouped by how long their tokens must be
+// kept, and the state that recurrent layers keep for a sequence.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -9,32 +9,36 @@ namespace penstock {
 
 // Type of K and V. kI8, kF8 (E4M3): with one F32 scale for each token, head and K or V.
 enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8 };
-// Type of recurrent states. kBF16: rounded to nearest even when they are stored; computation is in F32.
+// Type of recurrent states. kBF16: rounded to nearest even when they are stored; computation is in
+// F32.
 enum class StateDType : uint8_t { kF32, kBF16 };
 
 struct CacheTypes {
-  CacheTypes(KvDType of_kv, StateDType of_states = StateDType::kF32) : kv(of_kv), states(of_states) {}
+  CacheTypes(KvDType of_kv, StateDType of_states = StateDType::kF32)
+      : kv(of_kv), states(of_states) {}
   KvDType kv;
   StateDType states;
 };
 
-// Value of a group's window that marks the group of states, which holds no tokens. A block of it is the state
-// of one sequence in all recurrent layers; a sequence has one such block.
+// Value of a group's window that marks the group of states, which holds no tokens. A block of it is
+// the state of one sequence in all recurrent layers; a sequence has one such block.
 inline constexpr int kStateWindow = -1;
 
 struct KvLayerSpec {
   int n_kv_heads = 0;  // 0: the layer has no attention
   int head_dim = 0;
-  int window = 0;  // tokens visible to a query including itself; 0 = all
-  int group = 0;   // layers of one group share block tables; group 0 keeps all tokens
+  // tokens visible to a query including itself; 0 = all
+  int window = 0;
+  // layers of one group share block tables; group 0 keeps all tokens
+  int group = 0;
   // > 0: a token's value is the first values_in_keys features of its key and is not stored (latent
   // attention); 0: values have head_dim features.
   int values_in_keys = 0;
-  // Chunked attention: the sequence is divided into chunks of `window` tokens, and a query sees only tokens
-  // of its own chunk.
+  // Chunked attention: the sequence is divided into chunks of `window` tokens, and a query sees
+  // only tokens of its own chunk.
   bool chunked = false;
-  // Bidirectional attention: a query also sees later tokens; with a window those less than `window` tokens
-  // away.
+  // Bidirectional attention: a query also sees later tokens; with a window those less than `window`
+  // tokens away.
   bool both_ways = false;
 
   int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
@@ -44,8 +48,8 @@ struct CacheSpec {
   std::vector<KvLayerSpec> layers;
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
-  // Numbers of a sequence's state in each layer: [n_layers], or empty when no layer has a state. A state
-  // starts as zeros.
+  // Numbers of a sequence's state in each layer: [n_layers], or empty when no layer has a state. A
+  // state starts as zeros.
   std::vector<int64_t> state_values;
   StateDType state_dtype = StateDType::kF32;
 
@@ -62,7 +66,8 @@ struct CacheSpec {
   // Bytes of one sequence's state in a layer, and in all layers.
   int64_t state_bytes(size_t layer) const { return state_values[layer] * state_value_bytes(); }
   int64_t state_bytes() const {
-    return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) * state_value_bytes();
+    return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) *
+           state_value_bytes();
   }
   // Bytes of one token in one layer: K and V, with the scales of 8-bit types.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {

@@ -15,7 +15,8 @@ struct DeviceLimit {
 
 struct DeviceLimits {
   std::vector<DeviceLimit> all;  // empty: the backend has no device
-  bool emulated = false;         // the rates of an emulated device mean nothing
+  // the rates of an emulated device mean nothing
+  bool emulated = false;
 };
 
 // REQUIRES: no step is under way. Takes some tenths of a second and at most 1 GiB.

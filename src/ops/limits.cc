@@ -14,7 +14,8 @@ MachineLimits better(const MachineLimits& a, const MachineLimits& b) {
 }
 
 double prefill_limit(const MachineLimits& limits, const TokenOperations& token) {
-  const double floats = limits.floats.operations_per_second, integers = limits.integers.operations_per_second;
+  const double floats = limits.floats.operations_per_second,
+               integers = limits.integers.operations_per_second;
   if (floats <= 0 || integers <= 0) return 0;
   const double seconds = token.of_floats / floats + token.of_integers / integers;
   return seconds > 0 ? 1 / seconds : 0;

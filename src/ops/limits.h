@@ -6,13 +6,15 @@
 namespace penstock {
 
 struct ComputeLimit {
-  std::string unit;                  // "AMX BF16"
-  double operations_per_second = 0;  // of all its units, with operands in registers
+  std::string unit;  // "AMX BF16"
+  // of all its units, with operands in registers
+  double operations_per_second = 0;
 };
 
 struct MachineLimits {
   double read_bytes_per_second = 0;  // of memory
-  ComputeLimit floats;               // the fastest unit for weights of 16 and 32 bits
+  // the fastest unit for weights of 16 and 32 bits
+  ComputeLimit floats;
   // The fastest unit for narrower weights: not slower than floats, to which they can be converted.
   ComputeLimit integers;
 };

@@ -75,10 +75,12 @@ class KvCache {
 };
 
 struct NormParams {
-  const Vector* weight = nullptr;  // [cols], null = ones; or [g, cols]: row r is multiplied by weights r % g
-  const Vector* bias = nullptr;    // [cols], null = zeros; only with layer norm
+  // [cols], null = ones; or [g, cols]: row r is multiplied by weights r % g
+  const Vector* weight = nullptr;
+  const Vector* bias = nullptr;  // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
-  bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
+  // subtract the mean (layer norm); otherwise RMS norm
+  bool layer_norm = false;
 };
 
 // Input of products: norm(x), or x itself. A backend computes the norm when x is complete or within
@@ -92,17 +94,19 @@ struct NormedInput {
 // Low-rank term that a LoRA adapter adds to a product x weight^T: (x a^T) b^T. Its scale is folded
 // into b.
 struct AdapterTerm {
-  const Weight* a = nullptr;  // [rank, in]; null: the adapter does not change this product
+  // [rank, in]; null: the adapter does not change this product
+  const Weight* a = nullptr;
   const Weight* b = nullptr;  // [out, rank]
 };
-using AdapterTerms =
-    std::vector<AdapterTerm>;  // by slot; an adapter beyond its end leaves the product as it is
+// by slot; an adapter beyond its end leaves the product as it is
+using AdapterTerms = std::vector<AdapterTerm>;
 
 struct LinearTarget {
-  const Weight* weight;                    // [out, in]
-  const Vector* bias;                      // [out] or null
-  Tensor out;                              // [n_tokens, out]
-  const AdapterTerms* adapters = nullptr;  // terms of the sequences' adapters (Batch::adapters); null: none
+  const Weight* weight;  // [out, in]
+  const Vector* bias;    // [out] or null
+  Tensor out;            // [n_tokens, out]
+  // terms of the sequences' adapters (Batch::adapters); null: none
+  const AdapterTerms* adapters = nullptr;
   // The weight has this rank's share of the inputs: the product is the sum over all ranks.
   bool partial = false;
 };
@@ -112,8 +116,9 @@ struct LinearTarget {
 struct RopeParams {
   const Vector* inv_freq = nullptr;  // [rotary_dim / 2]
   float scale = 1.0f;
-  bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
-  int first = 0;             // first rotated feature of a head
+  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
+  bool interleaved = false;
+  int first = 0;  // first rotated feature of a head
   // [rotary_dim / 2] longrope: frequencies of sequences that Batch::long_ropes marks; null: all
   // sequences use inv_freq.
   const Vector* long_inv_freq = nullptr;
@@ -121,7 +126,8 @@ struct RopeParams {
 
 struct AttentionParams {
   int layer = 0;
-  int n_heads = 0;       // query heads; K and V heads are in the cache spec
+  // query heads; K and V heads are in the cache spec
+  int n_heads = 0;
   float scale = 1.0f;    // multiplies q.k
   float softcap = 0.0f;  // 0 = off; cap * tanh(score / cap)
   // [n_heads] or null. Attention sinks: the score of a token without a value that joins each head's
@@ -133,8 +139,9 @@ struct AttentionParams {
 
 // A causal depthwise convolution over each sequence's tokens.
 struct ConvParams {
-  const Vector* weight = nullptr;  // [taps, channels]; the last tap is that of the token itself
-  const Vector* bias = nullptr;    // [channels] or null
+  // [taps, channels]; the last tap is that of the token itself
+  const Vector* weight = nullptr;
+  const Vector* bias = nullptr;  // [channels] or null
   int taps = 0;
   int layer = 0;
   // Offset in the layer's state of the inputs of the previous taps - 1 tokens: [taps - 1,
@@ -177,7 +184,8 @@ struct StateSpaceParams {
   const Vector* bias = nullptr;  // [n_heads]
   const Vector* skip = nullptr;  // [n_heads]
   int n_groups = 0, n_heads = 0, state_dim = 0,
-      head_dim = 0;  // n_heads / n_groups neighbouring heads share a group
+      // n_heads / n_groups neighbouring heads share a group
+      head_dim = 0;
   float min_step = 0.0f, max_step = 0.0f;
   int layer = 0;
   // See DeltaParams; the state has DeltaParams::state_values(n_heads, state_dim, head_dim) values.
@@ -205,30 +213,35 @@ struct ExpertRouting {
   // With several groups of equal size, experts are chosen from the best n_active_groups groups. The
   // score of a group is that of its best expert, or the sum of its best two (group_top 2).
   int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
-  bool normalize = true;                                 // weights are divided by max(sum + sum_eps, sum_min)
+  // weights are divided by max(sum + sum_eps, sum_min)
+  bool normalize = true;
   float sum_eps = 0.0f, sum_min = 0.0f;
   // SparseMixer: near is (best - logit) / max(|logit|, best) <= 2 * jitter.
   float jitter = 0.0f;
-  float scale = 1.0f;        // multiplies the weights last
-  bool weigh_input = false;  // weights multiply the experts' inputs, not their outputs
+  float scale = 1.0f;  // multiplies the weights last
+  // weights multiply the experts' inputs, not their outputs
+  bool weigh_input = false;
   bool operator==(const ExpertRouting&) const = default;
 };
 
 struct MoeParams {
   // One of each per expert: down(act(gate x) * up x), or, without gates, down(act(up x)).
   std::span<const std::unique_ptr<Weight>> gate, up, down;
-  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // one per expert, or empty
+  // one per expert, or empty
+  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;
   // One per expert, or empty: terms of the sequences' adapters.
   std::span<const AdapterTerms> gate_adapters, up_adapters, down_adapters;
   ExpertRouting routing;
   // [n_experts] or null: added to the scores when choosing, not when weighing.
   const Vector* selection_bias = nullptr;
-  const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights last
+  // [n_experts] or null: multiplies the weights last
+  const Vector* expert_scale = nullptr;
   ActivationFunction activation;
   // For a rank with a share of every expert's width: number of inputs of `down` before its own.
   // They are zeros.
   int down_lead = 0;
-  bool mapped = false;  // the experts are in a mapped file and may not be in memory
+  // the experts are in a mapped file and may not be in memory
+  bool mapped = false;
 };
 
 // Rows of a step's tensors: as many as the batch has, or more in backends with fixed sizes. Rows
@@ -268,7 +281,8 @@ struct StepKey {
 using StepTicket = uint64_t;
 
 struct MemoryState {
-  int64_t total = 0, free = 0;  // bytes; free: what this process may still take
+  // bytes; free: what this process may still take
+  int64_t total = 0, free = 0;
 };
 
 class Ops {
@@ -349,7 +363,8 @@ class Ops {
   // REQUIRES: fn only calls operations and makes tensors, and depends on nothing but the key.
   template <class Fn>
   StepOutputs run(const StepKey& key, Fn&& fn) {
-    return run_step(key, [](void* ctx) { return (*static_cast<std::remove_reference_t<Fn>*>(ctx))(); }, &fn);
+    return run_step(
+        key, [](void* ctx) { return (*static_cast<std::remove_reference_t<Fn>*>(ctx))(); }, &fn);
   }
   // Ends the step, which may still be computed while the host continues. Its tensors can be read.
   virtual StepTicket submit() { return 0; }
@@ -383,15 +398,17 @@ class Ops {
   virtual void gather_outputs(Tensor x, Tensor out) = 0;
   virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x
   // x += delta * delta_scale; out = norm(x).
-  virtual void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) = 0;
+  virtual void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
+                        Tensor out) = 0;
   virtual void add(Tensor x, Tensor delta, float delta_scale) = 0;  // x += delta * delta_scale
-  virtual void scale(Tensor x, float factor,
-                     float softcap) = 0;  // x *= factor; then cap * tanh(x / cap) if cap > 0
+  // x *= factor; then cap * tanh(x / cap) if cap > 0
+  virtual void scale(Tensor x, float factor, float softcap) = 0;
   // targets[i].out = x weight_i^T + bias_i + the terms of the sequences' adapters. All targets
   // share x, which is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
   // Row r of out = row r of x times weights[r % n]^T, for n weights: rows are the heads of tokens.
-  virtual void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
+  virtual void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
+                              Tensor out) {
     const int n = static_cast<int>(weights.size());
     for (int h = 0; h < n; ++h) {
       const LinearTarget target{weights[static_cast<size_t>(h)].get(), nullptr, out.every(h, n)};
@@ -400,7 +417,8 @@ class Ops {
   }
   virtual void copy(Tensor from, Tensor to) = 0;  // to = from
   virtual void clear(Tensor x) = 0;               // x = 0
-  // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
+  // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to
+  // even (BitNet).
   virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)
   virtual void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f,
@@ -415,11 +433,12 @@ class Ops {
   virtual void add_mixed(Tensor from, Tensor by, int width, Tensor to) = 0;
   // x[t] *= sqrt(mean(like[t]^2) / max(mean(x[t]^2), least)).
   virtual void match_magnitude(Tensor x, Tensor like, float least) = 0;
-  // x[t] = max(x[t] - mean - deviations * standard deviation, 0), mean and deviation over x[t] (Gemma 3n's sparse
-  // activations).
+  // x[t] = max(x[t] - mean - deviations * standard deviation, 0), mean and deviation over x[t]
+  // (Gemma 3n's sparse activations).
   virtual void keep_above(Tensor x, float deviations) = 0;
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
-  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
+  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits:
+  // [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // --- Fused operations: sequences of the operations above that a backend may compute as one.
 
@@ -478,14 +497,15 @@ class Ops {
   // the cache. v is Tensor() if the layer's values are in its keys.
   virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                               int layer) = 0;
-  // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
-  // q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
-  virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
+  // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's
+  // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
+  virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
+                      Tensor out) = 0;
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.
-  virtual void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
-                                const AttentionParams& params, Tensor out) {
+  virtual void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope,
+                                KvCache& cache, const AttentionParams& params, Tensor out) {
     if (k.cols > 0) {
       rope_and_store(q, k, v, rope, cache, params.layer);
     } else if (rope != nullptr) {
@@ -500,8 +520,8 @@ class Ops {
   // out[t] = output of the gated delta rule (DeltaParams), by value head. qkv: [tokens, 2 *
   // n_key_heads * key_dim + n_value_heads * value_dim], queries of all heads first; a: [tokens,
   // n_value_heads * decays_per_head()]; b: [tokens, n_value_heads]. All three are overwritten.
-  virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
-                           Tensor out) = 0;
+  virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params,
+                           KvCache& cache, Tensor out) = 0;
   // out[t] = output of the scan (StateSpaceParams), by head. x: [tokens, n_heads * head_dim + 2 *
   // n_groups * state_dim]: inputs, then B, then C of all groups. dt: [tokens, n_heads],
   // overwritten; so is `scratch` of the same shape.
@@ -513,7 +533,8 @@ class Ops {
   // `logits`, which is unchanged. May be called before or after submit() while the tensor is valid.
   // `rows` are read before this returns; what they point to and `results` belong to the backend
   // until the step's wait(). A result says if the draw is left to the host.
-  virtual void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  virtual void sample(Tensor logits, std::span<const SampleRow> rows,
+                      std::span<SampleResult> results) {
     (void)logits, (void)rows, (void)results;
   }
   // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write);
@@ -532,11 +553,15 @@ class Ops {
 class Communicator;  // parallel/communicator.h
 
 struct OpsConfig {
-  int n_threads = 0;             // 0 = as many as the process may use
-  bool batch_invariant = false;  // one kernel family and summation order whatever the batch
-  double thread_weight = 1;      // > 0: share of the threads among the models of the process
-  int row_multiple = 1;          // cpu: rows of a step's tensors are a multiple of this (tests of StepShape)
-  std::vector<int> cpus = {};    // cpu: processors of its worker threads; the caller pins its own thread
+  int n_threads = 0;  // 0 = as many as the process may use
+  // one kernel family and summation order whatever the batch
+  bool batch_invariant = false;
+  // > 0: share of the threads among the models of the process
+  double thread_weight = 1;
+  // cpu: rows of a step's tensors are a multiple of this (tests of StepShape)
+  int row_multiple = 1;
+  // cpu: processors of its worker threads; the caller pins its own thread
+  std::vector<int> cpus = {};
   // Ranks that share a model's weights; null: there is one. REQUIRES: they outlive the backend.
   Communicator* ranks = nullptr;
   WireType rank_wire = WireType::kF32;  // number format in which ranks exchange sums

@@ -13,9 +13,11 @@ struct ProductPlan {
   int rows;  // from so many on
   // "f32", "int8", "int8-tiles", "int8-row-tiles" or "bf16-tiles".
   std::string path;
-  std::string strategy;  // "streams", "panel", "unpacked", ... (docs/kernels.md)
-  int block;             // most rows that are multiplied together
-  int panels;            // of 16 weight rows that are multiplied together
+  // "streams", "panel", "unpacked", ... (docs/kernels.md)
+  std::string strategy;
+  int block;  // most rows that are multiplied together
+  // of 16 weight rows that are multiplied together
+  int panels;
   std::string prefetch;  // "none", "step", "units" or bytes
 };
 

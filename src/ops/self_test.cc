@@ -11,9 +11,11 @@
 namespace penstock {
 namespace {
 
-constexpr int kDim = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kWidth = 128, kVocab = 64, kExperts = 4;
+constexpr int kDim = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kWidth = 128, kVocab = 64,
+              kExperts = 4;
 constexpr int kKvDim = kKvHeads * kHeadDim, kBlocks = 8, kBlockSize = 16;
-// Far above what other orders of sums and 16 bits of a mantissa do, far below what a wrong index does.
+// Far above what other orders of sums and 16 bits of a mantissa do, far below what a wrong index
+// does.
 constexpr double kMostError = 2e-3;
 
 // Results by name, rows of real tokens only.
@@ -43,7 +45,8 @@ class TrialBatch {
       offsets_.push_back(static_cast<int32_t>(tokens_.size()));
       lens_.push_back(before[i] + n_new[i]);
       outputs_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-      for (int b = 0; b < kBlocks / 2; ++b) tables_.push_back(static_cast<BlockId>(kFirstBlock[i] + b));
+      for (int b = 0; b < kBlocks / 2; ++b)
+        tables_.push_back(static_cast<BlockId>(kFirstBlock[i] + b));
       table_offsets_.push_back(static_cast<int32_t>(tables_.size()));
     }
     view_ = {slots_, tables_, table_offsets_, {}};
@@ -137,9 +140,10 @@ class Trial {
 
   StepOutputs layer(StepShape shape) {
     const auto tensor = [&](int cols) { return ops_.new_tensor(shape.tokens, cols); };
-    const Tensor x = tensor(kDim), h = tensor(kDim), q = tensor(kHeads * kHeadDim), k = tensor(kKvDim),
-                 v = tensor(kKvDim), attended = tensor(kHeads * kHeadDim), delta = tensor(kDim),
-                 h2 = tensor(kDim), routed = tensor(kExperts), mixed = tensor(kDim);
+    const Tensor x = tensor(kDim), h = tensor(kDim), q = tensor(kHeads * kHeadDim),
+                 k = tensor(kKvDim), v = tensor(kKvDim), attended = tensor(kHeads * kHeadDim),
+                 delta = tensor(kDim), h2 = tensor(kDim), routed = tensor(kExperts),
+                 mixed = tensor(kDim);
     NormParams norm;
     norm.weight = norm_.get();
     ops_.embed_tokens(*layer_[0], 2.0f, x);
@@ -156,12 +160,14 @@ class Trial {
     experts.gate = gates_, experts.up = ups_, experts.down = downs_;
     ops_.moe(h2, routed, experts, mixed);
     ops_.add(x, mixed, 1.0f);
-    const Tensor last = ops_.new_tensor(shape.outputs, kDim), out = ops_.new_tensor(shape.outputs, kDim);
+    const Tensor last = ops_.new_tensor(shape.outputs, kDim),
+                 out = ops_.new_tensor(shape.outputs, kDim);
     ops_.gather_outputs(x, last);
     ops_.norm(last, norm, out);
     const Tensor logits = ops_.new_tensor(shape.outputs, kVocab, TensorRole::kLogits);
     product(out, 6, nullptr, logits);
-    named_ = {{"a norm", h}, {"attention", attended}, {"a sum's norm", h2}, {"what experts give", mixed}};
+    named_ = {
+        {"a norm", h}, {"attention", attended}, {"a sum's norm", h2}, {"what experts give", mixed}};
     return {.logits = logits, .hidden = out};
   }
 
@@ -177,13 +183,15 @@ class Trial {
     const Tensor logits = ops_.run(key, [&] { return layer(shape); }).logits;
     ops_.wait(ops_.submit());
     if (ops_.samples())
-      for (const SampleResult& result : results) drawn_.push_back(result.drawn ? result.token : kNoToken);
+      for (const SampleResult& result : results)
+        drawn_.push_back(result.drawn ? result.token : kNoToken);
     for (const Named& named : named_) read(named.what, named.tensor, batch.n_tokens());
     read(kLogits, logits, n_outputs);
   }
 
   void read(const char* what, Tensor x, int n) {
-    stages_.push_back({what, std::vector<float>(static_cast<size_t>(n) * static_cast<size_t>(x.cols))});
+    stages_.push_back(
+        {what, std::vector<float>(static_cast<size_t>(n) * static_cast<size_t>(x.cols))});
     ops_.read_rows(x.row_range(0, n), stages_.back().values);
   }
 
@@ -229,8 +237,9 @@ Status self_test(Ops& ops, Ops& reference) {
   for (size_t i = 0; i < want.size(); ++i) {
     const double error = relative_error(got[i].values, want[i].values);
     if (error <= kMostError) continue;
-    return errorf(ErrorCode::kInternal, "{} computes {} with an error of {:.2g}, expected {} at most",
-                  ops.name(), want[i].what, error, kMostError);
+    return errorf(ErrorCode::kInternal,
+                  "{} computes {} with an error of {:.2g}, expected {} at most", ops.name(),
+                  want[i].what, error, kMostError);
   }
   if (!own.drawn().empty() && own.drawn() != likeliest(want))
     return errorf(ErrorCode::kInternal, "{} draws other tokens than the likeliest", ops.name());

@@ -18,8 +18,10 @@ Status self_test(Ops& ops, Ops& reference);
 
 struct BackendChoice {
   std::string name;
-  std::string why;      // reason why no earlier backend was chosen; empty: it is the first
-  bool faulty = false;  // an earlier backend is available and failed its test
+  // reason why no earlier backend was chosen; empty: it is the first
+  std::string why;
+  // an earlier backend is available and failed its test
+  bool faulty = false;
 };
 // Returns the first of these backends, ordered from best to worst, that can be opened and passes
 // its test against the CPU. The last one is not tested.

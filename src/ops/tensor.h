@@ -41,18 +41,23 @@ struct Tensor {
   }
   // Rows first, first + step, ...
   Tensor every(int first, int step) const {
-    return {at(first * row_stride), dtype, (rows - first + step - 1) / step, cols, step * row_stride};
+    return {at(first * row_stride), dtype, (rows - first + step - 1) / step, cols,
+            step * row_stride};
   }
   // As many rows with fewer columns, contiguous in the same memory: for layers that need less of a
   // step's tensors.
   Tensor narrowed(int new_cols) const { return {data, dtype, rows, new_cols, new_cols}; }
-  // The same contiguous elements as rows of `new_cols` (row_stride must equal cols): heads as rows, for example.
+  // The same contiguous elements as rows of `new_cols` (row_stride must equal cols): heads as rows,
+  // for example.
   Tensor reshaped(int new_cols) const {
-    return {data, dtype, static_cast<int>(static_cast<int64_t>(rows) * cols / new_cols), new_cols, new_cols};
+    return {data, dtype, static_cast<int>(static_cast<int64_t>(rows) * cols / new_cols), new_cols,
+            new_cols};
   }
 
  private:
-  void* at(ptrdiff_t element) const { return static_cast<std::byte*>(data) + element * dtype_bytes(dtype); }
+  void* at(ptrdiff_t element) const {
+    return static_cast<std::byte*>(data) + element * dtype_bytes(dtype);
+  }
 };
 
 }  // namespace penstock

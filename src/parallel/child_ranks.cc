@@ -42,8 +42,8 @@ struct SpawnAttributes {
     sigemptyset(&none);
     sigfillset(&all);
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
   }
@@ -64,19 +64,20 @@ Result<pid_t> spawn(int rank, int n_ranks, int segment, const std::vector<int>& 
   const SpawnAttributes how;
   std::vector<std::string> command = rank_program();
   for (const std::string& argument :
-       {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd), fmt::format("--rank={}", rank),
-        fmt::format("--size={}", n_ranks), fmt::format("--parent={}", getpid())})
+       {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd),
+        fmt::format("--rank={}", rank), fmt::format("--size={}", n_ranks),
+        fmt::format("--parent={}", getpid())})
     command.push_back(argument);
   if (!cpus.empty()) command.push_back(fmt::format("--cpus={}", fmt::join(cpus, ",")));
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   pid_t process = 0;
-  const int error =
-      posix_spawn(&process, arguments[0], &files.actions, &how.attributes, arguments.data(), environ);
+  const int error = posix_spawn(&process, arguments[0], &files.actions, &how.attributes,
+                                arguments.data(), environ);
   if (error == 0) return process;
-  return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks, command[0],
-                std::strerror(error));
+  return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks,
+                command[0], std::strerror(error));
 }
 
 }  // namespace
@@ -117,8 +118,8 @@ Status ChildRanks::start_child(int rank, int segment) {
   return {};
 }
 
-// One that was stopped before it has joined the others is missed by nobody else, for they wait for it to begin. The time is this process's own: both
-// may be stopped together.
+// One that was stopped before it has joined the others is missed by nobody else, for they wait for
+// it to begin. The time is this process's own: both may be stopped together.
 void ChildRanks::wait_for(int rank, pid_t process) {
   constexpr std::chrono::milliseconds kLook(100);
   constexpr int kPatience = 50;  // looks
@@ -129,7 +130,8 @@ void ChildRanks::wait_for(int rank, pid_t process) {
   };
   int status = 0, n_looks = 0;
   for (bool is_stopped = false;;) {
-    const pid_t changed = waitpid(process, &status, WUNTRACED | (is_stopped ? WCONTINUED | WNOHANG : 0));
+    const pid_t changed =
+        waitpid(process, &status, WUNTRACED | (is_stopped ? WCONTINUED | WNOHANG : 0));
     if (changed < 0 && errno == EINTR) continue;
     if (changed == 0) {
       std::this_thread::sleep_for(kLook);
@@ -153,8 +155,10 @@ ChildRanks::~ChildRanks() {
   if (communicator_ != nullptr) communicator_->fail(kRunEnded);
   constexpr std::chrono::milliseconds kPatience(3000), kLook(2);
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (n_running_ > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kLook);
-  // Those that have ended are not waited for yet only for an instant: their numbers are not used again before that.
+  while (n_running_ > 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(kLook);
+  // Those that have ended are not waited for yet only for an instant: their numbers are not used
+  // again before that.
   if (n_running_ > 0)
     for (const Child& child : children_) kill(child.process, SIGKILL);
   children_.clear();  // waits for their ends

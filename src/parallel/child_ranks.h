@@ -1,10 +1,10 @@
-// Ranks of one host as child processes: rank 0 is the process that starts them, each other rank a child of
-// it.
+// Ranks of one host as child processes: rank 0 is the process that starts them, each other rank a
+// child of it.
 //
-// A child runs the program (set_rank_program(), else this process' own executable) with the arguments "rank
-// --segment 3 --rank R --size N --parent P". Its open files are the shared memory, as descriptor 3, and
-// standard error. It has a process group of its own, so that a terminal's Ctrl-C reaches rank 0 only, and
-// stays on its share of the CPUs.
+// A child runs the program (set_rank_program(), else this process' own executable) with the
+// arguments "rank --segment 3 --rank R --size N --parent P". Its open files are the shared memory,
+// as descriptor 3, and standard error. It has a process group of its own, so that a terminal's
+// Ctrl-C reaches rank 0 only, and stays on its share of the CPUs.
 #pragma once
 #include <sys/types.h>
 
@@ -25,8 +25,8 @@ inline constexpr int kRankSegmentFd = 3;
 // Reason with which rank 0 ends a run at its regular end; it is not a failure.
 inline constexpr const char* kRunEnded = "rank 0 has ended the run";
 
-// Sets the command to start for a child, to which the arguments above are appended; for processes that are
-// not the penstock program. Called before any ChildRanks is started.
+// Sets the command to start for a child, to which the arguments above are appended; for processes
+// that are not the penstock program. Called before any ChildRanks is started.
 void set_rank_program(std::vector<std::string> command);
 
 // Has the kernel end this process when `parent`, the process that started it, ends in any way.
@@ -47,7 +47,8 @@ class ChildRanks final : public RankRun {
  private:
   struct Child {
     pid_t process;
-    std::jthread parent;  // starts the child and waits for its end (for PDEATHSIG the thread is the parent)
+    // starts the child and waits for its end (for PDEATHSIG the thread is the parent)
+    std::jthread parent;
   };
   explicit ChildRanks(const RunPlace& among) : among_(among) {}
   std::vector<int> cpus_of(int rank) const;

@@ -1,4 +1,5 @@
-// THE list of communicators. A new one is a file that implements Communicator, its function and its row.
+// THE list of communicators. A new one is a file that implements Communicator, its function and its
+// row.
 #include "parallel/communicator.h"
 
 #include <algorithm>
@@ -40,13 +41,13 @@ std::string communicator_names() {
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
                                                         const CommunicatorConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
-    return errorf(ErrorCode::kInvalidArgument, "rank {} of {}: expected a rank from 0 to {}", config.rank,
-                  config.size, config.size - 1);
+    return errorf(ErrorCode::kInvalidArgument, "rank {} of {}: expected a rank from 0 to {}",
+                  config.rank, config.size, config.size - 1);
   }
   for (const CommunicatorRow& row : kCommunicators)
     if (row.name == name) return row.make(config);
-  return errorf(ErrorCode::kInvalidArgument, "communicator '{}' does not exist: expected one of {}", name,
-                communicator_names());
+  return errorf(ErrorCode::kInvalidArgument, "communicator '{}' does not exist: expected one of {}",
+                name, communicator_names());
 }
 
 namespace {
@@ -65,8 +66,9 @@ void for_rows(const PartRows& rows, size_t begin, size_t n, const Copy& copy) {
 }  // namespace
 
 void PartRows::read(size_t begin, std::span<float> out) const {
-  for_rows(*this, begin, out.size(),
-           [&](const float* row, size_t at, size_t count) { std::copy_n(row, count, out.data() + at); });
+  for_rows(*this, begin, out.size(), [&](const float* row, size_t at, size_t count) {
+    std::copy_n(row, count, out.data() + at);
+  });
 }
 
 void PartRows::write(size_t begin, std::span<const float> from) const {

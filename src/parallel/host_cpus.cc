@@ -106,7 +106,8 @@ std::vector<HostCpu> share_of_cpus(std::span<const HostCpu> in_order, int index,
   const auto n = static_cast<int>(in_order.size());
   const int each = cpus_per_core(in_order);
   const Shard::Range own = Shard{index, count}.range(n, n / each >= count ? each : 1);
-  const auto part = in_order.subspan(static_cast<size_t>(own.first), static_cast<size_t>(own.count));
+  const auto part =
+      in_order.subspan(static_cast<size_t>(own.first), static_cast<size_t>(own.count));
   return {part.begin(), part.end()};
 }
 

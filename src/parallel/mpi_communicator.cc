@@ -1,8 +1,9 @@
 // Ranks of several hosts, in processes that mpirun or srun has started.
 //
-// Collectives run on one communicator, signs of life and the end of the run on another. Calls are taken in turn (a lock) and never
-// wait within MPI, so that who waits for others hears that the run has failed. Sums are taken here and not by MPI: in the order of
-// the ranks, so that they have the bits that ranks of one host get (shm_communicator.cc).
+// Collectives run on one communicator, signs of life and the end of the run on another. Calls are
+// taken in turn (a lock) and never wait within MPI, so that who waits for others hears that the run
+// has failed. Sums are taken here and not by MPI: in the order of the ranks, so that they have the
+// bits that ranks of one host get (shm_communicator.cc).
 #include "parallel/communicator.h"
 
 #if PENSTOCK_MPI
@@ -25,10 +26,11 @@ using std::chrono::steady_clock;
 
 enum Tag : int { kBeat = 1, kFailure, kLeaving, kMessage };
 
-// Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer ones by parts: two turns, and
-// each byte on the wire only twice.
+// Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer
+// ones by parts: two turns, and each byte on the wire only twice.
 constexpr size_t kSmallSum = size_t{256} << 10;
-// In one operation: what OpenMPI sends over TCP without asking first (mpi_library.cc), with its header.
+// In one operation: what OpenMPI sends over TCP without asking first (mpi_library.cc), with its
+// header.
 constexpr size_t kMostFloats = (size_t{1} << 18) - 1024;
 constexpr size_t kMostReason = 4000;
 
@@ -39,8 +41,9 @@ class MpiCommunicator final : public Communicator {
     ASSIGN_OR_RETURN(const MpiLibrary* mpi, enter_mpi());
     static std::atomic<bool> taken = false;
     if (taken.exchange(true)) {
-      return make_error(ErrorCode::kUnsupported,
-                        "processes that MPI has started serve one model: they have ended with the first");
+      return make_error(
+          ErrorCode::kUnsupported,
+          "processes that MPI has started serve one model: they have ended with the first");
     }
     std::unique_ptr<MpiCommunicator> ranks(new MpiCommunicator(*mpi, config));
     RETURN_IF_ERROR(ranks->begin());
@@ -75,7 +78,8 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  MpiCommunicator(const MpiLibrary& mpi, const CommunicatorConfig& config) : mpi_(mpi), config_(config) {}
+  MpiCommunicator(const MpiLibrary& mpi, const CommunicatorConfig& config)
+      : mpi_(mpi), config_(config) {}
 
   Status begin();
   Status sum(std::span<float> x, WireType wire) override;
@@ -92,7 +96,8 @@ class MpiCommunicator final : public Communicator {
   Status take(int from, std::vector<std::byte>& message) override;
   void push(const std::stop_token& stop);
 
-  // Starts an operation and waits for its end. It reads and writes memory of this object only, which is kept when the run fails.
+  // Starts an operation and waits for its end. It reads and writes memory of this object only,
+  // which is kept when the run fails.
   template <class Start>
   Status carry_out(const char* what, const Start& start);
   Status error_of(const char* what, int code) const;
@@ -128,7 +133,8 @@ class MpiCommunicator final : public Communicator {
   std::atomic<bool> failed_ = false;
 
   inline static const std::string kNothing;
-  // What is on its way to rank 0, whenever that takes it; there is one MpiCommunicator in a process.
+  // What is on its way to rank 0, whenever that takes it; there is one MpiCommunicator in a
+  // process.
   inline static CommunicatorUse said_;
   MPI_Request saying_ = nullptr;
   bool is_saying_ = false;
@@ -156,13 +162,14 @@ Status MpiCommunicator::begin() {
   RETURN_IF_ERROR(error_of("MPI_Comm_rank", mpi_.comm_rank(mpi_.world, &rank)));
   RETURN_IF_ERROR(error_of("MPI_Comm_size", mpi_.comm_size(mpi_.world, &size)));
   if (rank != config_.rank || size != config_.size) {
-    return errorf(ErrorCode::kInvalidArgument, "MPI calls this rank {} of {}, expected {} of {}", rank, size,
-                  config_.rank, config_.size);
+    return errorf(ErrorCode::kInvalidArgument, "MPI calls this rank {} of {}, expected {} of {}",
+                  rank, size, config_.rank, config_.size);
   }
   place_ = rank, n_places_ = size;
   for (MPI_Comm* comm : {&data_, &messages_, &control_}) {
     RETURN_IF_ERROR(error_of("MPI_Comm_dup", mpi_.comm_dup(mpi_.world, comm)));
-    RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(*comm, mpi_.errors_return)));
+    RETURN_IF_ERROR(
+        error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(*comm, mpi_.errors_return)));
   }
   peers_.resize(static_cast<size_t>(size));
   heard_uses_.resize(static_cast<size_t>(size));
@@ -192,8 +199,9 @@ MpiCommunicator::~MpiCommunicator() {
 
 template <class Ready>
 Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
-  // Spins as long as ranks that compute the same are apart, lets others have the CPU for as long as a slow link takes (a sleep is
-  // some 100 us late on a virtual machine, and a token waits for dozens of sums), then sleeps; who has waited for long is idle.
+  // Spins as long as ranks that compute the same are apart, lets others have the CPU for as long as
+  // a slow link takes (a sleep is some 100 us late on a virtual machine, and a token waits for
+  // dozens of sums), then sleeps; who has waited for long is idle.
   constexpr auto kSpin = std::chrono::microseconds(200), kYield = std::chrono::microseconds(5000),
                  kShort = std::chrono::microseconds(20), kLong = std::chrono::microseconds(500);
   constexpr auto kIdle = milliseconds(200);
@@ -206,7 +214,8 @@ Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
     if (done != 0) return {};
     RETURN_IF_ERROR(status());
     const auto waited = steady_clock::now() - begin;
-    if (const int left = left_; left >= 0 && waited > config_.timeout) fail(called(left) + " has ended");
+    if (const int left = left_; left >= 0 && waited > config_.timeout)
+      fail(called(left) + " has ended");
     if (waited > kIdle) {
       std::this_thread::sleep_for(kLong);
     } else if (waited > kYield) {
@@ -233,8 +242,10 @@ Status MpiCommunicator::split(int group_size) {
   RETURN_IF_ERROR(meet());  // all come to it at about the same time: the call waits for them
   {
     const std::lock_guard lock(calls_mutex_);
-    RETURN_IF_ERROR(error_of("MPI_Comm_split", mpi_.comm_split(data_, rank() / group_size, rank(), &group)));
-    RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(group, mpi_.errors_return)));
+    RETURN_IF_ERROR(
+        error_of("MPI_Comm_split", mpi_.comm_split(data_, rank() / group_size, rank(), &group)));
+    RETURN_IF_ERROR(
+        error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(group, mpi_.errors_return)));
   }
   data_ = group;
   place_ = rank() % group_size, n_places_ = group_size;
@@ -247,8 +258,8 @@ Status MpiCommunicator::post(std::span<const std::byte> message, int to) {
   posted_.push_back({{message.begin(), message.end()}, nullptr});
   Posted& posted = posted_.back();
   const Status sent =
-      error_of("MPI_Isend", mpi_.isend(posted.message.data(), static_cast<int>(message.size()), mpi_.bytes,
-                                       to, kMessage, messages_, &posted.request));
+      error_of("MPI_Isend", mpi_.isend(posted.message.data(), static_cast<int>(message.size()),
+                                       mpi_.bytes, to, kMessage, messages_, &posted.request));
   if (!sent) posted_.pop_back();
   posts_.notify_one();
   return sent;
@@ -257,8 +268,9 @@ Status MpiCommunicator::post(std::span<const std::byte> message, int to) {
 Status MpiCommunicator::take(int from, std::vector<std::byte>& message) {
   RETURN_IF_ERROR(status());
   MPI_Status found;
-  RETURN_IF_ERROR(wait_until(
-      "MPI_Iprobe", [&](int* arrived) { return mpi_.iprobe(from, kMessage, messages_, arrived, &found); }));
+  RETURN_IF_ERROR(wait_until("MPI_Iprobe", [&](int* arrived) {
+    return mpi_.iprobe(from, kMessage, messages_, arrived, &found);
+  }));
   int n = 0;
   mpi_.get_count(&found, mpi_.bytes, &n);
   message_.resize(static_cast<size_t>(std::max(n, 0)));
@@ -278,7 +290,8 @@ void MpiCommunicator::push(const std::stop_token& stop) {
   while (posts_.wait(lock, stop, [&] { return !posted_.empty(); })) {
     while (!posted_.empty()) {
       int done = 0;
-      if (mpi_.test(&posted_.front().request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) break;
+      if (mpi_.test(&posted_.front().request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0)
+        break;
       posted_.pop_front();
     }
     lock.unlock();
@@ -301,7 +314,8 @@ Status MpiCommunicator::give_all(size_t n_bytes) {
   in_.resize(n_bytes * static_cast<size_t>(n_places_));
   return carry_out("MPI_Iallgather", [&](MPI_Request* request) {
     const auto count = static_cast<int>(n_bytes);
-    return mpi_.iallgather(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_, request);
+    return mpi_.iallgather(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_,
+                           request);
   });
 }
 
@@ -319,10 +333,12 @@ Status MpiCommunicator::sum_of_everything(std::span<float> x, WireType wire) {
 
 // Parts of x in equal pieces, of which the last ranks' may be shorter.
 std::span<float> MpiCommunicator::piece_of(std::span<float> x, size_t place, size_t first) const {
-  const Shard::Range part = Shard{static_cast<int>(place), n_places_}.range(static_cast<int>(x.size()));
+  const Shard::Range part =
+      Shard{static_cast<int>(place), n_places_}.range(static_cast<int>(x.size()));
   const auto n = static_cast<size_t>(part.count);
-  return first < n ? x.subspan(static_cast<size_t>(part.first) + first, std::min(kMostFloats, n - first))
-                   : x.first(0);
+  return first < n
+             ? x.subspan(static_cast<size_t>(part.first) + first, std::min(kMostFloats, n - first))
+             : x.first(0);
 }
 
 Status MpiCommunicator::sum_part(std::span<float> x, WireType wire) {
@@ -332,10 +348,12 @@ Status MpiCommunicator::sum_part(std::span<float> x, WireType wire) {
     const size_t n_bytes = std::min(kMostFloats, widest - first) * wire_bytes(wire);
     out_.assign(n_bytes * n_ranks, std::byte{});
     in_.resize(n_bytes * n_ranks);
-    for (size_t r = 0; r < n_ranks; ++r) to_wire(piece_of(x, r, first), wire, out_.data() + r * n_bytes);
+    for (size_t r = 0; r < n_ranks; ++r)
+      to_wire(piece_of(x, r, first), wire, out_.data() + r * n_bytes);
     RETURN_IF_ERROR(carry_out("MPI_Ialltoall", [&](MPI_Request* request) {
       const auto count = static_cast<int>(n_bytes);
-      return mpi_.ialltoall(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_, request);
+      return mpi_.ialltoall(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_,
+                            request);
     }));
     const std::span<float> own = piece_of(x, static_cast<size_t>(place_), first);
     from_wire(in_.data(), wire, own);
@@ -353,7 +371,8 @@ Status MpiCommunicator::gather_parts(std::span<float> x, WireType wire) {
     out_.assign(n_bytes, std::byte{});
     to_wire(piece_of(x, static_cast<size_t>(place_), first), wire, out_.data());
     RETURN_IF_ERROR(give_all(n_bytes));
-    for (size_t r = 0; r < n_ranks; ++r) from_wire(in_.data() + r * n_bytes, wire, piece_of(x, r, first));
+    for (size_t r = 0; r < n_ranks; ++r)
+      from_wire(in_.data() + r * n_bytes, wire, piece_of(x, r, first));
   }
   return status();
 }
@@ -371,7 +390,8 @@ Status MpiCommunicator::gather(std::span<const PartRows> parts) {
     parts[own].read(first, {reinterpret_cast<float*>(out_.data()), count(own)});
     RETURN_IF_ERROR(give_all(n * sizeof(float)));
     for (size_t r = 0; r < parts.size(); ++r)
-      if (r != own) parts[r].write(first, {reinterpret_cast<const float*>(in_.data()) + r * n, count(r)});
+      if (r != own)
+        parts[r].write(first, {reinterpret_cast<const float*>(in_.data()) + r * n, count(r)});
   }
   return status();
 }
@@ -382,7 +402,8 @@ Status MpiCommunicator::send(std::span<std::byte> x, int root) {
     const std::span<std::byte> part = x.subspan(first, std::min(kMost, x.size() - first));
     message_.assign(part.begin(), part.end());
     RETURN_IF_ERROR(carry_out("MPI_Ibcast", [&](MPI_Request* request) {
-      return mpi_.ibcast(message_.data(), static_cast<int>(part.size()), mpi_.bytes, root, data_, request);
+      return mpi_.ibcast(message_.data(), static_cast<int>(part.size()), mpi_.bytes, root, data_,
+                         request);
     }));
     if (place_ != root) std::ranges::copy(message_, part.begin());
   }
@@ -390,7 +411,8 @@ Status MpiCommunicator::send(std::span<std::byte> x, int root) {
 }
 
 Status MpiCommunicator::meet() {
-  return carry_out("MPI_Ibarrier", [&](MPI_Request* request) { return mpi_.ibarrier(data_, request); });
+  return carry_out("MPI_Ibarrier",
+                   [&](MPI_Request* request) { return mpi_.ibarrier(data_, request); });
 }
 
 // True: it is the first.
@@ -410,13 +432,16 @@ void MpiCommunicator::send_control(int to, Tag tag, const std::string& text) {
     mpi_.request_free(&request);
 }
 
-// A sign of life; to rank 0 with what this one has done, unless the last is still on its way. REQUIRES: calls_mutex_.
+// A sign of life; to rank 0 with what this one has done, unless the last is still on its way.
+// REQUIRES: calls_mutex_.
 void MpiCommunicator::send_beat(int to, const CommunicatorUse& own) {
   if (to != 0) return send_control(to, kBeat, kNothing);
   int done = 1;
-  if (is_saying_ && mpi_.test(&saying_, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) return;
+  if (is_saying_ && mpi_.test(&saying_, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0)
+    return;
   said_ = own;
-  is_saying_ = mpi_.isend(&said_, sizeof said_, mpi_.bytes, to, kBeat, control_, &saying_) == MPI_SUCCESS;
+  is_saying_ =
+      mpi_.isend(&said_, sizeof said_, mpi_.bytes, to, kBeat, control_, &saying_) == MPI_SUCCESS;
 }
 
 // All that others have said.
@@ -426,12 +451,14 @@ void MpiCommunicator::hear() {
     MPI_Status from;
     {
       const std::lock_guard lock(calls_mutex_);
-      if (mpi_.iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control_, &arrived, &from) != MPI_SUCCESS || arrived == 0)
+      if (mpi_.iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control_, &arrived, &from) != MPI_SUCCESS ||
+          arrived == 0)
         return;
       int n = 0;
       mpi_.get_count(&from, mpi_.bytes, &n);
       text.resize(static_cast<size_t>(std::max(n, 0)));
-      mpi_.recv(text.data(), n, mpi_.bytes, from.MPI_SOURCE, from.MPI_TAG, control_, MPI_STATUS_IGNORE);
+      mpi_.recv(text.data(), n, mpi_.bytes, from.MPI_SOURCE, from.MPI_TAG, control_,
+                MPI_STATUS_IGNORE);
     }
     Peer& peer = peers_[static_cast<size_t>(from.MPI_SOURCE)];
     peer.heard = true, peer.quiet = 0;
@@ -462,8 +489,9 @@ void MpiCommunicator::watch(const std::stop_token& stop) {
       }
       if (++peer.quiet <= (peer.heard ? patience : join_patience)) continue;
       const auto limit = peer.heard ? config_.timeout : config_.join_timeout;
-      fail(fmt::format("{} has shown no life for {:.1f} s: it has died, was stopped or cannot be reached",
-                       called(other), std::chrono::duration<double>(limit).count()));
+      fail(fmt::format(
+          "{} has shown no life for {:.1f} s: it has died, was stopped or cannot be reached",
+          called(other), std::chrono::duration<double>(limit).count()));
     }
     std::unique_lock lock(mutex);
     wake.wait_for(lock, stop, period, [] { return false; });

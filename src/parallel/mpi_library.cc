@@ -72,14 +72,16 @@ Result<MpiLibrary> load() {
 
 Result<MpiLibrary> load_and_begin() {
   ASSIGN_OR_RETURN(MpiLibrary mpi, load());
-  // Over TCP OpenMPI asks before it sends more than 64 KiB: three to ten latencies instead of one, and nothing comes while the
-  // other rank computes. What ranks send each other has a place to go to.
+  // Over TCP OpenMPI asks before it sends more than 64 KiB: three to ten latencies instead of one,
+  // and nothing comes while the other rank computes. What ranks send each other has a place to go
+  // to.
   constexpr int kKeepOthers = 0;
   setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", kKeepOthers);
   int provided = 0;
   if (mpi.init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED) {
-    return make_error(ErrorCode::kUnsupported, "this MPI cannot be called from several threads in turn");
+    return make_error(ErrorCode::kUnsupported,
+                      "this MPI cannot be called from several threads in turn");
   }
   return mpi;
 }

@@ -1,6 +1,6 @@
-// MPI, loaded at run time when it is used, since runs on one host do not need it. Types and constants are
-// those of OpenMPI's mpi.h (PENSTOCK_MPI is defined when the build has found it); functions are looked up by
-// name in libmpi.so.40.
+// MPI, loaded at run time when it is used, since runs on one host do not need it. Types and
+// constants are those of OpenMPI's mpi.h (PENSTOCK_MPI is defined when the build has found it);
+// functions are looked up by name in libmpi.so.40.
 #pragma once
 #define OMPI_SKIP_MPICXX 1  // without the C++ bindings that MPI has removed
 #include <mpi.h>
@@ -36,10 +36,11 @@ struct MpiLibrary {
   MPI_Errhandler errors_return;
 };
 
-// Loads MPI and initializes it for threads that call it one at a time (MPI_THREAD_SERIALIZED). It is
-// finalized when the program ends, unless leave_mpi() was called. Errors: kUnsupported.
+// Loads MPI and initializes it for threads that call it one at a time (MPI_THREAD_SERIALIZED). It
+// is finalized when the program ends, unless leave_mpi() was called. Errors: kUnsupported.
 Result<const MpiLibrary*> enter_mpi();
-// Makes the program end without MPI_Finalize, which waits for the other ranks; for a run that has failed.
+// Makes the program end without MPI_Finalize, which waits for the other ranks; for a run that has
+// failed.
 void leave_mpi();
 
 }  // namespace penstock

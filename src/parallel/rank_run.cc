@@ -21,7 +21,8 @@ std::optional<int> number_in_environment(const char* name) {
   int number = 0;
   const std::string_view all = text;
   const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
-  return error == std::errc() && end == all.data() + all.size() ? std::optional(number) : std::nullopt;
+  return error == std::errc() && end == all.data() + all.size() ? std::optional(number)
+                                                                : std::nullopt;
 }
 
 // Where a rank is: those with the same bytes share CPUs.
@@ -78,10 +79,11 @@ Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks, const RunPlace& among)
   const auto place = mpi_place();
   if (!place) return ChildRanks::start(n_ranks, among);
   if (place->size != n_ranks) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "tensor_parallel_size times pipeline_parallel_size: MPI has started {} ranks, expected as "
-                  "many, got {}",
-                  place->size, n_ranks);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "tensor_parallel_size times pipeline_parallel_size: MPI has started {} ranks, expected as "
+        "many, got {}",
+        place->size, n_ranks);
   }
   CommunicatorConfig config;
   config.rank = place->rank, config.size = place->size;

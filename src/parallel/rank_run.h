@@ -1,5 +1,5 @@
-// The ranks that compute one model together, as rank 0 sees them: processes that it has started on this host
-// (child_ranks.h), or that mpirun or srun has started with it, on this host and others.
+// The ranks that compute one model together, as rank 0 sees them: processes that it has started on
+// this host (child_ranks.h), or that mpirun or srun has started with it, on this host and others.
 #pragma once
 #include <sys/types.h>
 
@@ -23,8 +23,8 @@ class RankRun {
   virtual std::vector<int> cpus() const = 0;
 };
 
-// Index of a run among several that one process has, each with as many ranks: they divide the host's CPUs
-// among them.
+// Index of a run among several that one process has, each with as many ranks: they divide the
+// host's CPUs among them.
 struct RunPlace {
   int index = 0, count = 1;
 };
@@ -34,8 +34,8 @@ struct RunPlace {
 // enter_mpi().
 Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks, const RunPlace& among = {});
 
-// Rank and number of ranks of this process in MPI, from the environment that OpenMPI's mpirun or Slurm's srun
-// --mpi=pmix sets; nothing when there is one process only.
+// Rank and number of ranks of this process in MPI, from the environment that OpenMPI's mpirun or
+// Slurm's srun --mpi=pmix sets; nothing when there is one process only.
 struct MpiPlace {
   int rank, size;
 };
@@ -43,8 +43,9 @@ std::optional<MpiPlace> mpi_place();
 
 // A rank's share of its host.
 struct HostShare {
-  int n_here;             // ranks on this host
-  std::vector<int> cpus;  // this rank's CPUs: ranks that may use the same CPUs divide them among them
+  int n_here;  // ranks on this host
+  // this rank's CPUs: ranks that may use the same CPUs divide them among them
+  std::vector<int> cpus;
 };
 // Divides each host among its ranks. All ranks call it.
 Result<HostShare> share_host(Communicator& ranks);

@@ -43,7 +43,8 @@ class SelfCommunicator final : public Communicator {
 
 Result<std::unique_ptr<Communicator>> make_self_communicator(const CommunicatorConfig& config) {
   if (config.size != 1) {
-    return errorf(ErrorCode::kInvalidArgument, "communicator self: expected 1 rank, got {}", config.size);
+    return errorf(ErrorCode::kInvalidArgument, "communicator self: expected 1 rank, got {}",
+                  config.size);
   }
   return std::make_unique<SelfCommunicator>();
 }

@@ -1,5 +1,5 @@
-// The share of a model's weights that one of several ranks has: a part of every layer (Shard), some of the
-// layers (Stage), or both.
+// The share of a model's weights that one of several ranks has: a part of every layer (Shard), some
+// of the layers (Stage), or both.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +12,8 @@ struct Shard {
   struct Range {
     int first, count;
   };
-  // This rank's part of n items, which are divided at multiples of `unit` only. When n does not divide
-  // evenly, the first ranks have more, and the last ones may have none.
+  // This rank's part of n items, which are divided at multiples of `unit` only. When n does not
+  // divide evenly, the first ranks have more, and the last ones may have none.
   constexpr Range range(int n, int unit = 1) const {
     const int64_t n_units = (n + unit - 1) / unit;
     const auto cut = [&](int at) {
@@ -24,8 +24,8 @@ struct Shard {
   }
 };
 
-// A stage of a pipeline: a run of consecutive layers. The first stage has the embedding, the last computes
-// the logits.
+// A stage of a pipeline: a run of consecutive layers. The first stage has the embedding, the last
+// computes the logits.
 struct Stage {
   int index = 0;
   int count = 1;

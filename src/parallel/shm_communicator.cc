@@ -18,7 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Longer than ranks that compute the same are apart, shorter than what a core that spins in vain takes from others.
+// Longer than ranks that compute the same are apart, shorter than what a core that spins in vain
+// takes from others.
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr milliseconds kLook{50};  // how often one who sleeps looks whether the run has ended
 
@@ -64,8 +65,9 @@ class ShmCommunicator final : public Communicator {
     std::vector<CommunicatorUse> all;
     for (int r = 0; r < size(); ++r) {
       const RankSaid& said = header_.said[r];
-      all.push_back(r == rank() ? use()
-                                : CommunicatorUse{said.calls, said.bytes, said.seconds, said.memory_bytes});
+      all.push_back(r == rank()
+                        ? use()
+                        : CommunicatorUse{said.calls, said.bytes, said.seconds, said.memory_bytes});
     }
     return all;
   }
@@ -142,7 +144,8 @@ class ShmCommunicator final : public Communicator {
       RETURN_IF_ERROR(show({kAllGather, 0, total}));
       for (int r = group_.first; r < group_.first + group_.count; ++r) {
         const PartRows part = part_of(r);
-        if (r != rank()) part.write(first, {reinterpret_cast<const float*>(shown_by(r)), count(part, first)});
+        if (r != rank())
+          part.write(first, {reinterpret_cast<const float*>(shown_by(r)), count(part, first)});
       }
     }
     return status();
@@ -164,7 +167,8 @@ class ShmCommunicator final : public Communicator {
 
   Status split(int group_size) override {
     RETURN_IF_ERROR(meet());
-    // Another group does not wait for this rank any more, and would show something else before this one has read what all showed.
+    // Another group does not wait for this rank any more, and would show something else before this
+    // one has read what all showed.
     for (++header_.n_grouped; header_.n_grouped < static_cast<uint32_t>(size());) {
       RETURN_IF_ERROR(status());
       std::this_thread::sleep_for(kSpin);
@@ -209,7 +213,8 @@ class ShmCommunicator final : public Communicator {
   std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
   const std::byte* shown_by(int rank) const { return segment_.buffer(rank, turn_ - 1); }
   std::string called(int rank) const {
-    return fmt::format("rank {} of {} (process {})", rank, size(), header_.ranks[rank].process.load());
+    return fmt::format("rank {} of {} (process {})", rank, size(),
+                       header_.ranks[rank].process.load());
   }
 
   // Shows this rank's buffer; then all ranks have shown theirs.
@@ -223,7 +228,8 @@ class ShmCommunicator final : public Communicator {
       RETURN_IF_ERROR(wait_for(r));
       if (const ShownMessage other = header_.ranks[r].shown[(turn_ - 1) % 2]; other != message) {
         fail(fmt::format("{} is at {} of {} bytes, rank {} at {} of {} bytes", called(r),
-                         kind_name(other.kind), other.bytes, rank(), kind_name(message.kind), message.bytes));
+                         kind_name(other.kind), other.bytes, rank(), kind_name(message.kind),
+                         message.bytes));
         return status();
       }
     }
@@ -231,7 +237,8 @@ class ShmCommunicator final : public Communicator {
   }
 
   bool has_shown(int rank) const {
-    return static_cast<int32_t>(header_.ranks[rank].turn.load(std::memory_order_acquire) - turn_) >= 0;
+    return static_cast<int32_t>(header_.ranks[rank].turn.load(std::memory_order_acquire) - turn_) >=
+           0;
   }
 
   Status wait_for(int rank) {
@@ -256,8 +263,8 @@ class ShmCommunicator final : public Communicator {
     return has_shown(rank) ? Status() : status();
   }
 
-  // x, which this rank has shown, = the sum of what all show, in the order of the ranks. Of the first two summands either may be
-  // the one that lies in x.
+  // x, which this rank has shown, = the sum of what all show, in the order of the ranks. Of the
+  // first two summands either may be the one that lies in x.
   void add_up(std::span<float> x) const {
     const int place = rank() - group_.first;
     if (place > 1) from_wire(shown_by(group_.first), WireType::kF32, x);
@@ -283,7 +290,8 @@ class ShmCommunicator final : public Communicator {
 
   // Shows that this rank lives, and sees that the others do.
   void watch(std::stop_token stop) {
-    const milliseconds period = std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
+    const milliseconds period =
+        std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
     const auto patience = config_.timeout / period, join_patience = config_.join_timeout / period;
     struct {
       uint32_t beats = 0;
@@ -304,8 +312,8 @@ class ShmCommunicator final : public Communicator {
           fail(fmt::format("rank {} of {} has not begun within {:.1f} s", r, size(),
                            std::chrono::duration<double>(config_.join_timeout).count()));
         } else if (other.process != 0 && seen[r].quiet > patience) {
-          fail(fmt::format("{} has shown no life for {:.1f} s: it has died or was stopped", called(r),
-                           std::chrono::duration<double>(config_.timeout).count()));
+          fail(fmt::format("{} has shown no life for {:.1f} s: it has died or was stopped",
+                           called(r), std::chrono::duration<double>(config_.timeout).count()));
         }
       }
       std::unique_lock lock(mutex);
@@ -327,8 +335,8 @@ class ShmCommunicator final : public Communicator {
 Result<std::unique_ptr<Communicator>> make_shm_communicator(const CommunicatorConfig& config) {
   ASSIGN_OR_RETURN(ShmSegment segment, ShmSegment::map(config.segment));
   if (const auto n_ranks = static_cast<int>(segment.header().n_ranks); n_ranks != config.size) {
-    return errorf(ErrorCode::kInvalidArgument, "memory that ranks share is for {} ranks, not {}", n_ranks,
-                  config.size);
+    return errorf(ErrorCode::kInvalidArgument, "memory that ranks share is for {} ranks, not {}",
+                  n_ranks, config.size);
   }
   RankState& own = segment.header().ranks[config.rank];
   uint32_t nobody = 0;

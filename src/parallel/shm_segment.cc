@@ -15,12 +15,14 @@
 namespace penstock {
 namespace {
 
-constexpr uint64_t kMagic = std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '3'}));
+constexpr uint64_t kMagic =
+    std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '3'}));
 constexpr size_t kMaxBufferBytes = size_t{1} << 30;
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = (sizeof(ShmHeader) + kPage - 1) / kPage * kPage;
 
-static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free &&
+              std::atomic<double>::is_always_lock_free);
 
 size_t segment_bytes(int n_ranks, size_t buffer_bytes) {
   return kHeaderBytes + (2 + kInboxBuffers) * static_cast<size_t>(n_ranks) * buffer_bytes;
@@ -34,8 +36,8 @@ Status fill(int fd, int n_ranks, size_t buffer_bytes) {
     error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   } while (error == EINTR);
   if (error != 0) {
-    return errorf(ErrorCode::kResourceExhausted, "{} MiB that {} ranks share cannot be had: {}", bytes >> 20,
-                  n_ranks, std::strerror(error));
+    return errorf(ErrorCode::kResourceExhausted, "{} MiB that {} ranks share cannot be had: {}",
+                  bytes >> 20, n_ranks, std::strerror(error));
   }
   fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   void* memory = mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -53,16 +55,18 @@ Status fill(int fd, int n_ranks, size_t buffer_bytes) {
 
 Result<int> make_shm_segment(int n_ranks, size_t buffer_bytes) {
   if (n_ranks < 1 || n_ranks > kMaxRanks) {
-    return errorf(ErrorCode::kInvalidArgument, "ranks on one host: expected 1 to {}, got {}", kMaxRanks,
-                  n_ranks);
+    return errorf(ErrorCode::kInvalidArgument, "ranks on one host: expected 1 to {}, got {}",
+                  kMaxRanks, n_ranks);
   }
   if (buffer_bytes == 0 || buffer_bytes % kPage != 0 || buffer_bytes > kMaxBufferBytes) {
-    return errorf(ErrorCode::kInvalidArgument, "buffers of ranks: expected a multiple of {} up to {}, got {}",
-                  kPage, kMaxBufferBytes, buffer_bytes);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "buffers of ranks: expected a multiple of {} up to {}, got {}", kPage,
+                  kMaxBufferBytes, buffer_bytes);
   }
   const int fd = memfd_create("penstock ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0)
-    return errorf(ErrorCode::kIo, "memory that ranks share: memfd_create: {}", std::strerror(errno));
+    return errorf(ErrorCode::kIo, "memory that ranks share: memfd_create: {}",
+                  std::strerror(errno));
   if (const Status status = fill(fd, n_ranks, buffer_bytes); !status) {
     close(fd);
     return tl::unexpected(status.error());
@@ -74,8 +78,8 @@ void ShmSegment::Unmap::operator()(void* memory) const { munmap(memory, bytes); 
 
 Result<ShmSegment> ShmSegment::map(int fd) {
   const auto wrong = [&](std::string_view why) {
-    return errorf(ErrorCode::kInvalidArgument, "file descriptor {} is no memory that ranks share: {}", fd,
-                  why);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "file descriptor {} is no memory that ranks share: {}", fd, why);
   };
   struct stat info = {};
   if (fstat(fd, &info) != 0) return wrong(std::strerror(errno));

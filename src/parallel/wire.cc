@@ -10,14 +10,16 @@ namespace {
 uint16_t* halves(std::byte* bytes) { return reinterpret_cast<uint16_t*>(bytes); }
 const uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
 
-// out += part. What another CPU has written comes by the line: in single floats too few of them would be on their way at a time.
+// out += part. What another CPU has written comes by the line: in single floats too few of them
+// would be on their way at a time.
 void add(const float* __restrict part, float* __restrict out, size_t n) {
   typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
   constexpr size_t kLine = 16, kEach = sizeof(Floats) / sizeof(float);
   size_t i = 0;
   for (; i + kLine <= n; i += kLine) {
     *reinterpret_cast<Floats*>(out + i) += *reinterpret_cast<const Floats*>(part + i);
-    *reinterpret_cast<Floats*>(out + i + kEach) += *reinterpret_cast<const Floats*>(part + i + kEach);
+    *reinterpret_cast<Floats*>(out + i + kEach) +=
+        *reinterpret_cast<const Floats*>(part + i + kEach);
   }
   for (; i < n; ++i) out[i] += part[i];
 }

@@ -51,20 +51,21 @@ nb::object error_of(const std::optional<Error>& error) {
 // (finish reason, stop reason, error), or None.
 nb::object tuple_or_none(const std::optional<SequenceEnd>& end) {
   if (!end) return nb::none();
-  return nb::make_tuple(finish_reason_name(end->reason), stop_reason_of(end->stop), error_of(end->error));
+  return nb::make_tuple(finish_reason_name(end->reason), stop_reason_of(end->stop),
+                        error_of(end->error));
 }
 
 nb::tuple stats_of(const RequestStats& stats) {
-  return nb::make_tuple(stats.cached_tokens, stats.completion_tokens, stats.preemptions, stats.drafts,
-                        stats.draft_tokens, stats.accepted_tokens, stats.beam_score, stats.queued_seconds,
-                        stats.prefill_seconds, stats.decode_seconds);
+  return nb::make_tuple(stats.cached_tokens, stats.completion_tokens, stats.preemptions,
+                        stats.drafts, stats.draft_tokens, stats.accepted_tokens, stats.beam_score,
+                        stats.queued_seconds, stats.prefill_seconds, stats.decode_seconds);
 }
 
 nb::tuple tuple_of(const CompletionOutput& output, bool with_logprobs) {
-  return nb::make_tuple(output.index, output.text, list_of(output.token_ids), output.cumulative_logprob,
-                        rows_or_none(output.logprobs, with_logprobs),
-                        finish_reason_name(output.finish_reason), stop_reason_of(output.stop_reason),
-                        stats_of(output.stats), error_of(output.error));
+  return nb::make_tuple(
+      output.index, output.text, list_of(output.token_ids), output.cumulative_logprob,
+      rows_or_none(output.logprobs, with_logprobs), finish_reason_name(output.finish_reason),
+      stop_reason_of(output.stop_reason), stats_of(output.stats), error_of(output.error));
 }
 
 struct RequestOptions {
@@ -113,13 +114,14 @@ class PyCompletions {
   std::vector<OwnedUpdate> early_;  // of requests whose submit() has not come back yet
 };
 
-uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params, const nb::list& processors,
-                               const RequestOptions& options) {
+uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params,
+                               const nb::list& processors, const RequestOptions& options) {
   const std::shared_ptr<Session> session = model_.session();
   Prompt given = prompt_of(prompt);
   Followed followed{options.stream, params.sampling->logprobs.has_value(),
                     params.sampling->prompt_logprobs.has_value(), nullptr};
-  if (processors.size() > 0) followed.processor = std::make_shared<PythonLogitsProcessor>(processors);
+  if (processors.size() > 0)
+    followed.processor = std::make_shared<PythonLogitsProcessor>(processors);
   struct Counted {
     std::atomic<int>* n;
     ~Counted() {
@@ -183,10 +185,11 @@ void PyCompletions::keep(const CompletionUpdate& update, std::vector<OwnedUpdate
   if (update.done != nullptr) owned.done = std::move(*update.done);
 }
 
-// [(id, index, text, token ids, logprobs, end, done)], where `end` is (finish reason, stop reason, error) with a sequence's last news,
-// else None, and `done` is (prompt ids, prompt logprobs, [output]) with a
-// request's last news, else None; of requests that do not stream there is no other. `done` is an exception when a logits
-// processor has raised it: then nothing else is told of the request.
+// [(id, index, text, token ids, logprobs, end, done)], where `end` is (finish reason, stop reason,
+// error) with a sequence's last news, else None, and `done` is (prompt ids, prompt logprobs,
+// [output]) with a
+// request's last news, else None; of requests that do not stream there is no other. `done` is an
+// exception when a logits processor has raised it: then nothing else is told of the request.
 nb::list PyCompletions::poll(double seconds) {
   std::vector<OwnedUpdate> updates;
   {
@@ -225,14 +228,15 @@ nb::list PyCompletions::poll(double seconds) {
       for (const CompletionOutput& output : update.done->outputs)
         outputs.append(tuple_of(output, followed.logprobs));
       done = nb::make_tuple(list_of(update.done->prompt_token_ids),
-                            rows_or_none(update.done->prompt_logprobs, followed.prompt_logprobs), outputs);
+                            rows_or_none(update.done->prompt_logprobs, followed.prompt_logprobs),
+                            outputs);
       followed_.erase(found);
     } else if (!followed.stream) {
       continue;
     }
-    list.append(nb::make_tuple(static_cast<uint64_t>(update.request), update.index, update.text,
-                               list_of(update.tokens), rows_or_none(update.logprobs, followed.logprobs),
-                               tuple_or_none(update.end), done));
+    list.append(nb::make_tuple(
+        static_cast<uint64_t>(update.request), update.index, update.text, list_of(update.tokens),
+        rows_or_none(update.logprobs, followed.logprobs), tuple_or_none(update.end), done));
   }
   return list;
 }
@@ -256,16 +260,17 @@ void define_completions(nb::module_& module) {
       .def(nb::init<const ModelSession&>(), "model"_a, nb::keep_alive<1, 2>())
       .def(
           "submit",
-          [](PyCompletions& self, nb::handle prompt, const PreparedParams& params, const nb::list& processors,
-             int priority, const std::string& cache_salt, bool stream, std::optional<double> timeout,
-             bool add_special, bool parse_special, const OpenedAdapter* adapter) {
+          [](PyCompletions& self, nb::handle prompt, const PreparedParams& params,
+             const nb::list& processors, int priority, const std::string& cache_salt, bool stream,
+             std::optional<double> timeout, bool add_special, bool parse_special,
+             const OpenedAdapter* adapter) {
             return self.submit(prompt, params, processors,
                                {priority, cache_salt, stream, timeout, add_special, parse_special,
                                 adapter != nullptr ? adapter->adapter : nullptr});
           },
-          "prompt"_a, "params"_a, "processors"_a = nb::list(), "priority"_a = 1, "cache_salt"_a = "",
-          "stream"_a = false, "timeout"_a = nb::none(), "add_special"_a = true, "parse_special"_a = true,
-          "adapter"_a = nb::none())
+          "prompt"_a, "params"_a, "processors"_a = nb::list(), "priority"_a = 1,
+          "cache_salt"_a = "", "stream"_a = false, "timeout"_a = nb::none(), "add_special"_a = true,
+          "parse_special"_a = true, "adapter"_a = nb::none())
       .def("poll", &PyCompletions::poll, "seconds"_a)
       .def("cancel", &PyCompletions::cancel, "id"_a)
       .def_prop_ro("n_open", &PyCompletions::n_open);

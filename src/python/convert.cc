@@ -39,7 +39,8 @@ std::string name_of_type(nb::handle object) {
 }
 
 [[noreturn]] void type_error(const std::string& where, const char* expected, nb::handle got) {
-  throw nb::type_error(fmt::format("{}: expected {}, got {}", where, expected, name_of_type(got)).c_str());
+  throw nb::type_error(
+      fmt::format("{}: expected {}, got {}", where, expected, name_of_type(got)).c_str());
 }
 
 nlohmann::ordered_json integer_of(nb::handle object, const std::string& where) {
@@ -74,13 +75,15 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
   if (PyLong_Check(object.ptr())) return integer_of(object, where);
   if (PyFloat_Check(object.ptr())) return PyFloat_AsDouble(object.ptr());
   if (nb::isinstance<nb::str>(object)) return nb::cast<std::string>(object);
-  if (nb::isinstance<nb::dict>(object)) return json_of_dict(nb::borrow<nb::dict>(object), where, depth);
+  if (nb::isinstance<nb::dict>(object))
+    return json_of_dict(nb::borrow<nb::dict>(object), where, depth);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     auto list = nlohmann::ordered_json::array();
     for (const nb::handle item : object) list.push_back(nested_json(item, where, depth + 1));
     return list;
   }
-  if (PyIndex_Check(object.ptr())) return integer_of(nb::steal(PyNumber_Index(object.ptr())), where);
+  if (PyIndex_Check(object.ptr()))
+    return integer_of(nb::steal(PyNumber_Index(object.ptr())), where);
   if (PyNumber_Check(object.ptr())) {
     const nb::object number = nb::steal(PyNumber_Float(object.ptr()));
     if (number.is_valid()) return PyFloat_AsDouble(number.ptr());
@@ -91,16 +94,17 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
 
 template <class T>
 T integer_in(nb::handle value, const std::string& where) {
-  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) type_error(where, "an integer", value);
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()))
+    type_error(where, "an integer", value);
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   const auto least = static_cast<long long>(std::numeric_limits<T>::min());
-  const auto most = static_cast<long long>(
-      std::min<unsigned long long>(std::numeric_limits<T>::max(), std::numeric_limits<long long>::max()));
+  const auto most = static_cast<long long>(std::min<unsigned long long>(
+      std::numeric_limits<T>::max(), std::numeric_limits<long long>::max()));
   if (overflow != 0 || number < least || number > most)
-    throw nb::value_error(fmt::format("{}: expected an integer from {} to {}, got {}", where, least, most,
-                                      nb::repr(value).c_str())
+    throw nb::value_error(fmt::format("{}: expected an integer from {} to {}, got {}", where, least,
+                                      most, nb::repr(value).c_str())
                               .c_str());
   return static_cast<T>(number);
 }
@@ -114,7 +118,8 @@ void read_field(nb::handle value, const std::string& name, std::string& out) {
   out = nb::cast<std::string>(value);
 }
 void read_field(nb::handle value, const std::string& name, double& out) {
-  if (!PyFloat_Check(value.ptr()) && !PyLong_Check(value.ptr())) type_error(name, "a number", value);
+  if (!PyFloat_Check(value.ptr()) && !PyLong_Check(value.ptr()))
+    type_error(name, "a number", value);
   out = PyFloat_AsDouble(value.ptr());
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -194,14 +199,16 @@ EngineConfig config_of(const nb::dict& fields) {
     read_field(fields[name], name, field);
   });
   for (const nb::handle key : left)
-    throw nb::type_error(fmt::format("{}: there is no such setting", nb::repr(key).c_str()).c_str());
+    throw nb::type_error(
+        fmt::format("{}: there is no such setting", nb::repr(key).c_str()).c_str());
   return config;
 }
 
 nb::dict dict_of(const EngineConfig& config) {
   nb::dict fields;
-  EngineConfig::visit(
-      config, [&](const char* name, const auto& field, const char*) { fields[name] = nb::cast(field); });
+  EngineConfig::visit(config, [&](const char* name, const auto& field, const char*) {
+    fields[name] = nb::cast(field);
+  });
   return fields;
 }
 
@@ -228,7 +235,8 @@ Prompt prompt_of(nb::handle object) {
 
 nb::list list_of(std::span<const TokenLogprob> row) {
   nb::list list;
-  for (const TokenLogprob& each : row) list.append(nb::make_tuple(each.token, each.logprob, each.rank));
+  for (const TokenLogprob& each : row)
+    list.append(nb::make_tuple(each.token, each.logprob, each.rank));
   return list;
 }
 

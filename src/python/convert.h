@@ -16,16 +16,18 @@ namespace penstock {
 
 namespace nb = nanobind;
 
-// Raises the exception that stands for the error: ValueError (arguments, files that are corrupt or not supported),
-// FileNotFoundError, MemoryError, OSError, TimeoutError, EngineError.
+// Raises the exception that stands for the error: ValueError (arguments, files that are corrupt or
+// not supported), FileNotFoundError, MemoryError, OSError, TimeoutError, EngineError.
 [[noreturn]] void raise(const Error& error);
 void set_engine_error(nb::handle type);
 
-// Without the GIL for as long as this lives. The interpreter waits for those who are without it before it ends
-// (end_of_interpreter), and no one is let in from then on: a thread that came back after the end would be torn down within C++.
+// Without the GIL for as long as this lives. The interpreter waits for those who are without it
+// before it ends (end_of_interpreter), and no one is let in from then on: a thread that came back
+// after the end would be torn down within C++.
 class WithoutGil {
  public:
-  WithoutGil();                         // raises EngineError when the interpreter is ending
+  // raises EngineError when the interpreter is ending
+  WithoutGil();
   explicit WithoutGil(std::nothrow_t);  // keeps the GIL then
   ~WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
@@ -47,8 +49,9 @@ inline void check(const Status& status) {
   if (!status) raise(status.error());
 }
 
-// None, booleans, numbers (also numpy's), strings, lists, tuples and dictionaries with strings or integers as keys. TypeError for
-// others, and for what is nested deeper than 100 times; `where` names it.
+// None, booleans, numbers (also numpy's), strings, lists, tuples and dictionaries with strings or
+// integers as keys. TypeError for others, and for what is nested deeper than 100 times; `where`
+// names it.
 nlohmann::ordered_json json_of(nb::handle object, const std::string& where);
 nb::object object_of(const nlohmann::ordered_json& value);
 

@@ -12,13 +12,15 @@ namespace penstock {
 namespace {
 
 Pooling pooling_of(const std::string& name) {
-  constexpr std::pair<const char*, Pooling> kNames[] = {
-      {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"last", Pooling::kLast}, {"max", Pooling::kMax}};
+  constexpr std::pair<const char*, Pooling> kNames[] = {{"mean", Pooling::kMean},
+                                                        {"cls", Pooling::kCls},
+                                                        {"last", Pooling::kLast},
+                                                        {"max", Pooling::kMax}};
   for (const auto& [known, pooling] : kNames) {
     if (name == known) return pooling;
   }
-  raise(
-      {ErrorCode::kInvalidArgument, fmt::format("pooling: expected mean, cls, last or max, got '{}'", name)});
+  raise({ErrorCode::kInvalidArgument,
+         fmt::format("pooling: expected mean, cls, last or max, got '{}'", name)});
 }
 
 class PyEmbeddingModel {
@@ -42,19 +44,21 @@ class PyEmbeddingModel {
   // (text, ids) of a conversation, as ModelSession's.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const {
     const Tokenizer* tokenizer = tokenizer_of(*model_);
-    if (tokenizer == nullptr) raise({ErrorCode::kInvalidArgument, "the checkpoint has no tokenizer"});
+    if (tokenizer == nullptr)
+      raise({ErrorCode::kInvalidArgument, "the checkpoint has no tokenizer"});
     const auto option = [&](const char* name) {
       return options.contains(name) ? nb::object(options[name]) : nb::object(nb::none());
     };
     const nb::object source = option("chat_template");
-    const auto chat = value_of(
-        ChatPrompter::open(*tokenizer, source.is_none() ? std::string() : nb::cast<std::string>(source)));
-    const std::string text = value_of(chat.render(
-        json_of(messages, "messages"), json_of(option("tools"), "tools"),
-        json_of(option("variables"), "chat_template_kwargs"),
-        {nb::cast<bool>(option("add_generation_prompt")), nb::cast<bool>(option("continue_final_message"))}));
-    return nb::make_tuple(text,
-                          list_of(tokenizer->encode(text, {.add_special = false, .parse_special = true})));
+    const auto chat = value_of(ChatPrompter::open(
+        *tokenizer, source.is_none() ? std::string() : nb::cast<std::string>(source)));
+    const std::string text =
+        value_of(chat.render(json_of(messages, "messages"), json_of(option("tools"), "tools"),
+                             json_of(option("variables"), "chat_template_kwargs"),
+                             {nb::cast<bool>(option("add_generation_prompt")),
+                              nb::cast<bool>(option("continue_final_message"))}));
+    return nb::make_tuple(
+        text, list_of(tokenizer->encode(text, {.add_special = false, .parse_special = true})));
   }
 
   OpenedAdapter open_adapter(const std::string& path) {
@@ -102,15 +106,18 @@ class PyEmbeddingModel {
     return lists_of(value_of(std::move(tokens)));
   }
 
-  // Of each input, given as ids, an array of float32: [dimensions], or with pooling "all" [tokens, dimensions].
+  // Of each input, given as ids, an array of float32: [dimensions], or with pooling "all" [tokens,
+  // dimensions].
   nb::list embed(const nb::list& inputs, const std::string& pooling, std::optional<bool> normalize,
                  int dimensions, const nb::object& on_progress, const OpenedAdapter* adapter) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
-    EmbedOptions options{.normalize = normalize, .dimensions = dimensions, .adapter = adapter_of(adapter)};
+    EmbedOptions options{
+        .normalize = normalize, .dimensions = dimensions, .adapter = adapter_of(adapter)};
     const bool of_tokens = pooling == "all";
     if (!pooling.empty() && !of_tokens) options.pooling = pooling_of(pooling);
     if (!of_tokens)
-      return followed(on_progress, options, [&] { return model_->embed(prompts, options); }, arrays_of);
+      return followed(
+          on_progress, options, [&] { return model_->embed(prompts, options); }, arrays_of);
     return followed(
         on_progress, options, [&] { return model_->embed_tokens(prompts, options); },
         [&](const std::vector<std::vector<float>>& rows) { return rows_of_tokens(rows, prompts); });
@@ -122,7 +129,8 @@ class PyEmbeddingModel {
     const std::vector<Prompt> prompts = prompts_of(inputs);
     ClassifyOptions options{.use_activation = use_activation, .adapter = adapter_of(adapter)};
     if (!of_tokens)
-      return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, arrays_of);
+      return followed(
+          on_progress, options, [&] { return model_->classify(prompts, options); }, arrays_of);
     return followed(
         on_progress, options, [&] { return model_->classify_tokens(prompts, options); },
         [&](const std::vector<std::vector<float>>& rows) { return rows_of_tokens(rows, prompts); });
@@ -145,7 +153,8 @@ class PyEmbeddingModel {
   }
 
  private:
-  // Calls `compute` without the GIL, and in between the callback, whose exceptions and Ctrl-C end it.
+  // Calls `compute` without the GIL, and in between the callback, whose exceptions and Ctrl-C end
+  // it.
   template <class Options, class Compute, class Convert>
   static nb::list followed(const nb::object& on_progress, Options& options, const Compute& compute,
                            const Convert& convert) {
@@ -208,12 +217,14 @@ class PyEmbeddingModel {
   static nb::object array_of(const std::vector<float>& from, std::initializer_list<size_t> shape) {
     auto* values = new float[from.size()];
     std::copy(from.begin(), from.end(), values);
-    const nb::capsule owner(values, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+    const nb::capsule owner(values,
+                            [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<kDims>>(values, shape, owner));
   }
   static nb::list arrays_of(const std::vector<std::vector<float>>& vectors) {
     nb::list out;
-    for (const std::vector<float>& vector : vectors) out.append(array_of<1>(vector, {vector.size()}));
+    for (const std::vector<float>& vector : vectors)
+      out.append(array_of<1>(vector, {vector.size()}));
     return out;
   }
 
@@ -227,14 +238,16 @@ void define_embedding_model(nb::module_& module) {
   nb::class_<PyEmbeddingModel>(module, "EmbeddingModel")
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("info", &PyEmbeddingModel::info)
-      .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "with_prompt"_a, "truncate"_a, "truncate_to"_a)
-      .def("encode_pairs", &PyEmbeddingModel::encode_pairs, "pairs"_a, "truncate"_a, "truncate_to"_a)
-      .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a, "normalize"_a.none(), "dimensions"_a,
-           "on_progress"_a.none(), "adapter"_a = nb::none())
+      .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "with_prompt"_a, "truncate"_a,
+           "truncate_to"_a)
+      .def("encode_pairs", &PyEmbeddingModel::encode_pairs, "pairs"_a, "truncate"_a,
+           "truncate_to"_a)
+      .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a, "normalize"_a.none(),
+           "dimensions"_a, "on_progress"_a.none(), "adapter"_a = nb::none())
       .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a, "of_tokens"_a,
            "on_progress"_a.none(), "adapter"_a = nb::none())
-      .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a, "truncate"_a, "truncate_to"_a,
-           "on_progress"_a.none(), "adapter"_a = nb::none())
+      .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a, "truncate"_a,
+           "truncate_to"_a, "on_progress"_a.none(), "adapter"_a = nb::none())
       .def("tokenizer", &PyEmbeddingModel::tokenizer)
       .def("render_chat", &PyEmbeddingModel::render_chat, "messages"_a, "options"_a)
       .def("open_adapter", &PyEmbeddingModel::open_adapter, "path"_a);

@@ -11,7 +11,8 @@ namespace {
 nb::object array_of(std::span<const float> values) {
   auto* copy = new float[values.size()];
   std::ranges::copy(values, copy);
-  const nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+  const nb::capsule owner(copy,
+                          [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
 }
 
@@ -23,7 +24,8 @@ PythonLogitsProcessor::~PythonLogitsProcessor() {
   exception_.reset();
 }
 
-void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_prompt, std::span<float> logits) {
+void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_prompt,
+                                    std::span<float> logits) {
   const nb::gil_scoped_acquire gil;
   if (failed_) return;
   try {
@@ -38,7 +40,8 @@ void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_promp
         function(output, array);
       }
     }
-    const auto changed = nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);
+    const auto changed =
+        nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);
     std::copy_n(changed.data(), logits.size(), logits.begin());
     // What is not a number would order nothing.
     for (float& logit : logits) {

@@ -9,8 +9,8 @@ namespace penstock {
 
 class PythonLogitsProcessor final : public LogitsProcessor {
  public:
-  // f(output_token_ids, logits) or f(prompt_token_ids, output_token_ids, logits); logits is an array of float32 [vocab_size] to be
-  // changed in place.
+  // f(output_token_ids, logits) or f(prompt_token_ids, output_token_ids, logits); logits is an
+  // array of float32 [vocab_size] to be changed in place.
   explicit PythonLogitsProcessor(nb::list functions) : functions_(std::move(functions)) {}
   ~PythonLogitsProcessor() override;
 

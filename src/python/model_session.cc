@@ -31,7 +31,8 @@ const char* kind_of(const PositionCounter&) { return "vector"; }
 const char* kind_of(const PerRank&) { return "vector"; }
 const char* kind_of(const Histogram&) { return "histogram"; }
 
-// The process that was forked off has the memory of an engine, but none of its threads: nothing can be joined there.
+// The process that was forked off has the memory of an engine, but none of its threads: nothing can
+// be joined there.
 void let_go(std::shared_ptr<Session> session) { new std::shared_ptr<Session>(std::move(session)); }
 
 }  // namespace
@@ -66,11 +67,10 @@ void ModelSession::close() {
 std::shared_ptr<Session> ModelSession::session() const {
   if (session_ == nullptr) raise({ErrorCode::kInternal, "the engine is closed"});
   if (owner_ != ::getpid()) {
-    raise({ErrorCode::kInternal,
-           fmt::format(
-               "the engine belongs to process {}, and this is {}: after a fork no engine runs; open one "
-               "here, or start processes by spawn",
-               owner_, ::getpid())});
+    raise({ErrorCode::kInternal, fmt::format("the engine belongs to process {}, and this is {}: "
+                                             "after a fork no engine runs; open one "
+                                             "here, or start processes by spawn",
+                                             owner_, ::getpid())});
   }
   return session_;
 }
@@ -130,8 +130,8 @@ std::shared_ptr<const ChatSetup> ModelSession::chat_setup(const std::string& cha
   const std::lock_guard lock(setup_mutex_);
   if (last_setup_ == nullptr || chat_template != last_template_) {
     // Replies are given as they were written.
-    last_setup_ =
-        value_of(ChatSetup::open(*session(), {.chat_template = chat_template, .tool_call_parser = "none"}));
+    last_setup_ = value_of(
+        ChatSetup::open(*session(), {.chat_template = chat_template, .tool_call_parser = "none"}));
     last_template_ = chat_template;
   }
   return last_setup_;
@@ -164,8 +164,9 @@ ThinkingBudget ModelSession::thinking_budget(int n_tokens, const std::string& te
   const auto setup = chat_setup("");
   auto budget = setup->thinking_budget(n_tokens, setup->opens_reasoning(text));
   if (!budget) {
-    raise({ErrorCode::kInvalidArgument,
-           "thinking_token_budget: no marks of reasoning are known for this model's chat template"});
+    raise(
+        {ErrorCode::kInvalidArgument,
+         "thinking_token_budget: no marks of reasoning are known for this model's chat template"});
   }
   return std::move(*budget);
 }

@@ -35,7 +35,8 @@ class ModelSession {
   explicit ModelSession(const nb::dict& config);
   ~ModelSession();
 
-  // Ends what runs and frees the memory, when the last request has been told. Calls after it raise EngineError.
+  // Ends what runs and frees the memory, when the last request has been told. Calls after it raise
+  // EngineError.
   void close();
   bool closed() const { return session_ == nullptr; }
   // EngineError also in a process that was forked off: threads stay behind there.
@@ -50,7 +51,8 @@ class ModelSession {
 
   PyTokenizer tokenizer() const;
 
-  // (text, ids) of a conversation; `options`: chat_template, add_generation_prompt, continue_final_message, tools, variables.
+  // (text, ids) of a conversation; `options`: chat_template, add_generation_prompt,
+  // continue_final_message, tools, variables.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const;
   // Of a request whose prompt is `text`. ValueError where no reasoning is known.
   ThinkingBudget thinking_budget(int n_tokens, const std::string& text) const;
@@ -58,7 +60,8 @@ class ModelSession {
   // Errors as Engine::open_adapter() has them.
   OpenedAdapter open_adapter(const std::string& path) const;
 
-  // [(name, kind, help, value)]: a number; of histograms ([bounds], [counts], sum, count); of vectors [numbers].
+  // [(name, kind, help, value)]: a number; of histograms ([bounds], [counts], sum, count); of
+  // vectors [numbers].
   nb::list metrics() const;
   // As Engine has it. EngineError when it is shutting down.
   void set_paused(bool paused) const;

@@ -1,5 +1,5 @@
-// penstock._core: what the Python package is made on. Its objects are plain: tuples, lists, dictionaries; the classes that users
-// see are Python's (python/penstock/).
+// penstock._core: what the Python package is made on. Its objects are plain: tuples, lists,
+// dictionaries; the classes that users see are Python's (python/penstock/).
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -43,7 +43,8 @@ NB_MODULE(_core, module) {
   module.def("run", &run, "arguments"_a, "The penstock program; its exit code.");
   module.def("set_rank_program", &set_rank_program, "command"_a,
              "What is started as the ranks beside this process.");
-  module.def("add_model_folder", &add_model_folder, "folder"_a, "Where models come with the package.");
+  module.def("add_model_folder", &add_model_folder, "folder"_a,
+             "Where models come with the package.");
   module.def("end_of_interpreter", &end_of_interpreter, "seconds"_a,
              "Lets no thread into the engine any more, and waits for those that are there.");
   module.def("set_engine_error", &set_engine_error, "type"_a);
@@ -52,11 +53,13 @@ NB_MODULE(_core, module) {
       [] {
         nb::list names;
         const EngineConfig config;
-        EngineConfig::visit(config, [&](const char* name, const auto&, const char*) { names.append(name); });
+        EngineConfig::visit(
+            config, [&](const char* name, const auto&, const char*) { names.append(name); });
         return names;
       },
       "Names of the engine's settings.");
-  module.def("find_model", &find, "name"_a, "(path, whether it was made for pooling); may download it.");
+  module.def("find_model", &find, "name"_a,
+             "(path, whether it was made for pooling); may download it.");
   define_tokenizer(module);
   define_model_session(module);
   define_completions(module);

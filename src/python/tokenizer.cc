@@ -41,7 +41,9 @@ nb::list PyTokenizer::token_texts(nb::handle ids) const {
 
 nb::dict PyTokenizer::info() const {
   const auto tokenizer = open();
-  const auto id_or_none = [](TokenId id) { return id == kNoToken ? nb::none() : nb::object(nb::int_(id)); };
+  const auto id_or_none = [](TokenId id) {
+    return id == kNoToken ? nb::none() : nb::object(nb::int_(id));
+  };
   nb::dict fields;
   fields["vocab_size"] = tokenizer->vocab_size();
   fields["bos_token_id"] = id_or_none(tokenizer->bos());
@@ -62,7 +64,8 @@ nb::object PyTokenizer::piece_of(TokenId id) const {
   const auto tokenizer = open();
   if (id < 0 || id >= tokenizer->vocab_size()) return nb::none();
   const std::string_view piece = tokenizer->piece(id);
-  return nb::steal(PyUnicode_DecodeUTF8(piece.data(), static_cast<Py_ssize_t>(piece.size()), "replace"));
+  return nb::steal(
+      PyUnicode_DecodeUTF8(piece.data(), static_cast<Py_ssize_t>(piece.size()), "replace"));
 }
 
 nb::object PyTokenizer::id_of(const std::string& piece) const {
@@ -73,7 +76,8 @@ nb::object PyTokenizer::id_of(const std::string& piece) const {
 void define_tokenizer(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<PyTokenizer>(module, "NativeTokenizer")
-      .def("encode", &PyTokenizer::encode, "text"_a, "add_special"_a = true, "parse_special"_a = true)
+      .def("encode", &PyTokenizer::encode, "text"_a, "add_special"_a = true,
+           "parse_special"_a = true)
       .def("decode", &PyTokenizer::decode, "ids"_a, "skip_special"_a = false)
       .def("token_texts", &PyTokenizer::token_texts, "ids"_a)
       .def("info", &PyTokenizer::info)

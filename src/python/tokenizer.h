@@ -8,7 +8,8 @@
 
 namespace penstock {
 
-// Does not keep the model's memory: calls after the model was closed raise EngineError. With the GIL, which encode() lets go of.
+// Does not keep the model's memory: calls after the model was closed raise EngineError. With the
+// GIL, which encode() lets go of.
 class PyTokenizer {
  public:
   // owner: what the tokenizer lives in.

@@ -1,5 +1,5 @@
-// THE list of encodings, in the order of enum QuantType. Tables, dispatch and typed tests are made from it. A new one is a
-// header, its row here and its name in the enum.
+// THE list of encodings, in the order of enum QuantType. Tables, dispatch and typed tests are made
+// from it. A new one is a header, its row here and its name in the enum.
 #pragma once
 #include <tuple>
 #include <utility>
@@ -20,8 +20,8 @@ using All = std::tuple<F32, F16, BF16, I8, I16, I32, I64, F64, U8, Bool, F8E4M3,
                        IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4,                        //
                        Q1_0, Q2_0, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S>;
 
-// Calls fn with a value of the encoding's struct: visit(type, [&](auto q) { using Q = decltype(q); ... }). fn
-// returns the same type for every encoding.
+// Calls fn with a value of the encoding's struct: visit(type, [&](auto q) { using Q = decltype(q);
+// ... }). fn returns the same type for every encoding.
 template <class F>
 decltype(auto) visit(QuantType type, F&& fn) {
   using R = decltype(fn(F32{}));

@@ -1,20 +1,21 @@
-// What an encoding's struct looks like, and the decoding shared by all encodings made of small integer codes.
+// What an encoding's struct looks like, and the decoding shared by all encodings made of small
+// integer codes.
 //
 // Every encoding is a struct with
-//   kType, kName, kGgmlId (or -1), kBlockSize (elements), struct Block (exactly as in files, little-endian),
-//   kFtype, where llama.cpp numbers files whose matrices are all in it (general.file_type),
-//   decode(const Block&, float out[kBlockSize]) and, where we can write it,
+//   kType, kName, kGgmlId (or -1), kBlockSize (elements), struct Block (exactly as in files,
+//   little-endian), kFtype, where llama.cpp numbers files whose matrices are all in it
+//   (general.file_type), decode(const Block&, float out[kBlockSize]) and, where we can write it,
 //   encode(const float in[kBlockSize], const float* importance, Block&)   (importance: kBlockSize weights or
 //   null).
 //
 // Encodings made of integer codes also derive from LinearCode, CodebookCode or GridCode and have
 //   codes(const Block&, uint8_t codes[kBlockSize], float scales[kGroups], float offsets[kGroups]):
 //   value[i] = scales[i / kGroupSize] * level(codes[i]) + offsets[i / kGroupSize]
-// with codes of kBits bits (TQ1_0 and TQ2_0: 0, 1, 2) and offsets untouched unless kHasOffset. Those whose
-// group scales are themselves small integers (kHasSuperScales) also have
+// with codes of kBits bits (TQ1_0 and TQ2_0: 0, 1, 2) and offsets untouched unless kHasOffset.
+// Those whose group scales are themselves small integers (kHasSuperScales) also have
 //   super_scales(const Block&, float& scale, float& min, int8_t sub_scales[kGroups], int8_t
-//   sub_mins[kGroups]): scales[g] = scale * sub_scales[g] * kUnit, offsets[g] = -(min * sub_mins[g]); min and
-//   sub_mins untouched unless kHasOffset.
+//   sub_mins[kGroups]): scales[g] = scale * sub_scales[g] * kUnit, offsets[g] = -(min *
+//   sub_mins[g]); min and sub_mins untouched unless kHasOffset.
 // Those of a grid also have
 //   points(const Block&, uint16_t points[kBlockSize / kColumns], uint8_t signs[kBlockSize / 8]).
 // Packers need nothing else to lay the weights out anew.
@@ -66,10 +67,11 @@ struct Grid {
   uint8_t halves[2][Size];
 };
 
-// Columns neighbouring weights share an index of kIndexBits bits of a grid (grids.h), each of whose points is
-// Columns codes; with Signs every weight has a sign of its own, which is its code's bit kSignBit. Codes are
-// indices of a table of 16 levels. Scales of groups are odd: 1, 3, ..., 31.
-template <const auto& Points, const std::array<int8_t, 16>& Table, int Columns, int Group, bool Signs>
+// Columns neighbouring weights share an index of kIndexBits bits of a grid (grids.h), each of whose
+// points is Columns codes; with Signs every weight has a sign of its own, which is its code's bit
+// kSignBit. Codes are indices of a table of 16 levels. Scales of groups are odd: 1, 3, ..., 31.
+template <const auto& Points, const std::array<int8_t, 16>& Table, int Columns, int Group,
+          bool Signs>
 struct GridCode : CodebookCode<Table, Group> {
   static constexpr int kColumns = Columns;
   static constexpr const Grid<Points.kSize>& kGrid = Points;
@@ -88,7 +90,8 @@ concept IntegerCoded = requires(const typename Q::Block& block, uint8_t* codes, 
   Q::codes(block, codes, floats, floats);
 };
 template <class Q>
-concept Encodable = requires(const float* in, typename Q::Block& block) { Q::encode(in, in, block); };
+concept Encodable =
+    requires(const float* in, typename Q::Block& block) { Q::encode(in, in, block); };
 
 template <class Q>
 inline constexpr int kGroups = Q::kBlockSize / Q::kGroupSize;
@@ -106,7 +109,8 @@ void decode_codes(const typename Q::Block& block, float* out) {
   }
 }
 
-// What is left of a value beside scale and level: a power of two, where it is not part of the scales.
+// What is left of a value beside scale and level: a power of two, where it is not part of the
+// scales.
 template <class Q>
 inline constexpr float kUnit = [] {
   if constexpr (requires { Q::kUnit; }) {

@@ -90,14 +90,17 @@ struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
   static constexpr int kFtype = 39;
   static constexpr int kBlockSize = 64;
   static constexpr bool kHasF8Scales = true;
-  static constexpr float kUnit = 128.0f;  // half of the 2^8 by which E4M3 and FP16 exponents differ
+  // half of the 2^8 by which E4M3 and FP16 exponents differ
+  static constexpr float kUnit = 128.0f;
   struct Block {
     uint8_t scales[4];
-    uint8_t nibbles[32];  // of each 16 elements: the first eight in low halves, the next eight in high halves
+    // of each 16 elements: the first eight in low halves, the next eight in high halves
+    uint8_t nibbles[32];
   };
   // Exponent and mantissa of a group's scale.
   static uint8_t f8_scale(const Block& block, int group) {
-    return block.scales[group] == 0x7f ? uint8_t{0} : static_cast<uint8_t>(block.scales[group] & 0x7f);
+    return block.scales[group] == 0x7f ? uint8_t{0}
+                                       : static_cast<uint8_t>(block.scales[group] & 0x7f);
   }
   static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
     for (int g = 0; g < 4; ++g) {
@@ -116,7 +119,7 @@ struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(MXFP4::Block) == 17 &&
-              sizeof(NVFP4::Block) == 36);
+static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_XS::Block) == 136 &&
+              sizeof(MXFP4::Block) == 17 && sizeof(NVFP4::Block) == 36);
 
 }  // namespace penstock::quant

@@ -53,8 +53,8 @@ void IQ4_XS::encode(const float* in, const float* importance, Block& block) {
   }
 }
 
-// The exponent that puts the largest magnitude into the top binade of E2M1, or a neighbour with a smaller
-// error.
+// The exponent that puts the largest magnitude into the top binade of E2M1, or a neighbour with a
+// smaller error.
 void MXFP4::encode(const float* in, const float* importance, Block& block) {
   const float max = std::fabs(signed_max(in, 32));
   const int usual = max > 0 && std::isfinite(max) ? std::ilogb(max) - 2 + 127 : 0;
@@ -71,7 +71,8 @@ void MXFP4::encode(const float* in, const float* importance, Block& block) {
   }
 }
 
-// The scale that puts the largest magnitude on the highest level, or one near it with a smaller error.
+// The scale that puts the largest magnitude on the highest level, or one near it with a smaller
+// error.
 void NVFP4::encode(const float* in, const float* importance, Block& block) {
   for (int g = 0; g < 4; ++g, in += 16) {
     const float* weights = importance != nullptr ? importance + 16 * g : nullptr;

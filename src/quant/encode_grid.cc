@@ -1,5 +1,6 @@
-// Encoders of IQ1, IQ2 and IQ3: for every group the points, signs and scale with the least weighted squared error,
-// then sub-scales and one scale for the block, then the points once more for the scales as they are stored.
+// Encoders of IQ1, IQ2 and IQ3: for every group the points, signs and scale with the least weighted
+// squared error, then sub-scales and one scale for the block, then the points once more for the
+// scales as they are stored.
 #include <cstring>
 
 #include "quant/fit.h"
@@ -21,7 +22,8 @@ template <class Q>
 constexpr int kPoints = kIsIQ1<Q> ? 2048 : 1 << Q::kIndexBits;
 // Only an even number of eight weights may be negative.
 template <class Q>
-constexpr bool kEvenSigns = std::same_as<Q, IQ2_XXS> || std::same_as<Q, IQ2_XS> || std::same_as<Q, IQ3_XXS>;
+constexpr bool kEvenSigns =
+    std::same_as<Q, IQ2_XXS> || std::same_as<Q, IQ2_XS> || std::same_as<Q, IQ3_XXS>;
 // Of the numbers of odd sub-scales.
 template <class Q>
 constexpr float kTopSubScale = kIsIQ1<Q> ? 7 : 15;
@@ -47,8 +49,9 @@ Four smaller(Four a, Four b) { return a < b ? a : b; }
 template <class Q>
 using Costs = Four[Q::kColumns][kLevels<Q>];
 
-// The point of a grid that costs least. Points are kept by the pattern of their first half: the two halves' costs
-// are tables of kPatterns sums, and most first halves are too dear whatever the second.
+// The point of a grid that costs least. Points are kept by the pattern of their first half: the two
+// halves' costs are tables of kPatterns sums, and most first halves are too dear whatever the
+// second.
 template <class Q>
 class PointFinder {
  public:
@@ -86,7 +89,8 @@ class PointFinder {
       }
     };
     for (int p = 0; p < kPatterns<Q>; ++p) {
-      if (any(first[p] <= least_first)) look_at(p);  // likely the cheapest: later ones can be left out
+      // likely the cheapest: later ones can be left out
+      if (any(first[p] <= least_first)) look_at(p);
     }
     for (int p = 0; p < kPatterns<Q>; ++p) {
       if (any(first[p] + least_second < cost)) look_at(p);
@@ -100,7 +104,8 @@ class PointFinder {
 
   static int half_pattern(uint32_t point, int column) {
     int pattern = 0;
-    for (int i = kHalf - 1; i >= 0; --i) pattern = pattern * kLevels<Q> + level_number<Q>(point, column + i);
+    for (int i = kHalf - 1; i >= 0; --i)
+      pattern = pattern * kLevels<Q> + level_number<Q>(point, column + i);
     return pattern;
   }
   static void sum_half(const Four (*costs)[kLevels<Q>], Four* sums) {
@@ -134,19 +139,21 @@ template <class Q>
 using FourCodes = std::array<GroupCodes<Q>, 4>;
 
 template <class Q>
-Four find_point(const float* x, const float* weights, Four scales, int first_code, uint16_t (&points)[4]) {
+Four find_point(const float* x, const float* weights, Four scales, int first_code,
+                uint16_t (&points)[4]) {
   Costs<Q> costs;
   for (int i = 0; i < Q::kColumns; ++i) {
     for (int level = 0; level < kLevels<Q>; ++level) {
-      const Four difference = splat(x[i]) - scales * splat(static_cast<float>(Q::level(first_code + level)));
+      const Four difference =
+          splat(x[i]) - scales * splat(static_cast<float>(Q::level(first_code + level)));
       costs[i][level] = splat(weights[i]) * difference * difference;
     }
   }
   return finder<Q>().find(costs, points);
 }
 
-// Magnitudes of eight weights and their signs. Where the number of negative ones has to be even and is not, the sign
-// that costs least is the wrong one, and its magnitude is negative.
+// Magnitudes of eight weights and their signs. Where the number of negative ones has to be even and
+// is not, the sign that costs least is the wrong one, and its magnitude is negative.
 template <class Q>
 uint8_t split_signs(const float* x, const float* weights, float* magnitudes) {
   unsigned signs = 0;
@@ -176,13 +183,15 @@ Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& 
     for (int i = 0; i < 8; i += Q::kColumns) {
       uint16_t points[4];
       errors += find_point<Q>(magnitudes + i, weights + e + i, scales, 0, points);
-      for (size_t lane = 0; lane < 4; ++lane) codes[lane].points[(e + i) / Q::kColumns] = points[lane];
+      for (size_t lane = 0; lane < 4; ++lane)
+        codes[lane].points[(e + i) / Q::kColumns] = points[lane];
     }
   }
   return errors;
 }
 
-// The codes of a group of IQ1: its points are all raised or all lowered in IQ1_S, each for itself in IQ1_M.
+// The codes of a group of IQ1: its points are all raised or all lowered in IQ1_S, each for itself
+// in IQ1_M.
 template <class Q>
   requires kIsIQ1<Q>
 Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& codes) {
@@ -210,8 +219,8 @@ Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& 
 template <class Q>
 int level_of(const GroupCodes<Q>& codes, int i) {
   const uint32_t point = Q::kGrid.points[codes.points[i / Q::kColumns]];
-  const int level =
-      Q::level(static_cast<int>(point >> (8 * (i % 4) + (Q::kColumns == 8 ? i % 8 / 4 * 4 : 0)) & 15));
+  const int level = Q::level(
+      static_cast<int>(point >> (8 * (i % 4) + (Q::kColumns == 8 ? i % 8 / 4 * 4 : 0)) & 15));
   return Q::kHasSigns && (codes.signs[i / 8] >> (i % 8) & 1) != 0 ? -level : level;
 }
 
@@ -313,7 +322,8 @@ float fit_block(const float* x, const float* weights, const GroupFit* fits, Grid
     subs = subs < splat(0) ? splat(0) : subs;
     subs = smaller(subs, splat(kTopSubScale<Q>));
     FourCodes<Q> codes;
-    const Four errors = fit_codes<Q>(x + at, weights + at, splat(unit) * (subs + subs + splat(1)), codes);
+    const Four errors =
+        fit_codes<Q>(x + at, weights + at, splat(unit) * (subs + subs + splat(1)), codes);
     size_t best = 0;
     for (size_t lane = 1; lane < 4; ++lane) {
       if (errors[lane] < errors[best]) best = lane;
@@ -325,7 +335,8 @@ float fit_block(const float* x, const float* weights, const GroupFit* fits, Grid
   return total;
 }
 
-// Least squares of the block's scale for the codes and sub-scales as they are; 0 where they do not determine it.
+// Least squares of the block's scale for the codes and sub-scales as they are; 0 where they do not
+// determine it.
 template <class Q>
 float refit_scale(const float* x, const float* weights, const GridBlock<Q>& block) {
   float xl = 0, ll = 0;
@@ -388,7 +399,8 @@ void IQ1_M::encode(const float* in, const float* importance, Block& block) {
   }
   for (int k = 0; k < 4; ++k) {
     uint32_t word = static_cast<uint32_t>(encoded.scale.bits >> (4 * k) & 15) << 12;
-    for (int j = 0; j < 4; ++j) word |= static_cast<uint32_t>(encoded.sub_scales[4 * k + j]) << (3 * j);
+    for (int j = 0; j < 4; ++j)
+      word |= static_cast<uint32_t>(encoded.sub_scales[4 * k + j]) << (3 * j);
     block.scales[k] = static_cast<uint16_t>(word);
   }
 }
@@ -403,7 +415,8 @@ uint32_t signs_and_scale(const uint8_t* signs, uint8_t sub_scale) {
 }
 
 void pack_sub_scales(const uint8_t* sub_scales, int n, uint8_t* out) {
-  for (int g = 0; g < n; g += 2) out[g / 2] = static_cast<uint8_t>(sub_scales[g] | sub_scales[g + 1] << 4);
+  for (int g = 0; g < n; g += 2)
+    out[g / 2] = static_cast<uint8_t>(sub_scales[g] | sub_scales[g + 1] << 4);
 }
 
 }  // namespace
@@ -412,7 +425,8 @@ void IQ2_XXS::encode(const float* in, const float* importance, Block& block) {
   const auto encoded = encode_grid<IQ2_XXS>(in, importance);
   block.scale = encoded.scale;
   for (int g = 0; g < 8; ++g) {
-    for (int i = 0; i < 4; ++i) block.groups[g].points[i] = static_cast<uint8_t>(encoded.codes[g].points[i]);
+    for (int i = 0; i < 4; ++i)
+      block.groups[g].points[i] = static_cast<uint8_t>(encoded.codes[g].points[i]);
     const uint32_t word = signs_and_scale(encoded.codes[g].signs, encoded.sub_scales[g]);
     block.groups[g].rest[0] = static_cast<uint16_t>(word);
     block.groups[g].rest[1] = static_cast<uint16_t>(word >> 16);
@@ -445,7 +459,8 @@ void IQ3_XXS::encode(const float* in, const float* importance, Block& block) {
   const auto encoded = encode_grid<IQ3_XXS>(in, importance);
   block.scale = encoded.scale;
   for (int g = 0; g < 8; ++g) {
-    for (int i = 0; i < 8; ++i) block.points[8 * g + i] = static_cast<uint8_t>(encoded.codes[g].points[i]);
+    for (int i = 0; i < 8; ++i)
+      block.points[8 * g + i] = static_cast<uint8_t>(encoded.codes[g].points[i]);
     const uint32_t word = signs_and_scale(encoded.codes[g].signs, encoded.sub_scales[g]);
     block.rest[g][0] = static_cast<uint16_t>(word);
     block.rest[g][1] = static_cast<uint16_t>(word >> 16);

@@ -19,7 +19,8 @@ void pack_scales_6bit(const uint8_t* scales, const uint8_t* mins, uint8_t* out) 
 void pack_crumbs(const uint8_t* codes, int shift, uint8_t* out) {
   std::memset(out, 0, 64);
   for (int i = 0; i < 256; ++i) {
-    out[i / 128 * 32 + i % 32] |= static_cast<uint8_t>((codes[i] >> shift & 3) << (i % 128 / 32 * 2));
+    out[i / 128 * 32 + i % 32] |=
+        static_cast<uint8_t>((codes[i] >> shift & 3) << (i % 128 / 32 * 2));
   }
 }
 
@@ -33,7 +34,8 @@ void pack_super_nibbles(const uint8_t* codes, uint8_t* out) {
 // Bit `bit` of every code: element i's goes to bit i / 32 of byte i % 32.
 void pack_high_bits(const uint8_t* codes, int bit, uint8_t* out) {
   std::memset(out, 0, 32);
-  for (int i = 0; i < 256; ++i) out[i % 32] |= static_cast<uint8_t>((codes[i] >> bit & 1) << (i / 32));
+  for (int i = 0; i < 256; ++i)
+    out[i % 32] |= static_cast<uint8_t>((codes[i] >> bit & 1) << (i / 32));
 }
 
 }  // namespace

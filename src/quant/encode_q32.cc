@@ -1,5 +1,5 @@
-// Without importance these are the encodings that every GGUF tool writes, bit for bit; with it the scale is
-// searched.
+// Without importance these are the encodings that every GGUF tool writes, bit for bit; with it the
+// scale is searched.
 #include "quant/fit.h"
 #include "quant/q32.h"
 
@@ -10,7 +10,8 @@ namespace {
 constexpr int kSize = 32;
 
 void pack_fifth_bits(const uint8_t* codes, uint8_t* high) {
-  for (int j = 0; j < kSize; ++j) high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
+  for (int j = 0; j < kSize; ++j)
+    high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
 }
 
 // The whole part of a number from 0 to max; nan gives 0.
@@ -37,7 +38,8 @@ Half encode_symmetric(const float* in, const float* importance, uint8_t* codes) 
 }
 
 template <class Q>
-void encode_offset(const float* in, const float* importance, typename Q::Block& block, uint8_t* codes) {
+void encode_offset(const float* in, const float* importance, typename Q::Block& block,
+                   uint8_t* codes) {
   constexpr int kMax = (1 << Q::kBits) - 1;
   if (importance == nullptr) {
     float low = in[0];

@@ -1,5 +1,5 @@
-// Searches for the scale (and offset) of a group that minimize the weighted squared error of its rounded
-// values.
+// Searches for the scale (and offset) of a group that minimize the weighted squared error of its
+// rounded values.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,8 @@ namespace penstock::quant {
 
 // The low 4 bits of 32 codes: code j in the low half of byte j, code j + 16 in the high half.
 inline void pack_nibbles(const uint8_t* codes, uint8_t* out) {
-  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((codes[j] & 0x0f) | codes[j + 16] << 4);
+  for (int j = 0; j < 16; ++j)
+    out[j] = static_cast<uint8_t>((codes[j] & 0x0f) | codes[j + 16] << 4);
 }
 
 // Nearest whole number, ties to even, for values in [low, high]; others and nan are clamped first.
@@ -24,8 +25,8 @@ inline float round_clamped(float value, float low, float high) {
 // For ascending levels: index of the nearest, found from the whole number below the value.
 template <const std::array<int8_t, 16>& Levels>
 inline constexpr auto kFirstCandidate = [] {
-  std::array<uint8_t, 256> table =
-      {};  // by value + 128: the largest index whose level is at most the value, or 0
+  // by value + 128: the largest index whose level is at most the value, or 0
+  std::array<uint8_t, 256> table = {};
   for (int value = -128; value < 128; ++value) {
     int index = 0;
     while (index < 15 && Levels[static_cast<size_t>(index) + 1] <= value) ++index;
@@ -71,14 +72,16 @@ inline float signed_max(const float* x, int n) {
   return max;
 }
 
-// Weights of the squared errors of a block: the importance when there is one, times a factor that grows with
-// the element's own magnitude (errors of large weights cost more in practice than their squares say).
+// Weights of the squared errors of a block: the importance when there is one, times a factor that
+// grows with the element's own magnitude (errors of large weights cost more in practice than their
+// squares say).
 inline void error_weights(const float* x, const float* importance, int n, float* weights) {
   float sum = 0;
   for (int i = 0; i < n; ++i) sum += x[i] * x[i];
   const float mean_square = sum / static_cast<float>(n);
   for (int i = 0; i < n; ++i) {
-    weights[i] = std::sqrt(mean_square + x[i] * x[i]) * (importance != nullptr ? importance[i] : 1.0f);
+    weights[i] =
+        std::sqrt(mean_square + x[i] * x[i]) * (importance != nullptr ? importance[i] : 1.0f);
   }
 }
 
@@ -119,9 +122,10 @@ struct AffineFit {
   float offset = 0;
 };
 
-// x[i] ~ scale * code + offset with codes 0..max_code, scale >= 0. With at_most_zero the offset is never
-// positive.
-inline AffineFit fit_affine(const float* x, const float* weights, int n, int max_code, bool at_most_zero) {
+// x[i] ~ scale * code + offset with codes 0..max_code, scale >= 0. With at_most_zero the offset is
+// never positive.
+inline AffineFit fit_affine(const float* x, const float* weights, int n, int max_code,
+                            bool at_most_zero) {
   float low = x[0];
   float high = x[0];
   double sum_w = 0;
@@ -158,14 +162,15 @@ inline AffineFit fit_affine(const float* x, const float* weights, int n, int max
       o = 0;
       s = sum_xq / sum_qq;
     }
-    const double error =
-        sum_xx + s * s * sum_qq + o * o * sum_w + 2 * s * o * sum_q - 2 * s * sum_xq - 2 * o * sum_x;
+    const double error = sum_xx + s * s * sum_qq + o * o * sum_w + 2 * s * o * sum_q -
+                         2 * s * sum_xq - 2 * o * sum_x;
     if (s > 0 && error < best_error) {
       best_error = error;
       best = {static_cast<float>(s), static_cast<float>(o)};
     }
   };
-  for (int k = -10; k <= 10; ++k) try_codes((top + 0.1f * static_cast<float>(k)) / (high - low), low);
+  for (int k = -10; k <= 10; ++k)
+    try_codes((top + 0.1f * static_cast<float>(k)) / (high - low), low);
   for (int round = 0; round < 2; ++round) try_codes(1.0f / best.scale, best.offset);
   return best;
 }

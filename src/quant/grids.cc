@@ -12,7 +12,8 @@ constexpr uint32_t spread(uint16_t point) {
   constexpr int kColumns = 16 / Bits;
   uint32_t word = 0;
   for (int i = 0; i < kColumns; ++i) {
-    word |= static_cast<uint32_t>(point >> (Bits * i) & ((1 << Bits) - 1)) << (8 * (i % 4) + i / 4 * 4);
+    word |= static_cast<uint32_t>(point >> (Bits * i) & ((1 << Bits) - 1))
+            << (8 * (i % 4) + i / 4 * 4);
   }
   return word;
 }

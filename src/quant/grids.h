@@ -1,5 +1,5 @@
-// Weights that share indices of a grid of points of eight or four weights: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S,
-// IQ3_XXS, IQ3_S.
+// Weights that share indices of a grid of points of eight or four weights: IQ1_S, IQ1_M, IQ2_XXS,
+// IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S.
 #pragma once
 #include <cstring>
 
@@ -7,10 +7,12 @@
 
 namespace penstock::quant {
 
-// The points as the codes of their columns. Of eight columns: byte i of a word holds column i in its low half and
-// column 4 + i in its high half; of four columns: byte i holds column i. Beside that, for grids without shifts, the
-// first and the second half of the columns in a byte, from the lowest bits on.
-extern const Grid<4096> kIQ1Grid;  // 2,048 points raised by an eighth, then the same lowered by it
+// The points as the codes of their columns. Of eight columns: byte i of a word holds column i in
+// its low half and column 4 + i in its high half; of four columns: byte i holds column i. Beside
+// that, for grids without shifts, the first and the second half of the columns in a byte, from the
+// lowest bits on.
+// 2,048 points raised by an eighth, then the same lowered by it
+extern const Grid<4096> kIQ1Grid;
 extern const Grid<256> kIQ2XXSGrid;
 extern const Grid<512> kIQ2XSGrid;
 extern const Grid<1024> kIQ2SGrid;
@@ -19,7 +21,8 @@ extern const Grid<512> kIQ3SGrid;
 
 // In eighths: -1, 0, 1 raised and lowered by one eighth.
 inline constexpr std::array<int8_t, 16> kIQ1Levels = {-7, 1, 9, 0, -9, -1, 7};
-inline constexpr std::array<int8_t, 16> kIQ2Levels = {8, 25, 43, 0, -8, -25, -43, 0,  // any fourth bit
+// any fourth bit
+inline constexpr std::array<int8_t, 16> kIQ2Levels = {8, 25, 43, 0, -8, -25, -43, 0,
                                                       8, 25, 43, 0, -8, -25, -43, 0};
 inline constexpr std::array<int8_t, 16> kIQ3XXSLevels = {4,  12,  20,  28,  36,  44,  52,  62,
                                                          -4, -12, -20, -28, -36, -44, -52, -62};
@@ -50,7 +53,8 @@ void expand_points(const typename Q::Block& block, uint8_t* codes, float* scales
   uint8_t signs[Q::kBlockSize / 8] = {};
   Q::points(block, points, signs);
   for (int i = 0; i < Q::kBlockSize; i += Q::kColumns) {
-    point_codes<Q>(points[i / Q::kColumns], static_cast<uint32_t>(signs[i / 8] >> (i % 8)), codes + i);
+    point_codes<Q>(points[i / Q::kColumns], static_cast<uint32_t>(signs[i / 8] >> (i % 8)),
+                   codes + i);
   }
 }
 
@@ -68,12 +72,14 @@ struct IQ1_S : GridCode<kIQ1Grid, kIQ1Levels, 8, 32, false> {
   static constexpr float kUnit = 0.125f;
   struct Block {
     Half scale;
-    uint8_t low[32];   // of the indices
-    uint16_t high[8];  // of a group: three bits for each of four indices, three of the scale, one: lowered
+    uint8_t low[32];  // of the indices
+    // of a group: three bits for each of four indices, three of the scale, one: lowered
+    uint16_t high[8];
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
     scale = to_float(block.scale);
-    for (int g = 0; g < 8; ++g) sub_scales[g] = static_cast<int8_t>(2 * (block.high[g] >> 12 & 7) + 1);
+    for (int g = 0; g < 8; ++g)
+      sub_scales[g] = static_cast<int8_t>(2 * (block.high[g] >> 12 & 7) + 1);
   }
   static void points(const Block& block, uint16_t* points, uint8_t*) {
     for (int i = 0; i < 32; ++i) {
@@ -95,9 +101,11 @@ struct IQ1_M : GridCode<kIQ1Grid, kIQ1Levels, 8, 16, false> {
   static constexpr int kFtype = 31;
   static constexpr float kUnit = 0.125f;
   struct Block {
-    uint8_t low[32];     // of the indices
-    uint8_t high[16];    // a nibble per index: three bits of it, one: lowered
-    uint16_t scales[4];  // three bits for each of four groups, then four bits of the block's FP16 scale
+    uint8_t low[32];  // of the indices
+    // a nibble per index: three bits of it, one: lowered
+    uint8_t high[16];
+    // three bits for each of four groups, then four bits of the block's FP16 scale
+    uint16_t scales[4];
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
     uint16_t bits = 0;
@@ -129,7 +137,8 @@ struct IQ2_XXS : GridCode<kIQ2XXSGrid, kIQ2Levels, 8, 32, true> {
   static constexpr float kUnit = 0.125f;
   struct Group {
     uint8_t points[4];
-    uint16_t rest[2];  // a word, low half first: four times seven signs, then four bits of the scale
+    // a word, low half first: four times seven signs, then four bits of the scale
+    uint16_t rest[2];
     uint32_t word() const { return rest[0] | static_cast<uint32_t>(rest[1]) << 16; }
   };
   struct Block {
@@ -138,7 +147,8 @@ struct IQ2_XXS : GridCode<kIQ2XXSGrid, kIQ2Levels, 8, 32, true> {
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
     scale = to_float(block.scale);
-    for (int g = 0; g < 8; ++g) sub_scales[g] = static_cast<int8_t>(2 * (block.groups[g].word() >> 28) + 1);
+    for (int g = 0; g < 8; ++g)
+      sub_scales[g] = static_cast<int8_t>(2 * (block.groups[g].word() >> 28) + 1);
   }
   static void points(const Block& block, uint16_t* points, uint8_t* signs) {
     for (int i = 0; i < 32; ++i) {
@@ -269,8 +279,9 @@ struct IQ3_S : GridCode<kIQ3SGrid, kIQ3SLevels, 4, 32, true> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-static_assert(sizeof(IQ1_S::Block) == 50 && sizeof(IQ1_M::Block) == 56 && sizeof(IQ2_XXS::Block) == 66 &&
-              sizeof(IQ2_XS::Block) == 74 && sizeof(IQ2_S::Block) == 82 && sizeof(IQ3_XXS::Block) == 98 &&
+static_assert(sizeof(IQ1_S::Block) == 50 && sizeof(IQ1_M::Block) == 56 &&
+              sizeof(IQ2_XXS::Block) == 66 && sizeof(IQ2_XS::Block) == 74 &&
+              sizeof(IQ2_S::Block) == 82 && sizeof(IQ3_XXS::Block) == 98 &&
               sizeof(IQ3_S::Block) == 110);
 
 }  // namespace penstock::quant

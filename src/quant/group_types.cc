@@ -29,7 +29,8 @@ constexpr GroupType kTypes[] = {
 std::span<const GroupType> group_types() { return kTypes; }
 
 const GroupType* find_group_type(std::string_view name) {
-  const auto* type = std::ranges::find_if(kTypes, [&](const GroupType& t) { return t.name == name; });
+  const auto* type =
+      std::ranges::find_if(kTypes, [&](const GroupType& t) { return t.name == name; });
   return type == std::end(kTypes) ? nullptr : type;
 }
 

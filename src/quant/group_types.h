@@ -15,7 +15,8 @@ struct GroupType {
   ActivationCoding::Kind activations;
 
   bool whole_rows() const {
-    return activations != ActivationCoding::Kind::kNone || codebook == "f8_e4m3" || codebook == "ternary";
+    return activations != ActivationCoding::Kind::kNone || codebook == "f8_e4m3" ||
+           codebook == "ternary";
   }
 };
 

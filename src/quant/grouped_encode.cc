@@ -55,12 +55,13 @@ float largest_level(const GroupCoding& coding) {
   return largest;
 }
 
-double group_error(const GroupCoding& coding, const GroupScale& scale, const float* x, const float* weights,
-                   int n) {
+double group_error(const GroupCoding& coding, const GroupScale& scale, const float* x,
+                   const float* weights, int n) {
   double error = 0;
   if (coding.codebook.empty()) {
     const float inverse = 1.0f / scale.scale;
-    const auto low = static_cast<float>(-scale.zero), high = static_cast<float>(coding.top() - scale.zero);
+    const auto low = static_cast<float>(-scale.zero),
+               high = static_cast<float>(coding.top() - scale.zero);
     constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it drops the fraction
     float sum = 0;
     for (int i = 0; i < n; ++i) {
@@ -122,7 +123,8 @@ uint8_t nearest_code(const GroupCoding& coding, const GroupScale& scale, float v
   return best;
 }
 
-GroupScale fit_group(const GroupCoding& coding, const float* x, const float* weights, int n, bool search) {
+GroupScale fit_group(const GroupCoding& coding, const float* x, const float* weights, int n,
+                     bool search) {
   float low = x[0], high = x[0];
   for (int i = 1; i < n; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
   const float most = std::max(-low, high);
@@ -137,13 +139,14 @@ GroupScale fit_group(const GroupCoding& coding, const float* x, const float* wei
     const double error = group_error(coding, candidate, x, weights, n);
     if (error < least) least = error, best = candidate;
   };
-  // The scales at which the extreme value is a code: 2^(bits - 1) - 1 above zero, 2^(bits - 1) below.
+  // The scales at which the extreme value is a code: 2^(bits - 1) - 1 above zero, 2^(bits - 1)
+  // below.
   const auto attempt_extremes = [&](float shrink) {
     if (affine) return attempt(affine_scale(coding, low * shrink, high * shrink));
     if (!coding.codebook.empty())
       return attempt({rounded(coding.scale_type, most * shrink / largest_level(coding)), 0});
-    for (const float levels :
-         {static_cast<float>(middle - 1), static_cast<float>(middle) - 0.5f, static_cast<float>(middle)}) {
+    for (const float levels : {static_cast<float>(middle - 1), static_cast<float>(middle) - 0.5f,
+                               static_cast<float>(middle)}) {
       attempt({rounded(coding.scale_type, most * shrink / levels), middle});
     }
   };
@@ -154,8 +157,8 @@ GroupScale fit_group(const GroupCoding& coding, const float* x, const float* wei
   return best;
 }
 
-void encode_grouped_row(const GroupCoding& coding, const float* x, const float* importance, int cols,
-                        bool search, uint8_t* codes, GroupScale* scales) {
+void encode_grouped_row(const GroupCoding& coding, const float* x, const float* importance,
+                        int cols, bool search, uint8_t* codes, GroupScale* scales) {
   const int size = coding.group_of(cols);
   for (int first = 0; first < cols; first += size) {
     const float* weights = importance != nullptr ? importance + first : nullptr;
@@ -177,8 +180,8 @@ void put_bits(std::vector<uint32_t>& words, size_t word, size_t stride, int shif
   if (shift != 0 && code >> (32 - shift) != 0) words[word + stride] |= code >> (32 - shift);
 }
 
-std::vector<uint32_t> pack_words(CodeLayout layout, std::span<const uint8_t> codes, int rows, int cols,
-                                 int bits) {
+std::vector<uint32_t> pack_words(CodeLayout layout, std::span<const uint8_t> codes, int rows,
+                                 int cols, int bits) {
   std::vector<uint32_t> words(GroupedMatrix::packed_bytes(layout, rows, cols, bits) / 4);
   const auto n_rows = static_cast<size_t>(rows), n_cols = static_cast<size_t>(cols);
   for (size_t r = 0; r < n_rows; ++r) {
@@ -201,8 +204,8 @@ std::vector<uint32_t> pack_words(CodeLayout layout, std::span<const uint8_t> cod
 
 }  // namespace
 
-std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> codes, int rows, int cols,
-                                  int bits) {
+std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> codes, int rows,
+                                  int cols, int bits) {
   std::vector<std::byte> out(GroupedMatrix::packed_bytes(layout, rows, cols, bits));
   const size_t n = codes.size();
   switch (layout) {
@@ -220,7 +223,8 @@ std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> co
     }
     case CodeLayout::kCrumbsAcrossRows: {
       const size_t plane = n / 4;  // a quarter of the rows
-      for (size_t i = 0; i < n; ++i) out[i % plane] |= static_cast<std::byte>(codes[i] << (i / plane * 2));
+      for (size_t i = 0; i < n; ++i)
+        out[i % plane] |= static_cast<std::byte>(codes[i] << (i / plane * 2));
       break;
     }
     case CodeLayout::kNvfp4Blocks: break;  // encoded as blocks, with their scales

@@ -1,4 +1,5 @@
-// Weights to small codes with a scale (and zero point) per group of inputs: the way back of GroupedMatrix.
+// Weights to small codes with a scale (and zero point) per group of inputs: the way back of
+// GroupedMatrix.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,12 +12,15 @@ namespace penstock {
 
 // How the codes of a matrix are made.
 struct GroupCoding {
-  int bits = 4;                 // 2 to 8
-  int group_size = 128;         // inputs that share a scale; 0 = all of a row
-  bool symmetric = true;        // zero point 2^(bits - 1) everywhere
-  std::vector<float> codebook;  // levels of the codes, ascending magnitude irrelevant; empty: whole numbers
-  QuantType scale_type = QuantType::kF16;  // scales are rounded to it before codes are chosen
-  int lowest_zero = 0;                     // of asymmetric codes; 1 for files that store zero - 1
+  int bits = 4;           // 2 to 8
+  int group_size = 128;   // inputs that share a scale; 0 = all of a row
+  bool symmetric = true;  // zero point 2^(bits - 1) everywhere
+  // levels of the codes, ascending magnitude irrelevant; empty: whole numbers
+  std::vector<float> codebook;
+  // scales are rounded to it before codes are chosen
+  QuantType scale_type = QuantType::kF16;
+  // of asymmetric codes; 1 for files that store zero - 1
+  int lowest_zero = 0;
 
   int group_of(int cols) const { return group_size > 0 ? group_size : cols; }
   int top() const { return (1 << bits) - 1; }
@@ -36,9 +40,10 @@ struct GroupScale {
 struct GroupedCodes {
   int rows = 0, cols = 0;
   GroupCoding coding;
-  std::vector<uint8_t> codes;           // [rows, cols]
-  std::vector<GroupScale> scales;       // [rows, n_groups()]
-  std::vector<int32_t> group_of_input;  // [cols], or empty: input j is in group j / group_size
+  std::vector<uint8_t> codes;      // [rows, cols]
+  std::vector<GroupScale> scales;  // [rows, n_groups()]
+  // [cols], or empty: input j is in group j / group_size
+  std::vector<int32_t> group_of_input;
 
   int n_groups() const { return cols / coding.group_of(cols); }
   int group(int input) const {
@@ -53,24 +58,27 @@ struct GroupedCodes {
 };
 
 // Scale and zero point of one group by its extremes: round to nearest. weights (may be null) is the
-// importance of each element's squared error; with `search` the extremes are also shrunk in steps to where
-// that error is least.
-GroupScale fit_group(const GroupCoding& coding, const float* x, const float* weights, int n, bool search);
+// importance of each element's squared error; with `search` the extremes are also shrunk in steps
+// to where that error is least.
+GroupScale fit_group(const GroupCoding& coding, const float* x, const float* weights, int n,
+                     bool search);
 
 inline float decode_level(const GroupCoding& coding, const GroupScale& scale, uint8_t code) {
-  const float level = coding.codebook.empty() ? static_cast<float>(static_cast<int>(code) - scale.zero)
-                                              : coding.codebook[code];
+  const float level = coding.codebook.empty()
+                          ? static_cast<float>(static_cast<int>(code) - scale.zero)
+                          : coding.codebook[code];
   return scale.scale * level;
 }
 // The code whose value is nearest.
 uint8_t nearest_code(const GroupCoding& coding, const GroupScale& scale, float value);
 
 // Round to nearest of one row; importance: [cols] or null (then the extremes decide).
-void encode_grouped_row(const GroupCoding& coding, const float* x, const float* importance, int cols,
-                        bool search, uint8_t* codes, GroupScale* scales);
+void encode_grouped_row(const GroupCoding& coding, const float* x, const float* importance,
+                        int cols, bool search, uint8_t* codes, GroupScale* scales);
 
-// The codes as a file of this layout has them. REQUIRES: what GroupedMatrix::check() asks of the layout.
-std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> codes, int rows, int cols,
-                                  int bits);
+// The codes as a file of this layout has them. REQUIRES: what GroupedMatrix::check() asks of the
+// layout.
+std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> codes, int rows,
+                                  int cols, int bits);
 
 }  // namespace penstock

@@ -30,15 +30,16 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
       for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first / 2 + j / 2] >> (j % 2 * 4)) & 0x0f;
       break;
     case CodeLayout::kNibblesHighFirst:
-      for (int64_t j = first; j < first + m.cols; ++j) *out++ = (bytes[j / 2] >> (4 - j % 2 * 4)) & 0x0f;
+      for (int64_t j = first; j < first + m.cols; ++j)
+        *out++ = (bytes[j / 2] >> (4 - j % 2 * 4)) & 0x0f;
       break;
     case CodeLayout::kWordsByRow: {
       const int per_word = 32 / m.bits;
       const int64_t first_word = static_cast<int64_t>(row) * ((m.cols + per_word - 1) / per_word);
       for (int j = 0; j < m.cols; ++j) {
-        out[j] =
-            static_cast<uint8_t>(word_at(m.packed, first_word + j / per_word) >> (j % per_word * m.bits)) &
-            mask;
+        out[j] = static_cast<uint8_t>(word_at(m.packed, first_word + j / per_word) >>
+                                      (j % per_word * m.bits)) &
+                 mask;
       }
       break;
     }
@@ -93,18 +94,24 @@ uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t co
 
 Status GroupedMatrix::check(const std::string& where) const {
   const auto fail = [&](std::string_view what, auto expected, auto got) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {}, got {}", where, what, expected, got);
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {}, got {}", where, what, expected,
+                  got);
   };
-  if (rows < 1 || cols < 1) return fail("shape", "at least 1 x 1", fmt::format("{} x {}", rows, cols));
+  if (rows < 1 || cols < 1)
+    return fail("shape", "at least 1 x 1", fmt::format("{} x {}", rows, cols));
   if (bits < 2 || bits > 8) return fail("bits", "2 to 8", bits);
   if (group_size < 1 || cols % group_size != 0) {
     return fail("group size", fmt::format("a divisor of {} inputs", cols), group_size);
   }
-  const bool nibbles = layout == CodeLayout::kNibblesLowFirst || layout == CodeLayout::kNibblesHighFirst;
-  const bool four_bits = nibbles || layout == CodeLayout::kAwq || layout == CodeLayout::kNvfp4Blocks;
+  const bool nibbles =
+      layout == CodeLayout::kNibblesLowFirst || layout == CodeLayout::kNibblesHighFirst;
+  const bool four_bits =
+      nibbles || layout == CodeLayout::kAwq || layout == CodeLayout::kNvfp4Blocks;
   if (four_bits && bits != 4) return fail("bits", 4, bits);
-  if (layout == CodeLayout::kNvfp4Blocks && cols % 64 != 0) return fail("inputs", "a multiple of 64", cols);
-  if (layout == CodeLayout::kNibblesLowFirst && cols % 2 != 0) return fail("inputs", "an even number", cols);
+  if (layout == CodeLayout::kNvfp4Blocks && cols % 64 != 0)
+    return fail("inputs", "a multiple of 64", cols);
+  if (layout == CodeLayout::kNibblesLowFirst && cols % 2 != 0)
+    return fail("inputs", "an even number", cols);
   if (layout == CodeLayout::kAwq && rows % 8 != 0) return fail("outputs", "a multiple of 8", rows);
   if (layout == CodeLayout::kStreamByColumn && static_cast<int64_t>(cols) * bits % 32 != 0) {
     return fail("inputs", "whole words of 32 bits", cols);
@@ -118,7 +125,8 @@ Status GroupedMatrix::check(const std::string& where) const {
   if (packed.size() != want_bytes) return fail("bytes of codes", want_bytes, packed.size());
   const size_t n_scales = static_cast<size_t>(rows) * static_cast<size_t>(n_groups());
   if (scales.size() != n_scales) return fail("scales", n_scales, scales.size());
-  if (!zeros.empty() && zeros.size() != n_scales) return fail("zero points", n_scales, zeros.size());
+  if (!zeros.empty() && zeros.size() != n_scales)
+    return fail("zero points", n_scales, zeros.size());
   if (!codebook.empty() && codebook.size() != size_t{1} << bits) {
     return fail("codebook", size_t{1} << bits, codebook.size());
   }
@@ -126,12 +134,14 @@ Status GroupedMatrix::check(const std::string& where) const {
     if (bits <= 4 && !std::isfinite(level)) return fail("codebook", "finite levels", level);
   }
   using Coding = ActivationCoding::Kind;
-  const bool is_static = activations.kind == Coding::kInt8Static || activations.kind == Coding::kF8E4M3Static;
+  const bool is_static =
+      activations.kind == Coding::kInt8Static || activations.kind == Coding::kF8E4M3Static;
   if (is_static && !(activations.static_scale > 0 && std::isfinite(activations.static_scale))) {
     return fail("scale of the activations", "a positive number", activations.static_scale);
   }
   if (input_order.empty()) return {};
-  if (input_order.size() != static_cast<size_t>(cols)) return fail("input order", cols, input_order.size());
+  if (input_order.size() != static_cast<size_t>(cols))
+    return fail("input order", cols, input_order.size());
   std::vector<bool> seen(input_order.size());
   for (const int32_t input : input_order) {
     if (input < 0 || input >= cols || seen[static_cast<size_t>(input)])
@@ -143,7 +153,8 @@ Status GroupedMatrix::check(const std::string& where) const {
 
 namespace {
 
-// How codes lie: in lines, of a row each (of four in kCrumbsAcrossRows), or of as many inputs as a unit of `inputs` has.
+// How codes lie: in lines, of a row each (of four in kCrumbsAcrossRows), or of as many inputs as a
+// unit of `inputs` has.
 struct LineShape {
   bool by_input;
   int codes;     // of its row, or of its inputs' rows, that a unit of a line holds
@@ -168,7 +179,9 @@ LineShape line_shape(const GroupedMatrix& m) {
 }
 
 // Rows of an odd number of nibbles do not begin with a byte.
-bool is_flat(const GroupedMatrix& m) { return m.layout == CodeLayout::kNibblesHighFirst && m.cols % 2 != 0; }
+bool is_flat(const GroupedMatrix& m) {
+  return m.layout == CodeLayout::kNibblesHighFirst && m.cols % 2 != 0;
+}
 
 size_t line_bytes(const GroupedMatrix& m, const LineShape& shape) {
   const int n = shape.by_input ? m.rows : m.cols;
@@ -185,7 +198,8 @@ ByteLines GroupedMatrix::lines_of_rows(int first, int count) const {
     return {packed.subspan(static_cast<size_t>(first) * line, static_cast<size_t>(count) * line)};
   const auto unit = static_cast<size_t>(first / shape.codes),
              end = static_cast<size_t>((first + count + shape.codes - 1) / shape.codes);
-  return {packed.subspan(unit * shape.bytes, (end - unit) * shape.bytes), line, packed.size() / line};
+  return {packed.subspan(unit * shape.bytes, (end - unit) * shape.bytes), line,
+          packed.size() / line};
 }
 
 ByteLines GroupedMatrix::lines_of_inputs(int first, int count) const {
@@ -217,7 +231,8 @@ GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte
   }
   const LineShape shape = line_shape(*this);
   const int each = shape.by_input ? shape.inputs : shape.codes;
-  const bool whole_units = first % each == 0 && ((first + count) % each == 0 || first + count == cols);
+  const bool whole_units =
+      first % each == 0 && ((first + count) % each == 0 || first + count == cols);
   if (whole_units && !is_flat(*this)) {
     const ByteLines lines = lines_of_inputs(first, count);
     part.packed = lines.first;
@@ -254,7 +269,8 @@ void GroupedMatrix::copy_codes(int first, int count, GroupedMatrix& part,
   part.packed = storage;
 }
 
-GroupedMatrix GroupedMatrix::ordered(std::span<const int> order, std::vector<std::byte>& storage) const {
+GroupedMatrix GroupedMatrix::ordered(std::span<const int> order,
+                                     std::vector<std::byte>& storage) const {
   GroupedMatrix result = *this;
   const auto per_word = static_cast<size_t>(32 / bits), width = static_cast<size_t>(cols);
   const size_t n_words = (width + per_word - 1) / per_word, n = static_cast<size_t>(n_groups());
@@ -270,7 +286,8 @@ GroupedMatrix GroupedMatrix::ordered(std::span<const int> order, std::vector<std
     std::ranges::fill(words, 0u);
     for (size_t j = 0; j < width; ++j)
       words[j / per_word] |= uint32_t{line[j]} << (j % per_word * static_cast<size_t>(bits));
-    std::memcpy(storage.data() + r * n_words * sizeof(uint32_t), words.data(), n_words * sizeof(uint32_t));
+    std::memcpy(storage.data() + r * n_words * sizeof(uint32_t), words.data(),
+                n_words * sizeof(uint32_t));
     std::copy_n(scales.begin() + static_cast<ptrdiff_t>(from * n), n,
                 result.scales.begin() + static_cast<ptrdiff_t>(r * n));
     if (zeros.empty()) continue;
@@ -314,7 +331,8 @@ void GroupedMatrix::dequantize(int first_row, int n_rows, float* out) const {
       const uint8_t code = row[static_cast<size_t>(j)];
       const float level = codebook.empty() ? static_cast<float>(code) : codebook[code];
       const float zero = zeros.empty() ? uniform_zero : zeros[group];
-      out[input_order.empty() ? j : input_order[static_cast<size_t>(j)]] = scales[group] * (level - zero);
+      out[input_order.empty() ? j : input_order[static_cast<size_t>(j)]] =
+          scales[group] * (level - zero);
     }
   }
 }

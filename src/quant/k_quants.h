@@ -14,8 +14,8 @@ inline void unpack_scales_6bit(const uint8_t* in, int8_t* scales, int8_t* mins) 
   }
 }
 
-// 64 bytes hold 256 codes of 2 bits: element half * 128 + plane * 32 + l in bits 2 * plane of byte half * 32
-// + l.
+// 64 bytes hold 256 codes of 2 bits: element half * 128 + plane * 32 + l in bits 2 * plane of byte
+// half * 32 + l.
 inline void unpack_crumbs_256(const uint8_t* in, uint8_t* codes) {
   for (int half = 0; half < 2; ++half) {
     for (int plane = 0; plane < 4; ++plane) {
@@ -25,7 +25,8 @@ inline void unpack_crumbs_256(const uint8_t* in, uint8_t* codes) {
   }
 }
 
-// 128 bytes hold 256 codes of 4 bits: of each 64, the first 32 in low halves, the next 32 in the high halves.
+// 128 bytes hold 256 codes of 4 bits: of each 64, the first 32 in low halves, the next 32 in the
+// high halves.
 inline void unpack_nibbles_256(const uint8_t* in, uint8_t* codes) {
   for (int part = 0; part < 4; ++part) {
     for (int l = 0; l < 32; ++l) {
@@ -83,7 +84,8 @@ struct Q3_K : LinearCode<3, 4, 16, false> {
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
-    uint8_t high[32];  // element i's third bit: bit i / 32 of byte i % 32
+    // element i's third bit: bit i / 32 of byte i % 32
+    uint8_t high[32];
     uint8_t crumbs[64];
     uint8_t scales[12];
     Half scale;
@@ -143,7 +145,8 @@ struct Q5_K : LinearCode<5, 0, 32, true> {
     Half scale;
     Half min;
     uint8_t scales[12];
-    uint8_t high[32];  // element i's fifth bit: bit i / 32 of byte i % 32
+    // element i's fifth bit: bit i / 32 of byte i % 32
+    uint8_t high[32];
     uint8_t nibbles[128];
   };
   static void super_scales(const Block& block, float& scale, float& min, int8_t* sub_scales,
@@ -169,7 +172,8 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
-    uint8_t nibbles[128];  // of each 128 elements: the first 64 in low halves, the next 64 in the high halves
+    // of each 128 elements: the first 64 in low halves, the next 64 in the high halves
+    uint8_t nibbles[128];
     uint8_t crumbs[64];
     int8_t scales[16];
     Half scale;
@@ -194,7 +198,8 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-static_assert(sizeof(Q2_K::Block) == 84 && sizeof(Q3_K::Block) == 110 && sizeof(Q4_K::Block) == 144 &&
-              sizeof(Q5_K::Block) == 176 && sizeof(Q6_K::Block) == 210);
+static_assert(sizeof(Q2_K::Block) == 84 && sizeof(Q3_K::Block) == 110 &&
+              sizeof(Q4_K::Block) == 144 && sizeof(Q5_K::Block) == 176 &&
+              sizeof(Q6_K::Block) == 210);
 
 }  // namespace penstock::quant

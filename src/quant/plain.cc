@@ -7,12 +7,14 @@ namespace penstock::quant {
 
 namespace {
 
-// A magnitude of 8 bits with `mantissa_bits` of mantissa, exponent bias `bias`, no regard to special values.
+// A magnitude of 8 bits with `mantissa_bits` of mantissa, exponent bias `bias`, no regard to
+// special values.
 float decode_f8(unsigned magnitude, int mantissa_bits, int bias) {
   const int exponent = static_cast<int>(magnitude >> mantissa_bits);
   const int mantissa = static_cast<int>(magnitude & ((1u << mantissa_bits) - 1));
   if (exponent == 0) return std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
-  return std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
+  return std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)),
+                    exponent - bias - mantissa_bits);
 }
 
 // The magnitude bits of the nearest representable value (ties to even), at most max_bits.

@@ -4,7 +4,8 @@
 
 namespace penstock::quant {
 
-float decode_f8e4m3(uint8_t bits);  // no infinities; 0x7f and 0xff are nan; largest 448
+// no infinities; 0x7f and 0xff are nan; largest 448
+float decode_f8e4m3(uint8_t bits);
 float decode_f8e5m2(uint8_t bits);  // IEEE-like
 // Round to nearest even; beyond the largest finite value they saturate, a nan stays a nan.
 uint8_t encode_f8e4m3(float value);
@@ -36,7 +37,9 @@ struct BF16 : PlainNumber<BFloat16, QuantType::kBF16, 30> {
   static constexpr std::string_view kName = "bf16";
   static constexpr int kFtype = 32;
   static void decode(const Block& block, float* out) { *out = to_float(block.value); }
-  static void encode(const float* in, const float*, Block& block) { block.value = to_bfloat16(*in); }
+  static void encode(const float* in, const float*, Block& block) {
+    block.value = to_bfloat16(*in);
+  }
 };
 struct I8 : PlainNumber<int8_t, QuantType::kI8, 24> {
   static constexpr std::string_view kName = "i8";
@@ -63,12 +66,16 @@ struct Bool : PlainNumber<uint8_t, QuantType::kBool, -1> {
 struct F8E4M3 : PlainNumber<uint8_t, QuantType::kF8E4M3, -1> {
   static constexpr std::string_view kName = "f8_e4m3";
   static void decode(const Block& block, float* out) { *out = decode_f8e4m3(block.value); }
-  static void encode(const float* in, const float*, Block& block) { block.value = encode_f8e4m3(*in); }
+  static void encode(const float* in, const float*, Block& block) {
+    block.value = encode_f8e4m3(*in);
+  }
 };
 struct F8E5M2 : PlainNumber<uint8_t, QuantType::kF8E5M2, -1> {
   static constexpr std::string_view kName = "f8_e5m2";
   static void decode(const Block& block, float* out) { *out = decode_f8e5m2(block.value); }
-  static void encode(const float* in, const float*, Block& block) { block.value = encode_f8e5m2(*in); }
+  static void encode(const float* in, const float*, Block& block) {
+    block.value = encode_f8e5m2(*in);
+  }
 };
 
 }  // namespace penstock::quant

@@ -58,8 +58,8 @@ constexpr int ftype() {
 template <class... Q>
 constexpr auto make_table(std::tuple<Q...>*) {
   return std::array<Entry, sizeof...(Q)>{
-      Entry{QuantTypeInfo{Q::kType, Q::kName, Q::kBlockSize, static_cast<int>(sizeof(typename Q::Block)),
-                          Q::kGgmlId, ftype<Q>()},
+      Entry{QuantTypeInfo{Q::kType, Q::kName, Q::kBlockSize,
+                          static_cast<int>(sizeof(typename Q::Block)), Q::kGgmlId, ftype<Q>()},
             decode_row<Q>, encoder<Q>()}...};
 }
 
@@ -119,7 +119,8 @@ void dequantize_row(QuantType type, const std::byte* in, float* out, int64_t n) 
   entry(type).decode(in, out, n);
 }
 
-void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n, const float* importance) {
+void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n,
+                  const float* importance) {
   PENSTOCK_CHECK(can_quantize(type) && n % quant_info(type).block_size == 0);
   entry(type).encode(in, out, n, importance);
 }

@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// A tensor's encoding: the names of THE list in all.h, in its order. Plain element types count as encodings with blocks
-// of one element.
+// A tensor's encoding: the names of THE list in all.h, in its order. Plain element types count as
+// encodings with blocks of one element.
 enum class QuantType : uint8_t {
   kF32,
   kF16,
@@ -55,7 +55,8 @@ struct QuantTypeInfo {
   int block_size;         // elements per block, along a row
   int block_bytes;
   int ggml_id;  // type number in a GGUF file, or -1
-  int ftype;    // general.file_type of a GGUF file whose matrices are in it, or -1
+  // general.file_type of a GGUF file whose matrices are in it, or -1
+  int ftype;
 };
 
 // Every known type, in enum order.
@@ -77,11 +78,14 @@ struct QuantizedMatrix {
   int rows = 0;
   int cols = 0;
   std::span<const std::byte> bytes;  // [size_bytes()]
-  size_t row_stride = 0;             // bytes from one row to the next; 0: they are adjacent
+  // bytes from one row to the next; 0: they are adjacent
+  size_t row_stride = 0;
 
   size_t row_bytes() const { return quant_bytes(type, cols); }
   size_t stride() const { return row_stride != 0 ? row_stride : row_bytes(); }
-  size_t size_bytes() const { return rows > 0 ? stride() * static_cast<size_t>(rows - 1) + row_bytes() : 0; }
+  size_t size_bytes() const {
+    return rows > 0 ? stride() * static_cast<size_t>(rows - 1) + row_bytes() : 0;
+  }
   // Rows [first, first + count).
   QuantizedMatrix row_range(int first, int count) const {
     QuantizedMatrix part = *this;
@@ -99,10 +103,11 @@ struct QuantizedMatrix {
   }
 };
 
-// The scalar specification of every encoding: n elements (a multiple of the block size) to floats and back.
+// The scalar specification of every encoding: n elements (a multiple of the block size) to floats
+// and back.
 void dequantize_row(QuantType type, const std::byte* in, float* out, int64_t n);
-// Round to nearest; importance (may be null) weighs the squared error of each of the n elements. Not for
-// kTypes without an encoder (see can_quantize).
+// Round to nearest; importance (may be null) weighs the squared error of each of the n elements.
+// Not for kTypes without an encoder (see can_quantize).
 void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n,
                   const float* importance = nullptr);
 bool can_quantize(QuantType type);

@@ -1,5 +1,6 @@
-// Encoding of 256 elements whose groups have integer sub-scales: fit every group, round the group scales to
-// integers of a common scale, then choose among neighbouring integers and refit the common scale.
+// Encoding of 256 elements whose groups have integer sub-scales: fit every group, round the group
+// scales to integers of a common scale, then choose among neighbouring integers and refit the
+// common scale.
 #pragma once
 #include "quant/fit.h"
 
@@ -37,10 +38,12 @@ float symmetric_error(const float* x, const float* weights, float scale) {
   return error;
 }
 
-// The common scale whose multiples come nearest to what the groups want, weighed by how fast a group's error grows
-// beside its own scale. Sub-scales are in [low, high], low of the larger magnitude.
+// The common scale whose multiples come nearest to what the groups want, weighed by how fast a
+// group's error grows beside its own scale. Sub-scales are in [low, high], low of the larger
+// magnitude.
 template <class Q>
-float common_scale(const float* x, const float* weights, const float* group_scales, int low, int high) {
+float common_scale(const float* x, const float* weights, const float* group_scales, int low,
+                   int high) {
   float slopes[kGroups<Q>];  // sum of w l^2
   for (int g = 0; g < kGroups<Q>; ++g) {
     const float inverse = reciprocal(group_scales[g]);
@@ -57,8 +60,8 @@ float common_scale(const float* x, const float* weights, const float* group_scal
     const float inverse = reciprocal(scale);
     float error = 0;
     for (int g = 0; g < kGroups<Q>; ++g) {
-      const float sub =
-          round_clamped(group_scales[g] * inverse, static_cast<float>(low), static_cast<float>(high));
+      const float sub = round_clamped(group_scales[g] * inverse, static_cast<float>(low),
+                                      static_cast<float>(high));
       const float difference = group_scales[g] - scale * sub;
       error += slopes[g] * difference * difference;
     }
@@ -69,15 +72,15 @@ float common_scale(const float* x, const float* weights, const float* group_scal
 
 // Chooses the sub-scales in [low, high] for a common scale; returns the error.
 template <class Q>
-float choose_sub_scales(const float* x, const float* weights, const float* group_scales, int low, int high,
-                        SymmetricSuper<Q>& out) {
+float choose_sub_scales(const float* x, const float* weights, const float* group_scales, int low,
+                        int high, SymmetricSuper<Q>& out) {
   const float scale = to_float(out.scale);
   const float inverse = reciprocal(scale);
   float total = 0;
   for (int g = 0; g < kGroups<Q>; ++g) {
     const int at = g * Q::kGroupSize;
-    const int nearest = static_cast<int>(
-        round_clamped(group_scales[g] * inverse, static_cast<float>(low), static_cast<float>(high)));
+    const int nearest = static_cast<int>(round_clamped(
+        group_scales[g] * inverse, static_cast<float>(low), static_cast<float>(high)));
     float best = HUGE_VALF;
     for (int sub = std::max(low, nearest - 1); sub <= std::min(high, nearest + 1); ++sub) {
       const float error = symmetric_error<Q>(x + at, weights + at, scale * static_cast<float>(sub));
@@ -102,12 +105,14 @@ void round_codes(const float* x, SymmetricSuper<Q>& out) {
 
 // Sub-scales are signed integers from low (the larger magnitude) to high.
 template <class Q>
-SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance, int low, int high) {
+SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance, int low,
+                                         int high) {
   float weights[kSuperSize];
   error_weights(x, importance, kSuperSize, weights);
   float group_scales[kGroups<Q>];
   for (int g = 0; g < kGroups<Q>; ++g) {
-    group_scales[g] = fit_scale<Q>(x + g * Q::kGroupSize, weights + g * Q::kGroupSize, Q::kGroupSize);
+    group_scales[g] =
+        fit_scale<Q>(x + g * Q::kGroupSize, weights + g * Q::kGroupSize, Q::kGroupSize);
   }
   SymmetricSuper<Q> best = {};
   best.scale = to_half(common_scale<Q>(x, weights, group_scales, low, high));
@@ -118,7 +123,8 @@ SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance
     float xl = 0;
     float ll = 0;
     for (int i = 0; i < kSuperSize; ++i) {
-      const auto level = static_cast<float>(best.sub_scales[i / Q::kGroupSize] * Q::level(best.codes[i]));
+      const auto level =
+          static_cast<float>(best.sub_scales[i / Q::kGroupSize] * Q::level(best.codes[i]));
       xl += weights[i] * x[i] * level;
       ll += weights[i] * level * level;
     }
@@ -141,7 +147,8 @@ float affine_error(const float* x, const float* weights, float scale, float offs
   float error = 0;
 #pragma omp simd reduction(+ : error)
   for (int i = 0; i < Q::kGroupSize; ++i) {
-    const float difference = x[i] - offset - scale * round_clamped((x[i] - offset) * inverse, 0, kTop);
+    const float difference =
+        x[i] - offset - scale * round_clamped((x[i] - offset) * inverse, 0, kTop);
     error += weights[i] * difference * difference;
   }
   return error;
@@ -187,8 +194,8 @@ void round_codes(const float* x, AffineSuper<Q>& out) {
   }
 }
 
-// Least squares of the common scale and min for the integers as they are; false when they do not determine
-// both.
+// Least squares of the common scale and min for the integers as they are; false when they do not
+// determine both.
 template <class Q>
 bool refit(const float* x, const float* weights, AffineSuper<Q>& out) {
   double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;

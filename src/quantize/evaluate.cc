@@ -74,11 +74,12 @@ std::array<int, kTop> best_tokens(const float* row, int n) {
   best.fill(-1);
   for (int i = 0; i < n; ++i) {
     int place = kTop;
-    while (place > 0 &&
-           (best[static_cast<size_t>(place - 1)] < 0 || row[i] > row[best[static_cast<size_t>(place - 1)]]))
+    while (place > 0 && (best[static_cast<size_t>(place - 1)] < 0 ||
+                         row[i] > row[best[static_cast<size_t>(place - 1)]]))
       --place;
     if (place == kTop) continue;
-    for (int k = kTop - 1; k > place; --k) best[static_cast<size_t>(k)] = best[static_cast<size_t>(k - 1)];
+    for (int k = kTop - 1; k > place; --k)
+      best[static_cast<size_t>(k)] = best[static_cast<size_t>(k - 1)];
     best[static_cast<size_t>(place)] = i;
   }
   return best;
@@ -131,10 +132,11 @@ class Comparison {
   int64_t n_ = 0;
 };
 
-// Factors between what the variant's layers read and write and what the original's do: AWQ and SmoothQuant
-// fold scales into norms, v and up.
+// Factors between what the variant's layers read and write and what the original's do: AWQ and
+// SmoothQuant fold scales into norms, v and up.
 struct FoldedScales {
-  std::map<Site, std::vector<float>> input;   // by input channel of the site's matrices; none: all 1
+  // by input channel of the site's matrices; none: all 1
+  std::map<Site, std::vector<float>> input;
   std::map<Part, std::vector<float>> output;  // by output of v and up
 };
 
@@ -163,10 +165,11 @@ struct Opened {
   }
 };
 
-// Quantization alone changes norms of rows by a few percent; folded scales differ by far more. All 1 is
-// empty.
+// Quantization alone changes norms of rows by a few percent; folded scales differ by far more. All
+// 1 is empty.
 void drop_if_plain(std::vector<float>& factors) {
-  const bool folded = std::ranges::any_of(factors, [](float f) { return !(std::fabs(std::log(f)) < 0.2f); });
+  const bool folded =
+      std::ranges::any_of(factors, [](float f) { return !(std::fabs(std::log(f)) < 0.2f); });
   if (!folded) factors.clear();
   for (float& f : factors) {
     if (!(f > 0) || !std::isfinite(f)) f = 1.0f;
@@ -181,7 +184,8 @@ Result<FoldedScales> folded_scales(const Opened& a, const Opened& b, int layer) 
     ASSIGN_OR_RETURN(std::vector<float> norm_b, b.read(layer, part));
     if (norm_a.size() != norm_b.size() || norm_a.empty()) continue;
     for (size_t j = 0; j < norm_a.size(); ++j) {
-      norm_b[j] = (norm_b[j] + b.runner->config().norm.offset) / (norm_a[j] + a.runner->config().norm.offset);
+      norm_b[j] = (norm_b[j] + b.runner->config().norm.offset) /
+                  (norm_a[j] + a.runner->config().norm.offset);
     }
     for (float& f : norm_b) {
       if (!std::isfinite(f) || f == 0) f = 1.0f;
@@ -213,7 +217,8 @@ Result<FoldedScales> folded_scales(const Opened& a, const Opened& b, int layer) 
       const auto dim = static_cast<size_t>(config.head_dim);
       const auto repeat = static_cast<size_t>(config.n_heads / config.n_kv_heads);
       std::vector<float> repeated(static_cast<size_t>(config.q_dim()));
-      for (size_t i = 0; i < repeated.size(); ++i) repeated[i] = factors[i / (dim * repeat) * dim + i % dim];
+      for (size_t i = 0; i < repeated.size(); ++i)
+        repeated[i] = factors[i / (dim * repeat) * dim + i % dim];
       factors = std::move(repeated);
     }
     scales.input[to] = std::move(factors);
@@ -237,7 +242,8 @@ struct MatrixPair {
     if (input != nullptr && !input->empty()) {
       const Tensor scaled = ops.new_tensor(x.rows, x.cols);
       for (int t = 0; t < x.rows; ++t) {
-        for (int c = 0; c < x.cols; ++c) f32(scaled, t)[c] = f32(x, t)[c] * (*input)[static_cast<size_t>(c)];
+        for (int c = 0; c < x.cols; ++c)
+          f32(scaled, t)[c] = f32(x, t)[c] * (*input)[static_cast<size_t>(c)];
       }
       x = scaled;
     }
@@ -246,8 +252,8 @@ struct MatrixPair {
     ops.linear(x, {&target, 1});
     for (int t = 0; t < out.rows; ++t) {
       for (int c = 0; c < out.cols; ++c) {
-        const auto column =
-            order.empty() ? static_cast<size_t>(c) : static_cast<size_t>(order[static_cast<size_t>(c)]);
+        const auto column = order.empty() ? static_cast<size_t>(c)
+                                          : static_cast<size_t>(order[static_cast<size_t>(c)]);
         const double factor = output != nullptr ? (*output)[static_cast<size_t>(c)] : 1.0f;
         const double wanted = f32(out, t)[column] - (bias.empty() ? 0.0f : bias[column]);
         const double d = f32(result, t)[c] / factor - wanted;
@@ -258,8 +264,8 @@ struct MatrixPair {
   }
 };
 
-// Every matrix of the variant on the original's activations, layer by layer. Biases are in the original's
-// outputs: they are the same in both, and are taken out.
+// Every matrix of the variant on the original's activations, layer by layer. Biases are in the
+// original's outputs: they are the same in both, and are taken out.
 Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>& errors) {
   RETURN_IF_ERROR(a.runner->load(layer));
   RETURN_IF_ERROR(b.runner->load(layer));
@@ -284,8 +290,9 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
       MatrixPair& pair = pairs[weights_a[k]->get()];
       pair.other = weights_b[k]->get();
       pair.order = order;
-      for (const LinearWeights* linear : {&weights.attention.q, &weights.attention.k, &weights.attention.v,
-                                          &weights.attention.o, &weights.dense.up, &weights.dense.down}) {
+      for (const LinearWeights* linear :
+           {&weights.attention.q, &weights.attention.k, &weights.attention.v, &weights.attention.o,
+            &weights.dense.up, &weights.dense.down}) {
         if (&linear->weight == weights_a[k] && linear->bias != nullptr)
           std::ranges::copy(values_of(*linear->bias), std::back_inserter(pair.bias));
       }
@@ -310,10 +317,12 @@ Result<std::vector<LayerError>> layer_errors(const fs::path& original, const fs:
                                              const std::vector<std::vector<TokenId>>& sequences,
                                              const EvaluateOptions& options) {
   ASSIGN_OR_RETURN(Opened b, Opened::open(variant, options.threads, {}));
-  ASSIGN_OR_RETURN(Opened a, Opened::open(original, options.threads, sequences, b.source->naming()));
+  ASSIGN_OR_RETURN(Opened a,
+                   Opened::open(original, options.threads, sequences, b.source->naming()));
   std::vector<LayerError> errors;
   for (int i = 0; i < a.runner->config().n_layers; ++i) {
-    if (options.should_stop && options.should_stop()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (options.should_stop && options.should_stop())
+      return make_error(ErrorCode::kCancelled, "interrupted");
     RETURN_IF_ERROR(layer_errors_of(a, b, i, errors));
   }
   std::ranges::sort(errors, [](const LayerError& x, const LayerError& y) {
@@ -327,15 +336,18 @@ Result<Agreement> compare(Scorer& original, const fs::path& path,
                           const EvaluateOptions& options, const std::function<void()>& step) {
   ASSIGN_OR_RETURN(const auto variant, Scorer::open(path, options.threads, longest));
   if (variant->vocab_size() != original.vocab_size()) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected the original's vocabulary of {} tokens, got {}",
-                  path.string(), original.vocab_size(), variant->vocab_size());
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected the original's vocabulary of {} tokens, got {}", path.string(),
+                  original.vocab_size(), variant->vocab_size());
   }
   Comparison comparison;
   for (const std::vector<TokenId>& sequence : sequences) {
-    if (options.should_stop && options.should_stop()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (options.should_stop && options.should_stop())
+      return make_error(ErrorCode::kCancelled, "interrupted");
     const Tensor a = original.logits(sequence), b = variant->logits(sequence);
     for (size_t t = 0; t + 1 < sequence.size(); ++t)
-      comparison.add(f32(a, static_cast<int>(t)), f32(b, static_cast<int>(t)), a.cols, sequence[t + 1]);
+      comparison.add(f32(a, static_cast<int>(t)), f32(b, static_cast<int>(t)), a.cols,
+                     sequence[t + 1]);
     step();
   }
   return comparison.result();
@@ -348,12 +360,13 @@ Result<Evaluation> evaluate(const fs::path& original, const std::vector<fs::path
                             const EvaluateOptions& options) {
   size_t longest = 1;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
-  ASSIGN_OR_RETURN(const auto scorer, Scorer::open(original, options.threads, static_cast<int>(longest)));
+  ASSIGN_OR_RETURN(const auto scorer,
+                   Scorer::open(original, options.threads, static_cast<int>(longest)));
   for (const auto& sequence : sequences) {
     for (const TokenId id : sequence) {
       if (id < 0 || id >= scorer->vocab_size())
-        return errorf(ErrorCode::kInvalidArgument, "{}: token {} is not in its vocabulary", original.string(),
-                      id);
+        return errorf(ErrorCode::kInvalidArgument, "{}: token {} is not in its vocabulary",
+                      original.string(), id);
     }
   }
   Evaluation result;
@@ -371,8 +384,8 @@ Result<Evaluation> evaluate(const fs::path& original, const std::vector<fs::path
   }
   result.reference = self.result();
   for (const fs::path& variant : variants) {
-    ASSIGN_OR_RETURN(Agreement agreement,
-                     compare(*scorer, variant, sequences, static_cast<int>(longest), options, step));
+    ASSIGN_OR_RETURN(Agreement agreement, compare(*scorer, variant, sequences,
+                                                  static_cast<int>(longest), options, step));
     result.variants.push_back(agreement);
     std::vector<LayerError> errors;
     if (options.layers) {

@@ -13,17 +13,21 @@ namespace penstock {
 // Of the variant's distributions p' against the original's p, over the scored tokens.
 struct Agreement {
   int64_t n_tokens = 0;
-  double nll = 0, nll_error = 0;    // mean negative log likelihood of the text, its standard error
-  double nll_difference_error = 0;  // standard error of nll - the original's nll (paired)
-  double kl = 0, kl_error = 0;      // mean of sum p log(p / p')
-  double top1 = 0, top5 = 0;  // share of tokens whose most likely token is p's; mean overlap of the five
+  // mean negative log likelihood of the text, its standard error
+  double nll = 0, nll_error = 0;
+  // standard error of nll - the original's nll (paired)
+  double nll_difference_error = 0;
+  double kl = 0, kl_error = 0;  // mean of sum p log(p / p')
+  // share of tokens whose most likely token is p's; mean overlap of the five
+  double top1 = 0, top5 = 0;
   double perplexity() const;
   double perplexity_error() const;
 };
 
 struct LayerError {
   std::string tensor;
-  double relative = 0;  // ||x w'^T - x w^T|| / ||x w^T|| on the original's activations
+  // ||x w'^T - x w^T|| / ||x w^T|| on the original's activations
+  double relative = 0;
 };
 
 struct EvaluateOptions {
@@ -34,14 +38,15 @@ struct EvaluateOptions {
 };
 
 struct Evaluation {
-  Agreement reference;              // the original against itself: its own likelihood, zeros and ones
-  std::vector<Agreement> variants;  // in the order given
+  // the original against itself: its own likelihood, zeros and ones
+  Agreement reference;
+  std::vector<Agreement> variants;                    // in the order given
   std::vector<std::vector<LayerError>> layer_errors;  // of each variant, worst first
 };
 
-// The original and the variants on the same token sequences, by the engine's own kernels. Models are loaded
-// two at a time: the original and one variant. Errors: of loading; kInvalidArgument for another vocabulary;
-// kCancelled.
+// The original and the variants on the same token sequences, by the engine's own kernels. Models
+// are loaded two at a time: the original and one variant. Errors: of loading; kInvalidArgument for
+// another vocabulary; kCancelled.
 Result<Evaluation> evaluate(const std::filesystem::path& original,
                             const std::vector<std::filesystem::path>& variants,
                             const std::vector<std::vector<TokenId>>& sequences,

@@ -24,8 +24,8 @@ Status write_merged(const TensorInfo& weight, const LoraModule& module, TensorFi
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t n = std::min(step, rows - first);
     std::vector<float> values(static_cast<size_t>(n * cols));
-    dequantize_row(weight.type, weight.bytes.data() + static_cast<size_t>(first) * row_bytes, values.data(),
-                   n * cols);
+    dequantize_row(weight.type, weight.bytes.data() + static_cast<size_t>(first) * row_bytes,
+                   values.data(), n * cols);
     add_lora(module, first, values);
     std::vector<std::byte> bytes(static_cast<size_t>(n) * row_bytes);
     for (int64_t row = 0; row < n; ++row)
@@ -39,7 +39,8 @@ Status write_merged(const TensorInfo& weight, const LoraModule& module, TensorFi
 template <class Writer>
 Status write_tensors(const WeightSource& base, const MergedModules& modules, Writer& writer,
                      const fs::path& out) {
-  for (const TensorInfo& tensor : base.tensors()) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  for (const TensorInfo& tensor : base.tensors())
+    writer.add_tensor(tensor.name, tensor.type, tensor.shape);
   ASSIGN_OR_RETURN(TensorFile file, writer.create(out));
   for (const TensorInfo& tensor : base.tensors()) {
     const auto module = modules.find(tensor.name);
@@ -56,9 +57,11 @@ Status write_tensors(const WeightSource& base, const MergedModules& modules, Wri
 Status copy_beside_weights(const fs::path& from, const fs::path& to) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(from, error)) {
-    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".gguf" ||
-                         extension == ".pt" || extension == ".pth" || name.ends_with(".index.json");
+    const std::string name = entry.path().filename().string(),
+                      extension = entry.path().extension().string();
+    const bool weights = extension == ".safetensors" || extension == ".bin" ||
+                         extension == ".gguf" || extension == ".pt" || extension == ".pth" ||
+                         name.ends_with(".index.json");
     if (!entry.is_regular_file() || weights) continue;
     fs::copy_file(entry.path(), to / name, error);
     if (error) return errorf(ErrorCode::kIo, "{}: {}", (to / name).string(), error.message());
@@ -73,9 +76,10 @@ Status check_merge(const WeightSource& base, const LoraAdapter& adapter, const f
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a new output, got one that exists",
                   out.string());
   if (base.naming() == Naming::kHuggingFace && quantization_config_of(base.config()) != nullptr) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: quantization_config: an adapter is merged into weights that are not quantized",
-                  base.path().string());
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: quantization_config: an adapter is merged into weights that are not quantized",
+        base.path().string());
   }
   RETURN_IF_ERROR(check_lora_base(adapter, base));
   for (const LoraModule& module : adapter.modules) {

@@ -46,7 +46,8 @@ class Run {
   Status layer_part(int layer);
   Result<std::vector<EncodedTensor>> encode(const MappedTensor& tensor, std::vector<float> values,
                                             LinearDecision decision, bool changed);
-  Status append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const MappedTensor& from) const;
+  Status append(std::vector<EncodedTensor>& list, EncodedTensor tensor,
+                const MappedTensor& from) const;
   Status note(const std::string& what);
   Status finish();
   Status finish_gguf();
@@ -76,7 +77,8 @@ std::string Run::fingerprint() const {
   std::string text = recipe_.fingerprint();
   text += fmt::format("\nfrom {}\n", fs::weakly_canonical(job_.in).string());
   for (const TensorInfo& tensor : source_->tensors())
-    text += fmt::format("{} {} {}\n", tensor.name, quant_info(tensor.type).name, tensor.bytes.size());
+    text +=
+        fmt::format("{} {} {}\n", tensor.name, quant_info(tensor.type).name, tensor.bytes.size());
   uint64_t hash = 1469598103934665603ull;
   const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
   for (const auto& sample : job_.samples) {
@@ -94,9 +96,11 @@ Status Run::check_output() const {
   if (fs::equivalent(job_.in, job_.out, error))
     return errorf(ErrorCode::kInvalidArgument, "{}: the output is the input", job_.out.string());
   if (job_.force || !fs::exists(job_.out, error)) return {};
-  if (naming_ == Naming::kHuggingFace && fs::is_directory(job_.out, error) && fs::is_empty(job_.out, error))
+  if (naming_ == Naming::kHuggingFace && fs::is_directory(job_.out, error) &&
+      fs::is_empty(job_.out, error))
     return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: exists already (--force replaces it)", job_.out.string());
+  return errorf(ErrorCode::kInvalidArgument, "{}: exists already (--force replaces it)",
+                job_.out.string());
 }
 
 Status Run::open() {
@@ -116,12 +120,13 @@ Status Run::open() {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
   }
-  if (naming_ != source_->naming() && naming_ == Naming::kHuggingFace && config_.rounding.activations &&
-      recipe_.layout != Layout::kBitNet) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: only packed directories of BitNet say that activations are rounded: expected --type "
-                  "ternary, got {}",
-                  job_.in.string(), job_.recipe.type);
+  if (naming_ != source_->naming() && naming_ == Naming::kHuggingFace &&
+      config_.rounding.activations && recipe_.layout != Layout::kBitNet) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: only packed directories of BitNet say that activations are rounded: expected --type "
+        "ternary, got {}",
+        job_.in.string(), job_.recipe.type);
   }
   if (job_.recipe.layout.empty()) fit_layout();
   if (job_.recipe.group_size < 0) fit_group_size();
@@ -130,41 +135,47 @@ Status Run::open() {
   }
   if (recipe_.calibrates() && job_.samples.empty()) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "--method {}, --type {}: needs calibration text (--calibration FILE)", job_.recipe.method,
-                  job_.recipe.type);
+                  "--method {}, --type {}: needs calibration text (--calibration FILE)",
+                  job_.recipe.method, job_.recipe.type);
   }
   ASSIGN_OR_RETURN(parts_, PartStore::open(job_.out, fingerprint(), naming_));
   for (const TensorInfo& tensor : source_->tensors())
     report_.bytes_in += static_cast<int64_t>(tensor.bytes.size());
   report_.n_parts = n_parts();
-  ASSIGN_OR_RETURN(method_, make_layer_method({job_, recipe_, *source_, map_, reader_, parts_, pool_}));
+  ASSIGN_OR_RETURN(method_,
+                   make_layer_method({job_, recipe_, *source_, map_, reader_, parts_, pool_}));
   return {};
 }
 
-// Layers whose codes do not fill the words of the default layout go into compressed-tensors, which pads them.
+// Layers whose codes do not fill the words of the default layout go into compressed-tensors, which
+// pads them.
 void Run::fit_layout() {
   const bool gptq = recipe_.layout == Layout::kGptq;
   if (!gptq && recipe_.layout != Layout::kAwq) return;
   const int64_t bits = recipe_.coding.bits;
   const auto fits = [&](const MappedTensor& tensor) {
-    return !tensor.is_linear || (tensor.rows * bits % 32 == 0 && (!gptq || tensor.cols * bits % 32 == 0));
+    return !tensor.is_linear ||
+           (tensor.rows * bits % 32 == 0 && (!gptq || tensor.cols * bits % 32 == 0));
   };
-  if (std::ranges::all_of(map_.layers, [&](const auto& layer) { return std::ranges::all_of(layer, fits); }))
+  if (std::ranges::all_of(map_.layers,
+                          [&](const auto& layer) { return std::ranges::all_of(layer, fits); }))
     return;
   RecipeOptions options = job_.recipe;
   options.layout = "compressed-tensors";
   options.asymmetric |= !recipe_.coding.symmetric;
   const auto other = make_recipe(options, naming_);
   if (!other) return;  // an error names the tensor that does not fit
-  log().info("some layers' codes do not fill the words of the {} layout: --layout compressed-tensors",
-             gptq ? "gptq" : "awq");
+  log().info(
+      "some layers' codes do not fill the words of the {} layout: --layout compressed-tensors",
+      gptq ? "gptq" : "awq");
   recipe_ = *other;
 }
 
-// The type's own group size where it divides the inputs of every layer, else 64, 32 or whole rows, as at
-// load.
+// The type's own group size where it divides the inputs of every layer, else 64, 32 or whole rows,
+// as at load.
 void Run::fit_group_size() {
-  if (recipe_.layout == Layout::kGguf || recipe_.layout == Layout::kPlain || recipe_.coding.group_size == 0)
+  if (recipe_.layout == Layout::kGguf || recipe_.layout == Layout::kPlain ||
+      recipe_.coding.group_size == 0)
     return;
   const auto divides = [&](int group) {
     for (const std::vector<MappedTensor>& layer : map_.layers) {
@@ -199,8 +210,9 @@ Status Run::note(const std::string& what) {
   return {};
 }
 
-Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::vector<float> values,
-                                               LinearDecision decision, bool changed) {
+Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor,
+                                               std::vector<float> values, LinearDecision decision,
+                                               bool changed) {
   std::vector<EncodedTensor> out;
   to_output(tensor, values);
   // Other inputs share a group now, or weights are others.
@@ -213,9 +225,10 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
   const QuantType stored = reader_.type(tensor);
   const bool coded = recipe_.layout != Layout::kGguf && recipe_.layout != Layout::kPlain;
   if (coded && tensor.is_linear && !tensor.out.ends_with(".weight")) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: experts that lie in one tensor are written as they are or into a GGUF file only",
-                  tensor.out);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: experts that lie in one tensor are written as they are or into a GGUF file only",
+        tensor.out);
   }
   if (coded && tensor.is_linear) return encode_layer(pool_, recipe_, tensor, values, decision);
   QuantType type = plain_type(recipe_, tensor, stored, map_);
@@ -231,19 +244,21 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
   if (!decision.importance.empty()) importance = decision.importance.data();
   if (const auto* found = importance_.find(tensor.out, tensor.expert); found != nullptr) {
     if (static_cast<int>(found->size()) != tensor.cols) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: {}: expected {} values, got {}", job_.imatrix.string(),
-                    tensor.out, tensor.cols, found->size());
+      return errorf(ErrorCode::kInvalidArgument, "{}: {}: expected {} values, got {}",
+                    job_.imatrix.string(), tensor.out, tensor.cols, found->size());
     }
     importance = found->data();
   }
   if (!can_quantize(type) || quant_info(type).block_size == 1) importance = nullptr;
-  ASSIGN_OR_RETURN(EncodedTensor plain, encode_plain(pool_, tensor, type, std::move(values), importance));
+  ASSIGN_OR_RETURN(EncodedTensor plain,
+                   encode_plain(pool_, tensor, type, std::move(values), importance));
   out.push_back(std::move(plain));
   return out;
 }
 
 // Experts that the output keeps in one tensor follow each other.
-Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const MappedTensor& from) const {
+Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor,
+                   const MappedTensor& from) const {
   if (from.out_experts == 0) {
     list.push_back(std::move(tensor));
     return {};
@@ -272,9 +287,11 @@ Status Run::outside_part(int index) {
   RETURN_IF_ERROR(note(first->in));
   std::vector<EncodedTensor> list;
   const bool follows = first->out_experts > 0 && first->expert > 0;
-  for (auto tensor = first; !follows && tensor != map_.outside.end() && tensor->out == first->out; ++tensor) {
+  for (auto tensor = first; !follows && tensor != map_.outside.end() && tensor->out == first->out;
+       ++tensor) {
     ASSIGN_OR_RETURN(std::vector<float> values, reader_.read(*tensor));
-    ASSIGN_OR_RETURN(std::vector<EncodedTensor> encoded, encode(*tensor, std::move(values), {}, false));
+    ASSIGN_OR_RETURN(std::vector<EncodedTensor> encoded,
+                     encode(*tensor, std::move(values), {}, false));
     for (EncodedTensor& each : encoded) RETURN_IF_ERROR(append(list, std::move(each), *tensor));
   }
   return parts_.write(index, list);
@@ -285,7 +302,8 @@ void make_ternary(std::vector<float>& values) {
   double sum = 0;
   for (const float value : values) sum += std::fabs(value);
   const float scale = std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
-  for (float& value : values) value = std::clamp(std::nearbyint(value / scale), -1.0f, 1.0f) * scale;
+  for (float& value : values)
+    value = std::clamp(std::nearbyint(value / scale), -1.0f, 1.0f) * scale;
 }
 
 Status Run::layer_part(int layer) {
@@ -307,20 +325,21 @@ Status Run::layer_part(int layer) {
   if (done) return {};
   std::vector<EncodedTensor> list;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    auto encoded =
-        encode(tensors[i], std::move(values.values[i]), std::move(values.decisions[i]), values.changed[i]);
+    auto encoded = encode(tensors[i], std::move(values.values[i]), std::move(values.decisions[i]),
+                          values.changed[i]);
     if (!encoded) return tl::unexpected(encoded.error());
     values.values[i].clear();
-    for (EncodedTensor& tensor : *encoded) RETURN_IF_ERROR(append(list, std::move(tensor), tensors[i]));
+    for (EncodedTensor& tensor : *encoded)
+      RETURN_IF_ERROR(append(list, std::move(tensor), tensors[i]));
   }
   return parts_.write(part, list);
 }
 
 namespace {
 
-// Of layers that predict further tokens the first is written, if any: the file counts it, and so do lists by layer (but those of
-// windows, which llama.cpp's converter ends before). Of it they say what they say of the last layer that attends. `counted`: layers
-// of the metadata, of all kinds.
+// Of layers that predict further tokens the first is written, if any: the file counts it, and so do
+// lists by layer (but those of windows, which llama.cpp's converter ends before). Of it they say
+// what they say of the last layer that attends. `counted`: layers of the metadata, of all kinds.
 void count_further_layers(const ModelConfig& config, size_t counted, bool kept, json& metadata) {
   const std::string arch = metadata.value("general.architecture", "") + ".";
   const auto n = static_cast<size_t>(config.n_layers), written = n + (kept ? 1 : 0);
@@ -330,8 +349,8 @@ void count_further_layers(const ModelConfig& config, size_t counted, bool kept, 
   size_t attends = n - 1;
   while (attends > 0 && !config.layers[attends].attention) --attends;
   for (auto& [key, value] : metadata.items()) {
-    if (!key.starts_with(arch) || key.ends_with("dimension_sections") || key.ends_with("window_pattern") ||
-        !value.is_array() || value.size() != counted)
+    if (!key.starts_with(arch) || key.ends_with("dimension_sections") ||
+        key.ends_with("window_pattern") || !value.is_array() || value.size() != counted)
       continue;
     while (value.size() > written) value.erase(value.size() - 1);
     if (value.size() < written) value.push_back(json(value[attends]));
@@ -360,7 +379,8 @@ Status Run::finish_gguf() {
     }
   }
   metadata["general.quantization_version"] = 2u;
-  if (recipe_.ftype.number >= 0) metadata["general.file_type"] = static_cast<unsigned>(recipe_.ftype.number);
+  if (recipe_.ftype.number >= 0)
+    metadata["general.file_type"] = static_cast<unsigned>(recipe_.ftype.number);
   return assemble_gguf(parts_, n_parts(), metadata, job_.out);
 }
 
@@ -368,10 +388,13 @@ Status Run::copy_side_files() const {
   const fs::path& from = source_->path();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(from, error)) {
-    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".gguf" ||
-                         extension == ".pt" || extension == ".pth" || name.ends_with(".index.json");
-    const bool config = name == "config.json" || name == "quantize_config.json" || name == "recipe.yaml";
+    const std::string name = entry.path().filename().string(),
+                      extension = entry.path().extension().string();
+    const bool weights = extension == ".safetensors" || extension == ".bin" ||
+                         extension == ".gguf" || extension == ".pt" || extension == ".pth" ||
+                         name.ends_with(".index.json");
+    const bool config =
+        name == "config.json" || name == "quantize_config.json" || name == "recipe.yaml";
     if (!entry.is_regular_file() || weights || config) continue;
     fs::copy_file(entry.path(), job_.out / name, fs::copy_options::overwrite_existing, error);
     if (error) return errorf(ErrorCode::kIo, "{}: {}", (job_.out / name).string(), error.message());
@@ -400,7 +423,8 @@ Status Run::finish_directory() {
   } else {
     ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
     if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
-    if (map_.has_next_token) config.update({{"num_nextn_predict_layers", 1}, {"mtp_num_hidden_layers", 1}});
+    if (map_.has_next_token)
+      config.update({{"num_nextn_predict_layers", 1}, {"mtp_num_hidden_layers", 1}});
     if (job_.tokenizer_files) {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));
@@ -420,8 +444,8 @@ Status Run::finish_directory() {
   return write_file(job_.out / "config.json", config.dump(2) + "\n");
 }
 
-// What was written is read back as a configuration: a fact that the other format could not hold is an error,
-// not a checkpoint that computes something else.
+// What was written is read back as a configuration: a fact that the other format could not hold is
+// an error, not a checkpoint that computes something else.
 Status Run::check_written() const {
   ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
   ASSIGN_OR_RETURN(const ModelConfig there, read_config(*written));
@@ -462,7 +486,8 @@ Result<QuantizeReport> Run::run() {
   for (size_t i = 0; i < map_.layers.size(); ++i) RETURN_IF_ERROR(layer_part(static_cast<int>(i)));
   method_.reset();
   RETURN_IF_ERROR(finish());
-  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  report_.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   return report_;
 }
 

@@ -9,7 +9,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kLongList = 4096;  // more candidates than this stay in the row
-// Where a device draws it lists as many, in the same order: up to here order and sums do not depend on how they were found.
+// Where a device draws it lists as many, in the same order: up to here order and sums do not depend
+// on how they were found.
 constexpr int kShortList = 1024;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -28,8 +29,8 @@ struct ByTypicality {
   }
 };
 
-// Moves the shortest prefix (in the order of `less`) whose weights reach `mass` to the front and returns its
-// length. The rest of the order is free: expected linear time.
+// Moves the shortest prefix (in the order of `less`) whose weights reach `mass` to the front and
+// returns its length. The rest of the order is free: expected linear time.
 template <class Less>
 size_t select_mass(std::vector<Candidate>& items, double mass, Less less) {
   size_t begin = 0, end = items.size();
@@ -60,9 +61,10 @@ struct ListScratch {
   std::vector<double>& sums;
 };
 
-// Indices of at least the k most likely into scratch.inside; returns how many. The bound is that of a sample, lowered until
-// enough are above it.
-int list_most_likely(std::span<const float> row, ScanScale scale, int k, const ListScratch& scratch) {
+// Indices of at least the k most likely into scratch.inside; returns how many. The bound is that of
+// a sample, lowered until enough are above it.
+int list_most_likely(std::span<const float> row, ScanScale scale, int k,
+                     const ListScratch& scratch) {
   constexpr int kSamples = 1024;
   const int n = static_cast<int>(row.size()), stride = std::max(1, n / kSamples);
   scratch.sample.clear();
@@ -153,9 +155,11 @@ void Candidates::gather(int k, std::vector<Candidate>& out) {
       if (row_[inside_[i]] > -kInf) out.push_back(at(inside_[i]));
     return fill_weights(out);
   }
-  // The k-th largest block maximum is at most the k-th largest value. Values that differ may have the same x.
+  // The k-th largest block maximum is at most the k-th largest value. Values that differ may have
+  // the same x.
   block_copy_ = block_max_;
-  std::nth_element(block_copy_.begin(), block_copy_.begin() + (k - 1), block_copy_.end(), std::greater<>());
+  std::nth_element(block_copy_.begin(), block_copy_.begin() + (k - 1), block_copy_.end(),
+                   std::greater<>());
   const float threshold = (block_copy_[k - 1] - max_) * inv_t_;
   for (size_t block = 0; block < block_max_.size(); ++block) {
     if (!((block_max_[block] - max_) * inv_t_ >= threshold) || block_max_[block] == -kInf) continue;
@@ -221,7 +225,8 @@ void Candidates::refresh_row() {
 
 bool Candidates::list_above(float x) {
   items_.clear();
-  const float low = std::min(x / inv_t_, 0.0f) + max_;  // a first sieve in logits; the exact test follows
+  // a first sieve in logits; the exact test follows
+  const float low = std::min(x / inv_t_, 0.0f) + max_;
   const float slack = (std::fabs(low) + std::fabs(max_)) * 1e-5f + 1e-5f;
   for (size_t block = 0; block < block_max_.size(); ++block) {
     if (!(block_max_[block] >= low - slack)) continue;
@@ -259,9 +264,9 @@ void Candidates::keep_above(float x) {
   refresh_row();
 }
 
-// Where in the order of x the cut of the whole row will lie, guessed from the tail of every so manieth value
-// (the few heavy tokens would be missed): `rest` is the weight below the cut, `slack` standard errors are
-// left on either side.
+// Where in the order of x the cut of the whole row will lie, guessed from the tail of every so
+// manieth value (the few heavy tokens would be missed): `rest` is the weight below the cut, `slack`
+// standard errors are left on either side.
 Candidates::Range Candidates::guess_cut(double rest, double slack) {
   constexpr int kSamples = 4096, kBuckets = 2048;
   constexpr float kDeepest = 30;  // below, nothing weighs
@@ -281,7 +286,8 @@ Candidates::Range Candidates::guess_cut(double rest, double slack) {
   for (size_t i = 0; i < sample_.size(); ++i) {
     if (!(sample_[i] > -kDeepest)) continue;
     const double w = sample_weights_[i];
-    double* bucket = &histogram_[2 * static_cast<size_t>(std::min(-sample_[i] * per_unit, float{kBuckets}))];
+    double* bucket =
+        &histogram_[2 * static_cast<size_t>(std::min(-sample_[i] * per_unit, float{kBuckets}))];
     bucket[0] += w, bucket[1] += w * w;
   }
   double sum = 0, squares = 0;
@@ -297,9 +303,9 @@ Candidates::Range Candidates::guess_cut(double rest, double slack) {
           -static_cast<float>(bucket) / per_unit};
 }
 
-// Guesses where the cut lies, adds up what is above, selects among those near it and takes all below out of
-// the row. A guess that proves wrong is widened, in the end to the whole row: right and linear whatever the
-// distribution.
+// Guesses where the cut lies, adds up what is above, selects among those near it and takes all
+// below out of the row. A guess that proves wrong is widened, in the end to the whole row: right
+// and linear whatever the distribution.
 void Candidates::cut_row_at_mass(double mass) {
   const ScanKernels& kernels = scan_kernels();
   const ScanScale scale{max_, inv_t_};
@@ -335,8 +341,9 @@ double Candidates::weigh_inside(int n) {
   return sum;
 }
 
-// Of those, keeps the shortest prefix in order whose weights reach `mass`: adds them to their piece_sums_ and
-// takes the others out of the row. Buckets of equal width first, then the order within the one that is cut.
+// Of those, keeps the shortest prefix in order whose weights reach `mass`: adds them to their
+// piece_sums_ and takes the others out of the row. Buckets of equal width first, then the order
+// within the one that is cut.
 void Candidates::cut_inside(double mass) {
   constexpr int kBuckets = 2048;
   constexpr float kDeepest = 90;  // below, weights are 0
@@ -351,7 +358,8 @@ void Candidates::cut_inside(double mass) {
     return static_cast<int>(std::min((top - std::max(x, -kDeepest)) * per_unit, kBuckets - 1.0f));
   };
   histogram_.assign(kBuckets, 0.0);
-  for (size_t i = 0; i < sample_.size(); ++i) histogram_[bucket_of(sample_[i])] += sample_weights_[i];
+  for (size_t i = 0; i < sample_.size(); ++i)
+    histogram_[bucket_of(sample_[i])] += sample_weights_[i];
   double before = 0;
   int cut = 0;
   while (cut < kBuckets - 1 && before + histogram_[cut] < mass) before += histogram_[cut++];
@@ -379,7 +387,8 @@ void Candidates::keep_mass(double p) {
     for (const int k : {64, kShortList}) {
       if (mass > k) continue;  // no weight is above 1
       gather(k, items_);
-      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in between.
+      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in
+      // between.
       const auto end = items_.begin() + std::min<std::ptrdiff_t>(k, std::ssize(items_));
       if (end != items_.end()) std::nth_element(items_.begin(), end, items_.end(), ByWeight{});
       items_.erase(end, items_.end());
@@ -445,7 +454,8 @@ void Candidates::remove(std::span<const Candidate> tokens) {
     return;
   }
   std::erase_if(items_, [&](const Candidate& c) {
-    return std::any_of(tokens.begin(), tokens.end(), [&](const Candidate& t) { return t.id == c.id; });
+    return std::any_of(tokens.begin(), tokens.end(),
+                       [&](const Candidate& t) { return t.id == c.id; });
   });
   total_ = -1;
 }
@@ -453,7 +463,8 @@ void Candidates::remove(std::span<const Candidate> tokens) {
 TokenId Candidates::pick_from_row(double u) {
   double target = u * total();
   size_t piece = 0;
-  while (piece + 1 < piece_sums_.size() && target >= piece_sums_[piece]) target -= piece_sums_[piece++];
+  while (piece + 1 < piece_sums_.size() && target >= piece_sums_[piece])
+    target -= piece_sums_[piece++];
   float weights[kSumPiece];
   TokenId last = kNoToken;
   const int n = static_cast<int>(row_.size());

@@ -1,8 +1,8 @@
-// The distribution of one next token while filters narrow it: kept as the whole row of logits at first, as a
-// short list later.
+// The distribution of one next token while filters narrow it: kept as the whole row of logits at
+// first, as a short list later.
 //
-// Order everywhere: more likely first, lower id first among equals. Scratch memory is kept between uses; one
-// object per thread. Every filter keeps at least one token.
+// Order everywhere: more likely first, lower id first among equals. Scratch memory is kept between
+// uses; one object per thread. Every filter keeps at least one token.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,8 +21,9 @@ struct Candidate {
 
 class Candidates {
  public:
-  // Starts from a row of logits [vocab_size], which must stay valid until the next reset; remove() writes to
-  // it. False when no token is possible: all logits are -infinity or NaN, or one of them is +infinity.
+  // Starts from a row of logits [vocab_size], which must stay valid until the next reset; remove()
+  // writes to it. False when no token is possible: all logits are -infinity or NaN, or one of them
+  // is +infinity.
   bool reset(std::span<float> row, float temperature);
   // As reset(), but the row is read only: no keep_*() and no remove() may follow.
   bool view(std::span<const float> row, float temperature);
@@ -32,16 +33,18 @@ class Candidates {
   float log_total();  // log of total()
   double entropy();   // of the normalized distribution, nats
 
-  void keep_top(int k);         // the k most likely
-  void keep_above(float x);     // tokens with Candidate::x >= x
-  void keep_mass(double p);     // the shortest prefix in order whose probability reaches p
-  void keep_typical(double p);  // the shortest prefix in order of |-log probability - entropy| that reaches p
+  void keep_top(int k);      // the k most likely
+  void keep_above(float x);  // tokens with Candidate::x >= x
+  // the shortest prefix in order whose probability reaches p
+  void keep_mass(double p);
+  // the shortest prefix in order of |-log probability - entropy| that reaches p
+  void keep_typical(double p);
   // The tokens whose probability is at least p, in order. Valid until the next call.
   std::span<const Candidate> above_probability(double p);
   void remove(std::span<const Candidate> tokens);
 
-  // The k most likely tokens (or all that are left), in order; the distribution is not narrowed. Valid until
-  // the next call.
+  // The k most likely tokens (or all that are left), in order; the distribution is not narrowed.
+  // Valid until the next call.
   std::span<const Candidate> peek_top(int k);
 
   // The token at which the cumulative distribution reaches u in [0, 1).
@@ -55,14 +58,16 @@ class Candidates {
 
  private:
   bool start(std::span<const float> row, float temperature);
-  void gather(int k, std::vector<Candidate>& out);  // at least the k most likely tokens of the row, any order
+  // at least the k most likely tokens of the row, any order
+  void gather(int k, std::vector<Candidate>& out);
   void gather_all(std::vector<Candidate>& out);
   void sort_items();
   void make_list();  // makes items_ hold all tokens that are left
   TokenId pick_from_row(double u);
   Candidate at(TokenId id) const;
-  bool list_above(float x);  // makes items_ hold the tokens with at least x; false when they are too many
-  void refresh_row();        // called after row_ was changed
+  // makes items_ hold the tokens with at least x; false when they are too many
+  bool list_above(float x);
+  void refresh_row();  // called after row_ was changed
   struct Range {
     float low, high;  // bounds of Candidate::x
   };
@@ -75,7 +80,8 @@ class Candidates {
   std::span<const float> row_;
   std::span<float> writable_;  // the same row; empty after view()
   float max_ = 0, inv_t_ = 1;
-  bool full_ = true;     // the row is the distribution; items_ is not used
+  // the row is the distribution; items_ is not used
+  bool full_ = true;
   bool sorted_ = false;  // items_ is in order
   double total_ = -1;    // < 0: not known
   std::vector<Candidate> items_, scratch_;

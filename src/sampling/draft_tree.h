@@ -12,7 +12,8 @@ struct TokenProb {
   float p = 0;
 };
 
-// A distribution: every token with a probability above 0, once, in any order. The probabilities sum to 1.
+// A distribution: every token with a probability above 0, once, in any order. The probabilities sum
+// to 1.
 using TokenDistribution = std::vector<TokenProb>;
 
 // Most nodes of a tree: a tree mask has 64 bits, one of them for the sequence's own last token.
@@ -20,11 +21,12 @@ inline constexpr int kMaxDraftNodes = 63;
 
 // A parent comes before its children. A chain has parents -1, 0, 1, …
 struct DraftTree {
-  std::vector<TokenId> tokens;   // [n]
-  std::vector<int16_t> parents;  // [n] index of the parent node, or -1: a child of the sequence's last token
-  // [n] distribution that node i's token was drawn from, after the sequence's own sampler steps; the tree is
-  // then a chain. Empty: the tokens were not drawn at random, or with the random numbers of the target's own
-  // draw.
+  std::vector<TokenId> tokens;  // [n]
+  // [n] index of the parent node, or -1: a child of the sequence's last token
+  std::vector<int16_t> parents;
+  // [n] distribution that node i's token was drawn from, after the sequence's own sampler steps;
+  // the tree is then a chain. Empty: the tokens were not drawn at random, or with the random
+  // numbers of the target's own draw.
   std::vector<TokenDistribution> drawn_from;
 
   int size() const { return static_cast<int>(tokens.size()); }

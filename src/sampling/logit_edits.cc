@@ -55,7 +55,9 @@ void apply_edits(const SampleRow& row, std::span<float> logits) {
     switch (edit.kind) {
       case LogitEdit::Kind::kSet: logit = edit.value; break;
       case LogitEdit::Kind::kAdd: logit += edit.value; break;
-      case LogitEdit::Kind::kPenalize: logit = logit > 0 ? logit / edit.value : logit * edit.value; break;
+      case LogitEdit::Kind::kPenalize:
+        logit = logit > 0 ? logit / edit.value : logit * edit.value;
+        break;
     }
   }
 }

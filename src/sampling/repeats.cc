@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// Returns the number of tokens before the last occurrence of `token`; -1: there is none. Blocks are compared as a whole, which
-// compilers do with vector instructions.
+// Returns the number of tokens before the last occurrence of `token`; -1: there is none. Blocks are
+// compared as a whole, which compilers do with vector instructions.
 int last_of(std::span<const TokenId> tokens, TokenId token) {
   constexpr int kBlock = 64;
   int end = static_cast<int>(tokens.size());
@@ -40,10 +40,10 @@ void RepeatFinder::add(TokenId next, int32_t length) {
   longest = std::max(longest, length);
 }
 
-// The Z function of the reversed tokens. Lengths are cut at the last breaker, so that only as many are kept; places where the last
-// token does not stand are skipped.
-std::span<const Repeat> RepeatFinder::find(std::span<const TokenId> tokens, std::span<const TokenId> breakers,
-                                           int min_length) {
+// The Z function of the reversed tokens. Lengths are cut at the last breaker, so that only as many
+// are kept; places where the last token does not stand are skipped.
+std::span<const Repeat> RepeatFinder::find(std::span<const TokenId> tokens,
+                                           std::span<const TokenId> breakers, int min_length) {
   for (const Repeat& repeat : repeats_) index_[repeat.next] = 0;
   repeats_.clear();
   const int n = static_cast<int>(tokens.size());

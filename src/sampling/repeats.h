@@ -9,7 +9,8 @@
 namespace penstock {
 
 struct Repeat {
-  TokenId next;    // the token that followed an earlier occurrence
+  // the token that followed an earlier occurrence
+  TokenId next;
   int32_t length;  // tokens of the longest such occurrence
 };
 
@@ -17,17 +18,19 @@ struct Repeat {
 class RepeatFinder {
  public:
   void reserve(int n_tokens, int vocab_size);
-  // Returns each token that followed an earlier occurrence of the last min_length tokens or more, once. Occurrences contain no
-  // breaker. Work is linear in the number of tokens. breakers: ascending. REQUIRES: min_length >= 1; token ids >= 0. Valid until
-  // the next call.
+  // Returns each token that followed an earlier occurrence of the last min_length tokens or more,
+  // once. Occurrences contain no breaker. Work is linear in the number of tokens. breakers:
+  // ascending. REQUIRES: min_length >= 1; token ids >= 0. Valid until the next call.
   std::span<const Repeat> find(std::span<const TokenId> tokens, std::span<const TokenId> breakers,
                                int min_length);
 
  private:
   void add(TokenId next, int32_t length);
 
-  std::vector<int32_t> matches_;  // by distance from the end: tokens that agree with those at the end
-  std::vector<uint32_t> index_;   // by token: its position in repeats_ plus 1; 0: not there
+  // by distance from the end: tokens that agree with those at the end
+  std::vector<int32_t> matches_;
+  // by token: its position in repeats_ plus 1; 0: not there
+  std::vector<uint32_t> index_;
   std::vector<Repeat> repeats_;
 };
 

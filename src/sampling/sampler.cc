@@ -20,7 +20,8 @@ float Sampler::log_sum(std::span<const float> logits) {
   return max + static_cast<float>(std::log(scan_sum_exp(logits, max, 1.0f)));
 }
 
-int Sampler::top(std::span<const float> logits, float log_z, int n, std::vector<TokenLogprob>& out) {
+int Sampler::top(std::span<const float> logits, float log_z, int n,
+                 std::vector<TokenLogprob>& out) {
   if (n == 0 || !candidates_.view(logits, 1.0f)) return 0;
   int rank = 0;
   for (const Candidate& c : candidates_.peek_top(n < 0 ? static_cast<int>(logits.size()) : n)) {
@@ -29,7 +30,8 @@ int Sampler::top(std::span<const float> logits, float log_z, int n, std::vector<
   return rank;
 }
 
-int Sampler::logprobs(std::span<const float> logits, TokenId token, int n, std::vector<TokenLogprob>& out) {
+int Sampler::logprobs(std::span<const float> logits, TokenId token, int n,
+                      std::vector<TokenLogprob>& out) {
   const float log_z = log_sum(logits);
   out.push_back({token, logits[token] - log_z, 1 + scan_count_greater(logits, logits[token])});
   return 1 + top(logits, log_z, n, out);
@@ -61,23 +63,28 @@ bool Sampler::row_says_all(const SamplingSpec& spec) {
   state.spec = {std::shared_ptr<const void>(), &spec};
   const SampleRow row{.min_p = p.min_p, .top_k = std::max(p.top_k, 0), .top_p = p.top_p};
   const StepContext context{.state = &state, .row = &row};
-  const bool steps = std::ranges::none_of(
-      filter_steps(), [&](const SamplerStep& step) { return step.host_only && step.active(context); });
+  const bool steps = std::ranges::none_of(filter_steps(), [&](const SamplerStep& step) {
+    return step.host_only && step.active(context);
+  });
   return p.mirostat == 0 && spec.logits_processor == nullptr && (spec.greedy() || steps) &&
-         !spec.completes() && (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
+         !spec.completes() &&
+         (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
 }
 
 bool Sampler::row_reads_tokens(SamplerState& state) {
   const StepContext context{.state = &state};
-  return std::ranges::any_of(
-      logit_steps(), [&](const SamplerStep& step) { return step.reads_tokens && step.active(context); });
+  return std::ranges::any_of(logit_steps(), [&](const SamplerStep& step) {
+    return step.reads_tokens && step.active(context);
+  });
 }
 
-// Top-k has to be the first of the filters: what narrows before it looks at all tokens, and what follows at the k only.
+// Top-k has to be the first of the filters: what narrows before it looks at all tokens, and what
+// follows at the k only.
 int Sampler::n_needed(const SampleContext& context) {
   const SamplingSpec& spec = *context.state.spec;
   const SamplingParams& p = spec.params;
-  if (p.mirostat != 0 || p.logprobs || spec.logits_processor != nullptr || spec.completes()) return 0;
+  if (p.mirostat != 0 || p.logprobs || spec.logits_processor != nullptr || spec.completes())
+    return 0;
   const SampleRow row{.min_p = p.min_p, .top_k = std::max(p.top_k, 0), .top_p = p.top_p};
   const StepContext steps{
       .state = &context.state, .tokens = context.tokens, .n_prompt = context.n_prompt, .row = &row};
@@ -112,7 +119,8 @@ void Sampler::collect_edits(StepContext& steps, SampleRow& row) {
 }
 
 // What the request's own processor does, and then the edits.
-void Sampler::edit(const SampleContext& context, const SampleRow& row, std::span<float> logits) const {
+void Sampler::edit(const SampleContext& context, const SampleRow& row,
+                   std::span<float> logits) const {
   if (LogitsProcessor* const processor = context.state.spec->logits_processor.get())
     processor->process(context.tokens, context.n_prompt, logits);
   apply_edits(row, logits);
@@ -152,11 +160,12 @@ TokenId Sampler::pick(StepContext& steps, std::span<float> logits) {
   return narrow(steps, logits) ? candidates_.pick(steps.row->u) : kNoToken;
 }
 
-// What a mask allows may still leave too few tokens for the end: then the next best choice is made, as if the mask had
-// known.
+// What a mask allows may still leave too few tokens for the end: then the next best choice is made,
+// as if the mask had known.
 bool Sampler::exclude_unfit(const StepContext& steps, TokenId token, std::span<float> logits) {
   const SamplerState* const state = steps.state;
-  if (token == kNoToken || !state->spec->completes() || !state->matcher || state->matcher->may_take(token))
+  if (token == kNoToken || !state->spec->completes() || !state->matcher ||
+      state->matcher->may_take(token))
     return false;
   if (!state->matcher->failure().empty()) return false;  // it takes nothing any more
   logits[token] = kImpossible;
@@ -217,7 +226,8 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
     if (each.token == drawn.token) q = each.p;
   }
   accepted = uniform(steps, Draw::kAccept) * q < p;
-  result.token = accepted ? drawn.token : pick_residual(drawn.from, uniform(steps, Draw::kResidual));
+  result.token =
+      accepted ? drawn.token : pick_residual(drawn.from, uniform(steps, Draw::kResidual));
   while (exclude_unfit(steps, result.token, logits)) {
     const bool any = narrow(steps, logits);
     result.token = any ? pick_residual(drawn.from, uniform(steps, Draw::kResidual)) : kNoToken;
@@ -254,7 +264,8 @@ TokenId Sampler::pick_residual(const TokenDistribution& drawn_from, double u) {
   return token != kNoToken ? token : candidates_.pick(u);
 }
 
-TokenId Sampler::draw_draft(const SampleContext& context, std::span<float> logits, TokenDistribution& from) {
+TokenId Sampler::draw_draft(const SampleContext& context, std::span<float> logits,
+                            TokenDistribution& from) {
   const SampleRow row = describe(context, edits_);
   StepContext steps = steps_of(context, edits_);
   steps.row = &row;

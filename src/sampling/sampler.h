@@ -1,8 +1,8 @@
 // Samples tokens from logits: applies the sampler steps, draws, and reports log-probabilities.
 //
-// The effects of a sequence's history on a draw are collected first, as plain data (describe()), from which
-// the host or a device makes the draw. A Sampler is scratch memory: one per thread, no state between calls.
-// All randomness comes from the sequence's seed.
+// The effects of a sequence's history on a draw are collected first, as plain data (describe()),
+// from which the host or a device makes the draw. A Sampler is scratch memory: one per thread, no
+// state between calls. All randomness comes from the sequence's seed.
 #pragma once
 #include <span>
 #include <vector>
@@ -32,35 +32,40 @@ class Sampler {
  public:
   // Returns the draw of the next token as plain data, which points into `edits` and the state.
   SampleRow describe(const SampleContext& context, LogitEdits& edits);
-  // Whether a SampleRow fully describes draws with these parameters; else only sample() can make them.
+  // Whether a SampleRow fully describes draws with these parameters; else only sample() can make
+  // them.
   static bool row_says_all(const SamplingSpec& spec);
-  // Returns how many of the greatest logits determine the draw, so that the others may be left out; 0: all
-  // are needed.
+  // Returns how many of the greatest logits determine the draw, so that the others may be left out;
+  // 0: all are needed.
   static int n_needed(const SampleContext& context);
-  static constexpr int kMostNeeded = 256;  // n_needed() returns 0 instead of a greater number
+  // n_needed() returns 0 instead of a greater number
+  static constexpr int kMostNeeded = 256;
   // Whether the SampleRow of a draw depends on the tokens before it, and not only on their number.
   static bool row_reads_tokens(SamplerState& state);
 
   // Makes the draw that `row` describes from its logits, which are overwritten.
   SampleResult draw(const SampleRow& row, std::span<float> logits);
 
-  // Draws from the logits [vocab_size], which are overwritten; does not append the token to the state. The
-  // top params.logprobs tokens, SampleResult::n_top of them, are appended to `alternatives`.
+  // Draws from the logits [vocab_size], which are overwritten; does not append the token to the
+  // state. The top params.logprobs tokens, SampleResult::n_top of them, are appended to
+  // `alternatives`.
   SampleResult sample(const SampleContext& context, std::span<float> logits,
                       std::vector<TokenLogprob>& alternatives);
 
-  // Keeps a drawn token x with probability min(1, p(x) / q(x)), where p is the distribution after all steps
-  // and q is drawn.from; else draws from max(0, p - q). REQUIRES: neither greedy nor mirostat.
+  // Keeps a drawn token x with probability min(1, p(x) / q(x)), where p is the distribution after
+  // all steps and q is drawn.from; else draws from max(0, p - q). REQUIRES: neither greedy nor
+  // mirostat.
   SampleResult accept_or_resample(const SampleContext& context, std::span<float> logits,
                                   const DrawnToken& drawn, bool& accepted,
                                   std::vector<TokenLogprob>& alternatives);
 
-  // Draws a draft token: as sample(), but with a separate stream of random numbers. Sets `from` to the
-  // distribution. kNoToken when no token is possible. REQUIRES: neither greedy nor mirostat.
-  TokenId draw_draft(const SampleContext& context, std::span<float> logits, TokenDistribution& from);
+  // Draws a draft token: as sample(), but with a separate stream of random numbers. Sets `from` to
+  // the distribution. kNoToken when no token is possible. REQUIRES: neither greedy nor mirostat.
+  TokenId draw_draft(const SampleContext& context, std::span<float> logits,
+                     TokenDistribution& from);
 
-  // Appends to `out` the log-probability and rank of `token`, then those of the n most likely tokens (-1:
-  // all); returns the number of entries. Logits are not changed.
+  // Appends to `out` the log-probability and rank of `token`, then those of the n most likely
+  // tokens (-1: all); returns the number of entries. Logits are not changed.
   int logprobs(std::span<const float> logits, TokenId token, int n, std::vector<TokenLogprob>& out);
 
   // Applies masks, biases and penalties to a row, as sample() does before temperature and filters.
@@ -87,7 +92,8 @@ class Sampler {
   Candidates candidates_;
   std::vector<float> block_max_, raw_;
   float raw_log_sum_ = 0;
-  std::vector<float> q_of_;  // [vocab_size] probabilities q of pick_residual(); all 0 between calls
+  // [vocab_size] probabilities q of pick_residual(); all 0 between calls
+  std::vector<float> q_of_;
   LogitEdits edits_;
   std::vector<TokenLogprob> top_;
 

@@ -33,8 +33,8 @@ std::vector<uint32_t> mask_without(const std::vector<TokenId>& banned, int vocab
 
 }  // namespace
 
-std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, TokenForms forms, uint64_t seed,
-                                                       int vocab_size) {
+std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, TokenForms forms,
+                                                       uint64_t seed, int vocab_size) {
   auto spec = std::make_shared<SamplingSpec>();
   static_cast<TokenForms&>(*spec) = std::move(forms);
   spec->params = std::move(wanted);
@@ -45,7 +45,8 @@ std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, To
   std::ranges::sort(spec->dry_breakers);
   if (!params.allowed_token_ids.empty()) {
     spec->allowed.assign((vocab_size + 31) / 32, 0);
-    for (const TokenId token : params.allowed_token_ids) spec->allowed[token / 32] |= 1u << (token % 32);
+    for (const TokenId token : params.allowed_token_ids)
+      spec->allowed[token / 32] |= 1u << (token % 32);
   }
   spec->not_banned = mask_without(params.banned_token_ids, vocab_size);
   spec->seed = seed;

@@ -1,4 +1,5 @@
-// State of the sampler for one sequence, and the specification that the n sequences of a request share.
+// State of the sampler for one sequence, and the specification that the n sequences of a request
+// share.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,25 +17,30 @@ namespace penstock {
 
 // Token forms of a request's text parameters, made by the owner of the tokenizer.
 struct TokenForms {
-  std::vector<TokenId> end_ids;                 // end-of-sequence and stop ids: impossible before min_tokens
+  // end-of-sequence and stop ids: impossible before min_tokens
+  std::vector<TokenId> end_ids;
   std::vector<std::vector<TokenId>> bad_words;  // in a SamplingSpec none is empty
   std::vector<TokenId> dry_breakers;            // in a SamplingSpec ascending
-  std::shared_ptr<const TokenMatcher> matcher;  // at the start of the output; null: no grammar
+  // at the start of the output; null: no grammar
+  std::shared_ptr<const TokenMatcher> matcher;
   std::optional<ThinkingBudget> thinking = std::nullopt;
-  std::shared_ptr<LogitsProcessor> logits_processor = nullptr;  // null: the model's logits are not changed
+  // null: the model's logits are not changed
+  std::shared_ptr<LogitsProcessor> logits_processor = nullptr;
 };
 
 // Immutable after creation; shared by the n sequences of a request.
 struct SamplingSpec : TokenForms {
-  SamplingParams params;             // logit_bias has at most one entry per token
-  std::vector<uint32_t> allowed;     // bit per token id; empty = all
-  std::vector<uint32_t> not_banned;  // the same of banned ones where these are many; else empty
+  SamplingParams params;          // logit_bias has at most one entry per token
+  std::vector<uint32_t> allowed;  // bit per token id; empty = all
+  // the same of banned ones where these are many; else empty
+  std::vector<uint32_t> not_banned;
   uint64_t seed = 0;
   int vocab_size = 0;
-  bool needs_counts = false;  // a repetition, presence or frequency penalty is on
+  // a repetition, presence or frequency penalty is on
+  bool needs_counts = false;
 
-  static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms, uint64_t seed,
-                                                  int vocab_size);
+  static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms,
+                                                  uint64_t seed, int vocab_size);
   // Whether the text has to end within max_tokens.
   bool completes() const {
     return params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
@@ -45,8 +51,8 @@ struct SamplingSpec : TokenForms {
 // Returns the seed of a request that brings none.
 uint64_t seed_of_request(uint64_t engine_seed, RequestId request);
 
-// Distinct tokens of a sequence with how often each occurs in prompt and output. Open addressing; grows by
-// doubling.
+// Distinct tokens of a sequence with how often each occurs in prompt and output. Open addressing;
+// grows by doubling.
 class TokenCounts {
  public:
   struct Entry {
@@ -71,11 +77,12 @@ struct SamplerState {
   uint32_t index = 0;  // which of the n sequences
   TokenCounts counts;
   float mirostat_mu = 0;
-  std::unique_ptr<TokenMatcher> matcher;  // null: no grammar, or the output does not match it any more
+  // null: no grammar, or the output does not match it any more
+  std::unique_ptr<TokenMatcher> matcher;
 
   SamplerState() = default;
-  SamplerState(std::shared_ptr<const SamplingSpec> spec, uint32_t index, std::span<const TokenId> prompt,
-               int max_output);
+  SamplerState(std::shared_ptr<const SamplingSpec> spec, uint32_t index,
+               std::span<const TokenId> prompt, int max_output);
   // Returns the state of another sequence of the same request with the same tokens.
   SamplerState fork(uint32_t index) const;
   // Appends a token. False: the grammar does not allow it here, and the state is not changed.

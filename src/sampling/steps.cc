@@ -40,7 +40,9 @@ void bad_words(StepContext& c) {
 }
 
 // Where a grammar lets the text end, it may allow nothing else.
-bool complete(const StepContext& c) { return c.state->matcher != nullptr && c.state->matcher->complete(); }
+bool complete(const StepContext& c) {
+  return c.state->matcher != nullptr && c.state->matcher->complete();
+}
 
 void min_tokens(StepContext& c) {
   for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kImpossible);
@@ -63,22 +65,25 @@ void penalties(StepContext& c) {
   }
 }
 
-// For every earlier place where the end of the context already stood, the token that followed it there is
-// penalized by multiplier * base^(match - allowed_length), once, by the longest match.
+// For every earlier place where the end of the context already stood, the token that followed it
+// there is penalized by multiplier * base^(match - allowed_length), once, by the longest match.
 void dry(StepContext& c) {
   const SamplingParams& p = c.params();
   const auto context = static_cast<int>(c.tokens.size());
   const int n = p.dry_penalty_last_n < 0 ? context : std::min(p.dry_penalty_last_n, context);
   const auto repeats = c.scratch->repeats.find(c.tokens.last(n), c.state->spec->dry_breakers,
                                                std::max(p.dry_allowed_length, 1));
-  const float max_exponent = p.dry_base > 1.000001f ? 80.0f / std::log(p.dry_base) : 1e9f;  // stays finite
+  // stays finite
+  const float max_exponent = p.dry_base > 1.000001f ? 80.0f / std::log(p.dry_base) : 1e9f;
   for (const Repeat& repeat : repeats) {
-    const float exponent = std::min(static_cast<float>(repeat.length - p.dry_allowed_length), max_exponent);
+    const float exponent =
+        std::min(static_cast<float>(repeat.length - p.dry_allowed_length), max_exponent);
     c.edits->add(repeat.next, -(p.dry_multiplier * std::pow(p.dry_base, exponent)));
   }
 }
 
-// The token that the end of the budget for reasoning puts here; kNoToken where the model may choose.
+// The token that the end of the budget for reasoning puts here; kNoToken where the model may
+// choose.
 TokenId closing_token(const StepContext& c) {
   const ThinkingBudget& budget = *c.state->spec->thinking;
   const auto output = c.tokens.subspan(static_cast<size_t>(c.n_prompt));
@@ -91,10 +96,12 @@ TokenId closing_token(const StepContext& c) {
   if (output.end() - inside < budget.max_tokens) return kNoToken;
   if (std::search(inside, output.end(), budget.close.begin(), budget.close.end()) != output.end())
     return kNoToken;
-  // Everything behind the budget was put there by this step; the model may have begun the marks before.
+  // Everything behind the budget was put there by this step; the model may have begun the marks
+  // before.
   const auto spent = inside + budget.max_tokens;
   size_t n_begun = std::min(budget.close.size() - 1, static_cast<size_t>(budget.max_tokens));
-  while (n_begun > 0 && !std::equal(budget.close.begin(), budget.close.begin() + n_begun, spent - n_begun))
+  while (n_begun > 0 &&
+         !std::equal(budget.close.begin(), budget.close.begin() + n_begun, spent - n_begun))
     --n_begun;
   return budget.close[n_begun + static_cast<size_t>(output.end() - spent)];
 }
@@ -111,11 +118,12 @@ void top_k(StepContext& c) { c.candidates->keep_top(c.row->top_k); }
 void top_p(StepContext& c) { c.candidates->keep_mass(c.row->top_p); }
 void typical_p(StepContext& c) { c.candidates->keep_typical(c.params().typical_p); }
 
-// With probability xtc_probability removes every token at least as likely as the threshold but the least
-// likely of them.
+// With probability xtc_probability removes every token at least as likely as the threshold but the
+// least likely of them.
 void xtc(StepContext& c) {
   const SamplerState& state = *c.state;
-  if (uniform_draw(state.spec->seed, c.n_output(), state.index, Draw::kXtc) >= c.params().xtc_probability)
+  if (uniform_draw(state.spec->seed, c.n_output(), state.index, Draw::kXtc) >=
+      c.params().xtc_probability)
     return;
   const std::span<const Candidate> top = c.candidates->above_probability(c.params().xtc_threshold);
   if (top.size() >= 2) c.candidates->remove(top.first(top.size() - 1));
@@ -123,8 +131,9 @@ void xtc(StepContext& c) {
 
 constexpr bool kAnyone = false, kReadsTokens = true;  // of a row
 
-// THE list. The order is vLLM's where it has the step: masks, bias, penalties | temperature | min-p, top-k,
-// top-p, …; every filter sees the distribution that the one before left, renormalized.
+// THE list. The order is vLLM's where it has the step: masks, bias, penalties | temperature |
+// min-p, top-k, top-p, …; every filter sees the distribution that the one before left,
+// renormalized.
 constexpr SamplerStep kLogitSteps[] = {
     {"allowed_token_ids", [](const StepContext& c) { return !c.state->spec->allowed.empty(); },
      [](StepContext& c) { c.edits->allow(c.state->spec->allowed); }},
@@ -132,30 +141,35 @@ constexpr SamplerStep kLogitSteps[] = {
      kReadsTokens},
     {"banned_token_ids", [](const StepContext& c) { return !c.params().banned_token_ids.empty(); },
      ban_tokens},
-    {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words, kAnyone,
-     kReadsTokens},
-    {"min_tokens", [](const StepContext& c) { return c.n_output() < c.params().min_tokens && !complete(c); },
+    {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words,
+     kAnyone, kReadsTokens},
+    {"min_tokens",
+     [](const StepContext& c) { return c.n_output() < c.params().min_tokens && !complete(c); },
      min_tokens},
     {"logit_bias", [](const StepContext& c) { return !c.params().logit_bias.empty(); }, logit_bias},
-    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties, kAnyone,
+    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties,
+     kAnyone, kReadsTokens},
+    {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone,
      kReadsTokens},
-    {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone, kReadsTokens},
     // Last: nothing can forbid what ends the reasoning.
-    {"thinking_token_budget", [](const StepContext& c) { return c.state->spec->thinking.has_value(); },
-     close_thinking, kAnyone, kReadsTokens},
+    {"thinking_token_budget",
+     [](const StepContext& c) { return c.state->spec->thinking.has_value(); }, close_thinking,
+     kAnyone, kReadsTokens},
 };
 constexpr SamplerStep kFilterSteps[] = {
     {"min_p", [](const StepContext& c) { return c.row->min_p > 0; }, min_p},
     {"top_k", [](const StepContext& c) { return c.row->top_k > 0; }, top_k},
     {"top_p", [](const StepContext& c) { return c.row->top_p < 1; }, top_p},
-    {"typical_p", [](const StepContext& c) { return c.state != nullptr && c.params().typical_p < 1; },
-     typical_p, true},
-    {"xtc", [](const StepContext& c) { return c.state != nullptr && c.params().xtc_probability > 0; }, xtc,
+    {"typical_p",
+     [](const StepContext& c) { return c.state != nullptr && c.params().typical_p < 1; }, typical_p,
+     true},
+    {"xtc",
+     [](const StepContext& c) { return c.state != nullptr && c.params().xtc_probability > 0; }, xtc,
      true},
 };
 
-// Estimates the exponent of a Zipf distribution from the 100 most likely tokens and gives the k that aims at
-// a surprise of mu bits (Basu et al. 2021, algorithm 1).
+// Estimates the exponent of a Zipf distribution from the 100 most likely tokens and gives the k
+// that aims at a surprise of mu bits (Basu et al. 2021, algorithm 1).
 int mirostat_k(Candidates& candidates, float mu) {
   const std::span<const Candidate> top = candidates.peek_top(101);
   double numerator = 0, denominator = 0;
@@ -181,7 +195,8 @@ TokenId mirostat_pick(StepContext& c, double u) {
   const SamplingParams& p = c.params();
   Candidates& candidates = *c.candidates;
   float& mu = c.state->mirostat_mu;
-  const float log_total = candidates.log_total();  // surprise is that of the untruncated distribution
+  // surprise is that of the untruncated distribution
+  const float log_total = candidates.log_total();
   if (p.mirostat == 1) {
     candidates.keep_top(mirostat_k(candidates, mu));
   } else {

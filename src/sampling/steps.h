@@ -22,7 +22,8 @@ struct SamplerScratch {
 };
 
 struct StepContext {
-  SamplerState* state = nullptr;    // null for a draw from a SampleRow, for which no active step needs it
+  // null for a draw from a SampleRow, for which no active step needs it
+  SamplerState* state = nullptr;
   std::span<const TokenId> tokens;  // prompt and output so far
   int n_prompt = 0;
   LogitEdits* edits = nullptr;  // for logit steps
@@ -38,18 +39,19 @@ struct SamplerStep {
   const char* name;
   bool (*active)(const StepContext& context);
   void (*apply)(StepContext& context);
-  bool host_only = false;     // a SampleRow cannot describe the step
-  bool reads_tokens = false;  // the step depends on the output tokens, and not only on their number
+  bool host_only = false;  // a SampleRow cannot describe the step
+  // the step depends on the output tokens, and not only on their number
+  bool reads_tokens = false;
 };
 
-// Steps that collect edits of the logits, applied before temperature, also when greedy. They do not read the
-// logits.
+// Steps that collect edits of the logits, applied before temperature, also when greedy. They do not
+// read the logits.
 std::span<const SamplerStep> logit_steps();
 // Steps that narrow the candidates, after temperature.
 std::span<const SamplerStep> filter_steps();
 
-// Mirostat, which replaces the filters when params.mirostat is not 0: narrows the candidates, picks with u in
-// [0, 1) and updates the state.
+// Mirostat, which replaces the filters when params.mirostat is not 0: narrows the candidates, picks
+// with u in [0, 1) and updates the state.
 TokenId mirostat_pick(StepContext& context, double u);
 
 }  // namespace penstock

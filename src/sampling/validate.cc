@@ -9,16 +9,19 @@
 namespace penstock {
 namespace {
 
-// Of a list of strings that are looked for in the text: each byte costs some 30 while the request runs.
+// Of a list of strings that are looked for in the text: each byte costs some 30 while the request
+// runs.
 constexpr size_t kMostStrings = 1024, kMostStringBytes = 16384;
 // Of lists that are gone through for every token.
 constexpr size_t kMostStopIds = 1024, kMostBiases = 4096;
 
 // "a number in (0, 1]", "1 to 1024", "a number >= 0".
 std::string described(const SamplingParams::Range& range, bool whole) {
-  if (whole && range.max >= std::numeric_limits<int>::max()) return fmt::format("a number >= {}", range.min);
+  if (whole && range.max >= std::numeric_limits<int>::max())
+    return fmt::format("a number >= {}", range.min);
   if (whole) return fmt::format("{} to {}", range.min, range.max);
-  return fmt::format("a number in {}{}, {:.10g}]", range.above_min ? '(' : '[', range.min, range.max);
+  return fmt::format("a number in {}{}, {:.10g}]", range.above_min ? '(' : '[', range.min,
+                     range.max);
 }
 
 // The first failed expectation, kept.
@@ -40,8 +43,8 @@ class Expectations {
   }
   void expect_id(TokenId id, const char* name, int vocab_size) {
     if (status_ && (id < 0 || id >= vocab_size)) {
-      status_ = errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}", name,
-                       vocab_size, id);
+      status_ = errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}",
+                       name, vocab_size, id);
     }
   }
   Status status() const { return status_; }
@@ -64,8 +67,8 @@ void validate_ranges(const SamplingParams& p, Expectations& e) {
 
 // What several fields say together, and lists.
 void validate_together(const SamplingParams& p, Expectations& e) {
-  e.expect(p.max_tokens > 0 || p.prompt_logprobs, "max_tokens", "at least 1 (0 only with prompt_logprobs)",
-           p.max_tokens);
+  e.expect(p.max_tokens > 0 || p.prompt_logprobs, "max_tokens",
+           "at least 1 (0 only with prompt_logprobs)", p.max_tokens);
   e.expect(p.min_tokens <= p.max_tokens, "min_tokens", "0 to max_tokens", p.min_tokens);
   if (!p.use_beam_search) return;
   e.expect(p.beam_width >= p.n, "beam_width", "n to 256", p.beam_width);
@@ -75,13 +78,14 @@ void validate_together(const SamplingParams& p, Expectations& e) {
 }
 
 void validate_strings(const SamplingParams& p, Expectations& e) {
-  for (const auto& [name, strings] : {std::pair("stop", &p.stop), std::pair("bad_words", &p.bad_words),
-                                      std::pair("dry_sequence_breakers", &p.dry_sequence_breakers)}) {
+  for (const auto& [name, strings] :
+       {std::pair("stop", &p.stop), std::pair("bad_words", &p.bad_words),
+        std::pair("dry_sequence_breakers", &p.dry_sequence_breakers)}) {
     e.expect(strings->size() <= kMostStrings, name, "at most 1024 strings", strings->size());
     size_t n_bytes = 0;
     for (const std::string& text : *strings) {
-      e.expect(!text.empty() || strings == &p.dry_sequence_breakers, name, "strings that are not empty",
-               "\"\"");
+      e.expect(!text.empty() || strings == &p.dry_sequence_breakers, name,
+               "strings that are not empty", "\"\"");
       n_bytes += text.size();
     }
     e.expect(n_bytes <= kMostStringBytes, name, "strings of at most 16384 bytes together", n_bytes);

@@ -8,7 +8,8 @@
 namespace penstock {
 
 SampleResult verify_next(Sampler& sampler, const SampleContext& context, std::span<float> logits,
-                         const DraftTree& tree, int& node, std::vector<TokenLogprob>& alternatives) {
+                         const DraftTree& tree, int& node,
+                         std::vector<TokenLogprob>& alternatives) {
   if (tree.drawn() && node + 1 < tree.size()) {
     const int child = node + 1;
     PENSTOCK_CHECK(tree.parents[child] == node);
@@ -38,8 +39,8 @@ class TreeWalk {
   explicit TreeWalk(TokenMatcher& matcher) : matcher_(matcher) {}
   ~TreeWalk() { matcher_.rollback(depth_); }
 
-  // Whether `token` may follow `parent`, which was entered before or is the root; then it is where the walk stands, as
-  // node `node`.
+  // Whether `token` may follow `parent`, which was entered before or is the root; then it is where
+  // the walk stands, as node `node`.
   bool enter(const DraftTree& tree, int parent, int node, TokenId token) {
     leave_for(tree, parent);
     if (!matcher_.append(token)) return false;
@@ -48,7 +49,8 @@ class TreeWalk {
   }
 
  private:
-  // A parent comes before its children, so the nodes of its path were entered in the order of their numbers.
+  // A parent comes before its children, so the nodes of its path were entered in the order of their
+  // numbers.
   void leave_for(const DraftTree& tree, int parent) {
     int common = depth_;
     while (common > 0 && !has_ancestor(tree, parent, path_[common - 1])) --common;

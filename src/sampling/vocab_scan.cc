@@ -14,7 +14,8 @@ int size_of(std::span<const float> row) { return static_cast<int>(row.size()); }
 
 const ScanKernels& scan_kernels() {
   // A wrong name is told where the model's operations are made.
-  static const ScanKernels& kernels = *select_kernels().value_or(&available_kernels().front())->scans;
+  static const ScanKernels& kernels =
+      *select_kernels().value_or(&available_kernels().front())->scans;
   return kernels;
 }
 
@@ -44,7 +45,8 @@ TokenId scan_argmax(std::span<const float> row) {
   return i;
 }
 
-double scan_sum_exp(std::span<const float> row, float max, float inv_t, std::vector<double>* piece_sums) {
+double scan_sum_exp(std::span<const float> row, float max, float inv_t,
+                    std::vector<double>* piece_sums) {
   if (piece_sums != nullptr) piece_sums->resize((row.size() + kSumPiece - 1) / kSumPiece);
   return scan_kernels().sum_exp(row.data(), size_of(row), {max, inv_t},
                                 piece_sums != nullptr ? piece_sums->data() : nullptr);

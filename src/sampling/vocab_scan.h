@@ -1,4 +1,5 @@
-// Passes over one row of logits [vocab_size], by the kernels of this machine (kernels/scan_kernels.h).
+// Passes over one row of logits [vocab_size], by the kernels of this machine
+// (kernels/scan_kernels.h).
 #pragma once
 #include <span>
 #include <vector>
@@ -8,19 +9,20 @@
 
 namespace penstock {
 
-// The kernels of the instruction set that PENSTOCK_ISA names, or of the best one that this machine has.
+// The kernels of the instruction set that PENSTOCK_ISA names, or of the best one that this machine
+// has.
 const ScanKernels& scan_kernels();
 
-// Writes the greatest logit of each block of 64 into block_max [ceil(n / 64)]; returns the greatest of all.
-// NaN counts as -infinity.
+// Writes the greatest logit of each block of 64 into block_max [ceil(n / 64)]; returns the greatest
+// of all. NaN counts as -infinity.
 float scan_block_max(std::span<const float> row, std::vector<float>& block_max);
 
-// Returns the index of the greatest value, the lowest among equals; kNoToken when every value is -infinity or
-// NaN, or one is +infinity.
+// Returns the index of the greatest value, the lowest among equals; kNoToken when every value is
+// -infinity or NaN, or one is +infinity.
 TokenId scan_argmax(std::span<const float> row);
 
-// Returns the sum over the row of exp((row[i] - max) * inv_t); writes the sums of pieces of 1,024 values into
-// piece_sums when it is not null.
+// Returns the sum over the row of exp((row[i] - max) * inv_t); writes the sums of pieces of 1,024
+// values into piece_sums when it is not null.
 double scan_sum_exp(std::span<const float> row, float max, float inv_t,
                     std::vector<double>* piece_sums = nullptr);
 

@@ -14,11 +14,13 @@
 namespace penstock {
 namespace {
 
-// Bodies of routes that ask for a few names are never large; whoever may not send one has no room for it.
+// Bodies of routes that ask for a few names are never large; whoever may not send one has no room
+// for it.
 size_t most_body_of(const Route& route) {
   constexpr size_t kFewNames = 64 * 1024;  // bytes
-  const bool large = route.takes_forms || (route.request != nullptr && route.access == Access::kKey &&
-                                           std::string_view(route.path) != "/v1/batches");
+  const bool large =
+      route.takes_forms || (route.request != nullptr && route.access == Access::kKey &&
+                            std::string_view(route.path) != "/v1/batches");
   return large ? SIZE_MAX : kFewNames;
 }
 
@@ -41,12 +43,15 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
 // Fills in the served name and brings root_path into the form "" or "/path".
 Status check_config(ServerConfig& config) {
   for (ModelSettings& model : config.models) {
-    if (model.names.empty()) model.names = {std::filesystem::path(model.engine.model).filename().string()};
+    if (model.names.empty())
+      model.names = {std::filesystem::path(model.engine.model).filename().string()};
   }
   std::string& root = config.root_path;
   while (root.ends_with('/')) root.pop_back();
-  if (root.empty() || (root[0] == '/' && root.find_first_of(" ?#%\\\"<>") == std::string::npos)) return {};
-  return errorf(ErrorCode::kInvalidArgument, "root path: expected a path such as /llm, got {}", root);
+  if (root.empty() || (root[0] == '/' && root.find_first_of(" ?#%\\\"<>") == std::string::npos))
+    return {};
+  return errorf(ErrorCode::kInvalidArgument, "root path: expected a path such as /llm, got {}",
+                root);
 }
 
 HttpReply moved_to(const std::string& path) {
@@ -121,8 +126,8 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   RETURN_IF_ERROR(server->open_replies());
   ASSIGN_OR_RETURN(server->router_, Router::open(server->services_, config.routes));
   server->services_.router = server->router_.get();
-  RETURN_IF_ERROR(
-      server->accounts_.open([raw = server.get()](std::string_view act, const ApiKeyRecord& record) {
+  RETURN_IF_ERROR(server->accounts_.open(
+      [raw = server.get()](std::string_view act, const ApiKeyRecord& record) {
         raw->note_key(act, record);
       }));
   if (config.listens) RETURN_IF_ERROR(server->listen());
@@ -141,14 +146,14 @@ Status Server::listen() {
   ASSIGN_OR_RETURN(origins_, Origins::open(origin_config(config_, needs_key())));
   HttpConfig http = config_.http;
   constexpr size_t kLargestAtOnce = 4;
-  http.max_total_reply_bytes =
-      std::max(http.max_total_reply_bytes, kLargestAtOnce * static_cast<size_t>(config_.max_reply_bytes));
-  ASSIGN_OR_RETURN(
-      http_, HttpServer::open(
-                 http, [this](Exchange& exchange) { return plan(exchange); },
-                 [root = config_.root_path](std::string_view target, int status, std::string_view message) {
-                   return error_body_at(canonical_path(target, root), status, message);
-                 }));
+  http.max_total_reply_bytes = std::max(
+      http.max_total_reply_bytes, kLargestAtOnce * static_cast<size_t>(config_.max_reply_bytes));
+  ASSIGN_OR_RETURN(http_, HttpServer::open(
+                              http, [this](Exchange& exchange) { return plan(exchange); },
+                              [root = config_.root_path](std::string_view target, int status,
+                                                         std::string_view message) {
+                                return error_body_at(canonical_path(target, root), status, message);
+                              }));
   services_.http = &http_->counters();
   return {};
 }
@@ -167,11 +172,10 @@ Status Server::check_embedders() const {
     ServedModel* const model = name.empty() ? nullptr : models_.named(name);
     const ModelLease lease = model == nullptr ? nullptr : model->lease(false);
     if (lease == nullptr || lease->pools()) continue;
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "{} gives text and no vectors, which routes and the cache by meaning are to ask it for: its "
-        "runner must be pooling",
-        name);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{} gives text and no vectors, which routes and the cache by meaning are to ask "
+                  "it for: its runner must be pooling",
+                  name);
   }
   return {};
 }
@@ -184,7 +188,8 @@ Status Server::open_replies() {
                   "--reply-cache-by-meaning: there is no cache, which --reply-cache SIZE makes");
   }
   if (const auto model = models_.find(embedder); !embedder.empty() && !model)
-    return errorf(ErrorCode::kInvalidArgument, "--reply-cache-by-meaning: {}", model.error().message);
+    return errorf(ErrorCode::kInvalidArgument, "--reply-cache-by-meaning: {}",
+                  model.error().message);
   const bool on_disk = data_.get() != nullptr;
   replies_ = std::make_unique<KeptReplies>(config_.reply_cache, embedder,
                                            on_disk ? config_.data_dir + "/cache.db" : "");
@@ -236,7 +241,8 @@ HttpPlan Server::plan(Exchange& exchange) {
   auto decision = std::make_shared<Decision>(decide(exchange));
   const bool reads_body = !decision->refusal;
   const size_t most_body = reads_body ? most_body_of(*decision->route) : 0;
-  return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body, most_body};
+  return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body,
+          most_body};
 }
 
 Server::Decision Server::decide(Exchange& exchange) {
@@ -257,8 +263,8 @@ Server::Decision Server::decide(Exchange& exchange) {
   if (!decision.refusal) decision.refusal = check_access(exchange, decision);
   if (decision.refusal || decision.route != nullptr) return decision;
   if (allowed.empty()) {
-    decision.refusal =
-        error_reply(request, 404, fmt::format("no such route: {} {}", request.method, request.path));
+    decision.refusal = error_reply(
+        request, 404, fmt::format("no such route: {} {}", request.method, request.path));
     return decision;
   }
   decision.refusal = error_reply(
@@ -270,8 +276,8 @@ Server::Decision Server::decide(Exchange& exchange) {
 net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   const Route* route = decision.route;
   const bool refused = decision.refusal.has_value();
-  const bool is_act =
-      route != nullptr && route->access == Access::kAdmin && !refused && exchange.request().method != "GET";
+  const bool is_act = route != nullptr && route->access == Access::kAdmin && !refused &&
+                      exchange.request().method != "GET";
   if (is_act) acts_.note_at_reply(exchange);
   if (refused) {
     co_await exchange.reply(std::move(*decision.refusal));

@@ -27,7 +27,8 @@
 
 namespace penstock {
 
-// Composes the parts of a server and owns them; what requests do stands in endpoints/, handlers/ and services/.
+// Composes the parts of a server and owns them; what requests do stands in endpoints/, handlers/
+// and services/.
 class Server {
  public:
   // Reads the keys and binds the socket. Errors: of both.
@@ -35,8 +36,8 @@ class Server {
 
   ~Server();
 
-  // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop(). Blocks.
-  // Errors: of loading, and of a model that can compute nothing any more.
+  // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop().
+  // Blocks. Errors: of loading, and of a model that can compute nothing any more.
   Status run(const std::function<void()>& on_ready);
   // REQUIRES: not config.listens. Loads the models. Errors: of loading.
   Status load() { return models_.load(); }
@@ -82,12 +83,13 @@ class Server {
   std::unique_ptr<Router> router_;
   std::optional<Origins> origins_;
   std::unique_ptr<HttpServer> http_;
-  ApartThreads apart_;                    // their results go to handlers of http_
-  CompileQueue compilations_;             // the same
-  TurnThreads chores_{2};                 // the same
-  ModelLoads loads_;                      // the same
-  std::unique_ptr<BatchRunner> batches_;  // with data_; destroyed before all that its lines use
-  BackgroundRuns background_;             // likewise
+  ApartThreads apart_;         // their results go to handlers of http_
+  CompileQueue compilations_;  // the same
+  TurnThreads chores_{2};      // the same
+  ModelLoads loads_;           // the same
+  // with data_; destroyed before all that its lines use
+  std::unique_ptr<BatchRunner> batches_;
+  BackgroundRuns background_;  // likewise
   Services services_;
 };
 

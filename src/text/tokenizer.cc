@@ -38,8 +38,9 @@ struct Tokenizer::Impl {
   std::vector<TokenId> end_ids;
   std::string chat_template;
 
-  // What each token adds to a text: [offsets[i], offsets[i + 1]) of bytes after another token; as the first
-  // token those but for the first `skips[i]`, or, where that is not so (kOther), an entry of first_bytes.
+  // What each token adds to a text: [offsets[i], offsets[i + 1]) of bytes after another token; as
+  // the first token those but for the first `skips[i]`, or, where that is not so (kOther), an entry
+  // of first_bytes.
   static constexpr uint8_t kOther = 255;
   std::string bytes;
   std::vector<uint64_t> offsets;
@@ -49,7 +50,8 @@ struct Tokenizer::Impl {
   void finish();
   void build_bytes();
   void add_ends(std::span<const TokenId> ids);
-  void encode_text(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const;
+  void encode_text(std::string_view text, const EncodeOptions& options,
+                   std::vector<TokenId>& out) const;
 };
 
 void Tokenizer::Impl::build_bytes() {
@@ -61,7 +63,8 @@ void Tokenizer::Impl::build_bytes() {
     const std::string_view piece = parts.vocabulary.piece(id);
     const std::string rest =
         parts.vocabulary.contains(id) ? parts.decoder.apply(piece, false) : std::string();
-    std::string first = parts.vocabulary.contains(id) ? parts.decoder.apply(piece, true) : std::string();
+    std::string first =
+        parts.vocabulary.contains(id) ? parts.decoder.apply(piece, true) : std::string();
     if (rest.ends_with(first) && rest.size() - first.size() < kOther) {
       skips[id] = static_cast<uint8_t>(rest.size() - first.size());
     } else {
@@ -114,7 +117,8 @@ void Tokenizer::Impl::encode_text(std::string_view text, const EncodeOptions& op
     if (!normalizer.is_identity()) body = normalized = normalizer.apply(body);
     const auto encode_piece = [&](const Segment& piece) {
       if (piece.id != kNoToken) return out.push_back(piece.id);
-      parts.pre_tokenizer.split(piece.text, at_start && piece.text.data() == body.data(), encode_word);
+      parts.pre_tokenizer.split(piece.text, at_start && piece.text.data() == body.data(),
+                                encode_word);
     };
     if (added.has_normalized()) {
       added.split(body, true, options.parse_special, encode_piece);
@@ -140,8 +144,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& me
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
-  Result<TokenizerParts> parts = errorf(
-      ErrorCode::kNotFound, "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken or vocab.txt");
+  Result<TokenizerParts> parts =
+      errorf(ErrorCode::kNotFound,
+             "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken or vocab.txt");
   const nlohmann::json config = bounded_json(files.tokenizer_config_json);
   if (!files.tokenizer_json.empty()) {
     parts = load_tokenizer_json(files.tokenizer_json);
@@ -159,11 +164,13 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& f
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
   if (source.naming() == Naming::kGguf) return from_gguf(source.config());
   TokenizerFiles files;
-  const auto read = [&](std::string_view name) { return source.side_file(name).value_or(std::string()); };
+  const auto read = [&](std::string_view name) {
+    return source.side_file(name).value_or(std::string());
+  };
   files.tokenizer_json = read("tokenizer.json");
   if (files.tokenizer_json.empty()) files.tokenizer_json = read("tekken.json");
-  for (const char* name :
-       {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model", "tiktoken.model"}) {
+  for (const char* name : {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model",
+                           "tiktoken.model"}) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
   }
   files.vocab_txt = read("vocab.txt");
@@ -180,7 +187,8 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   const Impl& impl = *impl_;
   std::vector<TokenId> out;
   out.reserve(text.size() / 4 + 8);
-  if (options.add_special) out.insert(out.end(), impl.parts.before.begin(), impl.parts.before.end());
+  if (options.add_special)
+    out.insert(out.end(), impl.parts.before.begin(), impl.parts.before.end());
   if (impl.keeps_invalid_utf8 || unicode::is_valid(text)) {
     impl.encode_text(text, options, out);
   } else {
@@ -213,7 +221,8 @@ size_t Tokenizer::count_at_least(std::string_view text, size_t most) const {
 
 const PairForm& Tokenizer::pair_form() const { return impl_->parts.pair; }
 
-std::vector<TokenId> Tokenizer::join(std::span<const TokenId> first, std::span<const TokenId> second) const {
+std::vector<TokenId> Tokenizer::join(std::span<const TokenId> first,
+                                     std::span<const TokenId> second) const {
   const PairForm& form = impl_->parts.pair;
   std::vector<TokenId> ids = form.before;
   ids.insert(ids.end(), first.begin(), first.end());
@@ -247,7 +256,9 @@ TokenId Tokenizer::bos() const { return impl_->parts.bos; }
 TokenId Tokenizer::eos() const { return impl_->parts.eos; }
 TokenId Tokenizer::unk() const { return impl_->parts.unk; }
 TokenId Tokenizer::pad() const { return impl_->parts.pad; }
-bool Tokenizer::is_special(TokenId id) const { return id >= 0 && id < vocab_size() && impl_->special[id]; }
+bool Tokenizer::is_special(TokenId id) const {
+  return id >= 0 && id < vocab_size() && impl_->special[id];
+}
 bool Tokenizer::is_end_of_generation(TokenId id) const {
   return id >= 0 && id < vocab_size() && impl_->end[id];
 }

@@ -1,7 +1,7 @@
 // Text to token ids and back, for every vocabulary the loaders know.
 //
-// A Tokenizer is immutable after load (and add_ends) and thread-safe. Views that it returns live as long as
-// it does.
+// A Tokenizer is immutable after load (and add_ends) and thread-safe. Views that it returns live as
+// long as it does.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,22 +21,26 @@ namespace penstock {
 struct TokenizerParts;
 
 struct EncodeOptions {
-  bool add_special = true;  // the BOS, EOS or template tokens the model was trained with
+  // the BOS, EOS or template tokens the model was trained with
+  bool add_special = true;
   // Special tokens in the text, such as "<|im_start|>", become tokens instead of characters.
   bool parse_special = false;
 };
 
-// The special tokens around and between the two texts of a pair; all empty when the tokenizer defines none.
+// The special tokens around and between the two texts of a pair; all empty when the tokenizer
+// defines none.
 struct PairForm {
   std::vector<TokenId> before, between, after;
-  bool types = false;  // the second text and the tokens after it have token type 1
+  // the second text and the tokens after it have token type 1
+  bool types = false;
 };
 
-// The content of the files of a Hugging Face directory that describe a tokenizer; empty = there is no such
-// file.
+// The content of the files of a Hugging Face directory that describe a tokenizer; empty = there is
+// no such file.
 struct TokenizerFiles {
-  std::string tokenizer_json;   // or tekken.json (recognised by content)
-  std::string tokenizer_model;  // SentencePiece protobuf, or a tiktoken file (recognised by content)
+  std::string tokenizer_json;  // or tekken.json (recognised by content)
+  // SentencePiece protobuf, or a tiktoken file (recognised by content)
+  std::string tokenizer_model;
   std::string tokenizer_config_json;
   std::string special_tokens_map_json;
   std::string added_tokens_json;
@@ -55,28 +59,29 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> from_gguf(const nlohmann::json& metadata);
   ~Tokenizer();
 
-  // Never fails: any bytes are accepted. Bytes that are not UTF-8 are kept as they are by byte-level
-  // vocabularies and read as U+FFFD, one per byte, by the others.
+  // Never fails: any bytes are accepted. Bytes that are not UTF-8 are kept as they are by
+  // byte-level vocabularies and read as U+FFFD, one per byte, by the others.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // Returns a lower bound for the number of tokens of a text, without encoding all of a long one. Stops as
-  // soon as the bound exceeds `most`; returns 0 for texts of at most 64 KiB.
+  // Returns a lower bound for the number of tokens of a text, without encoding all of a long one.
+  // Stops as soon as the bound exceeds `most`; returns 0 for texts of at most 64 KiB.
   size_t count_at_least(std::string_view text, size_t most) const;
 
-  // join() makes one sequence of two texts, as transformers does of text and text_pair. first, second: tokens
-  // without special tokens.
+  // join() makes one sequence of two texts, as transformers does of text and text_pair. first,
+  // second: tokens without special tokens.
   const PairForm& pair_form() const;
   std::vector<TokenId> join(std::span<const TokenId> first, std::span<const TokenId> second) const;
 
-  // The text of the tokens as Hugging Face decodes it without clean-up; what is not UTF-8 becomes U+FFFD.
-  // Ids outside the vocabulary add nothing. skip_special leaves special tokens out.
+  // The text of the tokens as Hugging Face decodes it without clean-up; what is not UTF-8 becomes
+  // U+FFFD. Ids outside the vocabulary add nothing. skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
   // As decode(), without the replacement by U+FFFD.
   std::string decode_bytes(std::span<const TokenId> tokens, bool skip_special = true) const;
 
-  // The bytes this token adds to a text; decode_bytes() is their concatenation. first: no token precedes it
-  // in the text (skipped special tokens do not count), where SentencePiece drops its leading space. May be
-  // part of a UTF-8 character. Special tokens give their name ("<s>"); an id outside the vocabulary gives "".
+  // The bytes this token adds to a text; decode_bytes() is their concatenation. first: no token
+  // precedes it in the text (skipped special tokens do not count), where SentencePiece drops its
+  // leading space. May be part of a UTF-8 character. Special tokens give their name ("<s>"); an id
+  // outside the vocabulary gives "".
   std::string_view token_bytes(TokenId id, bool first = false) const;
 
   // The vocabulary's own spelling of a token ("Ġthe", "▁the", "<0x0A>"); "" outside the vocabulary.
@@ -90,12 +95,12 @@ class Tokenizer {
   TokenId unk() const;
   TokenId pad() const;
   bool is_special(TokenId id) const;  // control tokens: no text of their own
-  // Whether the token ends generation: eos, the eos ids of config.json and generation_config.json, GGUF's
-  // eot, eom and eog ids, or the end tokens of a tiktoken file's model family.
+  // Whether the token ends generation: eos, the eos ids of config.json and generation_config.json,
+  // GGUF's eot, eom and eog ids, or the end tokens of a tiktoken file's model family.
   bool is_end_of_generation(TokenId id) const;
   std::span<const TokenId> end_of_generation_ids() const;  // ascending
-  // Adds end-of-generation tokens, which a chat template defines. REQUIRES: no other thread uses the
-  // tokenizer yet.
+  // Adds end-of-generation tokens, which a chat template defines. REQUIRES: no other thread uses
+  // the tokenizer yet.
   void add_ends(std::span<const TokenId> ids);
   // Whether add_special adds a BOS at the start, an EOS at the end.
   bool add_bos() const;

@@ -21,18 +21,22 @@ namespace penstock {
 struct TokenizerParts {
   Vocabulary vocabulary;
   Normalizer normalizer;
-  std::optional<Normalizer> inner_normalizer;  // normalizer of text after an added token, where it differs
+  // normalizer of text after an added token, where it differs
+  std::optional<Normalizer> inner_normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<WordModel> model;
   Decoder decoder = Decoder::byte_level();
-  std::vector<AddedToken> added;       // tokens that are matched verbatim in the text
-  std::vector<TokenId> special;        // ids of special tokens, besides the added tokens with `special`
+  // tokens that are matched verbatim in the text
+  std::vector<AddedToken> added;
+  // ids of special tokens, besides the added tokens with `special`
+  std::vector<TokenId> special;
   std::vector<TokenId> before, after;  // special tokens before and after a text
   PairForm pair;                       // special tokens of a pair of texts
   TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
   std::vector<TokenId> end_of_generation;  // further end tokens besides eos
   std::map<std::string, std::string> chat_templates;
-  std::string built_in_template;  // chat template of a model whose files have none
+  // chat template of a model whose files have none
+  std::string built_in_template;
 };
 
 // Loads a tokenizer.json or tekken.json. Errors: kCorruptFile, kUnsupported.
@@ -45,8 +49,8 @@ Result<TokenizerParts> load_tiktoken(std::string_view bytes);
 // is_tekken(): whether the JSON is a tekken.json of Mistral's models; load_tekken() loads it.
 bool is_tekken(const nlohmann::json& root);
 Result<TokenizerParts> load_tekken(const nlohmann::json& root);
-// set_ranked_tokens() makes a byte-level BPE whose merges follow from the tokens, ranked by their ids; a word
-// that is a token is not split. Errors: kCorruptFile (tokens with equal bytes).
+// set_ranked_tokens() makes a byte-level BPE whose merges follow from the tokens, ranked by their
+// ids; a word that is a token is not split. Errors: kCorruptFile (tokens with equal bytes).
 struct TokenBytes {
   std::string bytes;
   TokenId id;

@@ -28,8 +28,8 @@ class BackgroundReadTest : public testing::Test {
   // In the build's folder: what lies in memory only could not be dropped.
   const std::filesystem::path path_ = "background_read_" + std::to_string(getpid());
 
-  // Mapped, and but for its last pages on disk only; empty where the file system keeps it in memory, or where nothing is read ahead,
-  // as in an emulator of programs.
+  // Mapped, and but for its last pages on disk only; empty where the file system keeps it in
+  // memory, or where nothing is read ahead, as in an emulator of programs.
   MappedFile on_disk() const {
     std::ofstream(path_, std::ios::binary) << std::string(kBytes, 'x');
     const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);

@@ -1,4 +1,5 @@
-// As many threads as the control groups and the affinity mask grant, and the memory that the groups leave.
+// As many threads as the control groups and the affinity mask grant, and the memory that the groups
+// leave.
 #include "base/cgroup.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,9 @@ class CgroupTest : public ::testing::Test {
     std::ofstream(dir_ / path) << content;
   }
   int cpus(std::string_view groups = "0::/\n") const { return cgroup_cpus(dir_.path(), groups); }
-  std::optional<int64_t> memory(std::string_view groups) const { return cgroup_memory(dir_.path(), groups); }
+  std::optional<int64_t> memory(std::string_view groups) const {
+    return cgroup_memory(dir_.path(), groups);
+  }
 
   TempDir dir_;
 };

@@ -14,7 +14,8 @@ double exact_half(uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
   if (exponent == 31) return mantissa == 0 ? sign * INFINITY : NAN;
-  return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
+  return sign *
+         (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
 }
 
 TEST(Half, EveryPatternHasItsValueAndComesBack) {

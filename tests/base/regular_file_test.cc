@@ -52,10 +52,12 @@ TEST_F(RegularFileTest, OtherThanFilesAreRefusedAtOnce) {
                                                      {"/dev/zero", "a device"},
                                                      {"/dev/null", "a device"}};
   for (const auto& [path, kind] : others) {
-    for (const Error& error : {open_regular_file(path).error(), check_regular_file(path).error(),
-                               read_regular_file(path, 100).error(), MappedFile::open(path).error()}) {
+    for (const Error& error :
+         {open_regular_file(path).error(), check_regular_file(path).error(),
+          read_regular_file(path, 100).error(), MappedFile::open(path).error()}) {
       EXPECT_EQ(error.code, ErrorCode::kIo);
-      EXPECT_THAT(error.message, HasSubstr(path.string() + ": expected a regular file, got " + kind));
+      EXPECT_THAT(error.message,
+                  HasSubstr(path.string() + ": expected a regular file, got " + kind));
     }
   }
 }
@@ -81,8 +83,8 @@ TEST_F(RegularFileTest, ReadsUpToTheBound) {
     if (n == 0) continue;
     const Error error = read_regular_file(path, n - 1).error();
     EXPECT_EQ(error.code, ErrorCode::kCorruptFile);
-    EXPECT_THAT(error.message,
-                HasSubstr("expected at most " + std::to_string(n - 1) + " bytes, got " + std::to_string(n)));
+    EXPECT_THAT(error.message, HasSubstr("expected at most " + std::to_string(n - 1) +
+                                         " bytes, got " + std::to_string(n)));
   }
 }
 

@@ -46,7 +46,8 @@ TEST(ThreadPool, WorkersSeeWhatTheCallerWroteAndTheOtherWayRound) {
 TEST(ThreadPool, PiecesCoverEveryItemOnce) {
   for (const int n_threads : {1, 2, 3, 7}) {
     ThreadPool pool(n_threads);
-    for (const auto& [n_items, grain] : {std::pair{0, 1}, {1, 1}, {5, 8}, {64, 1}, {1000, 8}, {1003, 16}}) {
+    for (const auto& [n_items, grain] :
+         {std::pair{0, 1}, {1, 1}, {5, 8}, {64, 1}, {1000, 8}, {1003, 16}}) {
       std::vector<int> counts(n_items, 0);  // plain memory: no item has two takers
       for (int round = 1; round <= 50; ++round) {
         pool.for_pieces(n_items, grain, [&, grain = grain](int64_t begin, int64_t end, int worker) {
@@ -79,8 +80,8 @@ TEST(ThreadPool, PiecesOfASlowWorkerAreTaken) {
   EXPECT_EQ(held + elsewhere, kItems);
 }
 
-// Every part is done once per region also when workers come late to all of them: 16 workers on fewer CPUs,
-// regions that take no time.
+// Every part is done once per region also when workers come late to all of them: 16 workers on
+// fewer CPUs, regions that take no time.
 TEST(ThreadPool, LateWorkersMissRegionsThatTheCallerDid) {
   ThreadPool pool(16);
   std::vector<int64_t> counts(16, 0);
@@ -123,8 +124,8 @@ TEST(ThreadPool, ADestroyedPoolLeavesNoThread) {
   EXPECT_LE(n_threads_of_process(), before);
 }
 
-// A joined thread is counted until the kernel has cleared it away, so the number may fall at any time: only what other
-// pools would add is told apart from that.
+// A joined thread is counted until the kernel has cleared it away, so the number may fall at any
+// time: only what other pools would add is told apart from that.
 TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
   ThreadPool a(5);
   const int with_one = n_threads_of_process();
@@ -132,7 +133,8 @@ TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
   ThreadPool b(5), c(5), d(5), e(5);
   EXPECT_LE(n_threads_of_process(), with_one);
   std::vector<int> counts(5, 0);
-  for (ThreadPool* pool : {&a, &b, &c, &d, &e}) pool->run([&](int worker, int) { ++counts[worker]; });
+  for (ThreadPool* pool : {&a, &b, &c, &d, &e})
+    pool->run([&](int worker, int) { ++counts[worker]; });
   EXPECT_EQ(counts, std::vector<int>(5, 5));
 }
 
@@ -267,14 +269,16 @@ TEST(ThreadPool, NobodyWaitsForWhoRests) {
     compute(pool, 1.2);
     const auto start = Clock::now();
     pool.give_way();
-    least = std::min(least, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    least =
+        std::min(least, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
     ++turn;
   }
   other.join();
   EXPECT_LT(least, 0.5);
 }
 
-// Two threads that always have something to compute, in steps of different length: how much more the first one gets.
+// Two threads that always have something to compute, in steps of different length: how much more
+// the first one gets.
 double ratio_of_shares(double weight, double other_weight) {
   std::atomic<bool> stop{false};
   const auto compute = [&](int n_regions, double own_weight, int64_t& n_done) {
@@ -300,7 +304,8 @@ double ratio_of_shares(double weight, double other_weight) {
   return static_cast<double>(n_long) / static_cast<double>(n_short);
 }
 
-// In turns it would be 50. Other programs take their part too, so the bounds are wide: bench/several_models.py measures.
+// In turns it would be 50. Other programs take their part too, so the bounds are wide:
+// bench/several_models.py measures.
 TEST(ThreadPool, LongStepsGetNoMoreThanShortOnes) {
   const double ratio = ratio_of_shares(1, 1);
   EXPECT_GT(ratio, 0.1);

@@ -73,14 +73,18 @@ TEST(BlockAllocator, AgreesWithAModelUnderRandomOperations) {
     std::map<BlockId, int> references;
     std::map<int, BlockId> published;  // content number -> block
     std::list<int> lru;                // cached contents, oldest first
-    const auto hash_of = [](int content) { return chain_hash(root_hash(""), block_tokens(content * 7)); };
+    const auto hash_of = [](int content) {
+      return chain_hash(root_hash(""), block_tokens(content * 7));
+    };
     const auto content_of = [&](BlockId block) {
       for (const auto& [content, b] : published) {
         if (b == block) return content;
       }
       return -1;
     };
-    const auto pick = [&] { return std::next(references.begin(), rng() % references.size())->first; };
+    const auto pick = [&] {
+      return std::next(references.begin(), rng() % references.size())->first;
+    };
     for (int step = 0; step < 20000; ++step) {
       switch (rng() % 5) {
         case 0: {
@@ -119,7 +123,8 @@ TEST(BlockAllocator, AgreesWithAModelUnderRandomOperations) {
               ++references[block];
             } else {
               const bool fresh = !published.contains(content);
-              ASSERT_EQ(allocator.publish(block, hash_of(content), block_tokens(content * 7)), fresh);
+              ASSERT_EQ(allocator.publish(block, hash_of(content), block_tokens(content * 7)),
+                        fresh);
               if (fresh) published[content] = block;
             }
           }

@@ -1,5 +1,5 @@
-// Draws on CUDA's emulated device are those of Sampler::draw, bit for bit: a million of them by one thread each, some
-// thousands by a block of threads, as on a GPU (PENSTOCK_DRAWS: how many).
+// Draws on CUDA's emulated device are those of Sampler::draw, bit for bit: a million of them by one
+// thread each, some thousands by a block of threads, as on a GPU (PENSTOCK_DRAWS: how many).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,8 +27,8 @@ struct Asked {
 };
 
 // Draws from logits [kRows, vocab].
-using DrawAll =
-    std::function<void(std::span<const float> logits, std::span<const SampleRow>, std::span<SampleResult>)>;
+using DrawAll = std::function<void(std::span<const float> logits, std::span<const SampleRow>,
+                                   std::span<SampleResult>)>;
 
 class Draws {
  public:
@@ -40,7 +40,8 @@ class Draws {
     for (int i = 0; i < n_draws; ++i) asked.push_back(ask(vocab));
     std::vector<SampleRow> rows;
     for (Asked& each : asked) {
-      each.row.edits = each.edits.data(), each.row.n_edits = static_cast<int32_t>(each.edits.size());
+      each.row.edits = each.edits.data(),
+      each.row.n_edits = static_cast<int32_t>(each.edits.size());
       each.row.mask = each.mask.empty() ? nullptr : each.mask.data();
       each.row.top = each.top.data();
       rows.push_back(each.row);
@@ -80,7 +81,8 @@ class Draws {
  private:
   // What is no number until an edit sets it has no log-probability: on both sides.
   static bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-  // More tokens may be left than are listed; of fewer, rounding may leave a sum of all below top-p of them.
+  // More tokens may be left than are listed; of fewer, rounding may leave a sum of all below top-p
+  // of them.
   static bool may_be_left(const SampleRow& row, int vocab) {
     if (row.temperature == 0) return false;
     const bool mass_alone = row.top_p < 1 && row.top_k == 0 && row.min_p == 0;
@@ -88,14 +90,16 @@ class Draws {
     return (row.top_k == 0 || row.top_k > 1024) && vocab > 1024 && (row.top_k > 0 || row.min_p > 0);
   }
   static std::string say(const SampleRow& row, int vocab) {
-    return "vocab " + std::to_string(vocab) + ", row " + std::to_string(row.row) + ", temperature " +
-           std::to_string(row.temperature) + ", min_p " + std::to_string(row.min_p) + ", top_k " +
-           std::to_string(row.top_k) + ", top_p " + std::to_string(row.top_p) + ", u " +
-           std::to_string(row.u);
+    return "vocab " + std::to_string(vocab) + ", row " + std::to_string(row.row) +
+           ", temperature " + std::to_string(row.temperature) + ", min_p " +
+           std::to_string(row.min_p) + ", top_k " + std::to_string(row.top_k) + ", top_p " +
+           std::to_string(row.top_p) + ", u " + std::to_string(row.u);
   }
 
   int pick(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
-  float between(float low, float high) { return std::uniform_real_distribution<float>(low, high)(random_); }
+  float between(float low, float high) {
+    return std::uniform_real_distribution<float>(low, high)(random_);
+  }
 
   // One row with what is impossible and what is no number, one with many equals.
   std::vector<float> random_logits(int vocab) {
@@ -112,7 +116,8 @@ class Draws {
     logits[2] = std::numeric_limits<float>::quiet_NaN();
     const auto equals = logits.begin() + vocab;
     const float grain = pick(2) == 0 ? spread : spread / 4;
-    std::for_each(equals, equals + vocab, [&](float& logit) { logit = grain * std::round(logit / grain); });
+    std::for_each(equals, equals + vocab,
+                  [&](float& logit) { logit = grain * std::round(logit / grain); });
     return logits;
   }
 
@@ -126,7 +131,8 @@ class Draws {
     row.temperature = pick(8) == 0 ? 0.0f : between(0.05f, 2.5f);
     row.u = std::uniform_real_distribution<double>(0, 1)(random_);
     const int filters = pick(8);
-    if ((filters & 1) != 0) row.min_p = pick(2) == 0 ? between(0.0f, 1.0f) : std::exp(-between(1.0f, 20.0f));
+    if ((filters & 1) != 0)
+      row.min_p = pick(2) == 0 ? between(0.0f, 1.0f) : std::exp(-between(1.0f, 20.0f));
     if ((filters & 2) != 0) row.top_k = 1 + (pick(4) == 0 ? pick(1200) : pick(80));
     if ((filters & 4) != 0) row.top_p = pick(16) == 0 ? 0.0f : between(0.0f, 1.0f);
     if (pick(3) == 0) {
@@ -138,7 +144,8 @@ class Draws {
       const int first = pick(vocab);
       for (int e = 0; e < 5; ++e) {
         const auto kind = static_cast<LogitEdit::Kind>(phase);
-        const float value = kind == LogitEdit::Kind::kPenalize ? 1.3f : static_cast<float>(e) - 2.0f;
+        const float value =
+            kind == LogitEdit::Kind::kPenalize ? 1.3f : static_cast<float>(e) - 2.0f;
         asked.edits.push_back({static_cast<TokenId>((e * 7 + first) % vocab), kind, phase, value});
       }
     }
@@ -174,7 +181,8 @@ TEST(CudaSample, DrawsAreTheHosts) {
   Draws draws([&](std::span<const float> logits, std::span<const SampleRow> rows,
                   std::span<SampleResult> results) {
     ops.begin_step(nullptr);
-    const Tensor tensor = ops.new_tensor(kRows, static_cast<int>(logits.size()) / kRows, TensorRole::kLogits);
+    const Tensor tensor =
+        ops.new_tensor(kRows, static_cast<int>(logits.size()) / kRows, TensorRole::kLogits);
     ops.write_rows(logits, tensor);
     ops.sample(tensor, rows, results);
     ops.wait(ops.submit());
@@ -190,15 +198,15 @@ TEST(CudaSample, AMillionDrawsAreTheHosts) {
   StepMemory memory(*device);
   DeviceDraws on_device(*device, memory);
   on_device.draw_alone();
-  Draws draws(
-      [&](std::span<const float> logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
-        memory.reset();
-        const int vocab = static_cast<int>(logits.size()) / kRows;
-        void* const values = memory.take(logits.size_bytes()).value();
-        device->copy_in(values, logits.data(), logits.size_bytes());
-        on_device.sample({values, DType::kF32, kRows, vocab, vocab}, rows, results);
-        on_device.wait(on_device.end_step());
-      });
+  Draws draws([&](std::span<const float> logits, std::span<const SampleRow> rows,
+                  std::span<SampleResult> results) {
+    memory.reset();
+    const int vocab = static_cast<int>(logits.size()) / kRows;
+    void* const values = memory.take(logits.size_bytes()).value();
+    device->copy_in(values, logits.data(), logits.size_bytes());
+    on_device.sample({values, DType::kF32, kRows, vocab, vocab}, rows, results);
+    on_device.wait(on_device.end_step());
+  });
   compare_all(draws, 1'000'000);
 }
 #endif
@@ -228,7 +236,8 @@ TEST(CudaSample, TheNextStepTakesTokensByWhoDrewThem) {
   std::vector<float> values(size_t{kVocab} * kCols), logits(2 * kVocab, 0.0f);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   logits[17] = 1.0f, logits[kVocab + 31] = 1.0f;
-  const auto table = ops.pack({QuantType::kF32, kVocab, kCols, std::as_bytes(std::span(values))}).value();
+  const auto table =
+      ops.pack({QuantType::kF32, kVocab, kCols, std::as_bytes(std::span(values))}).value();
   ops.begin_step(nullptr);
   const Tensor tensor = ops.new_tensor(2, kVocab, TensorRole::kLogits);
   ops.write_rows(logits, tensor);
@@ -249,11 +258,13 @@ TEST(CudaSample, TheNextStepTakesTokensByWhoDrewThem) {
   EXPECT_EQ(results[0].token, 17);
   EXPECT_EQ(results[1].token, 31);
   const int want[] = {31, 5, 17};
-  for (int t = 0; t < 3; ++t) EXPECT_EQ(got[static_cast<size_t>(t) * kCols + 3], want[t] * kCols + 3) << t;
+  for (int t = 0; t < 3; ++t)
+    EXPECT_EQ(got[static_cast<size_t>(t) * kCols + 3], want[t] * kCols + 3) << t;
 }
 
-// Draws that are a part of their steps: one after the other, each step submitted before the one before has told its tokens, which it takes
-// by reference. What is drawn how changes from step to step, in recorded steps too.
+// Draws that are a part of their steps: one after the other, each step submitted before the one
+// before has told its tokens, which it takes by reference. What is drawn how changes from step to
+// step, in recorded steps too.
 TEST(CudaSample, StepsDrawThemselvesAndGoOnByReference) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1});
   if (!made) GTEST_SKIP() << made.error().message;
@@ -264,7 +275,8 @@ TEST(CudaSample, StepsDrawThemselvesAndGoOnByReference) {
   std::vector<float> values(size_t{kVocab} * kVocab);
   for (float& value : values) value = std::normal_distribution<float>(0.0f, 2.0f)(random);
   // The logits behind a token are its row.
-  const auto table = ops.pack({QuantType::kF32, kVocab, kVocab, std::as_bytes(std::span(values))}).value();
+  const auto table =
+      ops.pack({QuantType::kF32, kVocab, kVocab, std::as_bytes(std::span(values))}).value();
 
   Sampler sampler;
   std::vector<TokenId> want(kSeqs, 5), tokens(kSeqs, 5);
@@ -295,14 +307,16 @@ TEST(CudaSample, StepsDrawThemselvesAndGoOnByReference) {
       SampleRow& row = step.rows[static_cast<size_t>(s)];
       row.row = s, row.u = std::uniform_real_distribution<double>(0, 1)(random);
       row.temperature = (i + s) % 4 == 0 ? 0.0f : 0.5f + 0.1f * static_cast<float>(i);
-      row.top_k = i % 3 == 1 ? 5 : 0, row.top_p = i % 5 == 2 ? 0.7f : 1.0f, row.min_p = s == 2 ? 0.05f : 0;
+      row.top_k = i % 3 == 1 ? 5 : 0, row.top_p = i % 5 == 2 ? 0.7f : 1.0f,
+      row.min_p = s == 2 ? 0.05f : 0;
       row.report = i % 2 == 0, row.n_top = i % 7 == 3 ? 4 : 0, row.top = step.top.data() + 4 * s;
       auto& edits = step.edits[s];
       edits.clear();
       if (s > 0) edits.push_back({(i * 7) % kVocab, LogitEdit::Kind::kAdd, 0, 2.5f});
       if (i % 2 == 1) edits.push_back({(i * 3) % kVocab, LogitEdit::Kind::kPenalize, 1, 1.5f});
       row.edits = edits.data(), row.n_edits = static_cast<int32_t>(edits.size());
-      const float* const from = values.data() + static_cast<ptrdiff_t>(want[static_cast<size_t>(s)]) * kVocab;
+      const float* const from =
+          values.data() + static_cast<ptrdiff_t>(want[static_cast<size_t>(s)]) * kVocab;
       std::vector<float> logits(from, from + kVocab);
       std::vector<TokenLogprob> top(4);
       SampleRow own = row;

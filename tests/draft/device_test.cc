@@ -1,4 +1,5 @@
-// Drafters on a backend that draws by itself and shows no tensor: they propose what they propose on the CPU.
+// Drafters on a backend that draws by itself and shows no tensor: they propose what they propose on
+// the CPU.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -34,8 +35,9 @@ struct Target {
 std::unique_ptr<Ops> cpu() { return make_ops("cpu", {.n_threads = 1}).value(); }
 
 std::unique_ptr<DeviceOps> device() {
-  return std::make_unique<DeviceOps>(
-      cpu(), [](const SampleRow& row, std::span<float> logits) { return Sampler().draw(row, logits); });
+  return std::make_unique<DeviceOps>(cpu(), [](const SampleRow& row, std::span<float> logits) {
+    return Sampler().draw(row, logits);
+  });
 }
 
 // Sequences whose next tokens are chosen in different ways, by the target's vocabulary.
@@ -56,10 +58,12 @@ struct Sequences {
     add([](P& p) { p.seed.reset(); });      // drawn, with its distribution
     for (size_t i = 0; i < specs.size(); ++i) {
       tokens.push_back({});
-      for (int k = 0; k < 20; ++k) tokens.back().push_back(static_cast<TokenId>((7 * k + 31 * i) % vocab));
+      for (int k = 0; k < 20; ++k)
+        tokens.back().push_back(static_cast<TokenId>((7 * k + 31 * i) % vocab));
       states.emplace_back(specs[i], static_cast<uint32_t>(i), std::span(tokens[i]).first(12), 100);
       GroupBlocks kv;
-      for (uint32_t b = 0; b < 4; ++b) kv.blocks.push_back(BlockId{static_cast<uint32_t>(4 * i) + b});
+      for (uint32_t b = 0; b < 4; ++b)
+        kv.blocks.push_back(BlockId{static_cast<uint32_t>(4 * i) + b});
       blocks.push_back(kv);
     }
   }
@@ -119,7 +123,8 @@ TEST_P(DeviceDrafts, AreThoseOfTheCpu) {
     config.engine.spec_exit_layer = 1;
     config.engine.max_model_len = 100;
     config.engine.max_num_batched_tokens = 2048;
-    if (config.engine.spec == "draft") config.draft_source = make_synthetic_source("tiny", "q8_0").value();
+    if (config.engine.spec == "draft")
+      config.draft_source = make_synthetic_source("tiny", "q8_0").value();
     const auto drafter = make_drafter(std::move(config), target.seen()).value();
     ASSERT_TRUE(drafter->start(*target.cache, 1024));
     fill_cache(target, sequences);
@@ -132,7 +137,9 @@ TEST_P(DeviceDrafts, AreThoseOfTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Chains, DeviceDrafts, ::testing::Values("draft", "early-exit"),
-                         [](const auto& info) { return info.param[0] == 'd' ? "draft" : "early_exit"; });
+                         [](const auto& info) {
+                           return info.param[0] == 'd' ? "draft" : "early_exit";
+                         });
 
 TEST(DeviceMedusa, GuessesWhatItGuessesOnTheCpu) {
   std::vector<std::vector<DraftTree>> proposed;
@@ -148,7 +155,8 @@ TEST(DeviceMedusa, GuessesWhatItGuessesOnTheCpu) {
     std::vector<std::vector<float>> hidden;
     for (size_t i = 0; i < sequences.specs.size(); ++i) {
       std::vector<float>& state = hidden.emplace_back(target.model->config().model_dim);
-      for (size_t k = 0; k < state.size(); ++k) state[k] = std::sin(static_cast<float>(k * (i + 2)));
+      for (size_t k = 0; k < state.size(); ++k)
+        state[k] = std::sin(static_cast<float>(k * (i + 2)));
     }
     std::vector<DraftOutcome> outcomes;
     for (size_t i = 0; i < hidden.size(); ++i)

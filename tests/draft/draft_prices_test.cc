@@ -22,12 +22,14 @@ TEST(DraftPrices, BestLengthIsTheArgmaxWhateverTheCostsLookLike) {
   int n_none = 0, n_long = 0;
   for (int i = 0; i < 2000; ++i) {
     std::vector<float> checking = {0};
-    while (checking.size() < 20) checking.push_back(checking.back() + (share(random) < 0.2f ? 1.2f : 0.1f));
+    while (checking.size() < 20)
+      checking.push_back(checking.back() + (share(random) < 0.2f ? 1.2f : 0.1f));
     const DraftPrices prices{checking, 0.2f * share(random)};
     const float chance = share(random);
     const int best = best_length(chance, prices, 16);
     const double gain = chain_gain(chance, best, checking, prices.pass);
-    for (int n = 0; n <= 16; ++n) EXPECT_LE(chain_gain(chance, n, checking, prices.pass), gain + 1e-4);
+    for (int n = 0; n <= 16; ++n)
+      EXPECT_LE(chain_gain(chance, n, checking, prices.pass), gain + 1e-4);
     n_none += best == 0, n_long += best > 4;
   }
   EXPECT_GT(n_none, 100);
@@ -35,7 +37,8 @@ TEST(DraftPrices, BestLengthIsTheArgmaxWhateverTheCostsLookLike) {
 }
 
 TEST(DraftPrices, StopsBeforeARowThatCostsMoreThanAllBeforeIt) {
-  // Seven guesses are cheap, the eighth (the ninth row) is not, and more of the same follow for nothing.
+  // Seven guesses are cheap, the eighth (the ninth row) is not, and more of the same follow for
+  // nothing.
   std::vector<float> checking = {0, 0.1f, 0.3f, 0.3f, 0.55f, 0.6f, 0.8f, 0.85f};
   while (checking.size() < 16) checking.push_back(2.0f);
   const DraftPrices prices{checking};
@@ -73,7 +76,8 @@ TEST(Confidence, LearnsWhatTheDraftersProbabilitiesMean) {
   Confidence confidence;
   const float before = confidence.right(0.95f);
   EXPECT_GT(before, 0.8f);
-  // Overconfident: what it is sure of is right in half of the cases; nothing behind a wrong guess is counted.
+  // Overconfident: what it is sure of is right in half of the cases; nothing behind a wrong guess
+  // is counted.
   std::mt19937 random(2);
   const std::vector<float> sure = {0.95f, 0.95f, 0.35f};
   for (int i = 0; i < 400; ++i) {

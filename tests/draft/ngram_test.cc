@@ -10,7 +10,8 @@ namespace penstock {
 namespace {
 
 // The longest agreement by looking at every place; the latest among equals.
-NgramIndex::Match slow_find(std::span<const TokenId> text, int end, std::span<const TokenId> context) {
+NgramIndex::Match slow_find(std::span<const TokenId> text, int end,
+                            std::span<const TokenId> context) {
   NgramIndex::Match best;
   for (int position = end - 1; position >= 0; --position) {
     int length = 0;
@@ -32,7 +33,8 @@ TEST(NgramIndex, FindsTheLongestAgreement) {
       text.push_back(static_cast<TokenId>(rng() % vocab));
       if (rng() % 3 == 0) index.extend(text, std::max(0, i));  // in pieces, as a sequence grows
       if (index.end() == 0) continue;
-      const NgramIndex::Match got = index.find(text, text), expected = slow_find(text, index.end(), text);
+      const NgramIndex::Match got = index.find(text, text),
+                              expected = slow_find(text, index.end(), text);
       ASSERT_EQ(got.length, expected.length);
       ASSERT_EQ(got.next, expected.next);
     }

@@ -11,7 +11,8 @@ namespace {
 TEST(Speedup, ExpectedTokensAreTheGeometricSum) {
   for (const double a : {0.1, 0.5, 0.7, 0.95}) {
     for (int k = 0; k <= 12; ++k) {
-      EXPECT_NEAR(expected_tokens(a, k), (1 - std::pow(a, k + 1)) / (1 - a), 1e-12) << a << " " << k;
+      EXPECT_NEAR(expected_tokens(a, k), (1 - std::pow(a, k + 1)) / (1 - a), 1e-12)
+          << a << " " << k;
     }
   }
   EXPECT_DOUBLE_EQ(expected_tokens(1.0, 4), 5.0);  // where the closed form is 0 / 0
@@ -37,7 +38,8 @@ TEST(Speedup, VerifyCostsGoOnWithTheirLastSlope) {
   EXPECT_DOUBLE_EQ(costs.round_seconds(2), 1 + 4 + 13);
 }
 
-// Leviathan et al. 2023, theorem 3.8: the speed-up is (1 - a^(k+1)) / ((1 - a)(k c + 1)), c = draft / target.
+// Leviathan et al. 2023, theorem 3.8: the speed-up is (1 - a^(k+1)) / ((1 - a)(k c + 1)), c = draft
+// / target.
 TEST(Speedup, BestLengthIsTheKnownOne) {
   SpeculationCosts costs{.plain = 1, .draft_token = 0.05};
   const double a = 0.7;

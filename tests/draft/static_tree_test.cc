@@ -18,8 +18,8 @@ std::vector<int> parents(const std::vector<StaticTreeNode>& tree) {
   return result;
 }
 
-// The greatest expected tokens of any tree of n nodes: every set of paths that is closed under parents, where
-// a node is the ranks on its way.
+// The greatest expected tokens of any tree of n nodes: every set of paths that is closed under
+// parents, where a node is the ranks on its way.
 double best_of_all(const std::vector<std::vector<float>>& accuracy, int n) {
   struct Path {
     std::vector<int> ranks;
@@ -85,7 +85,8 @@ TEST(StaticTree, EveryFirstPartIsTheBestTreeOfItsSize) {
       for (size_t r = 0; r < ranks[d]; ++r) accuracy[d].push_back(left *= 0.6f * share(random));
     }
     const auto tree = choose_tree(accuracy, 15);
-    for (int n = 1; n <= 6; ++n) EXPECT_NEAR(expected_tokens(tree, n), best_of_all(accuracy, n), 1e-6) << n;
+    for (int n = 1; n <= 6; ++n)
+      EXPECT_NEAR(expected_tokens(tree, n), best_of_all(accuracy, n), 1e-6) << n;
   }
 }
 
@@ -94,9 +95,11 @@ TEST(StaticTree, ParentsComeFirstAndBrothersDiffer) {
   ASSERT_EQ(tree.size(), 63u);
   for (size_t i = 0; i < tree.size(); ++i) {
     EXPECT_LT(tree[i].parent, static_cast<int>(i));
-    EXPECT_EQ(tree[i].depth, tree[i].parent < 0 ? 0 : tree[static_cast<size_t>(tree[i].parent)].depth + 1);
+    EXPECT_EQ(tree[i].depth,
+              tree[i].parent < 0 ? 0 : tree[static_cast<size_t>(tree[i].parent)].depth + 1);
     for (size_t j = 0; j < i; ++j) {
-      EXPECT_FALSE(tree[i].parent == tree[j].parent && tree[i].rank == tree[j].rank) << i << " " << j;
+      EXPECT_FALSE(tree[i].parent == tree[j].parent && tree[i].rank == tree[j].rank)
+          << i << " " << j;
     }
     EXPECT_LE(tree[i].reach, i > 0 ? tree[i - 1].reach : 1.0);
   }

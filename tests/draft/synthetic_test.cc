@@ -20,7 +20,9 @@ class Special : public Drafter {
     calls_->push_back("start " + std::to_string(own_tokens));
     return make_error(ErrorCode::kUnsupported, "special");
   }
-  void propose(std::span<const DraftRequest>, std::span<DraftTree>) override { calls_->push_back("propose"); }
+  void propose(std::span<const DraftRequest>, std::span<DraftTree>) override {
+    calls_->push_back("propose");
+  }
   int n_passes() const override { return 3; }
   void accepted(std::span<const DraftOutcome> outcomes) override {
     calls_->push_back("accepted " + std::to_string(outcomes.size()));
@@ -31,7 +33,8 @@ class Special : public Drafter {
   std::vector<std::string>* calls_;
 };
 
-// What is asked of a synthetic drafter it answers as the drafter behind it: that one's costs are to be measured.
+// What is asked of a synthetic drafter it answers as the drafter behind it: that one's costs are to
+// be measured.
 TEST(SyntheticDrafter, IsInAllButItsGuessesTheDrafterBehindIt) {
   std::vector<std::string> calls;
   const Special special(&calls);

@@ -1,5 +1,5 @@
-// Requests with LoRA adapters in one engine: what comes out is what each gives alone, whoever else runs and whatever was
-// cached; places for adapters are few.
+// Requests with LoRA adapters in one engine: what comes out is what each gives alone, whoever else
+// runs and whatever was cached; places for adapters are few.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -72,11 +72,15 @@ void finish(Engine& engine) {
   }
 }
 
-std::vector<float> logprobs_of(const Collector& sink) { return sink.result.sequences.at(0).logprobs; }
+std::vector<float> logprobs_of(const Collector& sink) {
+  return sink.result.sequences.at(0).logprobs;
+}
 
-std::vector<float> alone(const fs::path& path, EngineConfig config = {}, const Adapted& of = kDense) {
+std::vector<float> alone(const fs::path& path, EngineConfig config = {},
+                         const Adapted& of = kDense) {
   const auto engine = open_adaptable(std::move(config), of);
-  const auto sink = submit(*engine, adapted_request(path.empty() ? nullptr : open_in(*engine, path)));
+  const auto sink =
+      submit(*engine, adapted_request(path.empty() ? nullptr : open_in(*engine, path)));
   finish(*engine);
   return logprobs_of(*sink);
 }
@@ -90,13 +94,15 @@ INSTANTIATE_TEST_SUITE_P(Tiny, AdaptedModels,
 TEST_P(AdaptedModels, EachIsAsAlone) {
   const TempDir dir;
   const Adapted& of = GetParam();
-  const std::vector<fs::path> paths = {{}, write_adapter(dir, "a", 6, of), write_adapter(dir, "b", 9, of)};
+  const std::vector<fs::path> paths = {
+      {}, write_adapter(dir, "a", 6, of), write_adapter(dir, "b", 9, of)};
   std::vector<std::vector<float>> want;
   for (const fs::path& path : paths) want.push_back(alone(path, {}, of));
   EXPECT_NE(want[0], want[1]);
   EXPECT_NE(want[1], want[2]);
   const auto engine = open_adaptable({}, of);
-  std::vector<AdapterRef> adapters = {nullptr, open_in(*engine, paths[1]), open_in(*engine, paths[2])};
+  std::vector<AdapterRef> adapters = {nullptr, open_in(*engine, paths[1]),
+                                      open_in(*engine, paths[2])};
   for (int round = 0; round < 2; ++round) {
     std::vector<std::shared_ptr<Collector>> sinks;
     for (int i = 0; i < 6; ++i)
@@ -121,13 +127,15 @@ TEST(EngineAdapters, MoreThanThereIsPlaceForWait) {
   std::vector<AdapterRef> adapters;
   for (const fs::path& path : paths) adapters.push_back(open_in(*engine, path));
   for (int round = 0; round < 2; ++round) {
-    for (const AdapterRef& adapter : adapters) sinks.push_back(submit(*engine, adapted_request(adapter)));
+    for (const AdapterRef& adapter : adapters)
+      sinks.push_back(submit(*engine, adapted_request(adapter)));
   }
   const auto plain = submit(*engine, adapted_request(nullptr, 2));  // waits for nobody
   while (plain->n_finished() == 0) engine->step();
   EXPECT_EQ(sinks.back()->n_finished(), 0);
   finish(*engine);
-  for (size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(logprobs_of(*sinks[i]), alone(paths[i % 5])) << i;
+  for (size_t i = 0; i < sinks.size(); ++i)
+    EXPECT_EQ(logprobs_of(*sinks[i]), alone(paths[i % 5])) << i;
 }
 
 TEST(EngineAdapters, ThoseThatWaitCanBeCancelled) {
@@ -153,7 +161,8 @@ TEST(EngineAdapters, ThoseThatWaitCanBeCancelled) {
   finish(*engine);
   EXPECT_EQ(runs->n_finished(), 1);
   EXPECT_EQ(logprobs_of(*last).size(), 12u);
-  const auto holds = submit(*engine, adapted_request(one)), waits = submit(*engine, adapted_request(other));
+  const auto holds = submit(*engine, adapted_request(one)),
+             waits = submit(*engine, adapted_request(other));
   engine->step();
   engine->stop();
   EXPECT_EQ(holds->n_finished() + waits->n_finished(), 2);
@@ -188,12 +197,15 @@ TEST(EngineAdapters, BadOnesAreRefused) {
   const TempDir dir;
   const auto engine = open_adaptable(), other = open_adaptable();
   EXPECT_EQ(engine->open_adapter((dir / "none").string()).error().code, ErrorCode::kNotFound);
-  const auto of_another = engine->open_adapter((tests_dir() / "golden" / "lora" / "qwen3").string());
+  const auto of_another =
+      engine->open_adapter((tests_dir() / "golden" / "lora" / "qwen3").string());
   EXPECT_NE(of_another.error().message.find("another model"), std::string::npos);
   EngineConfig config;
   config.max_lora_rank = 3;
   const auto narrow = open_adaptable(config);
-  EXPECT_NE(narrow->open_adapter(write_adapter(dir, "a", 6).string()).error().message.find("max_lora_rank"),
+  EXPECT_NE(narrow->open_adapter(write_adapter(dir, "a", 6).string())
+                .error()
+                .message.find("max_lora_rank"),
             std::string::npos);
   const Request foreign = adapted_request(open_in(*other, dir / "a"));
   EXPECT_EQ(engine->check(foreign).error().code, ErrorCode::kInvalidArgument);

@@ -1,5 +1,5 @@
-// step() allocates nothing once it has warmed up; a submit() that runs out of memory leaves the engine as it
-// was.
+// step() allocates nothing once it has warmed up; a submit() that runs out of memory leaves the
+// engine as it was.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -42,7 +42,9 @@ namespace {
 
 class Silent : public EventSink {
  public:
-  void on_tokens(RequestId, std::span<const TokenEvent> events) override { n_events += events.size(); }
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    n_events += events.size();
+  }
   size_t n_events = 0;
 };
 
@@ -77,8 +79,9 @@ int64_t allocations_of(Engine& engine, int n_steps) {
   return n_allocations - before;
 }
 
-// A step under a grammar, with its forced text drafted and without; the masks are known after the warm-up. How much
-// is drafted hangs on what steps cost, so a step may be the largest so far at any time: its events take memory once.
+// A step under a grammar, with its forced text drafted and without; the masks are known after the
+// warm-up. How much is drafted hangs on what steps cost, so a step may be the largest so far at any
+// time: its events take memory once.
 TEST(Step, AllocatesNothingAfterWarmUpUnderAGrammar) {
   for (const bool draft_forced : {false, true}) {
     FakeEngineConfig config;
@@ -134,7 +137,8 @@ TEST(Submit, WithoutMemoryThrowsAndLeavesNothingBehind) {
   fake.run();
   for (const auto& one : {sink, second, third}) {
     ASSERT_EQ(one->n_finished(), 2);
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(one->result.sequences[i].tokens, fake.expected(request, i));
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(one->result.sequences[i].tokens, fake.expected(request, i));
   }
   EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
 }

@@ -37,7 +37,8 @@ size_t step(FakeEngine& fake, const std::vector<Sent>& all) {
 }
 
 void expect_whole(const FakeEngine& fake, const std::vector<Sent>& all) {
-  for (const Sent& one : all) EXPECT_EQ(one.sink->result.sequences[0].tokens, fake.expected(one.request));
+  for (const Sent& one : all)
+    EXPECT_EQ(one.sink->result.sequences[0].tokens, fake.expected(one.request));
 }
 
 TEST(Background, OneGoesOnBesideOthersAndAllOfThemAlone) {
@@ -63,7 +64,8 @@ TEST(Background, GivesItsPlaceAtOnce) {
     config.engine.max_wait_ms = 0;
     config.engine.policy = policy;
     FakeEngine fake(config);
-    std::vector<Sent> all = {send(fake, background_request(100, 1)), send(fake, background_request(100, 2))};
+    std::vector<Sent> all = {send(fake, background_request(100, 1)),
+                             send(fake, background_request(100, 2))};
     for (int i = 0; i < 5; ++i) fake.engine->step();
     all.push_back(send(fake, background_request(5, 3, Priority::kNormal)));
     fake.engine->step();
@@ -78,7 +80,8 @@ TEST(Background, GivesItsBlocks) {
   FakeEngineConfig config;
   config.n_blocks = {30};  // 120 tokens
   FakeEngine fake(config);
-  std::vector<Sent> all = {send(fake, background_request(50, 1)), send(fake, background_request(50, 2))};
+  std::vector<Sent> all = {send(fake, background_request(50, 1)),
+                           send(fake, background_request(50, 2))};
   while (n_tokens(all[1]) < 40) fake.engine->step();
   Request large = request_of(prompt_of(80, 3), 5, 3);
   large.sampling.ignore_eos = true;
@@ -103,7 +106,8 @@ TEST(Background, IsStartedBehindWhoCameLater) {
   expect_whole(fake, all);
 }
 
-// There is always another one, and a place: each of those behind gets its turn all the same, those of a beam too.
+// There is always another one, and a place: each of those behind gets its turn all the same, those
+// of a beam too.
 TEST(Background, GoesOnBesideOthersWithoutEnd) {
   FakeEngine fake;
   std::vector<Sent> behind;
@@ -149,7 +153,8 @@ TEST(Background, PromptsAreTakenInByShortPartsBesideOthers) {
   expect_whole(fake, {other, behind});
 }
 
-// Whoever comes waits for the end of a step, so that none is long; but a step for others is as long as ever.
+// Whoever comes waits for the end of a step, so that none is long; but a step for others is as long
+// as ever.
 TEST(Background, PromptsAreTakenInByPartsAmongThemselves) {
   FakeEngineConfig config;
   config.engine.max_num_batched_tokens = 512;
@@ -200,7 +205,8 @@ int64_t tokens_of_step(FakeEngine& fake) {
   return fake.model->n_tokens() - before;
 }
 
-// Those in the background give way in the first step already, and nobody's prompt is cut for their sake.
+// Those in the background give way in the first step already, and nobody's prompt is cut for their
+// sake.
 TEST(Background, APromptOfOthersIsTakenInWhole) {
   FakeEngineConfig config = config_of_long_prompts();
   config.engine.prefill_chunk = 16;

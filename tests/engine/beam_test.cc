@@ -1,4 +1,5 @@
-// Beam search against a plain one over the fake model, and against transformers' on tiny checkpoints.
+// Beam search against a plain one over the fake model, and against transformers' on tiny
+// checkpoints.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -60,7 +61,8 @@ TEST(Beams, ShareTheBlocksOfThePrompt) {
   FakeEngine fake(config);
   const auto sink = fake.submit(beams_of(prompt_of(101), 2, 8, 8));
   int most = 0;
-  while (fake.engine->step()) most = std::max(most, fake.engine->scheduler().allocator().n_referenced());
+  while (fake.engine->step())
+    most = std::max(most, fake.engine->scheduler().allocator().n_referenced());
   EXPECT_LE(most, 26 + 8);
   EXPECT_EQ(fake.model->n_tokens(), 101 + 8);
 }
@@ -146,8 +148,9 @@ TEST_P(BeamGolden, EqualsTransformers) {
     config.kv_cache_dtype = "f32";
     const auto engine = Engine::open(config).value();
     const int n = static_cast<int>(entry["beams"].size());
-    Request request = beams_of(entry["prompt"].get<std::vector<TokenId>>(),
-                               entry["max_new_tokens"].get<int>(), n, entry["num_beams"].get<int>());
+    Request request =
+        beams_of(entry["prompt"].get<std::vector<TokenId>>(), entry["max_new_tokens"].get<int>(), n,
+                 entry["num_beams"].get<int>());
     request.eos_token_ids = entry["eos"].get<std::vector<TokenId>>();
     request.sampling.length_penalty = entry["length_penalty"].get<float>();
     request.sampling.early_stopping = entry["early_stopping"].get<bool>();

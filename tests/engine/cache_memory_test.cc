@@ -34,7 +34,8 @@ class MemoryOfDevice : public testing::Test {
   // The model on a device of so many bytes, then what the cache may take.
   Result<int64_t> budget_on(int64_t bytes) {
     model_ = nullptr;
-    ops_ = std::make_unique<cuda::CudaOps>(cuda::make_emulated_device(bytes), OpsConfig{.n_threads = 1});
+    ops_ = std::make_unique<cuda::CudaOps>(cuda::make_emulated_device(bytes),
+                                           OpsConfig{.n_threads = 1});
     const auto source = make_synthetic_source("tiny", "f32").value();
     ASSIGN_OR_RETURN(model_, Model::load(*source, *ops_));
     free_before_ = ops_->memory().free;

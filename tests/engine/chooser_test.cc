@@ -16,7 +16,8 @@
 namespace penstock {
 namespace {
 
-// A machine with given times, and text whose guesses are right with given chances, which the drafter knows.
+// A machine with given times, and text whose guesses are right with given chances, which the
+// drafter knows.
 struct World {
   explicit World(std::map<int, double> seconds) : costs(std::move(seconds)) {
     for (const auto& [rows, time] : costs) speculation.note_calibration(rows, time);
@@ -24,7 +25,8 @@ struct World {
 
   double seconds(int rows) const {
     auto above = costs.lower_bound(rows);
-    return above == costs.end() ? costs.rbegin()->second * rows / costs.rbegin()->first : above->second;
+    return above == costs.end() ? costs.rbegin()->second * rows / costs.rbegin()->first
+                                : above->second;
   }
 
   // What a clock says on a machine that does other things too.
@@ -55,7 +57,8 @@ struct World {
       right = right && uniform(random) < chance;
       n_right += right;
       passes = std::max(passes, ++n_guesses);
-      if (choice.priced && !worth_another(n_guesses, reach.back(), mean, speculation.prices(), choice.nodes))
+      if (choice.priced &&
+          !worth_another(n_guesses, reach.back(), mean, speculation.prices(), choice.nodes))
         break;
     }
     const int kept = choice.priced ? nodes_worth(reach, speculation.prices()) : n_guesses;
@@ -63,7 +66,8 @@ struct World {
   }
 
   // One step of these sequences; seconds, and tokens into `tokens`.
-  double step(std::span<const SeqId> ids, const Text& text, const Drafter& drafter, double& tokens) {
+  double step(std::span<const SeqId> ids, const Text& text, const Drafter& drafter,
+              double& tokens) {
     const auto n = static_cast<int>(ids.size());
     std::vector<Speculation::Choice> choices;
     speculation.choose(ids, n, choices);
@@ -82,7 +86,8 @@ struct World {
     n_drafting = trees.size();
     const double drafting = drafter.pass * passes + drafter.start * n_starts;
     if (!trees.empty())
-      speculation.note_draft({n, measured(drafting), n_starts > 0 && drafter.start > 0 ? 0 : passes, trees});
+      speculation.note_draft(
+          {n, measured(drafting), n_starts > 0 && drafter.start > 0 ? 0 : passes, trees});
     for (const auto& [id, size, right] : outcomes) speculation.note_outcome(id, n, size, right);
     speculation.note_step(
         {n, rows, gained, measured(seconds(rows)), trees.empty() ? -1 : measured(drafting)});
@@ -90,8 +95,8 @@ struct World {
     return seconds(rows) + drafting;
   }
 
-  // n sequences for `rounds` steps, each of which lives for `life` of them; tokens per second beside what plain
-  // decoding makes.
+  // n sequences for `rounds` steps, each of which lives for `life` of them; tokens per second
+  // beside what plain decoding makes.
   double gain(int n, int rounds, int life, const Text& text, const Drafter& drafter) {
     double time = 0, tokens = 0;
     std::vector<SeqId> ids(static_cast<size_t>(n));
@@ -112,7 +117,8 @@ struct World {
     std::vector<SeqId> ids;
     for (int i = 0; i < n; ++i) ids.push_back(SeqId(static_cast<uint64_t>(i + 1)));
     double time = 0, tokens = 0;
-    for (int round = 0; round < rounds; ++round) time += step(ids, {chance, chance}, {pass}, tokens);
+    for (int round = 0; round < rounds; ++round)
+      time += step(ids, {chance, chance}, {pass}, tokens);
     return tokens / time;
   }
 
@@ -130,8 +136,9 @@ struct World {
   size_t n_drafting = 0;  // sequences with a draft in the last step
 };
 
-const std::map<int, double> kTiles = {{1, 1.0}, {2, 1.1},  {3, 1.28}, {4, 1.3},  {5, 1.57}, {6, 1.59},
-                                      {7, 1.8}, {8, 1.85}, {9, 3.0},  {16, 3.2}, {17, 5.0}};
+const std::map<int, double> kTiles = {{1, 1.0},  {2, 1.1},  {3, 1.28}, {4, 1.3},
+                                      {5, 1.57}, {6, 1.59}, {7, 1.8},  {8, 1.85},
+                                      {9, 3.0},  {16, 3.2}, {17, 5.0}};
 
 TEST(Chooser, ComesCloseToTheBestFixedLength) {
   for (const double chance : {0.4, 0.6, 0.75, 0.9}) {
@@ -144,7 +151,8 @@ TEST(Chooser, ComesCloseToTheBestFixedLength) {
         best = std::max(best, tokens / (world.seconds(1 + k) + pass * k));
       }
       World world(kTiles);
-      EXPECT_GT(world.run(1, 4000, chance, pass), 0.96 * best) << "chance " << chance << " pass " << pass;
+      EXPECT_GT(world.run(1, 4000, chance, pass), 0.96 * best)
+          << "chance " << chance << " pass " << pass;
     }
   }
 }
@@ -161,8 +169,12 @@ const std::map<int, double> kTilesOfEight = {{1, 0.44}, {2, 0.5},   {4, 0.72}, {
 
 // Whatever the text: where drafts lose they are off, but for probes that cost next to nothing.
 TEST(Chooser, NeverCostsMoreThanTwoHundredths) {
-  for (const World::Text& text :
-       {World::Text{0.3, 0.95}, {0.3, 0.95, 0.2}, {0.6, 0.98}, {0.7, 0.7}, {0.9, 0.9}, {0.02, 0.02}}) {
+  for (const World::Text& text : {World::Text{0.3, 0.95},
+                                  {0.3, 0.95, 0.2},
+                                  {0.6, 0.98},
+                                  {0.7, 0.7},
+                                  {0.9, 0.9},
+                                  {0.02, 0.02}}) {
     for (const int n : {5, 8, 12, 16, 32}) {
       World world(kTilesOfEight);
       EXPECT_GT(world.gain(n, 1500, 100, text, {.pass = 0.08, .start = 0.06 * n}), 0.98)
@@ -176,19 +188,20 @@ const std::map<int, double> kBlocksOfFour = {{1, 1.0},  {2, 1.15},  {4, 1.6},   
                                              {8, 2.7},  {12, 3.9},  {16, 5.2},  {20, 6.6},
                                              {24, 7.9}, {32, 10.3}, {48, 15.3}, {64, 20.6}};
 
-// Of a few hundred steps, some with times three times as long: a size whose first step was disturbed once made drafts
-// look free, and cost up to 22 %.
+// Of a few hundred steps, some with times three times as long: a size whose first step was
+// disturbed once made drafts look free, and cost up to 22 %.
 TEST(Chooser, DisturbedClocksCostLittle) {
   for (const auto& costs : {kTilesOfEight, kBlocksOfFour}) {
-    for (const World::Text& text : {World::Text{0.3, 0.95}, {0.5, 0.5}, {0.6, 0.98}, {0.02, 0.02}}) {
+    for (const World::Text& text :
+         {World::Text{0.3, 0.95}, {0.5, 0.5}, {0.6, 0.98}, {0.02, 0.02}}) {
       for (const int n : {1, 2, 3, 4, 8, 16, 32}) {
         for (const unsigned seed : {0u, 1u, 2u, 3u}) {
           World world(costs);
           world.random.seed(seed), world.random_clock.seed(seed + 9), world.disturbance = 0.05;
           const double unit = costs.at(1);
-          EXPECT_GT(
-              world.gain(n, 400, 100, text, {.pass = 0.12 * unit * (1 + 0.1 * n), .start = 0.1 * unit * n}),
-              0.96)
+          EXPECT_GT(world.gain(n, 400, 100, text,
+                               {.pass = 0.12 * unit * (1 + 0.1 * n), .start = 0.1 * unit * n}),
+                    0.96)
               << n << " sequences, seed " << seed << ", guesses right in " << text.hard << " and "
               << text.easy;
         }
@@ -213,8 +226,8 @@ TEST(Chooser, FindsOutThatDraftsPayBesideMany) {
   EXPECT_GT(world.gain(8, 3000, 300, {0.9, 0.9}, {.pass = 0.02}), 1.3);
 }
 
-// Counted in rounds, not timed: a drafter that takes as long as a step of all sequences, and is never right, is asked in few rounds, 0.01 of
-// them and what the account holds at first.
+// Counted in rounds, not timed: a drafter that takes as long as a step of all sequences, and is
+// never right, is asked in few rounds, 0.01 of them and what the account holds at first.
 TEST(Chooser, TriesInFewRounds) {
   for (const int n : {1, 2, 4, 8, 16, 32}) {
     World world(kBlocksOfFour);
@@ -233,10 +246,12 @@ TEST(Chooser, TriesInFewRounds) {
   }
 }
 
-// Where each row costs as much as a token nothing is to be found out, however often guesses are right; where rows are cheap it is.
+// Where each row costs as much as a token nothing is to be found out, however often guesses are
+// right; where rows are cheap it is.
 TEST(Chooser, TriesOnlyWhereRightGuessesWouldPay) {
   std::map<int, double> linear, cheap;
-  for (int rows = 1; rows <= 256; rows *= 2) linear[rows] = 0.2 + rows, cheap[rows] = 1 + 0.02 * rows;
+  for (int rows = 1; rows <= 256; rows *= 2)
+    linear[rows] = 0.2 + rows, cheap[rows] = 1 + 0.02 * rows;
   for (const int n : {8, 16, 32}) {
     for (const bool pays : {false, true}) {
       World world(pays ? cheap : linear);
@@ -345,7 +360,8 @@ TEST(Chooser, TriesAgainWhenTheTextGetsEasier) {
   EXPECT_GT(world.run(1, 500, 0.9, 0.1), 1.8);
 }
 
-// A drafter that needs what the target computed before a draft hears of it in time, and else of nothing.
+// A drafter that needs what the target computed before a draft hears of it in time, and else of
+// nothing.
 TEST(Chooser, SaysInTimeWhetherDraftsMayCome) {
   constexpr int kNotice = 32, kSteps = 6000;
   World world(kTiles);
@@ -367,7 +383,8 @@ TEST(Chooser, SaysInTimeWhetherDraftsMayCome) {
   EXPECT_LT(n_awaited, kSteps / 3);
 }
 
-// Beside four sequences the fifth row is a tile of its own: shared by four guesses it is cheap, for one it is not.
+// Beside four sequences the fifth row is a tile of its own: shared by four guesses it is cheap, for
+// one it is not.
 TEST(Chooser, PricesAreThoseOfAsManyDraftsAsUsuallyCome) {
   World world(kTiles);
   const std::vector<SeqId> ids = {SeqId(1), SeqId(2), SeqId(3), SeqId(4)};
@@ -409,7 +426,8 @@ TEST(Chooser, CalibrationComputesStepsOfAllSizesThatFit) {
   ASSERT_EQ(speculation.prices().max_nodes(), 16) << "prices are there at once";
 }
 
-// Where a drafter's first passes took fifty times as long the first draft was the last one for thousands of steps.
+// Where a drafter's first passes took fifty times as long the first draft was the last one for
+// thousands of steps.
 TEST(Chooser, CalibrationLetsADrafterGuessUntilItIsSettled) {
   const auto script = std::make_shared<DraftScript>();
   int n_asked = 0;

@@ -1,4 +1,5 @@
-// Vectors on CUDA's emulated device: those of the CPU, and memory that is refused ends the call only.
+// Vectors on CUDA's emulated device: those of the CPU, and memory that is refused ends the call
+// only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,8 @@ TEST_P(CudaEmbedder, GivesTheVectorsOfTheCpu) {
   ASSERT_EQ(got->size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     ASSERT_EQ((*got)[i].size(), want[i].size());
-    for (size_t j = 0; j < want[i].size(); ++j) ASSERT_NEAR((*got)[i][j], want[i][j], 1e-4) << i << " " << j;
+    for (size_t j = 0; j < want[i].size(); ++j)
+      ASSERT_NEAR((*got)[i][j], want[i][j], 1e-4) << i << " " << j;
   }
 }
 

@@ -1,5 +1,6 @@
-// An engine on the emulated CUDA device: steps that are recorded and played again give what computing each anew gives, bit for
-// bit, while batches grow and shrink, sequences part and drafts are checked.
+// An engine on the emulated CUDA device: steps that are recorded and played again give what
+// computing each anew gives, bit for bit, while batches grow and shrink, sequences part and drafts
+// are checked.
 #include <gtest/gtest.h>
 
 #include "emulation/cuda/trouble.h"
@@ -17,7 +18,8 @@ class CudaEngine : public testing::Test {
     auto made = make_ops("cuda_emulated", {.n_threads = 1});
     if (!made) GTEST_SKIP() << made.error().message;
   }
-  // Runs the requests with recorded steps and without; the same comes of both. Returns steps that were played.
+  // Runs the requests with recorded steps and without; the same comes of both. Returns steps that
+  // were played.
   static int64_t run_both(const std::vector<Request>& requests, KvDType cache,
                           const std::function<std::shared_ptr<DraftScript>()>& drafts = {}) {
     std::vector<Collected> results[2];
@@ -27,8 +29,10 @@ class CudaEngine : public testing::Test {
       const cuda::StepGraphs& graphs = static_cast<cuda::CudaOps&>(*ops).graphs();
       std::unique_ptr<Speculation> speculation;
       if (drafts)
-        speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(drafts()), 4, false);
-      // Who comes while steps are not waited for gets other chunks, and few tokens of a cache of 16 bits are another kernel's.
+        speculation =
+            std::make_unique<Speculation>(std::make_unique<FakeDrafter>(drafts()), 4, false);
+      // Who comes while steps are not waited for gets other chunks, and few tokens of a cache of 16
+      // bits are another kernel's.
       const int most_tokens = cache == KvDType::kF32 ? 48 : 256;
       ModelEngine engine(std::move(ops), {.cache = cache, .most_tokens = most_tokens},
                          std::move(speculation));
@@ -43,13 +47,15 @@ class CudaEngine : public testing::Test {
 
 TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
   std::vector<Request> requests = requests_of_all_kinds();
-  for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.max_tokens = static_cast<int>(12 + 2 * i);
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].sampling.max_tokens = static_cast<int>(12 + 2 * i);
   EXPECT_GT(run_both(requests, KvDType::kF16), 10);  // as it is on a GPU
   requests.resize(2);
   EXPECT_GT(run_both(requests, KvDType::kF32), 10);
 }
 
-// Layers of few kernels, recorded, against a kernel for each operation, one by one: with fewer launches.
+// Layers of few kernels, recorded, against a kernel for each operation, one by one: with fewer
+// launches.
 TEST_F(CudaEngine, PartsOfLayersInOneGiveWhatTheirOperationsGive) {
   std::vector<Request> requests = requests_of_all_kinds();
   requests.resize(2);
@@ -138,13 +144,14 @@ TEST_F(CudaEngine, DraftsAreCheckedInRecordedStepsToo) {
   EXPECT_GT(run_both(requests, KvDType::kF32, drafts), 5);
 }
 
-// A cache of 16 bits, as it is on a GPU: tokens of chunks of more than 8 are another kernel's than few, and cut anyhow they get the same
-// bits; few the same among themselves. The CPU with such a cache, whose sums nothing is rounded for when they are batch-invariant, is what they are near.
+// A cache of 16 bits, as it is on a GPU: tokens of chunks of more than 8 are another kernel's than
+// few, and cut anyhow they get the same bits; few the same among themselves. The CPU with such a
+// cache, whose sums nothing is rounded for when they are batch-invariant, is what they are near.
 TEST_F(CudaEngine, CachesOf16BitsAreExactAmongThemselves) {
   const auto ops = [](const char* backend) { return make_ops(backend, {.n_threads = 1}).value(); };
   std::vector<Request> requests;
-  for (const int n :
-       {47, 77}) {  // what is left of them behind chunks, and behind blocks of a prefix, is more than 8
+  // what is left of them behind chunks, and behind blocks of a prefix, is more than 8
+  for (const int n : {47, 77}) {
     requests.push_back(request_of(prompt_of(n, n), 6));
     requests.back().sampling.ignore_eos = true, requests.back().sampling.temperature = 0;
     requests.back().sampling.logprobs = 1;
@@ -164,8 +171,9 @@ TEST_F(CudaEngine, CachesOf16BitsAreExactAmongThemselves) {
   }
   {
     SCOPED_TRACE("beside each other");
-    expect_equal(
-        alone, ModelEngine(ops("cuda_emulated"), {.cache = KvDType::kF16, .most_tokens = 256}).run(requests));
+    expect_equal(alone,
+                 ModelEngine(ops("cuda_emulated"), {.cache = KvDType::kF16, .most_tokens = 256})
+                     .run(requests));
   }
   {
     SCOPED_TRACE("in chunks");
@@ -173,12 +181,14 @@ TEST_F(CudaEngine, CachesOf16BitsAreExactAmongThemselves) {
     expect_equal(alone, one_by_one(engine));
   }
   for (const auto& [cache, most] : {std::pair{KvDType::kF16, 1e-3f}, {KvDType::kF32, 1e-2f}}) {
-    ModelEngine engine(make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value(), {.cache = cache});
+    ModelEngine engine(make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value(),
+                       {.cache = cache});
     const std::vector<Collected> on_cpu = one_by_one(engine);
     for (size_t i = 0; i < alone.size(); ++i) {
       const Collected::Sequence &a = alone[i].sequences.at(0), &b = on_cpu[i].sequences.at(0);
       EXPECT_EQ(a.tokens, b.tokens) << i;
-      for (size_t t = 0; t < a.logprobs.size(); ++t) EXPECT_NEAR(a.logprobs[t], b.logprobs[t], most);
+      for (size_t t = 0; t < a.logprobs.size(); ++t)
+        EXPECT_NEAR(a.logprobs[t], b.logprobs[t], most);
     }
   }
 }

@@ -1,5 +1,6 @@
-// A device that is lost at any moment ends every request with that error, and the engine takes no more; memory that it refuses ends
-// those that run, and the engine goes on. Nothing hangs, what is opened on it gives an error, and all memory is given back.
+// A device that is lost at any moment ends every request with that error, and the engine takes no
+// more; memory that it refuses ends those that run, and the engine goes on. Nothing hangs, what is
+// opened on it gives an error, and all memory is given back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +71,8 @@ class CudaFailures : public testing::TestWithParam<FailureCase> {
     cuda::fail_emulated_call(0, kind);
     const auto sinks = submit_all(*engine);
     EXPECT_LT(run(*engine), 1000);
-    for (const auto& sink : sinks) EXPECT_EQ(sink->result.sequences.at(0).finish, FinishReason::kLength);
+    for (const auto& sink : sinks)
+      EXPECT_EQ(sink->result.sequences.at(0).finish, FinishReason::kLength);
     return cuda::fail_emulated_call(0);
   }
   // Returns how many of the five sequences have failed; all have ended.
@@ -102,7 +104,8 @@ TEST_P(CudaFailures, ADeviceThatIsLostEndsEveryRequest) {
     for (uint64_t i = 0; i < 6; ++i) {
       const auto engine = open().value();
       const auto at = static_cast<int64_t>(1 + mix_seed(3, i) % static_cast<uint64_t>(n_calls));
-      SCOPED_TRACE("call " + std::to_string(at) + " of kind " + std::to_string(static_cast<int>(kind)));
+      SCOPED_TRACE("call " + std::to_string(at) + " of kind " +
+                   std::to_string(static_cast<int>(kind)));
       cuda::fail_emulated_call(at, kind);
       const auto sinks = submit_all(*engine);
       EXPECT_LT(run(*engine), 1000);
@@ -110,7 +113,8 @@ TEST_P(CudaFailures, ADeviceThatIsLostEndsEveryRequest) {
       n_ended += failed ? 1 : 0;
       EXPECT_NE(engine->status().has_value(), failed);
       if (failed) {
-        const auto refused = engine->submit(request_of(prompt_of(5), 3), std::make_shared<Collector>());
+        const auto refused =
+            engine->submit(request_of(prompt_of(5), 3), std::make_shared<Collector>());
         ASSERT_FALSE(refused);
         EXPECT_THAT(refused.error().message, testing::HasSubstr("emulated device"));
       }
@@ -121,7 +125,8 @@ TEST_P(CudaFailures, ADeviceThatIsLostEndsEveryRequest) {
   EXPECT_EQ(cuda::emulated_bytes_in_use(), in_use);
 }
 
-// What ran ends with what the device says; what comes after it gets the bits of an engine that lacked nothing.
+// What ran ends with what the device says; what comes after it gets the bits of an engine that
+// lacked nothing.
 TEST_P(CudaFailures, MemoryThatAStepIsRefusedEndsWhatRunsOnly) {
   const int64_t in_use = cuda::emulated_bytes_in_use();
   const int64_t n_calls = calls_of_run(EmulatedCalls::kMemory);
@@ -164,7 +169,8 @@ TEST_P(CudaFailures, WhileItOpens) {
     int n_refused = 0;
     for (uint64_t i = 0; i < 6; ++i) {
       const auto at = static_cast<int64_t>(1 + mix_seed(4, i) % static_cast<uint64_t>(n_calls));
-      SCOPED_TRACE("call " + std::to_string(at) + " of kind " + std::to_string(static_cast<int>(kind)));
+      SCOPED_TRACE("call " + std::to_string(at) + " of kind " +
+                   std::to_string(static_cast<int>(kind)));
       cuda::fail_emulated_call(at, kind);
       const auto engine = open();
       cuda::fail_emulated_call(0);

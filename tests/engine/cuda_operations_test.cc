@@ -1,5 +1,6 @@
-// Engines over tiny checkpoints on CUDA's emulated device under random operations: whatever runs beside a request, is drafted,
-// cached, preempted, swapped or cancelled, its tokens and their log-probabilities are the bits that it gets alone.
+// Engines over tiny checkpoints on CUDA's emulated device under random operations: whatever runs
+// beside a request, is drafted, cached, preempted, swapped or cancelled, its tokens and their
+// log-probabilities are the bits that it gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,9 +25,10 @@ struct CudaCase {
   const char* cache = "auto";   // kv_cache_dtype
   const char* states = "auto";  // mamba_ssm_cache_dtype
   bool beams = true;            // not beside recurrent states, whose blocks are few here
-  bool preempts = true;  // not where windows give blocks back early, or how long an adapter loads decides
-  double blocks = 8;     // of the cache: of six sequences some have no place
-  int exit_layer = 0;    // spec_exit_layer
+  // not where windows give blocks back early, or how long an adapter loads decides
+  bool preempts = true;
+  double blocks = 8;   // of the cache: of six sequences some have no place
+  int exit_layer = 0;  // spec_exit_layer
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -68,7 +70,8 @@ class Picks {
 Request random_request(uint64_t seed, const CudaCase& of, int vocab_size,
                        const std::shared_ptr<const Adapter>& adapter) {
   Picks pick(seed);
-  std::vector<TokenId> prompt = prompt_of(pick(0, 2) == 0 ? 18 : pick(3, 20), pick(0, 1), vocab_size);
+  std::vector<TokenId> prompt =
+      prompt_of(pick(0, 2) == 0 ? 18 : pick(3, 20), pick(0, 1), vocab_size);
   for (int i = pick(0, 5); i > 0; --i) prompt.push_back(pick(2, vocab_size - 1));
   Request request = request_of(prompt, pick(2, 14), seed);
   SamplingParams& sampling = request.sampling;
@@ -101,7 +104,8 @@ struct Alone {
   Collected result;
 };
 
-void expect_same(const Collected& got, const Collected& want, bool cancelled, const std::string& which) {
+void expect_same(const Collected& got, const Collected& want, bool cancelled,
+                 const std::string& which) {
   for (const auto& [index, sequence] : want.sequences) {
     const auto found = got.sequences.find(index);
     if (cancelled && found == got.sequences.end()) continue;
@@ -121,7 +125,8 @@ void expect_same(const Collected& got, const Collected& want, bool cancelled, co
   if (cancelled) return;
   ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size()) << which;
   for (const auto& [position, row] : want.prompt_logprobs)
-    EXPECT_EQ(got.prompt_logprobs.at(position).at(0).logprob, row.at(0).logprob) << which << ", " << position;
+    EXPECT_EQ(got.prompt_logprobs.at(position).at(0).logprob, row.at(0).logprob)
+        << which << ", " << position;
 }
 
 void run_to_end(Engine& engine) {
@@ -167,7 +172,8 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
     config.spec_exit_layer = GetParam().exit_layer;
     if (config.spec == "medusa") config.spec_heads = medusa_.write().string();
     config.max_num_batched_tokens = 24;
-    config.kv_cache_memory = static_cast<int64_t>(static_cast<double>(block_bytes_) * GetParam().blocks);
+    config.kv_cache_memory =
+        static_cast<int64_t>(static_cast<double>(block_bytes_) * GetParam().blocks);
     if (GetParam().swap) config.preemption = "swap", config.swap_space = block_bytes_ * 6;
     return config;
   }
@@ -208,7 +214,8 @@ TEST_P(CudaOperations, RandomOperationsChangeNoText) {
   int n_whole = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     n_whole += all[i].cancelled ? 0 : 1;
-    expect_same(all[i].sink->result, alone[i].result, all[i].cancelled, "request " + std::to_string(i));
+    expect_same(all[i].sink->result, alone[i].result, all[i].cancelled,
+                "request " + std::to_string(i));
   }
   EXPECT_GE(n_whole, kRequests / 2);
   const Metrics metrics = engine->metrics();
@@ -260,7 +267,8 @@ TEST(CudaEngineErrors, ACacheThatIsRefusedIsAnError) {
   config.block_size = 4;
   const auto engine = Engine::open(config);
   ASSERT_FALSE(engine);
-  EXPECT_THAT(engine.error().message, testing::HasSubstr("block size 4: expected a multiple of 16"));
+  EXPECT_THAT(engine.error().message,
+              testing::HasSubstr("block size 4: expected a multiple of 16"));
 }
 
 TEST(KvCacheTypes, Fp8IsRefusedOnTheCpu) {
@@ -269,14 +277,16 @@ TEST(KvCacheTypes, Fp8IsRefusedOnTheCpu) {
   const auto engine = Engine::open(config);
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(engine.error().message, testing::HasSubstr("kv_cache_dtype fp8 is not there on backend cpu"));
+  EXPECT_THAT(engine.error().message,
+              testing::HasSubstr("kv_cache_dtype fp8 is not there on backend cpu"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
     testing::Values(
         CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true, .preempts = false},
-        CudaCase{.name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
+        CudaCase{
+            .name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
         CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
         CudaCase{.name = "experts", .model = "models/mixtral"},
         CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},

@@ -1,5 +1,6 @@
-// A model on a device that runs behind the host, shows no tensor and draws tokens itself: the engine gives the tokens that
-// it gives on the CPU, also where the next step is planned before they are known.
+// A model on a device that runs behind the host, shows no tensor and draws tokens itself: the
+// engine gives the tokens that it gives on the CPU, also where the next step is planned before they
+// are known.
 #include <gtest/gtest.h>
 
 #include "engine/model_engine.h"
@@ -14,9 +15,9 @@ std::unique_ptr<Ops> one_thread() {
 }
 
 TEST(DeviceEngine, GivesTheTokensOfTheCpu) {
-  auto device = std::make_unique<DeviceOps>(one_thread(), [](const SampleRow& row, std::span<float> logits) {
-    return Sampler().draw(row, logits);
-  });
+  auto device = std::make_unique<DeviceOps>(
+      one_thread(),
+      [](const SampleRow& row, std::span<float> logits) { return Sampler().draw(row, logits); });
   const DeviceOps& seen = *device;
   ModelEngine on_device(std::move(device), {}), on_cpu(one_thread(), {});
   expect_equal(on_device.run(requests_of_all_kinds()), on_cpu.run(requests_of_all_kinds()));

@@ -1,5 +1,5 @@
-// Every real drafter on the models that come with the program: in batch-invariant mode the text is the same,
-// bit for bit, with and without it. PENSTOCK_PROMPTS=100 runs as many instead of a few.
+// Every real drafter on the models that come with the program: in batch-invariant mode the text is
+// the same, bit for bit, with and without it. PENSTOCK_PROMPTS=100 runs as many instead of a few.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,8 @@ std::vector<std::vector<TokenId>> read_prompts(size_t n) {
   for (std::string line; prompts.size() < n && std::getline(file, line);) {
     std::istringstream words(line);
     std::vector<TokenId>& ids = prompts.emplace_back();
-    for (TokenId id = 0; ids.size() < 4 + prompts.size() * 7 % 60 && words >> id;) ids.push_back(id);
+    for (TokenId id = 0; ids.size() < 4 + prompts.size() * 7 % 60 && words >> id;)
+      ids.push_back(id);
   }
   return prompts;
 }
@@ -52,7 +53,8 @@ class Drafters : public testing::TestWithParam<const char*> {
     config.kv_cache_memory = int64_t{48} << 20;
     return Engine::open(config);
   }
-  static std::unique_ptr<Engine> open_with(const std::string& spec, const std::string& length = "auto") {
+  static std::unique_ptr<Engine> open_with(const std::string& spec,
+                                           const std::string& length = "auto") {
     EngineConfig config;
     config.spec = spec;
     config.spec_length = length;
@@ -99,15 +101,18 @@ TEST_P(Drafters, TextIsThatOfPlainDecoding) {
   seeded.seed = 5;
   const auto plain = open_with("");
   ASSERT_TRUE(plain);
-  const std::vector<Text> expected = run(*plain, prompts, greedy), drawn = run(*plain, prompts, seeded);
+  const std::vector<Text> expected = run(*plain, prompts, greedy),
+                          drawn = run(*plain, prompts, seeded);
   for (const std::string& name : names()) {
     for (const char* length : {"auto", "5"}) {
       const auto engine = open_with(name, length);
       if (!engine) continue;
-      const std::vector<Text> got = run(*engine, prompts, greedy), got_drawn = run(*engine, prompts, seeded);
+      const std::vector<Text> got = run(*engine, prompts, greedy),
+                              got_drawn = run(*engine, prompts, seeded);
       for (size_t i = 0; i < prompts.size(); ++i) {
         EXPECT_EQ(got[i], expected[i]) << name << " " << length << ", prompt " << i;
-        EXPECT_EQ(got_drawn[i], drawn[i]) << name << " " << length << ", prompt " << i << ", with a seed";
+        EXPECT_EQ(got_drawn[i], drawn[i])
+            << name << " " << length << ", prompt " << i << ", with a seed";
       }
       const Metrics metrics = engine->metrics();
       if (std::string(length) != "auto" && name != "ngram" && name != "grammar") {
@@ -130,16 +135,19 @@ TEST_P(Drafters, DrawnTextsAreFineToo) {
     EXPECT_THAT(text.logprobs, testing::Each(testing::Le(0.0f)));
   }
   const Metrics metrics = engine->metrics();
-  EXPECT_GT(metrics.spec_decode_num_accepted_tokens.value, 0.2 * metrics.spec_decode_num_draft_tokens.value);
+  EXPECT_GT(metrics.spec_decode_num_accepted_tokens.value,
+            0.2 * metrics.spec_decode_num_draft_tokens.value);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Drafters,
-                         testing::Values("penstock-stories-15m-q8_0.gguf", "penstock-stories-1m-q8_0.gguf",
+                         testing::Values("penstock-stories-15m-q8_0.gguf",
+                                         "penstock-stories-1m-q8_0.gguf",
                                          "penstock-stories-sliding-4m-q8_0.gguf",
                                          "penstock-stories-ternary-4m-tq2_0.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 
@@ -177,7 +185,8 @@ TEST(DrafterErrors, SayWhatIsWrong) {
   config.spec = "early-exit";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("was not trained with an exit"));
   config.spec_exit_layer = 3;
-  EXPECT_THAT(error_of(config).message, testing::HasSubstr("expected 1 to 2 layers to draft with, got 3"));
+  EXPECT_THAT(error_of(config).message,
+              testing::HasSubstr("expected 1 to 2 layers to draft with, got 3"));
   config.spec_length = "many";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("spec_length"));
 }

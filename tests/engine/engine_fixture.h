@@ -14,7 +14,8 @@
 
 namespace penstock {
 
-Result<std::unique_ptr<Drafter>> make_grammar_drafter(DrafterConfig config, const DraftTarget& target);
+Result<std::unique_ptr<Drafter>> make_grammar_drafter(DrafterConfig config,
+                                                      const DraftTarget& target);
 
 struct FakeEngineConfig {
   int vocab_size = 50;
@@ -24,16 +25,18 @@ struct FakeEngineConfig {
   int max_model_len = 200;
   std::vector<int> swap_slots;  // with a SwapStore
   EngineConfig engine;
-  std::shared_ptr<DraftScript> drafts;                  // null: no speculation
-  int spec_length = 0;                                  // 0 = automatic
-  bool draft_forced = false;                            // without drafts: what grammars force is drafted
+  std::shared_ptr<DraftScript> drafts;  // null: no speculation
+  int spec_length = 0;                  // 0 = automatic
+  // without drafts: what grammars force is drafted
+  bool draft_forced = false;
   bool device = false;                                  // the model draws by itself
   std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
   int n_stages = 1;                                     // of a pipeline
 };
 
 struct FakeEngine {
-  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0, std::unique_ptr<SwapStore> swap = {})
+  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0,
+                      std::unique_ptr<SwapStore> swap = {})
       : settings(c) {
     if (c.engine.max_num_seqs == 0) c.engine.max_num_seqs = 8;
     if (c.engine.max_num_batched_tokens == 0) c.engine.max_num_batched_tokens = 32;
@@ -64,8 +67,8 @@ struct FakeEngine {
                                                         c.spec_length, c.windows.size() > 1);
     }
     if (!c.drafts && c.draft_forced) {
-      parts.speculation = std::make_unique<Speculation>(make_grammar_drafter({}, {}).value(), c.spec_length,
-                                                        c.windows.size() > 1);
+      parts.speculation = std::make_unique<Speculation>(make_grammar_drafter({}, {}).value(),
+                                                        c.spec_length, c.windows.size() > 1);
     }
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }
@@ -83,8 +86,9 @@ struct FakeEngine {
   }
   // The text of sequence `index`, computed alone and without a cache. REQUIRES: a seed.
   std::vector<TokenId> expected(const Request& request, int index = 0) const {
-    const auto spec = SamplingSpec::make(request.sampling, {.end_ids = {0}, .matcher = request.matcher},
-                                         *request.sampling.seed, settings.vocab_size);
+    const auto spec =
+        SamplingSpec::make(request.sampling, {.end_ids = {0}, .matcher = request.matcher},
+                           *request.sampling.seed, settings.vocab_size);
     SamplerState state(spec, index, request.prompt, 100);
     std::vector<TokenId> tokens = request.prompt, output;
     const size_t longest =
@@ -101,7 +105,8 @@ struct FakeEngine {
       state.append(token);
       if (state.must_end()) break;
       if (token == 0 && !request.sampling.ignore_eos) break;
-      if (std::ranges::find(request.sampling.stop_token_ids, token) != request.sampling.stop_token_ids.end())
+      if (std::ranges::find(request.sampling.stop_token_ids, token) !=
+          request.sampling.stop_token_ids.end())
         break;
     }
     return output;

@@ -83,7 +83,8 @@ TEST(Engine, WhoHearsOfATokenFindsItCounted) {
   fake.run();
   EXPECT_EQ(sink->n_tokens, 7);
   EXPECT_EQ(sink->n_ends, 1);
-  EXPECT_EQ(fake.engine->metrics().steps.value, sink->n_steps + 1);  // a step ends when it has delivered
+  // a step ends when it has delivered
+  EXPECT_EQ(fake.engine->metrics().steps.value, sink->n_steps + 1);
 }
 
 TEST(Engine, ChunkSizesDoNotMatter) {
@@ -216,7 +217,8 @@ TEST(Engine, ParallelSamplesBeyondTheSeatsWait) {
   request.sampling.n = 6;
   const auto sink = fake.submit(request);
   fake.run();
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(sink->result.sequences[i].tokens, fake.expected(request, i)) << i;
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(sink->result.sequences[i].tokens, fake.expected(request, i)) << i;
 }
 
 TEST(Engine, EndsForTheRightReason) {
@@ -352,7 +354,8 @@ TEST(Engine, DeadlinesEndRequests) {
   EXPECT_EQ(sink->result.sequences[0].error->code, ErrorCode::kDeadlineExceeded);
 }
 
-// Of a model that can compute nothing any more: what ran and waited ends with its error, what it gave at last is told to nobody.
+// Of a model that can compute nothing any more: what ran and waited ends with its error, what it
+// gave at last is told to nobody.
 TEST(Engine, AModelThatFailsEndsEverything) {
   for (const bool device : {false, true}) {
     FakeEngineConfig config;
@@ -375,7 +378,8 @@ TEST(Engine, AModelThatFailsEndsEverything) {
     }
     EXPECT_EQ(sinks[0]->result.sequences[0].tokens.size(), n_tokens);
     EXPECT_FALSE(fake.engine->status());
-    const auto refused = fake.engine->submit(request_of(prompt_of(10), 5), std::make_shared<Collector>());
+    const auto refused =
+        fake.engine->submit(request_of(prompt_of(10), 5), std::make_shared<Collector>());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().message, "rank 1 is gone");
     fake.engine->stop();
@@ -405,7 +409,8 @@ class PrefixFile : public ::testing::Test {
  protected:
   void SetUp() override { config_.engine.prefix_cache_file = path_; }
   void TearDown() override { std::filesystem::remove(path_); }
-  // Runs a request in a new engine, which saves at its end; returns how many prompt tokens were cached.
+  // Runs a request in a new engine, which saves at its end; returns how many prompt tokens were
+  // cached.
   int run(uint64_t fingerprint = 1) {
     FakeEngine fake(config_, fingerprint);
     const Request request = request_of(prompt_of(41), 10);
@@ -532,7 +537,8 @@ TEST_F(SessionFile, IsRefusedWhenItDoesNotFit) {
   EXPECT_EQ(load_error(other), ErrorCode::kInvalidArgument);
   std::filesystem::remove(path_);
   EXPECT_EQ(load_error(other), ErrorCode::kNotFound);
-  EXPECT_EQ(other.engine->save_session(prompt_of(9), "/proc/none/session", "").error().code, ErrorCode::kIo);
+  EXPECT_EQ(other.engine->save_session(prompt_of(9), "/proc/none/session", "").error().code,
+            ErrorCode::kIo);
 }
 
 TEST_F(SessionFile, AnyDamageIsRefusedAndNothingOfItUsed) {

@@ -1,4 +1,5 @@
-// Several engines behind one: what comes out is what one gives, whichever of them a request goes to.
+// Several engines behind one: what comes out is what one gives, whichever of them a request goes
+// to.
 #include "engine/replicas/engines.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ struct FakeEngines {
   std::unique_ptr<Engines> engines;
 };
 
-// As many as one engine would, with the numbers that it would give them: without seeds they draw the same.
+// As many as one engine would, with the numbers that it would give them: without seeds they draw
+// the same.
 TEST(Engines, TextsAreThoseOfOne) {
   FakeEngines one(1), three(3);
   std::vector<std::shared_ptr<Collector>> wanted, got;
@@ -67,7 +69,8 @@ TEST(Engines, TextsAreThoseOfOne) {
   const Metrics all = three.engines->metrics();
   EXPECT_EQ(all.generation_tokens.value, one.engines->metrics().generation_tokens.value);
   EXPECT_EQ(all.request_prompt_tokens.count, one.engines->metrics().request_prompt_tokens.count);
-  for (int i = 0; i < 3; ++i) EXPECT_GT(three.n_of(i, &Metrics::generation_tokens), 40) << "load is shared";
+  for (int i = 0; i < 3; ++i)
+    EXPECT_GT(three.n_of(i, &Metrics::generation_tokens), 40) << "load is shared";
 }
 
 TEST(Engines, GoOnWhereTheirPrefixIs) {
@@ -97,7 +100,8 @@ TEST(Engines, AFullQueueIsNotTheEnd) {
   std::vector<std::shared_ptr<Collector>> sinks;
   for (int i = 0; i < 4; ++i)
     sinks.push_back(two.submit(request_of(prompt_of(60), 3)));  // all one's by their prefix
-  const auto refused = two.engines->submit(request_of(prompt_of(60), 3), std::make_shared<Collector>());
+  const auto refused =
+      two.engines->submit(request_of(prompt_of(60), 3), std::make_shared<Collector>());
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   two.run();
@@ -117,7 +121,8 @@ TEST(Engines, CancelledWhereverTheyAre) {
   two.engines->step();
   for (const RequestId id : ids) two.engines->cancel(id, FinishReason::kAbort);
   two.engines->step();
-  for (const auto& sink : sinks) EXPECT_EQ(sink->result.sequences.at(0).finish, FinishReason::kAbort);
+  for (const auto& sink : sinks)
+    EXPECT_EQ(sink->result.sequences.at(0).finish, FinishReason::kAbort);
 }
 
 // What one cannot do any more, none begins; what the others have begun, they end.
@@ -130,7 +135,8 @@ TEST(Engines, OneThatFails) {
   const Status status = two.engines->status();
   ASSERT_FALSE(status.has_value());
   EXPECT_EQ(status.error().message, "engine 1 of 2: its rank has ended");
-  EXPECT_FALSE(two.engines->submit(request_of(prompt_of(5), 6), std::make_shared<Collector>()).has_value());
+  EXPECT_FALSE(
+      two.engines->submit(request_of(prompt_of(5), 6), std::make_shared<Collector>()).has_value());
   two.run();
   EXPECT_EQ(sinks[1]->result.sequences.at(0).finish, FinishReason::kError);
   EXPECT_EQ(sinks[0]->result.sequences.at(0).tokens.size(), 6u);
@@ -203,7 +209,8 @@ TEST(Engines, OpenedFromAConfiguration) {
     EXPECT_EQ(texts, wanted) << n;
     EXPECT_EQ((*engine)->info().weight_bytes, weights) << "they are there once";
     EXPECT_LE((*engine)->info().kv_bytes, 8 << 20);
-    for (int i = 0; i < n; ++i) EXPECT_GT((*engine)->engine_at(i).metrics().generation_tokens.value, 0);
+    for (int i = 0; i < n; ++i)
+      EXPECT_GT((*engine)->engine_at(i).metrics().generation_tokens.value, 0);
   }
 }
 
@@ -214,8 +221,8 @@ TEST(Engines, ACopyForEveryNode) {
   (*alone)->start();
   const auto wanted = texts_of(**alone);
   const EngineConfig config = resolve_preset(engines_config(4)).value();
-  auto several =
-      open_engines({{{}, 0}, {{}, 0}, {{}, 1}, {{}, 1}}, open_weights(config.model).value(), config, {}, {});
+  auto several = open_engines({{{}, 0}, {{}, 0}, {{}, 1}, {{}, 1}},
+                              open_weights(config.model).value(), config, {}, {});
   ASSERT_TRUE(several.has_value()) << several.error().message;
   EXPECT_EQ((*several)->info().weight_bytes, 2 * (*alone)->info().weight_bytes);
   (*several)->start();
@@ -257,7 +264,8 @@ TEST(Engines, WhatCannotBeIsRefused) {
   EngineConfig config = engines_config(65);
   const auto many = Engine::open(config);
   ASSERT_FALSE(many.has_value());
-  EXPECT_NE(many.error().message.find("data_parallel_size: expected 0 to 64, got 65"), std::string::npos);
+  EXPECT_NE(many.error().message.find("data_parallel_size: expected 0 to 64, got 65"),
+            std::string::npos);
   config.data_parallel_size = 0;  // one for each node
   const auto one = Engine::open(config);
   ASSERT_TRUE(one.has_value());

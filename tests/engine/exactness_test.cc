@@ -1,6 +1,6 @@
-// In batch-invariant mode a request's tokens and log-probabilities are the same bits whatever else runs,
-// however its prompt is cut, whether its prefix was cached, and whether it was preempted. Tiny random
-// checkpoints of real architectures.
+// In batch-invariant mode a request's tokens and log-probabilities are the same bits whatever else
+// runs, however its prompt is cut, whether its prefix was cached, and whether it was preempted.
+// Tiny random checkpoints of real architectures.
 #include <gtest/gtest.h>
 
 #include "engine/collector.h"
@@ -38,7 +38,8 @@ std::vector<Request> requests_for(const Engine& engine) {
     Request request = request_of(prompt, 14 + i, 100 + i);
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = 2;
-    request.sampling.temperature = i == 3 ? 0.0f : 10.0f;  // random weights have one favourite token
+    // random weights have one favourite token
+    request.sampling.temperature = i == 3 ? 0.0f : 10.0f;
     requests.push_back(request);
   }
   return requests;
@@ -67,7 +68,8 @@ std::vector<Produced> one_by_one(Engine& engine, const std::vector<Request>& req
   return texts;
 }
 
-std::vector<Produced> together(Engine& engine, const std::vector<Request>& requests, int steps_between = 0) {
+std::vector<Produced> together(Engine& engine, const std::vector<Request>& requests,
+                               int steps_between = 0) {
   std::vector<std::shared_ptr<Collector>> sinks;
   for (const Request& request : requests) {
     sinks.push_back(std::make_shared<Collector>());
@@ -177,7 +179,8 @@ TEST_P(StateExactness, PreemptedAndSwappedEqualUndisturbed) {
     config.policy = "priority";
     config.max_num_seqs = 2;
     std::vector<Request> requests = requests_;
-    for (size_t i = 0; i < requests.size(); ++i) requests[i].priority = static_cast<Priority>(2 - i / 2);
+    for (size_t i = 0; i < requests.size(); ++i)
+      requests[i].priority = static_cast<Priority>(2 - i / 2);
     const auto engine = open(GetParam(), config);
     EXPECT_EQ(together(*engine, requests, 4), alone_) << how;
     EXPECT_GT(engine->metrics().num_preemptions.value, 0) << how;
@@ -218,11 +221,12 @@ TEST_P(StateExactness, GuessesOfItsOwnFirstLayersAreRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
-                         ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail", "qwen3_next", "qwen3_5_moe",
-                                           "qwen3_5_text_plain", "granitemoehybrid", "bamba_biases", "mamba2",
-                                           "mamba2_groups", "nemotron_h", "nemotron_h_moe_groups",
-                                           "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases",
-                                           "kimi_linear", "kimi_linear_odd"),
+                         ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail", "qwen3_next",
+                                           "qwen3_5_moe", "qwen3_5_text_plain", "granitemoehybrid",
+                                           "bamba_biases", "mamba2", "mamba2_groups", "nemotron_h",
+                                           "nemotron_h_moe_groups", "nemotron_h_moe_latent",
+                                           "falcon_h1", "falcon_h1_biases", "kimi_linear",
+                                           "kimi_linear_odd"),
                          [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
@@ -236,9 +240,9 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                          });
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
-                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss",
-                                           "deepseek_v3", "gemma4", "gemma4_experts", "gemma3n",
-                                           "gemma3n_apart"),
+                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe",
+                                           "gpt_oss", "deepseek_v3", "gemma4", "gemma4_experts",
+                                           "gemma3n", "gemma3n_apart"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -55,8 +55,8 @@ class FakeDrafter : public Drafter {
   std::shared_ptr<DraftScript> script_;
 };
 
-// Proposes random trees (chains when tree_size is 0) some of whose nodes are what the target will choose.
-// right: how often a node is, of 100.
+// Proposes random trees (chains when tree_size is 0) some of whose nodes are what the target will
+// choose. right: how often a node is, of 100.
 class RandomDrafts {
  public:
   RandomDrafts(uint64_t seed, int right, bool trees) : seed_(seed), right_(right), trees_(trees) {}

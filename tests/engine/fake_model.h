@@ -1,13 +1,13 @@
-// A model whose "KV cache" remembers which token and position was stored in every slot, and whose logits are
-// a hash of all tokens that a query can see through its block tables. A wrong table, a block used twice or a
-// lost copy changes the text. A group of states (kStateWindow) keeps one such hash of all tokens for each sequence, and how
-// many they were.
+// A model whose "KV cache" remembers which token and position was stored in every slot, and whose
+// logits are a hash of all tokens that a query can see through its block tables. A wrong table, a
+// block used twice or a lost copy changes the text. A group of states (kStateWindow) keeps one such
+// hash of all tokens for each sequence, and how many they were.
 //
-// As the stages of a pipeline it computes several steps at once, each of them when it is submitted: what the cache gets is in the order
-// in which it was asked for, as with real stages.
+// As the stages of a pipeline it computes several steps at once, each of them when it is submitted:
+// what the cache gets is in the order in which it was asked for, as with real stages.
 //
-// As a device it draws tokens itself, some of them (the host has to do the others), and tells them when it is waited
-// for; tokens that stand for what it drew in the step before it knows by itself.
+// As a device it draws tokens itself, some of them (the host has to do the others), and tells them
+// when it is waited for; tokens that stand for what it drew in the step before it knows by itself.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -46,7 +46,8 @@ class FakeModel : public StepModel {
   int64_t n_tokens() const { return n_tokens_; }
   int64_t n_moved() const { return n_moved_; }
   int n_steps() const { return n_steps_; }
-  int n_ahead() const { return n_ahead_; }  // steps that were submitted while another one was under way
+  // steps that were submitted while another one was under way
+  int n_ahead() const { return n_ahead_; }
   int largest_batch() const { return largest_batch_; }
 
   void copy_block(int group, BlockId from, BlockId to) override {
@@ -64,7 +65,8 @@ class FakeModel : public StepModel {
     for (int i = 0; i < n_items; ++i) fn(ctx, i, i % 3);
   }
   int64_t block_bytes(int group) const override {
-    return windows_[group] == kStateWindow ? kStateBytes : static_cast<int64_t>(block_size_ * sizeof(Slot));
+    return windows_[group] == kStateWindow ? kStateBytes
+                                           : static_cast<int64_t>(block_size_ * sizeof(Slot));
   }
   void read_block(int group, BlockId block, std::span<std::byte> out) const override {
     if (windows_[group] == kStateWindow) {
@@ -109,7 +111,8 @@ class FakeModel : public StepModel {
       while (batch.seq_offsets[s + 1] <= t) ++s;
       uint64_t seed = 1;
       for (size_t g = 0; g < slots_.size(); ++g)
-        seed = mix_seed(seed, windows_[g] == kStateWindow ? state_hashes_[t] : seen(batch, g, s, t));
+        seed =
+            mix_seed(seed, windows_[g] == kStateWindow ? state_hashes_[t] : seen(batch, g, s, t));
       fill(logits_.data() + row * vocab_size_, seed);
     }
     drawing_.push_back({});
@@ -181,7 +184,8 @@ class FakeModel : public StepModel {
   }
   TokenId token_of(TokenId token) const {
     if (token >= 0) return token;
-    const std::vector<SampleResult>& before = drawing_.empty() ? drawn_before_ : drawing_.back().results;
+    const std::vector<SampleResult>& before =
+        drawing_.empty() ? drawn_before_ : drawing_.back().results;
     return before.at(static_cast<size_t>(-1 - token)).token;
   }
 
@@ -218,8 +222,8 @@ class FakeModel : public StepModel {
     }
   }
 
-  // The tokens that token t of sequence s sees: all older ones, and of the new ones those that the tree mask
-  // names, or all up to itself.
+  // The tokens that token t of sequence s sees: all older ones, and of the new ones those that the
+  // tree mask names, or all up to itself.
   uint64_t seen(const Batch& batch, size_t g, int s, int t) const {
     const KvView& kv = batch.kv[g];
     const int first_position = kv.first_positions.empty() ? 0 : kv.first_positions[s];
@@ -237,7 +241,8 @@ class FakeModel : public StepModel {
       const int entry = kv.table_offsets[s] + (index - first_position) / block_size_;
       PENSTOCK_CHECK(entry < kv.table_offsets[s + 1]);
       const int block = static_cast<int>(kv.block_tables[entry]);
-      const Slot& slot = slots_[g].at(static_cast<size_t>(block) * block_size_ + index % block_size_);
+      const Slot& slot =
+          slots_[g].at(static_cast<size_t>(block) * block_size_ + index % block_size_);
       PENSTOCK_CHECK(slot.position == expected);
       ++expected;
       hash = mix_seed(hash, slot.token);
@@ -264,7 +269,8 @@ class FakeModel : public StepModel {
   int n_steps_ = 0, largest_batch_ = 0, n_under_way_ = 0, n_ahead_ = 0;
   bool device_ = false;
   int n_stages_ = 1, most_under_way_ = 0;
-  std::deque<std::vector<float>> in_stages_;  // logits of the steps that were not waited for
+  // logits of the steps that were not waited for
+  std::deque<std::vector<float>> in_stages_;
   Sampler sampler_;
   std::vector<Drawing> drawing_;
   std::vector<SampleResult> drawn_before_;

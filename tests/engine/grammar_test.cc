@@ -17,7 +17,8 @@ FakeEngineConfig of_letters() {
   return config;
 }
 
-Request held_to(const std::string& expression, int max_tokens, uint64_t seed = 1, bool drafts = true) {
+Request held_to(const std::string& expression, int max_tokens, uint64_t seed = 1,
+                bool drafts = true) {
   Request request = request_of(prompt_of(5, static_cast<int>(seed), kLetters), max_tokens, seed);
   request.matcher = letter_grammar(expression, kLetters, drafts);
   return request;
@@ -62,7 +63,8 @@ TEST(Grammar, DraftsChangeNoText) {
       }
       fake.run();
       for (size_t i = 0; i < requests.size(); ++i)
-        EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i << " " << right;
+        EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i]))
+            << i << " " << right;
       const Metrics metrics = fake.engine->metrics();
       // What the grammar does not have was not computed.
       EXPECT_EQ(metrics.spec_decode_num_draft_tokens.value, n_to_check);

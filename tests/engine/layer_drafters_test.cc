@@ -1,6 +1,6 @@
-// Next-token layers of tiny checkpoints and layers of EAGLE-3 propose what references in PyTorch propose
-// (tools/tiny_newer_models.py, tools/make_tiny_eagle.py), from directories and GGUF files, on a backend that shows no tensor too;
-// and no text changes by them.
+// Next-token layers of tiny checkpoints and layers of EAGLE-3 propose what references in PyTorch
+// propose (tools/tiny_newer_models.py, tools/make_tiny_eagle.py), from directories and GGUF files,
+// on a backend that shows no tensor too; and no text changes by them.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-const fs::path kGolden = tests_dir() / "golden" / "models", kEagles = tests_dir() / "golden" / "eagle3";
+const fs::path kGolden = tests_dir() / "golden" / "models",
+               kEagles = tests_dir() / "golden" / "eagle3";
 
 // "deepseek_v3_mtp", "deepseek_v3_mtp/model.gguf", or "eagle3/llama".
 struct LayerCase {
@@ -32,8 +33,8 @@ struct LayerCase {
     spec = eagle ? "eagle3" : "mtp";
     model = eagle ? at / "target" : at;
     if (eagle) heads = (at / "head").string();
-    golden =
-        eagle ? at / "golden.txt" : (at.extension() == ".gguf" ? at.parent_path() : at) / "golden_mtp.txt";
+    golden = eagle ? at / "golden.txt"
+                   : (at.extension() == ".gguf" ? at.parent_path() : at) / "golden_mtp.txt";
   }
   std::string spec, heads;
   fs::path model, golden;
@@ -71,9 +72,10 @@ struct LayerTarget {
   LayerTarget(const LayerCase& of, bool on_device) {
     ops = make_ops("cpu", {.n_threads = 1}).value();
     if (on_device)
-      ops = std::make_unique<DeviceOps>(std::move(ops), [](const SampleRow& row, std::span<float> logits) {
-        return Sampler().draw(row, logits);
-      });
+      ops = std::make_unique<DeviceOps>(std::move(ops),
+                                        [](const SampleRow& row, std::span<float> logits) {
+                                          return Sampler().draw(row, logits);
+                                        });
     source = open_weights(of.model).value();
     model = Model::load(*source, *ops).value();
     const CacheSpec spec = model->cache_spec(KvDType::kF32, 16);
@@ -95,7 +97,9 @@ struct LayerTarget {
     BatchBuilder builder(cache->spec());
     builder.add({.tokens = tokens, .kv = {&kv, 1}});
     HostRows rows(*ops);
-    rows.set(model->forward(builder.build(), *cache, *ops, {.states = true, .taps = drafter->taps()}).states);
+    rows.set(
+        model->forward(builder.build(), *cache, *ops, {.states = true, .taps = drafter->taps()})
+            .states);
     ops->wait(ops->submit());
     std::vector<std::vector<float>> result;
     for (int i = 0; i < static_cast<int>(tokens.size()); ++i)
@@ -126,9 +130,11 @@ TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
         DraftTree tree;
         for (int first = 0; first < n - 1; first += step) {
           const int end = std::min(n - 1, first + step);
-          const auto tokens = std::span<const TokenId>(example.prompt).first(static_cast<size_t>(end) + 1);
+          const auto tokens =
+              std::span<const TokenId>(example.prompt).first(static_cast<size_t>(end) + 1);
           std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
-          target.drafter->observe({.id = SeqId(id), .tokens = tokens, .first = first, .rows = rows});
+          target.drafter->observe(
+              {.id = SeqId(id), .tokens = tokens, .first = first, .rows = rows});
           target.drafter->accepted({});
           SamplerState state(spec, 0, tokens, 100);
           const DraftRequest request{.id = SeqId(id),
@@ -147,8 +153,9 @@ TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
   }
 }
 
-// Where none is wanted for long nothing is computed for a draft, not of the prompt either, and the next one begins with the newest states. How long a pass takes is not
-// learned from one that takes in many states.
+// Where none is wanted for long nothing is computed for a draft, not of the prompt either, and the
+// next one begins with the newest states. How long a pass takes is not learned from one that takes
+// in many states.
 TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
   LayerTarget target(of_, false);
   SamplingParams greedy;
@@ -213,7 +220,8 @@ std::vector<std::vector<TokenId>> drafted_texts(const LayerCase& of, bool drafts
     std::vector<std::shared_ptr<Collector>> sinks;
     for (int i = 0; i < 5; ++i) {
       std::vector<TokenId> prompt;
-      for (int k = 0; k < 3 + 22 * i; ++k) prompt.push_back(static_cast<TokenId>((7 * k + 5 * i) % 47 + 2));
+      for (int k = 0; k < 3 + 22 * i; ++k)
+        prompt.push_back(static_cast<TokenId>((7 * k + 5 * i) % 47 + 2));
       Request request = request_of(prompt, 25, 3);
       request.sampling.temperature = seeded ? 0.9f : 0.0f;
       request.sampling.ignore_eos = true;
@@ -236,15 +244,16 @@ TEST_P(LayerDrafters, ChangeNoText) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LayerDrafters,
-                         testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf",
-                                         "qwen3_5_text_mtp", "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp",
-                                         "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, LayerDrafters,
+    testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf",
+                    "qwen3_5_text_mtp", "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp",
+                    "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
+    [](const auto& info) {
+      std::string name = info.param;
+      std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
 
 TEST(LayerDrafterErrors, SayWhatIsMissing) {
   const auto error_of = [](const fs::path& path) {
@@ -274,7 +283,8 @@ std::string warning_of_mtp(int n_layers) {
   const std::string counted = "\"num_nextn_predict_layers\": ";
   const size_t at = text.find(counted + "1");
   EXPECT_NE(at, std::string::npos);
-  if (at != std::string::npos) text.replace(at, counted.size() + 1, counted + std::to_string(n_layers));
+  if (at != std::string::npos)
+    text.replace(at, counted.size() + 1, counted + std::to_string(n_layers));
   std::ofstream(dir / "config.json") << text;
   fs::copy_file(golden / "model.safetensors", dir / "model.safetensors");
   EngineConfig config;
@@ -325,18 +335,21 @@ TEST(LayerDrafterErrors, OfEagleSayWhatDoesNotFit) {
   EXPECT_EQ(error_of_eagle(llama, vocab, vocab), "");
   EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 30)"),
               HasSubstr("tensor d2t: expected 30"));
-  EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 54)"), HasSubstr("draft_vocab_size"));
+  EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 54)"),
+              HasSubstr("draft_vocab_size"));
   EXPECT_THAT(error_of_eagle(llama, R"("hidden_size": 24)", R"("hidden_size": 32)"),
               HasSubstr("expected the target's width 24, got 32"));
   EXPECT_THAT(error_of_eagle(llama, R"("model_type": "llama")", R"("model_type": "qwen3")"),
               HasSubstr("expected model_type llama"));
   EXPECT_THAT(error_of_eagle(llama, vocab, vocab + R"(, "norm_before_fc": true)"),
               HasSubstr("norm_before_fc"));
-  EXPECT_THAT(error_of_eagle(llama, vocab,
-                             vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 7, 2]})"),
+  EXPECT_THAT(error_of_eagle(
+                  llama, vocab,
+                  vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 7, 2]})"),
               HasSubstr("[1,7,2] of the target are read, which has layers 0 to 6"));
   EXPECT_THAT(
-      error_of_eagle(llama, vocab, vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": []})"),
+      error_of_eagle(llama, vocab,
+                     vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": []})"),
       HasSubstr("expected a list of 1 to 8 layers"));
   EXPECT_THAT(error_of_eagle(llama, vocab, vocab, kEagles / "qwen3" / "head"),
               HasSubstr("tensor d2t is missing"));

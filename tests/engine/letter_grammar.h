@@ -1,4 +1,5 @@
-// Grammars over a vocabulary of letters, for engines over a FakeModel: token 0 ends, token i is a letter or two.
+// Grammars over a vocabulary of letters, for engines over a FakeModel: token 0 ends, token i is a
+// letter or two.
 #pragma once
 #include <memory>
 #include <string>
@@ -59,10 +60,10 @@ class OneWayMatcher : public TokenMatcher {
 };
 
 // Of texts that match the expression. drafts: what it forces may be drafted.
-inline std::shared_ptr<const TokenMatcher> letter_grammar(const std::string& expression, int vocab_size,
-                                                          bool drafts = true) {
-  auto compiled =
-      grammar::Grammar::compile({.kind = grammar::SpecKind::kRegex, .text = expression}, letters(vocab_size));
+inline std::shared_ptr<const TokenMatcher> letter_grammar(const std::string& expression,
+                                                          int vocab_size, bool drafts = true) {
+  auto compiled = grammar::Grammar::compile({.kind = grammar::SpecKind::kRegex, .text = expression},
+                                            letters(vocab_size));
   PENSTOCK_CHECK(compiled.has_value());
   auto matcher = grammar::make_sequence_matcher(*std::move(compiled));
   if (!drafts) return matcher;

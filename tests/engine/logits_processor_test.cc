@@ -1,4 +1,5 @@
-// A request's own hand in its logits: with draws, drafts, beams, several sequences and a device that draws.
+// A request's own hand in its logits: with draws, drafts, beams, several sequences and a device
+// that draws.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -32,7 +33,8 @@ void expect_rests(const Collector& sink, size_t n_prompt, size_t divisor, int n)
     const std::vector<TokenId>& tokens = sink.result.sequences.at(i).tokens;
     EXPECT_FALSE(tokens.empty());
     for (size_t at = 0; at < tokens.size(); ++at)
-      EXPECT_EQ(static_cast<size_t>(tokens[at]) % divisor, (n_prompt + at) % divisor) << "sequence " << i;
+      EXPECT_EQ(static_cast<size_t>(tokens[at]) % divisor, (n_prompt + at) % divisor)
+          << "sequence " << i;
   }
 }
 
@@ -57,7 +59,8 @@ TEST(LogitsProcessor, ChoosesWhatIsDrawn) {
       fake.run();
       expect_rests(*sink, 7, 3, temperature > 0 ? 3 : 1);
       EXPECT_GE(processor->n_calls, 20);
-      EXPECT_EQ(plain->result.sequences.at(0).tokens, fake.expected(request_with(nullptr, temperature)));
+      EXPECT_EQ(plain->result.sequences.at(0).tokens,
+                fake.expected(request_with(nullptr, temperature)));
     }
   }
 }

@@ -1,5 +1,6 @@
-// Longrope: an engine computes a request with short or long factors by what its prompt and max_tokens come to, whatever runs beside
-// it, is cached, guessed, swapped or kept. A tiny Phi-3 whose original context is 16 tokens.
+// Longrope: an engine computes a request with short or long factors by what its prompt and
+// max_tokens come to, whatever runs beside it, is cached, guessed, swapped or kept. A tiny Phi-3
+// whose original context is 16 tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,8 @@ std::unique_ptr<Engine> open(const EngineConfig& config) {
 Request request_reaching(std::vector<TokenId> prompt, int reach) {
   const int n = static_cast<int>(prompt.size());
   Request request = request_of(std::move(prompt), reach - n);
-  request.sampling.temperature = 0, request.sampling.ignore_eos = true, request.sampling.logprobs = 1;
+  request.sampling.temperature = 0, request.sampling.ignore_eos = true,
+  request.sampling.logprobs = 1;
   return request;
 }
 
@@ -68,7 +70,8 @@ std::vector<Request> requests_of_both_kinds() {
   std::vector<Request> requests;
   for (const int reach : {16, 17, 40, 12, 90, 16})
     requests.push_back(request_reaching(prompt_of(9, reach % 2, 71), reach));
-  for (const int n_prompt : {3, 30}) requests.push_back(request_reaching(prompt_of(n_prompt, 1, 71), 60));
+  for (const int n_prompt : {3, 30})
+    requests.push_back(request_reaching(prompt_of(n_prompt, 1, 71), 60));
   return requests;
 }
 
@@ -77,7 +80,8 @@ std::vector<Text> each_alone() {
   config.enable_prefix_caching = false;
   const auto engine = open(config);
   std::vector<Text> texts;
-  for (const Request& request : requests_of_both_kinds()) texts.push_back(text_of(run(*engine, request)));
+  for (const Request& request : requests_of_both_kinds())
+    texts.push_back(text_of(run(*engine, request)));
   return texts;
 }
 
@@ -98,7 +102,8 @@ Golden read_golden(const char* name) {
   int32_t head[3] = {};
   file.read(reinterpret_cast<char*>(head), sizeof head);
   Golden golden;
-  golden.prompt.resize(static_cast<size_t>(head[0])), golden.decoded.resize(static_cast<size_t>(head[1]));
+  golden.prompt.resize(static_cast<size_t>(head[0])),
+      golden.decoded.resize(static_cast<size_t>(head[1]));
   file.read(reinterpret_cast<char*>(golden.prompt.data()), head[0] * 4);
   file.read(reinterpret_cast<char*>(golden.decoded.data()), head[1] * 4);
   for (int i = 0; i < head[0] + head[1]; ++i) {
@@ -135,16 +140,17 @@ TEST(LongRopeEngine, LogProbabilitiesAreThoseOfTransformers) {
         const Collected result = run(*engine, std::vector{request})[0]->result;
         EXPECT_EQ(result.sequences.at(0).tokens, golden.decoded);
         for (int i = 1; i < n_prompt; ++i) {
-          EXPECT_NEAR(
-              result.prompt_logprobs.at(i)[0].logprob,
-              logprob_of(golden.logits[static_cast<size_t>(i - 1)], golden.prompt[static_cast<size_t>(i)]),
-              1e-3)
+          EXPECT_NEAR(result.prompt_logprobs.at(i)[0].logprob,
+                      logprob_of(golden.logits[static_cast<size_t>(i - 1)],
+                                 golden.prompt[static_cast<size_t>(i)]),
+                      1e-3)
               << name << " " << i;
         }
         for (size_t i = 0; i < golden.decoded.size(); ++i) {
-          EXPECT_NEAR(result.sequences.at(0).logprobs[i],
-                      logprob_of(golden.logits[static_cast<size_t>(n_prompt) - 1 + i], golden.decoded[i]),
-                      1e-3)
+          EXPECT_NEAR(
+              result.sequences.at(0).logprobs[i],
+              logprob_of(golden.logits[static_cast<size_t>(n_prompt) - 1 + i], golden.decoded[i]),
+              1e-3)
               << name << " " << i;
         }
       }
@@ -270,7 +276,8 @@ TEST(LongRopeEngine, DraftsAreOfTheSequencesKind) {
   EXPECT_EQ(together(*engine), alone);
   const Metrics metrics = engine->metrics();
   EXPECT_GT(metrics.spec_decode_num_draft_tokens.value, 50);
-  EXPECT_EQ(metrics.spec_decode_num_accepted_tokens.value, metrics.spec_decode_num_draft_tokens.value);
+  EXPECT_EQ(metrics.spec_decode_num_accepted_tokens.value,
+            metrics.spec_decode_num_draft_tokens.value);
   config = longrope_config();
   config.spec = "early-exit", config.spec_exit_layer = 1, config.spec_length = "3";
   EXPECT_EQ(together(*open(config)), alone);

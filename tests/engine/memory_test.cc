@@ -1,5 +1,5 @@
-// Memory that runs out in the middle of step(), at every single allocation: the requests that it was for end
-// with an error, all others with their text, and no block or slot is lost.
+// Memory that runs out in the middle of step(), at every single allocation: the requests that it
+// was for end with an error, all others with their text, and no block or slot is lost.
 #include <gtest/gtest.h>
 
 #include <spdlog/spdlog.h>
@@ -81,8 +81,8 @@ struct Outcome {
   bool hit = false;  // an allocation failed
 };
 
-// Runs the workload; from the given step on, after `allowed` further allocations inside step(), `n_fail`
-// fail.
+// Runs the workload; from the given step on, after `allowed` further allocations inside step(),
+// `n_fail` fail.
 Outcome run(const FakeEngineConfig& config, int allowed, int n_fail) {
   FakeEngine fake(config, 0, swap_of(config));
   const std::vector<Request> requests = workload();
@@ -156,7 +156,8 @@ TEST_P(OutOfMemory, ForAWhile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(SwapOnDevice, OutOfMemory, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(SwapOnDevice, OutOfMemory,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 }  // namespace
 }  // namespace penstock

@@ -21,7 +21,8 @@ struct ModelEngine {
     int most_tokens = 48;  // of a step
   };
 
-  explicit ModelEngine(std::unique_ptr<Ops> ops, Of of, std::unique_ptr<Speculation> speculation = nullptr) {
+  explicit ModelEngine(std::unique_ptr<Ops> ops, Of of,
+                       std::unique_ptr<Speculation> speculation = nullptr) {
     EngineParts parts;
     EngineConfig config;
     config.max_num_seqs = 8;
@@ -39,11 +40,12 @@ struct ModelEngine {
     parts.info.eos_token_ids = {0};
     parts.max_num_seqs = 8;
     parts.max_num_batched_tokens = of.most_tokens;
-    parts.scheduler = std::make_unique<Scheduler>(
-        scheduler_config(parts.config, 200), make_policy("continuous", policy_config(parts.config)).value(),
-        n_blocks, windows, kBlockSize);
-    parts.model =
-        std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+    parts.scheduler =
+        std::make_unique<Scheduler>(scheduler_config(parts.config, 200),
+                                    make_policy("continuous", policy_config(parts.config)).value(),
+                                    n_blocks, windows, kBlockSize);
+    parts.model = std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model),
+                                                std::move(cache));
     parts.speculation = std::move(speculation);
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }

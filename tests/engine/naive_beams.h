@@ -1,5 +1,5 @@
-// Beam search written down as plainly as possible: every hypothesis is a token list, every row is computed
-// from scratch.
+// Beam search written down as plainly as possible: every hypothesis is a token list, every row is
+// computed from scratch.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -33,8 +33,9 @@ TEST(Open, LearnedPositionsEndWhereTheyEnd) {
   const auto engine = open_with_length("gpt2", 65);
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(engine.error().message,
-              AllOf(HasSubstr("max_model_len"), HasSubstr("64 learned positions"), HasSubstr("got 65")));
+  EXPECT_THAT(
+      engine.error().message,
+      AllOf(HasSubstr("max_model_len"), HasSubstr("64 learned positions"), HasSubstr("got 65")));
 }
 
 // As vLLM has it: who has no states takes no notice.
@@ -57,8 +58,9 @@ TEST(Open, StatesInHalfTheBytes) {
   const auto wrong = open("mamba2", "float16");
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(wrong.error().message,
-              HasSubstr("mamba_ssm_cache_dtype: expected auto, float32 or bfloat16, got 'float16'"));
+  EXPECT_THAT(
+      wrong.error().message,
+      HasSubstr("mamba_ssm_cache_dtype: expected auto, float32 or bfloat16, got 'float16'"));
 }
 
 }  // namespace

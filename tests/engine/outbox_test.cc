@@ -106,7 +106,8 @@ TEST(Outbox, MakesRoomForEndsInPlaceOfTokens) {
   while (a.news.size() < a.news.capacity()) outbox.push(a, {.token = 3});
   const size_t capacity = a.news.capacity();
   outbox.make_room_for_ends(a);
-  for (int i = 0; i < 2; ++i) outbox.push(a, {.index = i, .finish = FinishReason::kError, .stats = &stats});
+  for (int i = 0; i < 2; ++i)
+    outbox.push(a, {.index = i, .finish = FinishReason::kError, .stats = &stats});
   EXPECT_EQ(a.news.capacity(), capacity);
   deliver(outbox);
   EXPECT_EQ(a.kept->n_finished(), 2);

@@ -1,4 +1,5 @@
-// The stages of a pipeline compute steps of different sequences at the same time: who is in which, and that nobody notices.
+// The stages of a pipeline compute steps of different sequences at the same time: who is in which,
+// and that nobody notices.
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
@@ -26,7 +27,8 @@ void run_staged(FakeEngine& fake, const std::vector<Request>& requests) {
   fake.run();
   for (size_t i = 0; i < requests.size(); ++i) {
     for (int k = 0; k < requests[i].sampling.n; ++k) {
-      EXPECT_EQ(sinks[i]->result.sequences[k].tokens, fake.expected(requests[i], k)) << i << ", " << k;
+      EXPECT_EQ(sinks[i]->result.sequences[k].tokens, fake.expected(requests[i], k))
+          << i << ", " << k;
       EXPECT_EQ(sinks[i]->result.sequences[k].n_ends, 1);
     }
   }
@@ -39,7 +41,8 @@ TEST(Pipeline, SequencesThatDecodeAreSharedOutOverTheStages) {
   for (int i = 0; i < 8; ++i) requests.push_back(staged_request(i));
   run_staged(fake, requests);
   EXPECT_GE(fake.model->most_under_way(), 2);
-  // 39 tokens of 8 sequences behind their first, four in a step while all are there; they begin and end one after the other.
+  // 39 tokens of 8 sequences behind their first, four in a step while all are there; they begin and
+  // end one after the other.
   EXPECT_GE(fake.model->n_steps(), 2 * 39);
   EXPECT_LE(fake.model->n_steps(), 2 * 39 + 30);
 }

@@ -1,4 +1,5 @@
-// How batches are formed by the static and dynamic policies; continuous and priority: engine_test.cc.
+// How batches are formed by the static and dynamic policies; continuous and priority:
+// engine_test.cc.
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"

@@ -79,7 +79,8 @@ TEST_F(Router, SaltsAreApart) {
 TEST_F(Router, KnowsAsMuchAsACacheHolds) {
   PrefixRouter one(1, 16, 64);
   const auto missing = [&](int n, int first) {
-    return one.places(one.prefix_of("", tokens_of(n, first)), n, std::vector<RouterLoad>(1))[0].tokens;
+    return one.places(one.prefix_of("", tokens_of(n, first)), n, std::vector<RouterLoad>(1))[0]
+        .tokens;
   };
   one.sent(0, one.prefix_of("", tokens_of(512, 0)));
   one.sent(0, one.prefix_of("", tokens_of(512, 10000)));

@@ -1,5 +1,5 @@
-// The whole engine but the model under random operations: 100 random engines with 1,000 operations each.
-// RapidCheck shrinks a failing list of operations.
+// The whole engine but the model under random operations: 100 random engines with 1,000 operations
+// each. RapidCheck shrinks a failing list of operations.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -39,7 +39,8 @@ FakeEngineConfig random_config(uint64_t seed) {
   if (pick(0, 2) == 0) {
     const int window = pick(1, 20);
     config.windows.push_back(window);
-    config.n_blocks.push_back((window + 2 * config.block_size + config.block_size - 1) / config.block_size +
+    config.n_blocks.push_back((window + 2 * config.block_size + config.block_size - 1) /
+                                  config.block_size +
                               pick(0, 2 * whole));
   }
   config.engine.max_num_seqs = pick(1, 8);
@@ -56,7 +57,8 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.policy = policies[pick(0, 4)];
   if (pick(0, 7) == 0) config.engine.kv_layout = "contiguous";
   if (pick(0, 1) == 0) {
-    for (size_t g = 0; g < config.n_blocks.size(); ++g) config.swap_slots.push_back(pick(0, 2 * whole));
+    for (size_t g = 0; g < config.n_blocks.size(); ++g)
+      config.swap_slots.push_back(pick(0, 2 * whole));
   }
   config.engine.max_wait_ms = 0;
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
@@ -82,7 +84,8 @@ class RandomSwap : public SwapStore {
     store_ = make_memory_swap(layout).value();
   }
   Status write(int group, int slot, std::span<const std::byte> bytes) override {
-    return fails() ? make_error(ErrorCode::kResourceExhausted, "full") : store_->write(group, slot, bytes);
+    return fails() ? make_error(ErrorCode::kResourceExhausted, "full")
+                   : store_->write(group, slot, bytes);
   }
   Status read(int group, int slot, std::span<std::byte> bytes) override {
     return fails() ? make_error(ErrorCode::kIo, "lost") : store_->read(group, slot, bytes);
@@ -96,14 +99,14 @@ class RandomSwap : public SwapStore {
 
 FakeEngine random_engine(uint64_t seed) {
   const FakeEngineConfig config = random_config(seed);
-  return FakeEngine(config, 0,
-                    config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
+  return FakeEngine(
+      config, 0, config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
 }
 
 // A grammar that the smallest vocabulary, a and b, can obey.
 std::shared_ptr<const TokenMatcher> random_grammar(int choice, int vocab_size) {
-  const char* const expressions[] = {"(abba|b)+", "a{3,9}(b[a-z]){1,5}", "(ab){4}[a-z]{0,7}b", "([ab]a)*",
-                                     "aabbabab"};
+  const char* const expressions[] = {"(abba|b)+", "a{3,9}(b[a-z]){1,5}", "(ab){4}[a-z]{0,7}b",
+                                     "([ab]a)*", "aabbabab"};
   static std::map<std::pair<int, int>, std::shared_ptr<const TokenMatcher>> made;
   auto& matcher = made[{choice, vocab_size}];
   if (matcher == nullptr) matcher = letter_grammar(expressions[choice], vocab_size);
@@ -119,7 +122,8 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
   const int family = pick(0, 2), fork = pick(0, n_prompt);
   std::vector<TokenId> prompt;
   for (int i = 0; i < n_prompt; ++i) {
-    prompt.push_back(static_cast<TokenId>(mix_seed(family + (i >= fork ? value : 0), i) % config.vocab_size));
+    prompt.push_back(
+        static_cast<TokenId>(mix_seed(family + (i >= fork ? value : 0), i) % config.vocab_size));
   }
   Request request = request_of(prompt, pick(1, 40), value);
   request.sampling.n = pick(0, 4) == 0 ? pick(2, 4) : 1;
@@ -176,8 +180,9 @@ void check_outcome(const FakeEngine& fake, const Submitted& s) {
 
 bool fits(const FakeEngine& fake, const Request& request) {
   if (!request.sampling.use_beam_search) return true;
-  const int max_len = std::min(static_cast<int>(request.prompt.size()) + request.sampling.max_tokens,
-                               fake.settings.max_model_len);
+  const int max_len =
+      std::min(static_cast<int>(request.prompt.size()) + request.sampling.max_tokens,
+               fake.settings.max_model_len);
   return fake.engine->scheduler().fits(max_len, request.sampling.beam_width);
 }
 
@@ -217,8 +222,9 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           if (all.empty()) break;
           Submitted& one = all[all.size() - 1 - op.value % std::min<size_t>(all.size(), 12)];
           one.cancelled = true;
-          const int index =
-              op.kind == Op::kCancel ? -1 : static_cast<int>(op.value / 16 % one.request.sampling.n);
+          const int index = op.kind == Op::kCancel
+                                ? -1
+                                : static_cast<int>(op.value / 16 % one.request.sampling.n);
           fake.engine->cancel(one.id, index, FinishReason::kAbort);
           break;
         }
@@ -234,7 +240,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     }
     for (const Submitted& s : all) check_outcome(fake, s);
     n_requests += static_cast<int64_t>(all.size());
-    if (fake.settings.windows.back() == kStateWindow) n_with_states += static_cast<int64_t>(all.size());
+    if (fake.settings.windows.back() == kStateWindow)
+      n_with_states += static_cast<int64_t>(all.size());
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
     n_drawn += fake.model->n_drawn();

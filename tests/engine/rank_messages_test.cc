@@ -40,14 +40,16 @@ TEST(RankMessages, CarryEveryFieldOfAConfig) {
 
 TEST(RankMessages, CarryABatch) {
   const std::vector<TokenId> tokens = {5, 6, 7};
-  const std::vector<int32_t> positions = {0, 1, 4}, offsets = {0, 2, 3}, lens = {2, 5}, rows = {1, 2},
-                             slots = {16, 17, 36};
+  const std::vector<int32_t> positions = {0, 1, 4}, offsets = {0, 2, 3}, lens = {2, 5},
+                             rows = {1, 2}, slots = {16, 17, 36};
   const std::vector<BlockId> tables = {BlockId(1), BlockId(2)};
   const std::vector<int32_t> table_offsets = {0, 1, 2};
   const std::vector<uint64_t> masks = {1, 3, uint64_t{1} << 63};
-  const std::vector<KvView> kv = {{slots, tables, table_offsets, {}}, {slots, tables, table_offsets, lens}};
+  const std::vector<KvView> kv = {{slots, tables, table_offsets, {}},
+                                  {slots, tables, table_offsets, lens}};
   Batch batch;
-  batch.tokens = tokens, batch.positions = positions, batch.seq_offsets = offsets, batch.seq_lens = lens;
+  batch.tokens = tokens, batch.positions = positions, batch.seq_offsets = offsets,
+  batch.seq_lens = lens;
   batch.kv = kv, batch.tree_masks = masks, batch.output_rows = rows;
   const std::vector<int32_t> long_ropes = {0, 1};
   batch.long_ropes = long_ropes;

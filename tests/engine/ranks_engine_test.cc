@@ -1,5 +1,5 @@
-// Engines over a real tiny model that several ranks have, as threads of this process: whatever comes, goes, loses its blocks or is guessed,
-// the texts are those of one rank.
+// Engines over a real tiny model that several ranks have, as threads of this process: whatever
+// comes, goes, loses its blocks or is guessed, the texts are those of one rank.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -60,7 +60,8 @@ struct RanksEngineConfig {
 std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   EngineConfig config;
   config.model =
-      (tests_dir() / "golden" / (c.model.find('/') != std::string::npos ? "" : "models") / c.model).string();
+      (tests_dir() / "golden" / (c.model.find('/') != std::string::npos ? "" : "models") / c.model)
+          .string();
   config.spec = c.spec, config.spec_length = "3", config.spec_exit_layer = 1;
   if (!c.spec_heads.empty()) config.spec_heads = (tests_dir() / "golden" / c.spec_heads).string();
   if (!c.draft_model.empty())
@@ -95,7 +96,8 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
     DrafterConfig draft;
     draft.engine = config, draft.kv_dtype = KvDType::kF32;
     auto announce = announcer(ranks.get(), config, *source, *model).value();
-    drafter = make_drafter(std::move(draft), {model.get(), ops.get(), source.get(), announce}).value();
+    drafter =
+        make_drafter(std::move(draft), {model.get(), ops.get(), source.get(), announce}).value();
     EXPECT_TRUE(drafter->start(*cache, 2048));
   }
   EngineParts parts;
@@ -104,8 +106,8 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   parts.info.short_rope_len = model->short_rope_len();
   parts.info.block_size = config.block_size;
   parts.info.eos_token_ids = {0};
-  auto own =
-      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  auto own = std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model),
+                                           std::move(cache));
   parts.model = with_ranks(std::move(ranks), c.grid, std::move(own), n_blocks, parts.info).value();
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   if (c.n_swap_slots > 0) {
@@ -116,15 +118,16 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
     parts.swap = make_memory_swap(layout).value();
   }
   const CachePlan plan = plan_cache(spec, int64_t{1} << 30, 6, 96, 48);
-  parts.scheduler =
-      std::make_unique<Scheduler>(scheduling, make_policy("continuous", policy_config(config)).value(),
-                                  n_blocks, plan.windows, config.block_size);
+  parts.scheduler = std::make_unique<Scheduler>(
+      scheduling, make_policy("continuous", policy_config(config)).value(), n_blocks, plan.windows,
+      config.block_size);
   if (drafter != nullptr) {
     if (drafter->wants_states()) parts.model->keep_states(drafter->taps());
     parts.speculation = std::make_unique<Speculation>(std::move(drafter), 3, true);
   }
   if (c.drafts)
-    parts.speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), 4, true);
+    parts.speculation =
+        std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), 4, true);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.config = config;
@@ -132,11 +135,14 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
 }
 
 Request random_prompt(uint64_t seed, int vocab_size) {
-  auto pick = [&, i = uint64_t{0}](int n) mutable { return static_cast<int>(mix_seed(seed, i++) % n); };
+  auto pick = [&, i = uint64_t{0}](int n) mutable {
+    return static_cast<int>(mix_seed(seed, i++) % n);
+  };
   std::vector<TokenId> prompt;
   const int family = pick(3), n = 1 + pick(60);
   for (int i = 0; i < n; ++i)
-    prompt.push_back(static_cast<TokenId>(1 + mix_seed(i < n / 2 ? family : seed, i) % (vocab_size - 1)));
+    prompt.push_back(
+        static_cast<TokenId>(1 + mix_seed(i < n / 2 ? family : seed, i) % (vocab_size - 1)));
   Request request = request_of(prompt, 1 + pick(30), seed);
   request.sampling.n = pick(5) == 0 ? 2 : 1;
   request.sampling.temperature = pick(2) == 0 ? 0.0f : 0.8f;
@@ -145,7 +151,8 @@ Request random_prompt(uint64_t seed, int vocab_size) {
   return request;
 }
 
-// The tokens of every sequence under the same operations; some are cancelled at the same time, and have at least a beginning.
+// The tokens of every sequence under the same operations; some are cancelled at the same time, and
+// have at least a beginning.
 std::vector<std::vector<TokenId>> texts_of(EngineImpl& engine, uint64_t seed) {
   struct Sent {
     RequestId id;
@@ -156,7 +163,8 @@ std::vector<std::vector<TokenId>> texts_of(EngineImpl& engine, uint64_t seed) {
     const uint64_t chance = mix_seed(seed, static_cast<uint64_t>(op));
     if (chance % 5 == 0) {
       auto sink = std::make_shared<Collector>();
-      sent.push_back({engine.submit(random_prompt(chance, engine.info().vocab_size), sink).value(), sink});
+      sent.push_back(
+          {engine.submit(random_prompt(chance, engine.info().vocab_size), sink).value(), sink});
     } else if (chance % 31 == 1 && !sent.empty()) {
       engine.cancel(sent[chance / 31 % sent.size()].id, FinishReason::kAbort);
     } else {
@@ -183,7 +191,8 @@ void expect_alike(const std::vector<std::vector<TokenId>>& got,
   size_t n_whole = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const size_t n = std::min(got[i].size(), expected[i].size());
-    EXPECT_TRUE(std::equal(got[i].begin(), got[i].begin() + static_cast<ptrdiff_t>(n), expected[i].begin()))
+    EXPECT_TRUE(
+        std::equal(got[i].begin(), got[i].begin() + static_cast<ptrdiff_t>(n), expected[i].begin()))
         << i;
     n_whole += got[i].size() == expected[i].size();
   }
@@ -209,7 +218,8 @@ void check_random_operations(RanksEngineConfig config, uint64_t seed, Preempted&
   seen.accepted += several->metrics().spec_decode_num_accepted_tokens.value;
 }
 
-// Guesses that are sometimes right: tokens that come again and again with greedy decoding of a tiny model.
+// Guesses that are sometimes right: tokens that come again and again with greedy decoding of a tiny
+// model.
 std::shared_ptr<DraftScript> repeating_drafts() {
   auto drafts = std::make_shared<DraftScript>();
   drafts->max_nodes = 4;
@@ -235,7 +245,8 @@ TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   // When an adapter is there decides what runs together, and with it whether anything is swapped.
   for (uint64_t seed = 1; seed <= 4 || (seen.swapped == 0 && seed <= 16); ++seed) {
     RanksEngineConfig config;
-    config.model = GetParam().model, config.grid = GetParam().grid, config.states = GetParam().states;
+    config.model = GetParam().model, config.grid = GetParam().grid,
+    config.states = GetParam().states;
     config.n_blocks = seed % 2 == 0 ? 40 : 9;
     config.n_swap_slots = seed > 2 && seed % 2 == 1 ? 30 : 0;
     if (seed > 2) config.drafts = repeating_drafts();
@@ -248,7 +259,8 @@ TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
 
 std::vector<TokenId> ranks_prompt(int n, int vocab_size) {
   std::vector<TokenId> prompt;
-  for (int i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>(1 + (7 * i + i / 5) % (vocab_size - 1)));
+  for (int i = 0; i < n; ++i)
+    prompt.push_back(static_cast<TokenId>(1 + (7 * i + i / 5) % (vocab_size - 1)));
   return prompt;
 }
 
@@ -265,9 +277,11 @@ std::shared_ptr<Collector> run_alone(EngineImpl& engine, Request request) {
 TEST_P(RanksEngine, BeamsAreThoseOfOneRank) {
   std::vector<std::vector<std::vector<TokenId>>> beams;
   for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
-    const auto engine = engine_of({.model = GetParam().model, .grid = grid, .states = GetParam().states});
+    const auto engine =
+        engine_of({.model = GetParam().model, .grid = grid, .states = GetParam().states});
     Request request = request_of(ranks_prompt(21, engine->info().vocab_size), 20, 1);
-    request.sampling.use_beam_search = true, request.sampling.beam_width = 4, request.sampling.n = 3;
+    request.sampling.use_beam_search = true, request.sampling.beam_width = 4,
+    request.sampling.n = 3;
     auto& texts = beams.emplace_back();
     const auto sink = run_alone(*engine, request);
     for (const auto& [index, sequence] : sink->result.sequences) texts.push_back(sequence.tokens);
@@ -277,17 +291,20 @@ TEST_P(RanksEngine, BeamsAreThoseOfOneRank) {
   EXPECT_EQ(beams[1], beams[0]);
 }
 
-// What was computed of a prompt is found again, in the cache and in a file: every rank's part of blocks and states.
+// What was computed of a prompt is found again, in the cache and in a file: every rank's part of
+// blocks and states.
 TEST_P(RanksEngine, PrefixesAndSessionsGoOnAsInOneRank) {
   const TempDir dir;
   std::vector<std::vector<TokenId>> texts;
   for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
-    const RanksEngineConfig config{.model = GetParam().model, .grid = grid, .states = GetParam().states};
+    const RanksEngineConfig config{
+        .model = GetParam().model, .grid = grid, .states = GetParam().states};
     const std::string file = (dir.path() / fmt::format("{}", grid.size())).string();
     const auto engine = engine_of(config);
     const std::vector<TokenId> prompt = ranks_prompt(70, engine->info().vocab_size);
     const auto ask = [&](EngineImpl& of, int n_prompt, bool cached) {
-      const auto sink = run_alone(of, request_of({prompt.begin(), prompt.begin() + n_prompt}, 12, 1));
+      const auto sink =
+          run_alone(of, request_of({prompt.begin(), prompt.begin() + n_prompt}, 12, 1));
       EXPECT_EQ(sink->result.sequences[0].stats.cached_tokens > 0, cached) << n_prompt;
       return sink->result.sequences[0].tokens;
     };
@@ -329,7 +346,8 @@ class RanksWithDrafters : public ::testing::TestWithParam<DrafterCase> {};
 TEST_P(RanksWithDrafters, GiveTheTextsOfOneRank) {
   const DrafterCase& of = GetParam();
   RanksEngineConfig config;
-  config.model = of.model, config.spec = of.spec, config.spec_heads = of.heads, config.draft_model = of.draft;
+  config.model = of.model, config.spec = of.spec, config.spec_heads = of.heads,
+  config.draft_model = of.draft;
   config.n_blocks = 40;
   RanksEngineConfig plain = config;
   plain.spec = plain.draft_model = "";
@@ -350,22 +368,23 @@ TEST_P(RanksWithDrafters, GiveTheTextsOfOneRank) {
   RecordProperty("right", n_right);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drafters, RanksWithDrafters,
-                         ::testing::Values(DrafterCase{"ngram", "llama2"},
-                                           DrafterCase{.spec = "draft", .model = "llama2", .draft = "llama2"},
-                                           DrafterCase{"early-exit", "llama2"},
-                                           DrafterCase{"early-exit", "phi3_longrope"},
-                                           DrafterCase{"mtp", "deepseek_v3_mtp"},
-                                           DrafterCase{"mtp", "qwen3_next_mtp"},
-                                           DrafterCase{"eagle3", "eagle3/llama/target", "eagle3/llama/head"},
-                                           DrafterCase{"eagle3", "eagle3/qwen3/target", "eagle3/qwen3/head"}),
-                         [](const auto& info) {
-                           std::string name = fmt::format("{}_{}", info.param.spec, info.param.model);
-                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Drafters, RanksWithDrafters,
+    ::testing::Values(DrafterCase{"ngram", "llama2"},
+                      DrafterCase{.spec = "draft", .model = "llama2", .draft = "llama2"},
+                      DrafterCase{"early-exit", "llama2"},
+                      DrafterCase{"early-exit", "phi3_longrope"},
+                      DrafterCase{"mtp", "deepseek_v3_mtp"}, DrafterCase{"mtp", "qwen3_next_mtp"},
+                      DrafterCase{"eagle3", "eagle3/llama/target", "eagle3/llama/head"},
+                      DrafterCase{"eagle3", "eagle3/qwen3/target", "eagle3/qwen3/head"}),
+    [](const auto& info) {
+      std::string name = fmt::format("{}_{}", info.param.spec, info.param.model);
+      std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
 
-// What goes between ranks for the same greedy texts, with few logits and (as their chances are wanted) with all.
+// What goes between ranks for the same greedy texts, with few logits and (as their chances are
+// wanted) with all.
 TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
   for (const RankGrid grid : {RankGrid{2, 1}, RankGrid{3, 1}, RankGrid{2, 2}}) {
     const auto bytes_and_text = [&](bool all) {
@@ -386,19 +405,23 @@ TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
     const auto [all, same_text] = bytes_and_text(true);
     EXPECT_EQ(text, same_text);
     ASSERT_EQ(text.size(), 20u);
-    // Of 71 tokens rank 0 shows its part, or one with its number. The steps' messages differ by few bytes.
+    // Of 71 tokens rank 0 shows its part, or one with its number. The steps' messages differ by few
+    // bytes.
     const double saved = 20.0 * ((71 + grid.tensor - 1) / grid.tensor * 4 - 8);
-    EXPECT_NEAR(all - few, saved, 20 * 3 * 16) << grid.tensor << " ranks, " << grid.stages << " stages";
+    EXPECT_NEAR(all - few, saved, 20 * 3 * 16)
+        << grid.tensor << " ranks, " << grid.stages << " stages";
   }
 }
 
-// Windows, states, streams with features beside them and layers that share keys; and stages of two ranks.
+// Windows, states, streams with features beside them and layers that share keys; and stages of two
+// ranks.
 INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                          ::testing::Values(RanksCase{"llama2", {1, 2}}, RanksCase{"gemma3", {1, 3}},
                                            RanksCase{"lfm2", {1, 2}}, RanksCase{"gemma3n", {1, 2}},
                                            RanksCase{"llama2", {2, 1}}, RanksCase{"lfm2", {2, 1}},
-                                           RanksCase{"qwen3_next", {2, 1}}, RanksCase{"bamba", {1, 2}},
-                                           RanksCase{"llama2", {2, 2}}, RanksCase{"lfm2", {1, 2}, "bfloat16"},
+                                           RanksCase{"qwen3_next", {2, 1}},
+                                           RanksCase{"bamba", {1, 2}}, RanksCase{"llama2", {2, 2}},
+                                           RanksCase{"lfm2", {1, 2}, "bfloat16"},
                                            RanksCase{"qwen3_next", {2, 1}, "bfloat16"},
                                            RanksCase{"phi3_longrope", {1, 2}},
                                            RanksCase{"phi3_longrope", {2, 1}}),

@@ -1,5 +1,5 @@
-// Steps that are planned while another one runs, on a device that draws: the same text, whoever ends, waits or leaves
-// meanwhile.
+// Steps that are planned while another one runs, on a device that draws: the same text, whoever
+// ends, waits or leaves meanwhile.
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
@@ -23,7 +23,8 @@ void expect_text(FakeEngine& fake, const Request& request, Collector& sink) {
   }
 }
 
-// Runs the requests together; returns how many steps were submitted while another one was under way.
+// Runs the requests together; returns how many steps were submitted while another one was under
+// way.
 int run(FakeEngine& fake, const std::vector<Request>& requests) {
   std::vector<std::shared_ptr<Collector>> sinks;
   for (const Request& request : requests) sinks.push_back(fake.submit(request));

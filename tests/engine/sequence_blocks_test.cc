@@ -34,7 +34,8 @@ struct Cache {
   }
   void check(std::vector<const Sequence*> sequences, const PrefixSharing* sharing = nullptr) {
     std::vector<std::vector<int>> references;
-    for (int g = 0; g < blocks.n_groups(); ++g) references.emplace_back(blocks.allocator(g).n_blocks());
+    for (int g = 0; g < blocks.n_groups(); ++g)
+      references.emplace_back(blocks.allocator(g).n_blocks());
     for (const Sequence* each : sequences) blocks.count(*each, references);
     if (sharing != nullptr) sharing->count(references);
     blocks.check_invariants(references);
@@ -99,7 +100,8 @@ TEST(SequenceBlocks, AStateThatIsPublishedIsCopiedBeforeAWriteOrGivenUp) {
   cache.check({&a});
   Sequence b = cache.sequence(30, 2);
   b.kv[1].blocks.push_back(*states.acquire(chain_hash({}, tokens), tokens));
-  ASSERT_TRUE(cache.blocks.reserve(b, 9, plan));  // no block for a copy is left, and nobody else uses it
+  // no block for a copy is left, and nobody else uses it
+  ASSERT_TRUE(cache.blocks.reserve(b, 9, plan));
   EXPECT_EQ(plan.copies.size(), 1u);
   EXPECT_EQ(b.kv[1].blocks[0], kept);
   EXPECT_FALSE(states.is_published(kept));

@@ -1,4 +1,5 @@
-// Requests that share a prefix and arrive together: it is computed once, also while nobody has finished it.
+// Requests that share a prefix and arrive together: it is computed once, also while nobody has
+// finished it.
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"

@@ -24,7 +24,8 @@ class SavesAtTheEnd : public EventSink {
  public:
   explicit SavesAtTheEnd(std::function<Result<int>()> save) : save_(std::move(save)) {}
   void on_tokens(RequestId, std::span<const TokenEvent> events) override {
-    if (events.back().finish != FinishReason::kNone) saved = std::async(std::launch::async, save_).get();
+    if (events.back().finish != FinishReason::kNone)
+      saved = std::async(std::launch::async, save_).get();
   }
   std::optional<Result<int>> saved;
 

@@ -12,7 +12,8 @@ namespace {
 
 // An engine whose drafter proposes `right` of 100 tokens as the target will choose them.
 struct Speculating {
-  Speculating(int right, bool trees, int length, FakeEngineConfig config = {}) : drafts(7, right, trees) {
+  Speculating(int right, bool trees, int length, FakeEngineConfig config = {})
+      : drafts(7, right, trees) {
     config.drafts = std::make_shared<DraftScript>();
     config.spec_length = length;
     fake = std::make_unique<FakeEngine>(config);
@@ -95,7 +96,8 @@ TEST(Speculation, RightDraftsSaveForwards) {
   EXPECT_EQ(metrics.spec_decode_num_drafts.value, 10);
   EXPECT_EQ(metrics.spec_decode_num_draft_tokens.value, 50);
   EXPECT_EQ(metrics.spec_decode_num_accepted_tokens.value, 50);
-  EXPECT_THAT(metrics.spec_decode_num_accepted_tokens_per_pos.values, testing::Contains(10).Times(5));
+  EXPECT_THAT(metrics.spec_decode_num_accepted_tokens_per_pos.values,
+              testing::Contains(10).Times(5));
 }
 
 TEST(Speculation, LogprobsAreThoseOfPlainDecoding) {
@@ -168,12 +170,12 @@ const DraftSkill kSkills[] = {
      [](std::vector<float>& row, uint64_t) {
        for (float& x : row) x = -x;
      }},
-    {"blind",
-     [](std::vector<float>& row, uint64_t) { row[1] = row[2] = -std::numeric_limits<float>::infinity(); }},
+    {"blind", [](std::vector<float>& row,
+                 uint64_t) { row[1] = row[2] = -std::numeric_limits<float>::infinity(); }},
 };
 
-// Every token of 1 + 3 after a fixed prompt, drawn by the engine; the first three cells' tokens come from the
-// first step, then a drafted round or several.
+// Every token of 1 + 3 after a fixed prompt, drawn by the engine; the first three cells' tokens
+// come from the first step, then a drafted round or several.
 class JointDistribution {
  public:
   static constexpr int kVocab = 4, kTokens = 4, kSamples = 200000;
@@ -231,7 +233,8 @@ class JointDistribution {
       chi += (got - wanted) * (got - wanted) / wanted;
       ++df;
     }
-    for (const auto& [tokens, n] : counts) EXPECT_TRUE(expected.contains(tokens)) << "an impossible text";
+    for (const auto& [tokens, n] : counts)
+      EXPECT_TRUE(expected.contains(tokens)) << "an impossible text";
     return chi;
   }
   const Metrics metrics() const { return fake_->engine->metrics(); }
@@ -256,15 +259,16 @@ class JointDistribution {
       std::vector<float> row = fake_->model->logits_of(tokens);
       skill.change(row, tokens.size());
       tree.drawn_from.emplace_back();
-      const TokenId token =
-          sampler_.draw_draft({hypothesis.state(), tokens, request.n_prompt}, row, tree.drawn_from.back());
+      const TokenId token = sampler_.draw_draft({hypothesis.state(), tokens, request.n_prompt}, row,
+                                                tree.drawn_from.back());
       tree.add_next(token);
       tokens.push_back(token);
       hypothesis.append(token);
     }
   }
   // The probability of every text, by the product of the sampler's own distributions.
-  void expand(const std::vector<TokenId>& output, double p, std::map<std::vector<TokenId>, double>& out) {
+  void expand(const std::vector<TokenId>& output, double p,
+              std::map<std::vector<TokenId>, double>& out) {
     if (static_cast<int>(output.size()) == kTokens) {
       out[output] = p;
       return;
@@ -273,8 +277,8 @@ class JointDistribution {
     tokens.insert(tokens.end(), output.begin(), output.end());
     SamplingParams params = params_;
     params.seed.reset();
-    SamplerState state(SamplingSpec::make(params, {.end_ids = {0}, .matcher = matcher_}, 1, kVocab), 0,
-                       std::vector<TokenId>{1, 2, 3}, 10);
+    SamplerState state(SamplingSpec::make(params, {.end_ids = {0}, .matcher = matcher_}, 1, kVocab),
+                       0, std::vector<TokenId>{1, 2, 3}, 10);
     for (const TokenId token : output) state.append(token);
     std::vector<float> row = fake_->model->logits_of(tokens);
     TokenDistribution next;
@@ -309,7 +313,8 @@ const Case kCases[] = {
      }},
     {"all",
      [](SamplingParams& p) {
-       p.temperature = 0.7f, p.top_k = 3, p.top_p = 0.95f, p.min_p = 0.02f, p.repetition_penalty = 1.2f;
+       p.temperature = 0.7f, p.top_k = 3, p.top_p = 0.95f, p.min_p = 0.02f,
+       p.repetition_penalty = 1.2f;
      }},
 };
 
@@ -325,7 +330,8 @@ TEST(DrawnDrafts, JointDistributionIsThatOfPlainSampling) {
       JointDistribution joint(params, skill, 3);
       int df = 0;
       const double chi = joint.chi_square(df);
-      EXPECT_LT(chi, chi_square_limit(df)) << each.name << ", drafter " << skill.name << ", df " << df;
+      EXPECT_LT(chi, chi_square_limit(df))
+          << each.name << ", drafter " << skill.name << ", df " << df;
       EXPECT_GT(df, 10);
       EXPECT_GT(joint.metrics().spec_decode_num_drafts.value, JointDistribution::kSamples / 2);
       if (&skill == &kSkills[0]) {

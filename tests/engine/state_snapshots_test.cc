@@ -22,8 +22,9 @@ TEST(StateSnapshots, APromptIsCutBehindItsLastFullBlock) {
   const StateSnapshots snapshots(kTokensPerBlock, 0);
   EXPECT_EQ(snapshots.cut(sequence_of(1000), 1000), 992);
   EXPECT_EQ(snapshots.cut(sequence_of(1000, 992), 8), 8);
-  EXPECT_EQ(snapshots.cut(sequence_of(992), 992), 976);  // one token is left to whoever has the same prompt
-  EXPECT_EQ(snapshots.cut(sequence_of(60), 60), 60);     // not worth a step
+  // one token is left to whoever has the same prompt
+  EXPECT_EQ(snapshots.cut(sequence_of(992), 992), 976);
+  EXPECT_EQ(snapshots.cut(sequence_of(60), 60), 60);  // not worth a step
   EXPECT_EQ(snapshots.cut(sequence_of(1000), 1), 1);
 }
 
@@ -86,9 +87,10 @@ class SharedStates : public ::testing::Test {
   static Request one_of(int i, int n_own) {
     std::vector<TokenId> prompt;
     for (int t = 0; t < kCommonStart + n_own; ++t)
-      prompt.push_back(t == kCommonStart
-                           ? i + 1
-                           : static_cast<TokenId>(1 + mix_seed(t < kCommonStart ? 1 : 100 + i, t) % 49));
+      prompt.push_back(
+          t == kCommonStart
+              ? i + 1
+              : static_cast<TokenId>(1 + mix_seed(t < kCommonStart ? 1 : 100 + i, t) % 49));
     Request request = request_of(prompt, kAnswer, i);
     request.sampling.ignore_eos = true;
     return request;
@@ -120,7 +122,8 @@ TEST_F(SharedStates, AConversationGoesOnFromItsLastPrompt) {
   EXPECT_EQ(run(fake, request), 12 + kAnswer + 50 + kAnswer - 1);
 }
 
-// The first knows nothing of others; the second parts from it and keeps its state there; the third goes on from it.
+// The first knows nothing of others; the second parts from it and keeps its state there; the third
+// goes on from it.
 TEST_F(SharedStates, PromptsThatPartLeaveASnapshotWhereTheyDo) {
   FakeEngine fake(config_);
   config_.engine.max_num_batched_tokens = 2048;
@@ -144,7 +147,8 @@ TEST_F(SharedStates, ThoseThatComeTogetherWaitForTheFirst) {
   fake.run();
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(sinks[i]->result.sequences.at(0).tokens, fake.expected(requests[i])) << i;
-  // Two compute what is common at most: the first, and the second, which may not have known where they part.
+  // Two compute what is common at most: the first, and the second, which may not have known where
+  // they part.
   EXPECT_LE(fake.model->n_tokens(), 2 * 992 + 8 * (108 + kAnswer - 1));
 }
 

@@ -15,7 +15,8 @@ TEST(StepCosts, KeepsTheStepsBetweenTiles) {
   EXPECT_DOUBLE_EQ(costs.shape(8, 0.2), 1.8);
   EXPECT_DOUBLE_EQ(costs.shape(9, 0.2), 3.0);
   EXPECT_NEAR(costs.shape(6, 0.2), 1.55, 1e-9) << "on a line between its neighbours";
-  EXPECT_NEAR(costs.shape(20, 0.2), 3.1 + 4 * 2.1 / 15, 1e-9) << "beyond the last by the mean slope";
+  EXPECT_NEAR(costs.shape(20, 0.2), 3.1 + 4 * 2.1 / 15, 1e-9)
+      << "beyond the last by the mean slope";
 }
 
 TEST(StepCosts, GuessesFromASinglePoint) {
@@ -30,7 +31,8 @@ TEST(StepCosts, GuessesFromASinglePoint) {
 
 TEST(StepCosts, OneSizeInUseTellsAboutAllOthers) {
   StepCosts costs;
-  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}, {8, 1.8}}) costs.add_best(rows, seconds);
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}, {8, 1.8}})
+    costs.add_best(rows, seconds);
   // Everything takes twice as long now, as it does behind a long context.
   for (int i = 0; i < 200; ++i) costs.add(4, 2.6);
   EXPECT_NEAR(costs.level() * costs.shape(4, 0.2), 2.6, 0.05);
@@ -67,10 +69,12 @@ TEST(StepCosts, AFirstDisturbedStepIsForgotten) {
   EXPECT_DOUBLE_EQ(costs.level(), 1.0);
 }
 
-// As when sequences end one after the other and the machine is busy for one of those steps: it made all larger sizes as dear for good.
+// As when sequences end one after the other and the machine is busy for one of those steps: it made
+// all larger sizes as dear for good.
 TEST(StepCosts, ASizeSeenOnceTellsLittleAboutALargerOne) {
   StepCosts costs;
-  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {16, 1.5}, {32, 2.0}}) costs.add_best(rows, seconds);
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {16, 1.5}, {32, 2.0}})
+    costs.add_best(rows, seconds);
   for (int i = 0; i < 500; ++i) costs.add(32, 2.0);
   costs.add(26, 4.0);
   EXPECT_NEAR(costs.shape(32, 0.2), 2.0, 0.02);
@@ -83,7 +87,8 @@ TEST(StepCosts, ASizeSeenOnceTellsLittleAboutALargerOne) {
 
 TEST(StepCosts, MoreRowsNeverCostLess) {
   StepCosts costs;
-  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.5}, {8, 1.2}, {100, 4.0}, {101, 4.0}})
+  for (const auto& [rows, seconds] :
+       {std::pair{1, 1.0}, {4, 1.5}, {8, 1.2}, {100, 4.0}, {101, 4.0}})
     costs.add(rows, seconds);
   double before = 0;
   for (int rows = 1; rows < 300; ++rows) {

@@ -39,7 +39,8 @@ Metrics run(FakeEngine& fake) {
   fake.run();
   for (size_t i = 0; i < requests.size(); ++i) {
     for (int j = 0; j < requests[i].sampling.n; ++j)
-      EXPECT_EQ(sinks[i]->result.sequences[j].tokens, fake.expected(requests[i], j)) << i << " " << j;
+      EXPECT_EQ(sinks[i]->result.sequences[j].tokens, fake.expected(requests[i], j))
+          << i << " " << j;
   }
   EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
   return fake.engine->metrics();
@@ -115,7 +116,9 @@ TEST(Swap, AFullDiskCostsTimeNotText) {
 class Flaky : public SwapStore {
  public:
   Flaky(const SwapLayout& layout, int fails_write, int fails_read)
-      : store_(make_memory_swap(layout).value()), fails_write_(fails_write), fails_read_(fails_read) {}
+      : store_(make_memory_swap(layout).value()),
+        fails_write_(fails_write),
+        fails_read_(fails_read) {}
   Status write(int group, int slot, std::span<const std::byte> bytes) override {
     if (++n_written_ % fails_write_ == 0) return make_error(ErrorCode::kIo, "no write");
     return store_->write(group, slot, bytes);
@@ -135,14 +138,16 @@ TEST(Swap, EveryPatternOfFailuresKeepsTheText) {
     for (const int fails_read : {1, 3, 11}) {
       FakeEngineConfig config = tight(60);
       config.engine.enable_prefix_caching = fails_read == 3;
-      FakeEngine fake(config, 0, std::make_unique<Flaky>(layout_of(config), fails_write, fails_read));
+      FakeEngine fake(config, 0,
+                      std::make_unique<Flaky>(layout_of(config), fails_write, fails_read));
       EXPECT_GT(run(fake).swap_errors.value, 0) << fails_write << " " << fails_read;
     }
   }
 }
 
-// A sequence as large as the cache comes back while a block is still kept for it, in which it parts from one that has
-// ended: nothing runs that could make room, and the kept block is given up instead.
+// A sequence as large as the cache comes back while a block is still kept for it, in which it parts
+// from one that has ended: nothing runs that could make room, and the kept block is given up
+// instead.
 TEST(Swap, ComesBackBesideABlockThatIsKeptForIt) {
   FakeEngineConfig config = tight(10);
   config.n_blocks = {10};

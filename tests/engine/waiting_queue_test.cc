@@ -21,7 +21,8 @@ constexpr size_t kNone[WaitingQueue::kNumClasses] = {};
 
 TEST(WaitingQueue, KeepsTheOrderOfArrivalWhoeverComesBack) {
   WaitingQueue queue;
-  Sequence first = sequence_of(1, Priority::kNormal, 0), second = sequence_of(2, Priority::kNormal, 1),
+  Sequence first = sequence_of(1, Priority::kNormal, 0),
+           second = sequence_of(2, Priority::kNormal, 1),
            third = sequence_of(3, Priority::kNormal, 2);
   for (Sequence* one : {&first, &second, &third}) queue.add(*one);
   queue.take(second);
@@ -69,9 +70,10 @@ struct TurnsCase {
 };
 
 TEST(WaitingQueue, TenantsTakeTurns) {
-  for (const TurnsCase& one : {TurnsCase{{0, 0, 0, 0}, {1, 2, 3, 4}}, TurnsCase{{7, 7, 7, 7}, {1, 2, 3, 4}},
-                               TurnsCase{{7, 7, 7, 7, 8}, {1, 5, 2, 3, 4}},
-                               TurnsCase{{7, 7, 7, 8, 8, 9, 0}, {1, 4, 6, 7, 2, 5, 3}}}) {
+  for (const TurnsCase& one :
+       {TurnsCase{{0, 0, 0, 0}, {1, 2, 3, 4}}, TurnsCase{{7, 7, 7, 7}, {1, 2, 3, 4}},
+        TurnsCase{{7, 7, 7, 7, 8}, {1, 5, 2, 3, 4}},
+        TurnsCase{{7, 7, 7, 8, 8, 9, 0}, {1, 4, 6, 7, 2, 5, 3}}}) {
     WaitingQueue queue;
     std::vector<Sequence> all;
     for (size_t i = 0; i < one.tenants.size(); ++i) {
@@ -145,10 +147,12 @@ TEST(WaitingQueue, SequencesOfOneRequestAreTurnsEach) {
   EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{1, 5, 2, 3, 4, 6}));
 }
 
-// Sequences that begin later than their request keep their places before the tenant's other requests.
+// Sequences that begin later than their request keep their places before the tenant's other
+// requests.
 TEST(WaitingQueue, SequencesThatComeLaterComeBeforeLaterRequests) {
   WaitingQueue queue;
-  Sequence parent = sequence_of(1, Priority::kNormal, 0), child = sequence_of(2, Priority::kNormal, 0),
+  Sequence parent = sequence_of(1, Priority::kNormal, 0),
+           child = sequence_of(2, Priority::kNormal, 0),
            request = sequence_of(3, Priority::kNormal, 0);
   parent.n_turns = 2;
   queue.add(parent);
@@ -159,7 +163,8 @@ TEST(WaitingQueue, SequencesThatComeLaterComeBeforeLaterRequests) {
   EXPECT_EQ(take_all(queue, "continuous"), (std::vector<uint64_t>{2, 3}));
 }
 
-// A sequence that is taken before others of its tenant does not put them in front of everybody who comes.
+// A sequence that is taken before others of its tenant does not put them in front of everybody who
+// comes.
 TEST(WaitingQueue, WhoIsLeftOutDoesNotKeepOtherTenantsWaiting) {
   WaitingQueue queue;
   std::vector<Sequence> all;
@@ -191,7 +196,8 @@ TEST(WaitingQueue, WhatIsCancelledGivesItsTurnsBack) {
 
 TEST(WaitingQueue, NamesOneInTheBackgroundOnlyWhereThereIsNoOther) {
   WaitingQueue queue;
-  Sequence behind = sequence_of(1, Priority::kBackground, 0), low = sequence_of(2, Priority::kLow, 1000);
+  Sequence behind = sequence_of(1, Priority::kBackground, 0),
+           low = sequence_of(2, Priority::kLow, 1000);
   queue.add(behind);
   queue.add(low);
   for (const char* const name : {"continuous", "priority"}) {

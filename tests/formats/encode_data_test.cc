@@ -1,6 +1,6 @@
-// Our encoders against llama.cpp's: one model that it quantized to every type. The full-precision weights are
-// not there; the Q6_K file stands for them, and its own error (measured on normal weights, which these are)
-// is taken off.
+// Our encoders against llama.cpp's: one model that it quantized to every type. The full-precision
+// weights are not there; the Q6_K file stands for them, and its own error (measured on normal
+// weights, which these are) is taken off.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,8 +49,8 @@ TEST(EncodeData, IsAsCloseAsLlamaCpp) {
       theirs += squared_error(values, decode(encoded->type, encoded->bytes.data(), n));
     }
     const double ratio = std::sqrt(ours / (theirs - kQ6Error * kQ6Error * signal));
-    std::printf("%s: error %.4f of the signal, %.3f of llama.cpp's\n", file.c_str(), std::sqrt(ours / signal),
-                ratio);
+    std::printf("%s: error %.4f of the signal, %.3f of llama.cpp's\n", file.c_str(),
+                std::sqrt(ours / signal), ratio);
     EXPECT_LE(ratio, 1.01) << file;
     EXPECT_GE(ratio, 0.85) << file;
     ++n_types;

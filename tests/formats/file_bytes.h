@@ -34,19 +34,25 @@ class GgufBytes {
   static std::string raw(T value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  static std::string text(std::string_view value) { return raw<uint64_t>(value.size()) + std::string(value); }
+  static std::string text(std::string_view value) {
+    return raw<uint64_t>(value.size()) + std::string(value);
+  }
 
   // value: the bytes after the type.
   void pair(std::string_view key, GgufValueType type, const std::string& value) {
     pairs += text(key) + raw(type) + value;
     ++n_pairs;
   }
-  void pair_u32(std::string_view key, uint32_t value) { pair(key, GgufValueType::kUint32, raw(value)); }
+  void pair_u32(std::string_view key, uint32_t value) {
+    pair(key, GgufValueType::kUint32, raw(value));
+  }
 
   std::string bytes() const {
     std::string out = raw(magic) + raw(version);
-    out += raw<uint64_t>(claimed_tensors < 0 ? tensors.size() : static_cast<uint64_t>(claimed_tensors));
-    out += raw<uint64_t>(claimed_pairs < 0 ? n_pairs : static_cast<uint64_t>(claimed_pairs)) + pairs;
+    out += raw<uint64_t>(claimed_tensors < 0 ? tensors.size()
+                                             : static_cast<uint64_t>(claimed_tensors));
+    out +=
+        raw<uint64_t>(claimed_pairs < 0 ? n_pairs : static_cast<uint64_t>(claimed_pairs)) + pairs;
     for (const Tensor& tensor : tensors) {
       out += text(tensor.name) + raw<uint32_t>(static_cast<uint32_t>(tensor.dims.size()));
       for (const uint64_t dim : tensor.dims) out += raw(dim);
@@ -62,6 +68,8 @@ inline std::string safetensors_bytes(const std::string& header, size_t data_byte
   return GgufBytes::raw<uint64_t>(header.size()) + header + std::string(data_bytes, '\1');
 }
 
-inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 }  // namespace penstock

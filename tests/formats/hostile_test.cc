@@ -1,4 +1,5 @@
-// Damaged and malicious files: one clear error each, and no allocation that the file's size does not justify.
+// Damaged and malicious files: one clear error each, and no allocation that the file's size does
+// not justify.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -40,8 +41,8 @@ GgufBytes good_gguf() {
   file.pair("general.architecture", GgufValueType::kString, GgufBytes::text("llama"));
   file.pair_u32("llama.block_count", 2);
   file.pair("tokens", GgufValueType::kArray,
-            GgufBytes::raw(GgufValueType::kString) + GgufBytes::raw<uint64_t>(2) + GgufBytes::text("a") +
-                GgufBytes::text("bc"));
+            GgufBytes::raw(GgufValueType::kString) + GgufBytes::raw<uint64_t>(2) +
+                GgufBytes::text("a") + GgufBytes::text("bc"));
   file.pair("nested", GgufValueType::kArray,
             GgufBytes::raw(GgufValueType::kArray) + GgufBytes::raw<uint64_t>(1) +
                 GgufBytes::raw(GgufValueType::kInt16) + GgufBytes::raw<uint64_t>(2) +
@@ -124,23 +125,27 @@ TEST(HostileGguf, Metadata) {
   const auto raw_array = [](GgufValueType type, uint64_t n) {
     return GgufBytes::raw(type) + GgufBytes::raw(n);
   };
-  EXPECT_THAT(gguf_error([](auto& f) { f.pair_u32("llama.block_count", 1); }), HasSubstr("appears twice"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.pair_u32("llama.block_count", 1); }),
+              HasSubstr("appears twice"));
   EXPECT_THAT(gguf_error([](auto& f) { f.pair_u32("", 1); }), HasSubstr("expected a key"));
   EXPECT_THAT(gguf_error([](auto& f) { f.pair_u32("\xff\xfe", 1); }), HasSubstr("\\xff\\xfe"));
   EXPECT_THAT(gguf_error([](auto& f) { f.pair("x", static_cast<GgufValueType>(13), "abcdefgh"); }),
               HasSubstr("value type 13"));
   EXPECT_THAT(gguf_error([&](auto& f) {
-                f.pair("x", GgufValueType::kArray, raw_array(static_cast<GgufValueType>(77), 1) + "abcd");
+                f.pair("x", GgufValueType::kArray,
+                       raw_array(static_cast<GgufValueType>(77), 1) + "abcd");
               }),
               HasSubstr("array of value type 77"));
   for (const uint64_t n : {uint64_t{1} << 20, uint64_t{1} << 40, UINT64_MAX, UINT64_MAX / 8 + 1}) {
-    for (const auto type :
-         {GgufValueType::kUint8, GgufValueType::kFloat64, GgufValueType::kString, GgufValueType::kArray}) {
-      EXPECT_THAT(gguf_error([&](auto& f) { f.pair("x", GgufValueType::kArray, raw_array(type, n)); }),
-                  HasSubstr("does not fit"));
+    for (const auto type : {GgufValueType::kUint8, GgufValueType::kFloat64, GgufValueType::kString,
+                            GgufValueType::kArray}) {
+      EXPECT_THAT(
+          gguf_error([&](auto& f) { f.pair("x", GgufValueType::kArray, raw_array(type, n)); }),
+          HasSubstr("does not fit"));
     }
-    EXPECT_THAT(gguf_error([&](auto& f) { f.pair("x", GgufValueType::kString, GgufBytes::raw(n)); }),
-                HasSubstr("does not fit"));
+    EXPECT_THAT(
+        gguf_error([&](auto& f) { f.pair("x", GgufValueType::kString, GgufBytes::raw(n)); }),
+        HasSubstr("does not fit"));
   }
   std::string deep;
   for (int i = 0; i < 1000; ++i) deep += raw_array(GgufValueType::kArray, 1);
@@ -153,9 +158,10 @@ TEST(HostileGguf, Alignment) {
     EXPECT_THAT(gguf_error([&](auto& f) { f.pair_u32("general.alignment", bad); }),
                 HasSubstr("expected a power of two"));
   }
-  EXPECT_THAT(
-      gguf_error([](auto& f) { f.pair("general.alignment", GgufValueType::kString, GgufBytes::text("32")); }),
-      HasSubstr("expected a power of two"));
+  EXPECT_THAT(gguf_error([](auto& f) {
+                f.pair("general.alignment", GgufValueType::kString, GgufBytes::text("32"));
+              }),
+              HasSubstr("expected a power of two"));
   GgufBytes file = good_gguf();
   file.pair_u32("general.alignment", 128);
   file.alignment = 128;
@@ -165,24 +171,33 @@ TEST(HostileGguf, Alignment) {
 TEST(HostileGguf, Tensors) {
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = 32; }), HasSubstr("overlap"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = 257; }), HasSubstr("multiple of 32"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = uint64_t{1} << 63; }), HasSubstr("do not fit"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = UINT64_MAX - 31; }), HasSubstr("do not fit"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = uint64_t{1} << 63; }),
+              HasSubstr("do not fit"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].offset = UINT64_MAX - 31; }),
+              HasSubstr("do not fit"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {63}; }), HasSubstr("multiple of 32"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {}; }), HasSubstr("0 dimensions"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, 1, 1, 1, 1}; }), HasSubstr("5 dimensions"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, 1, 1, 1, 1}; }),
+              HasSubstr("5 dimensions"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, 0}; }), HasSubstr("dimension 0"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, UINT64_MAX}; }), HasSubstr("dimension"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {uint64_t{1} << 32, uint64_t{1} << 32}; }),
-              HasSubstr("2^48"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, UINT64_MAX}; }),
+              HasSubstr("dimension"));
+  EXPECT_THAT(
+      gguf_error([](auto& f) { f.tensors[1].dims = {uint64_t{1} << 32, uint64_t{1} << 32}; }),
+      HasSubstr("2^48"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].name = ""; }), HasSubstr("expected a name"));
-  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].name = "\xc0\x80"; }), HasSubstr("expected a name"));
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].name = "\xc0\x80"; }),
+              HasSubstr("expected a name"));
 }
 
-// Every number that is no type of a file is refused with the tensor, the number, what it stands for and what the file
-// says of the program that wrote it.
+// Every number that is no type of a file is refused with the tensor, the number, what it stands for
+// and what the file says of the program that wrote it.
 TEST(HostileGguf, TypesThatAreNone) {
-  const auto error = [](uint32_t type) { return gguf_error([&](auto& f) { f.tensors[1].type = type; }); };
-  for (const auto& [number, name] : {std::pair{9u, "q8_1"}, {15u, "q8_k"}, {4u, "q4_2"}, {33u, "q4_0_8_8"}}) {
+  const auto error = [](uint32_t type) {
+    return gguf_error([&](auto& f) { f.tensors[1].type = type; });
+  };
+  for (const auto& [number, name] :
+       {std::pair{9u, "q8_1"}, {15u, "q8_k"}, {4u, "q4_2"}, {33u, "q4_0_8_8"}}) {
     EXPECT_THAT(error(number), HasSubstr(fmt::format("tensor \"b\": type {} ({}, ", number, name)));
   }
   for (uint32_t number = 0; number < 300; ++number) {
@@ -223,20 +238,24 @@ std::string shard_error(const std::function<void(GgufBytes&, const TempDir&)>& c
     const uint16_t number = i == 1 && file.claimed_pairs == -2 ? 0 : static_cast<uint16_t>(i);
     file.pair("split.no", GgufValueType::kUint16, GgufBytes::raw(number));
     file.claimed_pairs = -1;
-    if (i == 0 || write_second) write_bytes(dir / fmt::format("m-0000{}-of-00002.gguf", i + 1), file.bytes());
+    if (i == 0 || write_second)
+      write_bytes(dir / fmt::format("m-0000{}-of-00002.gguf", i + 1), file.bytes());
   }
   const auto source = open_weights(dir / "m-00001-of-00002.gguf");
   if (!source) return source.error().message;
-  return (*source)->find("a") != nullptr && (*source)->find("b") != nullptr ? "" : "a tensor is missing";
+  return (*source)->find("a") != nullptr && (*source)->find("b") != nullptr ? ""
+                                                                            : "a tensor is missing";
 }
 
 TEST(HostileGguf, Shards) {
   EXPECT_EQ(shard_error([](auto&, auto&) {}), "");
   EXPECT_THAT(shard_error([](auto&, auto&) {}, false), HasSubstr("m-00002-of-00002.gguf"));
-  EXPECT_THAT(shard_error([](auto& f, auto&) { f.tensors[0].name = "a"; }), HasSubstr("appears twice"));
+  EXPECT_THAT(shard_error([](auto& f, auto&) { f.tensors[0].name = "a"; }),
+              HasSubstr("appears twice"));
   EXPECT_THAT(shard_error([](auto& f, auto&) { f.claimed_pairs = -2; }),
               HasSubstr("expected shard split.no 1"));
-  EXPECT_THAT(shard_error([](auto& f, auto&) { f.tensors.clear(); }), HasSubstr("expected 2 tensors"));
+  EXPECT_THAT(shard_error([](auto& f, auto&) { f.tensors.clear(); }),
+              HasSubstr("expected 2 tensors"));
   // The second shard is the first again.
   EXPECT_THAT(shard_error(
                   [](auto&, const TempDir& dir) {
@@ -316,14 +335,16 @@ TEST(HostileSafetensors, OneByteChanged) {
 }
 
 TEST(HostileSafetensors, Length) {
-  for (const uint64_t length : {uint64_t{0}, uint64_t{1} << 20, uint64_t{100'000'001}, UINT64_MAX}) {
+  for (const uint64_t length :
+       {uint64_t{0}, uint64_t{1} << 20, uint64_t{100'000'001}, UINT64_MAX}) {
     EXPECT_NE(safetensors_error(GgufBytes::raw(length) + "{}"), "") << length;
   }
 }
 
 TEST(HostileSafetensors, Descriptions) {
   EXPECT_EQ(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), "");
-  EXPECT_THAT(header_error(R"({"dtype":"F3","shape":[2],"data_offsets":[0,8]})"), HasSubstr("dtype \"F3\""));
+  EXPECT_THAT(header_error(R"({"dtype":"F3","shape":[2],"data_offsets":[0,8]})"),
+              HasSubstr("dtype \"F3\""));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"),
               HasSubstr("expected 12 bytes"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
@@ -332,26 +353,33 @@ TEST(HostileSafetensors, Descriptions) {
               HasSubstr("the number 2.0"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[1e400],"data_offsets":[0,8]})"),
               HasSubstr("syntax error"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]})"),
-              HasSubstr("the number"));
+  EXPECT_THAT(
+      header_error(R"({"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]})"),
+      HasSubstr("the number"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[9223372036854775807],"data_offsets":[0,8]})"),
               HasSubstr("dimension 9223372036854775807"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[16777216,16777216,16777216],"data_offsets":[0,8]})"),
-              HasSubstr("2^48"));
+  EXPECT_THAT(
+      header_error(R"({"dtype":"F32","shape":[16777216,16777216,16777216],"data_offsets":[0,8]})"),
+      HasSubstr("2^48"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]})"),
               HasSubstr("more than 8 dimensions"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"), HasSubstr("do not fit"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,9]})"), HasSubstr("do not fit"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[1,9]})", 9), HasSubstr("a gap"));
+  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
+              HasSubstr("do not fit"));
+  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,9]})"),
+              HasSubstr("do not fit"));
+  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[1,9]})", 9),
+              HasSubstr("a gap"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", 9),
               HasSubstr("expected 8 bytes"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,8]})"),
               HasSubstr("more than two"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), HasSubstr("incomplete"));
+  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"),
+              HasSubstr("incomplete"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2]})"), HasSubstr("incomplete"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"),
               HasSubstr("twice"));
-  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[[2]],"data_offsets":[0,8]})"), HasSubstr("array"));
+  EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[[2]],"data_offsets":[0,8]})"),
+              HasSubstr("array"));
   EXPECT_THAT(header_error(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1})"),
               HasSubstr("\"extra\""));
   EXPECT_THAT(header_error(R"({"dtype":null})"), HasSubstr("null"));
@@ -442,19 +470,23 @@ TEST(Open, OtherFilesAreRefused) {
   TempDir dir;
   EXPECT_EQ(open_weights(dir / "absent").error().code, ErrorCode::kNotFound);
   write_bytes(dir / "empty", "");
-  EXPECT_THAT(open_weights(dir / "empty").error().message, HasSubstr("got 0 bytes of something else"));
+  EXPECT_THAT(open_weights(dir / "empty").error().message,
+              HasSubstr("got 0 bytes of something else"));
   write_bytes(dir / "text", "hello there");
-  EXPECT_THAT(open_weights(dir / "text").error().message, HasSubstr("got 11 bytes of something else"));
-  EXPECT_THAT(open_weights("/dev/null").error().message, HasSubstr("expected a regular file, got a device"));
+  EXPECT_THAT(open_weights(dir / "text").error().message,
+              HasSubstr("got 11 bytes of something else"));
+  EXPECT_THAT(open_weights("/dev/null").error().message,
+              HasSubstr("expected a regular file, got a device"));
 }
 
 TEST(Text, Utf8) {
-  for (const char* good :
-       {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf"}) {
+  for (const char* good : {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xed\x9f\xbf",
+                           "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(is_utf8(good)) << good;
   }
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-                          "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xc3", "\xff"}) {
+  for (const char* bad :
+       {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xc3", "\xff"}) {
     EXPECT_FALSE(is_utf8(bad)) << bad;
   }
 }

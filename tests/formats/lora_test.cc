@@ -1,4 +1,5 @@
-// Adapters of both formats open with the right modules and scales; impossible ones and unknown variants are refused.
+// Adapters of both formats open with the right modules and scales; impossible ones and unknown
+// variants are refused.
 #include "formats/lora.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +56,8 @@ json peft_config() {
           {"modules_to_save", nullptr}};
 }
 
-Result<LoraAdapter> open_written_peft(const TempDir& dir, const json& config, const LoraShapes& tensors) {
+Result<LoraAdapter> open_written_peft(const TempDir& dir, const json& config,
+                                      const LoraShapes& tensors) {
   write_bytes(dir / "adapter_config.json", config.dump());
   SafetensorsWriter writer;
   write_lora(writer, dir / "adapter_model.safetensors", tensors);
@@ -79,8 +81,9 @@ TEST(Lora, PeftPatternsDecideRankAndScale) {
   EXPECT_FLOAT_EQ(adapter->modules[0].scale, 8);
   EXPECT_FLOAT_EQ(adapter->modules[1].scale, 16.0f / 3);
   config["use_rslora"] = true;
-  config["alpha_pattern"] = {
-      {"^model\\.layers.0.self_attn.q_proj", 3}, {"layers.1.mlp.down_proj", 5}, {"1.mlp.down_proj", 7}};
+  config["alpha_pattern"] = {{"^model\\.layers.0.self_attn.q_proj", 3},
+                             {"layers.1.mlp.down_proj", 5},
+                             {"1.mlp.down_proj", 7}};
   adapter = open_written_peft(dir, config, two_modules());
   ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
   EXPECT_FLOAT_EQ(adapter->modules[0].scale, 3 / std::sqrt(2.0f));
@@ -112,13 +115,15 @@ TEST(Lora, PeftParametersAreOfAllExperts) {
   auto adapter = open_written_peft(dir, config, tensors);
   ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
   ASSERT_EQ(adapter->modules.size(), 3u);
-  const LoraModule &down = adapter->modules[0], &gate_up = adapter->modules[1], &gate = adapter->modules[2];
+  const LoraModule &down = adapter->modules[0], &gate_up = adapter->modules[1],
+                   &gate = adapter->modules[2];
   EXPECT_EQ(down.weight, "model.layers.0.mlp.experts.down_proj");
   EXPECT_EQ(gate_up.weight, "model.layers.0.mlp.experts.gate_up_proj");
   EXPECT_EQ(gate.weight, "model.layers.0.mlp.gate.weight");
   EXPECT_EQ(gate_up.n_experts, 3);
   EXPECT_EQ(gate.n_experts, 0);
-  EXPECT_EQ(std::vector({gate_up.rank(), gate_up.in(), gate_up.out()}), std::vector<int64_t>({2, 4, 10}));
+  EXPECT_EQ(std::vector({gate_up.rank(), gate_up.in(), gate_up.out()}),
+            std::vector<int64_t>({2, 4, 10}));
   EXPECT_FLOAT_EQ(down.scale, 8);
   // Rows and columns count from 1, as write_lora() writes them.
   const std::vector<LoraPair> pairs = lora_pairs(down);
@@ -138,7 +143,8 @@ TEST(Lora, PeftParametersAreOfAllExperts) {
 TEST(Lora, RefusesParametersThatTheTensorsAreNot) {
   const TempDir dir;
   // Of one parameter, of one that is no matrix, of none: there are two pairs.
-  for (const json& parameters : {json{"experts.gate_up_proj"}, json{"experts.bias"}, json::array()}) {
+  for (const json& parameters :
+       {json{"experts.gate_up_proj"}, json{"experts.bias"}, json::array()}) {
     const auto adapter = open_written_peft(dir, experts_config(parameters), expert_pairs());
     expect_refused(adapter, "experts");
     expect_refused(adapter, "is not supported");
@@ -185,7 +191,8 @@ TEST(Lora, RefusesWhatPeftComputesOtherwise) {
 
 TEST(Lora, RefusesTensorsThatAreNoPairs) {
   const TempDir dir;
-  const std::string a = std::string(kQuery) + ".lora_A.weight", b = std::string(kQuery) + ".lora_B.weight";
+  const std::string a = std::string(kQuery) + ".lora_A.weight",
+                    b = std::string(kQuery) + ".lora_B.weight";
   const std::pair<LoraShapes, const char*> cases[] = {
       {{}, "got none"},
       {{{a, {2, 6}}}, "only A"},
@@ -206,7 +213,8 @@ TEST(Lora, RefusesTensorsThatAreNoPairs) {
   expect_refused(open_lora(dir / "nothing"), "nothing");
 }
 
-Result<LoraAdapter> open_written_gguf(const TempDir& dir, GgufWriter writer, const LoraShapes& tensors) {
+Result<LoraAdapter> open_written_gguf(const TempDir& dir, GgufWriter writer,
+                                      const LoraShapes& tensors) {
   write_lora(writer, dir / "lora.gguf", tensors);
   return open_lora(dir / "lora.gguf");
 }
@@ -221,7 +229,8 @@ GgufWriter gguf_lora_writer(const char* type = "adapter", const char* kind = "lo
 
 TEST(Lora, Gguf) {
   const TempDir dir;
-  const LoraShapes pair = {{"blk.0.attn_q.weight.lora_a", {2, 6}}, {"blk.0.attn_q.weight.lora_b", {4, 2}}};
+  const LoraShapes pair = {{"blk.0.attn_q.weight.lora_a", {2, 6}},
+                           {"blk.0.attn_q.weight.lora_b", {4, 2}}};
   auto adapter = open_written_gguf(dir, gguf_lora_writer(), pair);
   ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
   ASSERT_EQ(adapter->modules.size(), 1u);
@@ -238,7 +247,8 @@ TEST(Lora, Gguf) {
   for (int row = 0; row < 2; ++row) {
     for (int col = 0; col < 6; ++col) {
       const auto b = static_cast<float>(2 * (row + 1) + 1), a = static_cast<float>(col + 1);
-      EXPECT_FLOAT_EQ(rows[static_cast<size_t>(row * 6 + col)], 100 + 2.5f * (b * a + (b + 1) * (a + 6)));
+      EXPECT_FLOAT_EQ(rows[static_cast<size_t>(row * 6 + col)],
+                      100 + 2.5f * (b * a + (b + 1) * (a + 6)));
     }
   }
   const LoraShapes experts = {{"blk.0.ffn_up_exps.weight.lora_a", {3, 2, 6}},
@@ -247,19 +257,23 @@ TEST(Lora, Gguf) {
   ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
   EXPECT_EQ(adapter->modules[0].n_experts, 3);
   EXPECT_FLOAT_EQ(adapter->modules[0].scale, 2.5);
-  EXPECT_EQ(lora_pairs(adapter->modules[0])[2].b, std::vector<float>({17, 18, 19, 20, 21, 22, 23, 24}));
-  expect_refused(open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {2, 4, 2}}}),
-                 "expected A [rank, in]");
-  expect_refused(open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {4, 2}}}),
-                 "expected matrices");
+  EXPECT_EQ(lora_pairs(adapter->modules[0])[2].b,
+            std::vector<float>({17, 18, 19, 20, 21, 22, 23, 24}));
+  expect_refused(
+      open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {2, 4, 2}}}),
+      "expected A [rank, in]");
+  expect_refused(
+      open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {4, 2}}}),
+      "expected matrices");
   expect_refused(open_written_gguf(dir, gguf_lora_writer("model"), pair), "general.type");
-  expect_refused(open_written_gguf(dir, gguf_lora_writer("adapter", "control"), pair), "adapter.type");
+  expect_refused(open_written_gguf(dir, gguf_lora_writer("adapter", "control"), pair),
+                 "adapter.type");
   GgufWriter activated = gguf_lora_writer();
   activated.set_array("adapter.alora.invocation_tokens",
                       std::span<const uint32_t>(std::vector<uint32_t>{1, 2}));
   expect_refused(open_written_gguf(dir, activated, pair), "aLoRA");
-  for (const char* name :
-       {"token_embd.weight.lora_a", "blk.0.attn_norm.weight", "blk.0.attn_q.lora_a", ".weight.lora_a"})
+  for (const char* name : {"token_embd.weight.lora_a", "blk.0.attn_norm.weight",
+                           "blk.0.attn_q.lora_a", ".weight.lora_a"})
     expect_refused(open_written_gguf(dir, gguf_lora_writer(), {{name, {2, 6}}}), name);
 }
 
@@ -286,9 +300,9 @@ TEST(Lora, KnowsItsBase) {
     EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
   }
   const TempDir gguf_dir;
-  const auto other =
-      open_written_gguf(gguf_dir, gguf_lora_writer(),
-                        {{"blk.0.attn_q.weight.lora_a", {2, 6}}, {"blk.0.attn_q.weight.lora_b", {4, 2}}});
+  const auto other = open_written_gguf(
+      gguf_dir, gguf_lora_writer(),
+      {{"blk.0.attn_q.weight.lora_a", {2, 6}}, {"blk.0.attn_q.weight.lora_b", {4, 2}}});
   ASSERT_TRUE(other.has_value()) << other.error().message;
   EXPECT_FALSE(check_lora_base(*other, **open_weights(base_dir.path())).has_value());
 }

@@ -35,11 +35,12 @@ struct Parts {
 Parts some_parts(int seed) {
   static const char* const kNames[] = {"none", "one", "page", "chunk", "many", "last"};
   Parts result;
-  for (const size_t n :
-       {size_t{0}, size_t{1}, size_t{4096}, PackedFile::kChunk, PackedFile::kChunk + 70001, size_t{65}})
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{4096}, PackedFile::kChunk,
+                         PackedFile::kChunk + 70001, size_t{65}})
     result.contents.push_back(content(n, seed));
   for (size_t i = 0; i < result.contents.size(); ++i)
-    result.parts.push_back({kNames[i], kNames[5 - i], std::as_bytes(std::span(result.contents[i]))});
+    result.parts.push_back(
+        {kNames[i], kNames[5 - i], std::as_bytes(std::span(result.contents[i]))});
   return result;
 }
 
@@ -50,14 +51,17 @@ std::string read_all(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 // Reads all that an accepted file offers.
 bool whole(const PackedFile& file) {
   bool good = true;
   for (int i = 0; i < file.n_chunks(); ++i) good = file.check_chunk(i) && good;
   uint64_t sum = 0;
-  for (const PackedPart& part : file.parts()) sum += checksum64(part.bytes) + part.description.size();
+  for (const PackedPart& part : file.parts())
+    sum += checksum64(part.bytes) + part.description.size();
   return good && sum != 1;
 }
 
@@ -146,8 +150,8 @@ TEST(PackedFile, EveryFlippedBitIsSeen) {
   std::string file = small_file(dir);
   PackedHead head;
   std::memcpy(&head, file.data(), sizeof head);
-  const size_t data_begin =
-      (head.head_bytes + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment;
+  const size_t data_begin = (head.head_bytes + PackedFile::kAlignment - 1) /
+                            PackedFile::kAlignment * PackedFile::kAlignment;
   for (size_t i = 0; i < file.size(); i += i < head.head_bytes || i >= data_begin ? 1 : 64) {
     const char bit = static_cast<char>(1 << i % 8);
     file[i] ^= bit;
@@ -167,8 +171,9 @@ TEST(PackedFile, ForgedHeads) {
   int accepted = 0;
   for (size_t at = sizeof(PackedHead) - 24; at + 8 <= head.head_bytes; ++at) {
     for (const uint64_t value :
-         {uint64_t{0}, uint64_t{1}, uint64_t{63}, uint64_t{1} << 31, uint64_t{1} << 62, ~uint64_t{0},
-          ~uint64_t{63}, uint64_t{file.size()}, uint64_t{file.size() + 64}, uint64_t{4096}}) {
+         {uint64_t{0}, uint64_t{1}, uint64_t{63}, uint64_t{1} << 31, uint64_t{1} << 62,
+          ~uint64_t{0}, ~uint64_t{63}, uint64_t{file.size()}, uint64_t{file.size() + 64},
+          uint64_t{4096}}) {
       std::string forged = file;
       std::memcpy(forged.data() + at, &value, sizeof value);
       sign(forged);
@@ -187,7 +192,8 @@ TEST(PackedFile, FullDisk) {
   close(fd);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_NE(status.error().message.find("No space left"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("No space left"), std::string::npos)
+      << status.error().message;
 }
 
 TEST(PackedFile, LimitOnFileSizes) {
@@ -207,7 +213,8 @@ TEST(PackedFile, FolderThatIsNone) {
   TempDir dir;
   write_bytes(dir / "file", "x");
   const Parts parts = some_parts(3);
-  EXPECT_EQ(write_packed_file(dir / "file" / "f.packed", kOrigin, parts.parts).error().code, ErrorCode::kIo);
+  EXPECT_EQ(write_packed_file(dir / "file" / "f.packed", kOrigin, parts.parts).error().code,
+            ErrorCode::kIo);
   EXPECT_EQ(write_packed_file(dir / "missing" / "f.packed", kOrigin, parts.parts).error().code,
             ErrorCode::kIo);
 }
@@ -235,7 +242,8 @@ TEST(PackedFile, WritersAtOnce) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }
 
-// As ranks do that pack at the same time: each removes what is abandoned and writes a file of its own.
+// As ranks do that pack at the same time: each removes what is abandoned and writes a file of its
+// own.
 TEST(PackedFile, WhatIsBeingWrittenIsNotTakenForAbandoned) {
   TempDir dir;
   std::vector<std::thread> writers;
@@ -245,8 +253,8 @@ TEST(PackedFile, WhatIsBeingWrittenIsNotTakenForAbandoned) {
       const PackedPart part{"one", "", std::as_bytes(std::span(content))};
       for (int i = 0; i < 200; ++i) {
         remove_abandoned_parts(dir.path());
-        const Status status =
-            write_packed_file(dir / (std::to_string(writer) + ".packed"), kOrigin, std::span(&part, 1));
+        const Status status = write_packed_file(dir / (std::to_string(writer) + ".packed"), kOrigin,
+                                                std::span(&part, 1));
         ASSERT_TRUE(status) << status.error().message;
       }
     });
@@ -267,7 +275,8 @@ TEST(PackedFile, AbandonedPartsAreRemoved) {
   close(busy);
   remove_abandoned_parts(dir.path());
   EXPECT_FALSE(fs::exists(dir / "b.packed.aBcDeF.part"));
-  for (const char* name : {"download.part", "a.packed", "other"}) EXPECT_TRUE(fs::exists(dir / name)) << name;
+  for (const char* name : {"download.part", "a.packed", "other"})
+    EXPECT_TRUE(fs::exists(dir / name)) << name;
 }
 
 }  // namespace

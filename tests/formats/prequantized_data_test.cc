@@ -1,5 +1,5 @@
-// Layers of checkpoints that other tools quantized decode to the values that reproduce those tools' logits
-// (golden/prequantized.json, made and checked by make_prequantized.py).
+// Layers of checkpoints that other tools quantized decode to the values that reproduce those tools'
+// logits (golden/prequantized.json, made and checked by make_prequantized.py).
 #include <gtest/gtest.h>
 
 #include <array>

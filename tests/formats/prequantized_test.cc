@@ -1,5 +1,5 @@
-// Synthetic layers of every method and bit width: what was packed by the formula of the format comes back,
-// and damaged layers give one error.
+// Synthetic layers of every method and bit width: what was packed by the formula of the format
+// comes back, and damaged layers give one error.
 #include "formats/prequantized.h"
 
 #include <gmock/gmock.h>
@@ -151,12 +151,13 @@ void add_gptq(Checkpoint& checkpoint, const Plan& plan, bool v2) {
     }
     for (int g = 0; g < plan.n_groups(); ++g) {
       const int zero = plan.zeros[static_cast<size_t>(r * plan.n_groups() + g)] - (v2 ? 0 : 1);
-      put_bits(qzeros, static_cast<size_t>(g) * words_across, 1, static_cast<size_t>(r) * bits, plan.bits,
-               static_cast<uint32_t>(zero));
+      put_bits(qzeros, static_cast<size_t>(g) * words_across, 1, static_cast<size_t>(r) * bits,
+               plan.bits, static_cast<uint32_t>(zero));
     }
   }
   const auto groups = static_cast<int64_t>(plan.n_groups());
-  checkpoint.add("l.qweight", QuantType::kI32, {static_cast<int64_t>(words_down), plan.rows}, qweight);
+  checkpoint.add("l.qweight", QuantType::kI32, {static_cast<int64_t>(words_down), plan.rows},
+                 qweight);
   checkpoint.add("l.qzeros", QuantType::kI32, {groups, static_cast<int64_t>(words_across)}, qzeros);
   checkpoint.add("l.scales", QuantType::kF32, {groups, plan.rows},
                  by_group(plan.scales, plan.rows, plan.n_groups()));
@@ -201,7 +202,8 @@ TEST(Gptq, DamagedLayersAreRefused) {
   EXPECT_THAT(with(same, gptq_config(9, 32)), HasSubstr("expected 2 to 8, got 9"));
   EXPECT_THAT(with([](Plan& p) { p.group_of[3] = 1; }, gptq_config(4, 32)), HasSubstr("g_idx"));
   EXPECT_THAT(with([](Plan& p) { p.group_of[3] = -1; }, gptq_config(4, 32)), HasSubstr("g_idx"));
-  EXPECT_THAT(with([](Plan& p) { p.group_of[3] = 1 << 30; }, gptq_config(4, 32)), HasSubstr("g_idx"));
+  EXPECT_THAT(with([](Plan& p) { p.group_of[3] = 1 << 30; }, gptq_config(4, 32)),
+              HasSubstr("g_idx"));
   Checkpoint alone;
   alone.add("l.qweight", QuantType::kI32, {8, 32}, std::vector<int32_t>(256));
   EXPECT_THAT(alone.error(gptq_config(4, 32)), HasSubstr("expected tensor qzeros"));
@@ -213,13 +215,15 @@ TEST(Gptq, DamagedLayersAreRefused) {
 RC_GTEST_PROP(Awq, RowsInterleave, ()) {
   const Plan plan = random_plan(*rc::gen::element(8, 32), 64, 4, *rc::gen::element(16, 64), false,
                                 *rc::gen::arbitrary<unsigned>());
-  constexpr int kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};             // the row in nibble i of a word
-  const auto pack = [&](const std::vector<int>& values, int n) {  // values [rows, n] to words [n, rows / 8]
+  constexpr int kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};  // the row in nibble i of a word
+  const auto pack = [&](const std::vector<int>& values, int n) {
+    // values [rows, n] to words [n, rows / 8]
     std::vector<uint32_t> words(static_cast<size_t>(n * plan.rows / 8));
     for (int j = 0; j < n; ++j) {
       for (int r = 0; r < plan.rows; r += 8) {
         for (int i = 0; i < 8; ++i) {
-          const auto value = static_cast<uint32_t>(values[static_cast<size_t>((r + kOrder[i]) * n + j)]);
+          const auto value =
+              static_cast<uint32_t>(values[static_cast<size_t>((r + kOrder[i]) * n + j)]);
           words[static_cast<size_t>(j * plan.rows / 8 + r / 8)] |= value << (4 * i);
         }
       }
@@ -228,8 +232,10 @@ RC_GTEST_PROP(Awq, RowsInterleave, ()) {
   };
   Checkpoint checkpoint;
   const int64_t groups = plan.n_groups();
-  checkpoint.add("l.qweight", QuantType::kI32, {plan.cols, plan.rows / 8}, pack(plan.codes, plan.cols));
-  checkpoint.add("l.qzeros", QuantType::kI32, {groups, plan.rows / 8}, pack(plan.zeros, plan.n_groups()));
+  checkpoint.add("l.qweight", QuantType::kI32, {plan.cols, plan.rows / 8},
+                 pack(plan.codes, plan.cols));
+  checkpoint.add("l.qzeros", QuantType::kI32, {groups, plan.rows / 8},
+                 pack(plan.zeros, plan.n_groups()));
   checkpoint.add("l.scales", QuantType::kF32, {groups, plan.rows},
                  by_group(plan.scales, plan.rows, plan.n_groups()));
   const auto layer = checkpoint.open({{"quant_method", "awq"},
@@ -245,7 +251,8 @@ json compressed_config(int bits, const json& activations = nullptr) {
   return {{"quant_method", "compressed-tensors"},
           {"config_groups",
            {{"group_0",
-             {{"weights", {{"num_bits", bits}, {"type", "int"}}}, {"input_activations", activations}}}}}};
+             {{"weights", {{"num_bits", bits}, {"type", "int"}}},
+              {"input_activations", activations}}}}}};
 }
 
 RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
@@ -264,7 +271,8 @@ RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
   for (int r = 0; r < plan.rows; ++r) {
     for (int c = 0; c < plan.cols; ++c) {
       packed[static_cast<size_t>(r * words + c / per_word)] |=
-          static_cast<uint32_t>(plan.codes[static_cast<size_t>(r * plan.cols + c)]) << (c % per_word * bits);
+          static_cast<uint32_t>(plan.codes[static_cast<size_t>(r * plan.cols + c)])
+          << (c % per_word * bits);
     }
     for (int g = 0; g < plan.n_groups(); ++g) {
       zeros[static_cast<size_t>(r / per_word * plan.n_groups() + g)] |=
@@ -274,10 +282,12 @@ RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
   }
   Checkpoint checkpoint;
   checkpoint.add("l.weight_packed", QuantType::kI32, {plan.rows, words}, packed);
-  checkpoint.add("l.weight_shape", QuantType::kI64, {2}, std::vector<int64_t>{plan.rows, plan.cols});
+  checkpoint.add("l.weight_shape", QuantType::kI64, {2},
+                 std::vector<int64_t>{plan.rows, plan.cols});
   checkpoint.add("l.weight_scale", QuantType::kF32, {plan.rows, plan.n_groups()}, plan.scales);
   if (ordered) checkpoint.add("l.weight_g_idx", QuantType::kI32, {plan.cols}, plan.group_of);
-  if (asymmetric) checkpoint.add("l.weight_zero_point", QuantType::kI32, {zero_rows, plan.n_groups()}, zeros);
+  if (asymmetric)
+    checkpoint.add("l.weight_zero_point", QuantType::kI32, {zero_rows, plan.n_groups()}, zeros);
   const auto layer = checkpoint.open(compressed_config(bits));
   RC_ASSERT(layer.has_value() && layer->has_value());
   RC_ASSERT(asymmetric || (*layer)->is_symmetric());
@@ -290,8 +300,8 @@ TEST(CompressedTensors, Int8StaticWithZeroPoint) {
   checkpoint.add("l.weight_scale", QuantType::kF32, {2, 1}, std::vector<float>{0.5f, 2.0f});
   checkpoint.add("l.weight_zero_point", QuantType::kI8, {2, 1}, std::vector<int8_t>{-8, 3});
   checkpoint.add("l.input_scale", QuantType::kF32, {1}, std::vector<float>{0.125f});
-  const auto layer = checkpoint.open(
-      compressed_config(8, {{"num_bits", 8}, {"type", "int"}, {"dynamic", false}, {"symmetric", true}}));
+  const auto layer = checkpoint.open(compressed_config(
+      8, {{"num_bits", 8}, {"type", "int"}, {"dynamic", false}, {"symmetric", true}}));
   ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
   std::vector<float> values(6);
   (*layer)->dequantize(0, 2, values.data());
@@ -305,7 +315,8 @@ TEST(BlockFp8, ScalesAreOfBlocks) {
   const std::vector<uint8_t> one_and_two = {0x38, 0x40, 0x38, 0x40, 0x38, 0x40,
                                             0x38, 0x40, 0x38, 0x40, 0x38, 0x40};
   checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 4}, one_and_two);
-  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2}, std::vector<float>{1, 10, 100, 1000});
+  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2},
+                 std::vector<float>{1, 10, 100, 1000});
   const auto layer = checkpoint.open({{"quant_method", "fp8"}, {"weight_block_size", {2, 2}}});
   ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
   std::vector<float> values(12);
@@ -317,14 +328,15 @@ TEST(BlockFp8, ScalesAreOfBlocks) {
 TEST(BlockFp8, ScalesOfCutBlocks) {
   Checkpoint checkpoint;
   checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 6}, std::vector<uint8_t>(18, 0x38));
-  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2}, std::vector<float>{1, 10, 100, 1000});
+  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2},
+                 std::vector<float>{1, 10, 100, 1000});
   const json config = {{"quant_method", "fp8"}, {"weight_block_size", {2, 4}}};
   const auto layer = checkpoint.open(config);
   ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
   std::vector<float> values(18);
   (*layer)->dequantize(0, 3, values.data());
-  EXPECT_THAT(values,
-              testing::ElementsAre(1, 1, 1, 1, 10, 10, 1, 1, 1, 1, 10, 10, 100, 100, 100, 100, 1000, 1000));
+  EXPECT_THAT(values, testing::ElementsAre(1, 1, 1, 1, 10, 10, 1, 1, 1, 1, 10, 10, 100, 100, 100,
+                                           100, 1000, 1000));
   Checkpoint wrong;
   wrong.add("l.weight", QuantType::kF8E4M3, {3, 6}, std::vector<uint8_t>(18, 0x38));
   wrong.add("l.weight_scale_inv", QuantType::kF32, {2, 3}, std::vector<float>(6, 1));
@@ -345,12 +357,13 @@ TEST(BitNet, FourRowsInAByte) {
     std::vector<float> values(16);
     (*layer)->dequantize(0, 8, values.data());
     for (float& value : values) value *= divide ? 4.0f : 0.25f;
-    EXPECT_THAT(values, testing::ElementsAre(0, -1, -1, 1, -1, 1, -1, 1, 1, 0, 0, -1, 1, -1, 1, -1));
+    EXPECT_THAT(values,
+                testing::ElementsAre(0, -1, -1, 1, -1, 1, -1, 1, 1, 0, 0, -1, 1, -1, 1, -1));
   }
 }
 
-// Blocks are those of the flat weight: with 9 inputs they begin and end anywhere in a row, and 27 codes end
-// in the middle of a byte.
+// Blocks are those of the flat weight: with 9 inputs they begin and end anywhere in a row, and 27
+// codes end in the middle of a byte.
 TEST(BitsAndBytes, BlocksCrossRows) {
   for (const int cols : {9, 40, 96}) {
     Checkpoint checkpoint;
@@ -365,11 +378,13 @@ TEST(BitsAndBytes, BlocksCrossRows) {
       expected.push_back(map[static_cast<size_t>(code)] * absmax[static_cast<size_t>(i / block)]);
     }
     checkpoint.add("l.weight", QuantType::kU8, {static_cast<int64_t>(bytes.size()), 1}, bytes);
-    checkpoint.add("l.weight.absmax", QuantType::kF32, {static_cast<int64_t>(absmax.size())}, absmax);
+    checkpoint.add("l.weight.absmax", QuantType::kF32, {static_cast<int64_t>(absmax.size())},
+                   absmax);
     checkpoint.add("l.weight.quant_map", QuantType::kF32, {16}, map);
     const std::string state = json({{"shape", {3, cols}}, {"blocksize", block}}).dump();
     checkpoint.add("l.weight.quant_state.bitsandbytes__nf4", QuantType::kU8,
-                   {static_cast<int64_t>(state.size())}, std::vector<char>(state.begin(), state.end()));
+                   {static_cast<int64_t>(state.size())},
+                   std::vector<char>(state.begin(), state.end()));
     const auto layer = checkpoint.open({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
     ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
     std::vector<float> values(static_cast<size_t>(n));
@@ -389,13 +404,15 @@ TEST(BitsAndBytes, DamagedStateIsRefused) {
                    std::vector<float>(n_absmax, 2));
     checkpoint.add("l.weight.quant_map", QuantType::kF32, {16}, std::vector<float>(16, 0.5f));
     checkpoint.add("l.weight.quant_state.bitsandbytes__nf4", QuantType::kU8,
-                   {static_cast<int64_t>(state.size())}, std::vector<char>(state.begin(), state.end()));
+                   {static_cast<int64_t>(state.size())},
+                   std::vector<char>(state.begin(), state.end()));
     return checkpoint.error({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
   };
   EXPECT_EQ(error(R"({"shape":[2,64],"blocksize":64})"), "");
   EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":32})"), HasSubstr("expected 4 scales, got 2"));
   EXPECT_EQ(error(R"({"shape":[4,32],"blocksize":64})"), "");
-  EXPECT_THAT(error(R"({"shape":[3,40],"blocksize":64})"), HasSubstr("expected 120 codes, got 64 bytes"));
+  EXPECT_THAT(error(R"({"shape":[3,40],"blocksize":64})"),
+              HasSubstr("expected 120 codes, got 64 bytes"));
   EXPECT_THAT(error(R"({"shape":[2,128],"blocksize":64})"), HasSubstr("expected 4 scales, got 2"));
   EXPECT_THAT(error(R"({"shape":[1,128],"blocksize":64})"), "");
   EXPECT_THAT(error(R"({"shape":[2,-64],"blocksize":64})"), HasSubstr("quant_state"));
@@ -405,7 +422,8 @@ TEST(BitsAndBytes, DamagedStateIsRefused) {
   EXPECT_THAT(error("[1]"), HasSubstr("quant_state"));
 }
 
-// Layers of two matrices of 3 rows: the file with the numbers that `scales` are, or the message of the error.
+// Layers of two matrices of 3 rows: the file with the numbers that `scales` are, or the message of
+// the error.
 Result<std::optional<GroupedMatrix>> open_gguf_nvfp4_layer(const TempDir& dir,
                                                            const std::vector<std::byte>& blocks,
                                                            const std::vector<float>& scales,
@@ -413,7 +431,8 @@ Result<std::optional<GroupedMatrix>> open_gguf_nvfp4_layer(const TempDir& dir,
   GgufWriter writer;
   writer.set("general.architecture", "test");
   writer.add_tensor("l.weight", QuantType::kNVFP4, {2, 3, 128});
-  if (!scales.empty()) writer.add_tensor("l.scale", QuantType::kF32, {static_cast<int64_t>(scales.size())});
+  if (!scales.empty())
+    writer.add_tensor("l.scale", QuantType::kF32, {static_cast<int64_t>(scales.size())});
   auto file = writer.create(dir / "m.gguf").value();
   EXPECT_TRUE(file.write("l.weight", blocks));
   if (!scales.empty()) {
@@ -435,11 +454,13 @@ TEST(GgufNvfp4, IsTimesTheNumberOfEachMatrix) {
   EXPECT_EQ((*layer)->rows, 6);
   std::vector<float> values(size_t{6} * 128), plain(values.size());
   (*layer)->dequantize(0, 6, values.data());
-  dequantize_row(QuantType::kNVFP4, blocks.data(), plain.data(), static_cast<int64_t>(plain.size()));
-  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], plain[i] * (i < 384 ? 0.5f : 3.0f)) << i;
+  dequantize_row(QuantType::kNVFP4, blocks.data(), plain.data(),
+                 static_cast<int64_t>(plain.size()));
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(values[i], plain[i] * (i < 384 ? 0.5f : 3.0f)) << i;
 
-  EXPECT_FALSE(
-      open_gguf_nvfp4_layer(dir, blocks, {}, source).value().has_value());  // an encoding like any other
+  // an encoding like any other
+  EXPECT_FALSE(open_gguf_nvfp4_layer(dir, blocks, {}, source).value().has_value());
   EXPECT_THAT(open_gguf_nvfp4_layer(dir, blocks, {1, 2, 3}, source).error().message,
               HasSubstr("expected one number for each of 2 matrices, got 3"));
 }
@@ -449,8 +470,10 @@ TEST(Prequantized, UnknownMethodsAreRefusedAndPlainOnesIgnored) {
   EXPECT_THAT(checkpoint.error({{"quant_method", "aqlm"}}), HasSubstr("expected one of gptq, awq"));
   EXPECT_THAT(checkpoint.error({{"quant_method", 5}}), HasSubstr("got \"\""));
   EXPECT_THAT(checkpoint.error("text"), HasSubstr("expected an object, got string"));
-  EXPECT_THAT(checkpoint.error({{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
-  EXPECT_THAT(checkpoint.error({{"quant_method", "awq"}, {"bits", 3}}), HasSubstr("expected 4 bits"));
+  EXPECT_THAT(checkpoint.error({{"quant_method", "compressed-tensors"}}),
+              HasSubstr("config_groups"));
+  EXPECT_THAT(checkpoint.error({{"quant_method", "awq"}, {"bits", 3}}),
+              HasSubstr("expected 4 bits"));
   const auto absent = checkpoint.open(gptq_config(4, 128));
   ASSERT_TRUE(absent.has_value());
   EXPECT_FALSE(absent->has_value());
@@ -463,7 +486,8 @@ TEST(Prequantized, TheConfigurationIsFoundWhereFilesHaveIt) {
        {json{{"quantization_config", unknown}}, json{{"compression_config", unknown}},
         json{{"text_config", {{"quantization_config", unknown}}}},
         json{{"thinker_config", {{"text_config", {{"quantization_config", unknown}}}}}},
-        json{{"quantization_config", nullptr}, {"text_config", {{"quantization_config", unknown}}}}}) {
+        json{{"quantization_config", nullptr},
+             {"text_config", {{"quantization_config", unknown}}}}}) {
     Checkpoint checkpoint;
     const auto opened = checkpoint.open_with(config);
     ASSERT_FALSE(opened.has_value()) << config;

@@ -1,3 +1,4 @@
+// a list that is twice as long each time
 // PyTorch's files: as torch wrote them (tests/golden/make_pytorch.py), and hostile ones.
 #include "formats/pytorch.h"
 
@@ -83,8 +84,8 @@ std::string zip_of(const std::string& pickle, const std::string& storage = std::
     ++count;
   }
   const auto at = static_cast<uint32_t>(out.size());
-  return out + directory + raw(uint32_t{0x06054b50}) + std::string(4, '\0') + raw(count) + raw(count) +
-         raw(static_cast<uint32_t>(directory.size())) + raw(at) + raw(uint16_t{0});
+  return out + directory + raw(uint32_t{0x06054b50}) + std::string(4, '\0') + raw(count) +
+         raw(count) + raw(static_cast<uint32_t>(directory.size())) + raw(at) + raw(uint16_t{0});
 }
 
 std::string error_of(const std::string& bytes) {
@@ -110,10 +111,11 @@ std::string sizes(const std::vector<int32_t>& numbers) {
   return tuple(items);
 }
 // A view of the storage of 16 floats.
-std::string tensor(int32_t offset, const std::vector<int32_t>& shape, const std::vector<int32_t>& strides,
-                   int32_t n_floats = 16) {
+std::string tensor(int32_t offset, const std::vector<int32_t>& shape,
+                   const std::vector<int32_t>& strides, int32_t n_floats = 16) {
   const std::string storage =
-      tuple({text("storage"), "ctorch\nFloatStorage\n", text("0"), text("cpu"), number(n_floats)}) + "Q";
+      tuple({text("storage"), "ctorch\nFloatStorage\n", text("0"), text("cpu"), number(n_floats)}) +
+      "Q";
   return "ctorch._utils\n_rebuild_tensor_v2\n" +
          tuple({storage, number(offset), sizes(shape), sizes(strides), "\x89",
                 "ccollections\nOrderedDict\n)R"}) +
@@ -128,17 +130,20 @@ TEST(Pytorch, ViewsStayWithinTheirStorage) {
   for (const std::string& bad :
        {tensor(1, {4, 4}, {4, 1}), tensor(0, {4, 5}, {4, 1}), tensor(0, {2, 2}, {15, 1}),
         tensor(17, {0}, {1}), tensor(0, {3}, {0x7fffffff}), tensor(0x7fffffff, {}, {})})
-    EXPECT_THAT(error_of(zip_of(dict_of(bad))), HasSubstr("does not fit into its storage of 16 numbers"));
+    EXPECT_THAT(error_of(zip_of(dict_of(bad))),
+                HasSubstr("does not fit into its storage of 16 numbers"));
   EXPECT_THAT(error_of(zip_of(dict_of(tensor(0, {4}, {1}, 17)))),
               HasSubstr("expected a storage of 17 numbers, got one of 64 bytes"));
   EXPECT_THAT(error_of(zip_of(dict_of(tensor(0, {2}, {-1})))), HasSubstr("shape and strides"));
   EXPECT_THAT(error_of(zip_of(dict_of(tensor(-1, {2}, {1})))), HasSubstr("an offset"));
   EXPECT_THAT(error_of(zip_of(dict_of(tensor(0, {2, 2}, {1})))), HasSubstr("shape and strides"));
-  EXPECT_THAT(error_of(zip_of(dict_of(tensor(0, std::vector<int32_t>(9, 1), std::vector<int32_t>(9, 1))))),
-              HasSubstr("at most 8"));
+  EXPECT_THAT(
+      error_of(zip_of(dict_of(tensor(0, std::vector<int32_t>(9, 1), std::vector<int32_t>(9, 1))))),
+      HasSubstr("at most 8"));
 }
 
-// A stride of 0 repeats numbers: as many tensors as there is room to name would take memory without bound.
+// A stride of 0 repeats numbers: as many tensors as there is room to name would take memory without
+// bound.
 TEST(Pytorch, WhatIsLaidInOrderTakesNoMoreThanTheFile) {
   EXPECT_THAT(error_of(zip_of(dict_of(tensor(0, {1 << 30}, {0})))),
               HasSubstr("more bytes than the file has"));
@@ -160,8 +165,8 @@ TEST(Pytorch, NothingIsCalled) {
                 HasSubstr("is neither a tensor nor a dict"))
         << global;
   // Opcodes that call, import or make objects otherwise.
-  for (const char opcode :
-       {'i', 'o', '\x81', '\x92', '\x93', '\x82', '\x83', '\x84', 'P', '\x97', 'p', 'I', 'S', 'd', 'l', 'L'})
+  for (const char opcode : {'i', 'o', '\x81', '\x92', '\x93', '\x82', '\x83', '\x84', 'P', '\x97',
+                            'p', 'I', 'S', 'd', 'l', 'L'})
     EXPECT_THAT(error_of(zip_of(dict_of(tuple({}) + std::string(1, opcode)))),
                 HasSubstr("is not one that describes tensors"));
   EXPECT_THAT(error_of(zip_of(dict_of("ctorch\nFloatStorage\n" + argument + "R"))),
@@ -169,14 +174,18 @@ TEST(Pytorch, NothingIsCalled) {
   EXPECT_THAT(error_of(zip_of(dict_of(text("x") + argument + "R"))),
               HasSubstr("expected a global and a tuple"));
   EXPECT_THAT(error_of(zip_of(dict_of(argument + "Q"))), HasSubstr("\"storage\", type, key"));
-  EXPECT_THAT(error_of(zip_of(dict_of(argument + "}b"))), HasSubstr("a dict that is given attributes"));
+  EXPECT_THAT(error_of(zip_of(dict_of(argument + "}b"))),
+              HasSubstr("a dict that is given attributes"));
 }
 
 TEST(Pytorch, WhatIsNoStateDictIsTold) {
-  EXPECT_THAT(error_of(zip_of(kBegin + tensor(0, {4}, {1}) + ".")), HasSubstr("expected a dict of tensors"));
-  EXPECT_THAT(error_of(zip_of(dict_of(number(3)))), HasSubstr("\"w\": expected a name and a tensor"));
+  EXPECT_THAT(error_of(zip_of(kBegin + tensor(0, {4}, {1}) + ".")),
+              HasSubstr("expected a dict of tensors"));
+  EXPECT_THAT(error_of(zip_of(dict_of(number(3)))),
+              HasSubstr("\"w\": expected a name and a tensor"));
   EXPECT_THAT(error_of(zip_of(dict_of("}"))), HasSubstr("\"w\": expected a name and a tensor"));
-  EXPECT_THAT(error_of(zip_of(kBegin + "}" + number(1) + tensor(0, {4}, {1}) + "s.")), HasSubstr("entry 0"));
+  EXPECT_THAT(error_of(zip_of(kBegin + "}" + number(1) + tensor(0, {4}, {1}) + "s.")),
+              HasSubstr("entry 0"));
   EXPECT_THAT(error_of(zip_of("\x80\x04}.")), HasSubstr("expected protocol 2"));
   EXPECT_THAT(error_of("PK\3\4" + std::string(40, '\0')), HasSubstr("is it cut off?"));
 }
@@ -188,7 +197,7 @@ TEST(Pytorch, BombsAreEndedByCounting) {
   std::string deep = kBegin + ")";
   for (int i = 0; i < 300'000; ++i) deep += '\x85';
   EXPECT_THAT(error_of(zip_of(deep + ".")), HasSubstr("expected a dict of tensors"));
-  std::string doubling = kBegin + "]q" + std::string(1, '\0');  // a list that is twice as long each time
+  std::string doubling = kBegin + "]q" + std::string(1, '\0');
   for (int i = 0; i < 64; ++i) doubling += std::string("(h\0h\0h\0e", 8);
   EXPECT_THAT(error_of(zip_of(doubling + ".")), HasSubstr("expected a dict of tensors"));
   std::string itself = kBegin + "}q" + std::string(1, '\0') + text("w") + std::string("h\0s.", 4);
@@ -237,13 +246,15 @@ TEST(Directories, PointersOfGitLfsAreTold) {
     const auto source = open_weights(whole_directory ? dir.path() : dir / name);
     return source ? std::string() : source.error().message;
   };
-  for (const char* name :
-       {"model.safetensors", "pytorch_model.bin", "tokenizer.json", "tokenizer.model", "tekken.json",
-        "vocab.txt", "qwen.tiktoken", "chat_template.jinja", "generation_config.json"})
-    EXPECT_THAT(error(name, true), ::testing::AllOf(HasSubstr(name), HasSubstr("a pointer of Git LFS")))
+  for (const char* name : {"model.safetensors", "pytorch_model.bin", "tokenizer.json",
+                           "tokenizer.model", "tekken.json", "vocab.txt", "qwen.tiktoken",
+                           "chat_template.jinja", "generation_config.json"})
+    EXPECT_THAT(error(name, true),
+                ::testing::AllOf(HasSubstr(name), HasSubstr("a pointer of Git LFS")))
         << name;
   for (const char* name : {"model.gguf", "model.safetensors", "pytorch_model.bin"})
-    EXPECT_THAT(error(name, false), ::testing::AllOf(HasSubstr(name), HasSubstr("git lfs pull"))) << name;
+    EXPECT_THAT(error(name, false), ::testing::AllOf(HasSubstr(name), HasSubstr("git lfs pull")))
+        << name;
   TempDir dir;
   write_bytes(dir / "tokenizer.json", pointer);
   EXPECT_THAT(open_fetched(dir / "tokenizer.json").error().message, HasSubstr("git lfs pull"));

@@ -42,7 +42,8 @@ std::map<std::string, Planned> random_tensors(bool gguf) {
     int64_t n_elements = 1;
     for (const int64_t dim : planned.shape) n_elements *= dim;
     planned.bytes.resize(quant_bytes(type, n_elements));
-    for (std::byte& byte : planned.bytes) byte = static_cast<std::byte>(*rc::gen::arbitrary<uint8_t>());
+    for (std::byte& byte : planned.bytes)
+      byte = static_cast<std::byte>(*rc::gen::arbitrary<uint8_t>());
     tensors["blk." + std::to_string(i) + ".weight"] = std::move(planned);
   }
   return tensors;
@@ -235,7 +236,8 @@ TEST(GgufReader, ALargeVocabularyOpensFast) {
     ASSERT_TRUE(source.has_value());
     ASSERT_EQ((*source)->config().at("tokenizer.ggml.merges").size(), merges.size());
     best_ms = std::min(
-        best_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+        best_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                     .count());
   }
   RecordProperty("open_ms", std::to_string(best_ms));
   std::printf("opened in %.1f ms\n", best_ms);
@@ -244,13 +246,14 @@ TEST(GgufReader, ALargeVocabularyOpensFast) {
 #endif
 }
 
-// Skips, saying so, when there is no Python with the gguf and safetensors packages (PENSTOCK_TEST_PYTHON
-// names one).
+// Skips, saying so, when there is no Python with the gguf and safetensors packages
+// (PENSTOCK_TEST_PYTHON names one).
 TEST(Writers, PythonReadsOurFiles) {
   const char* named = std::getenv("PENSTOCK_TEST_PYTHON");
   const std::string python = named != nullptr ? named : "python3";
   if (std::system((python + " -c 'import gguf, safetensors, numpy' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " has no gguf, safetensors and numpy packages (set PENSTOCK_TEST_PYTHON)";
+    GTEST_SKIP() << python
+                 << " has no gguf, safetensors and numpy packages (set PENSTOCK_TEST_PYTHON)";
   }
   TempDir dir;
   const std::vector<float> values = {1.5f, -2.0f, 3.25f, 0.0f, 5.0f, -6.5f};

@@ -1,4 +1,5 @@
-// Calls as real chat templates write them into prompts: the grammar that the template asks for allows the same text.
+// Calls as real chat templates write them into prompts: the grammar that the template asks for
+// allows the same text.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,8 +23,8 @@ const Json kTools = Json::parse(
     R"([{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.",
   "strict": true, "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"},
   "days": {"type": "integer", "description": "How many"}}, "required": ["city"], "additionalProperties": false}}}])");
-const Json kCall =
-    Json::parse(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function",
+const Json kCall = Json::parse(
+    R"({"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function",
   "function": {"name": "get_weather", "arguments": {"city": "Zürich", "days": 2}}}]})");
 const ToolCall kWanted{"get_weather", R"({"city":"Zürich","days":2})"};
 
@@ -40,7 +41,8 @@ const std::set<std::string> kOtherwise = {
     "glimmer_chat_template.jinja",                 // a format without a row
 };
 
-// What the model would have said, and more behind it; "" where the template does not write calls so.
+// What the model would have said, and more behind it; "" where the template does not write calls
+// so.
 std::string reply_in(const FormsUnderTest& chat, std::string& prompt) {
   const Json user = {{"role", "user"}, {"content", "Weather in Zürich?"}};
   const auto before = chat.render(Json::array({user}), kTools);
@@ -74,9 +76,11 @@ TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
   REQUIRE_TEST_DATA("templates/jinja");
   std::set<std::string> rows;
   int n_same = 0, n_other = 0;
-  for (const auto& file : std::filesystem::directory_iterator(test_data_dir() / "templates" / "jinja")) {
+  for (const auto& file :
+       std::filesystem::directory_iterator(test_data_dir() / "templates" / "jinja")) {
     std::ifstream in(file.path(), std::ios::binary);
-    const std::string source{std::istreambuf_iterator<char>(in), {}}, name = file.path().filename().string();
+    const std::string source{std::istreambuf_iterator<char>(in), {}},
+        name = file.path().filename().string();
     const ToolParserRow* row = find_tool_parser(detect_tool_parser(source));
     if (row == nullptr || kOtherwise.contains(name) || !ChatTemplate::parse(source)) continue;
     std::string prompt;
@@ -86,12 +90,14 @@ TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
       continue;
     }
     const std::string reasoning(detect_reasoning(source));
-    const auto outputs = reply_constraint({&kTools, {ToolChoice::Kind::kRequired}, false, std::nullopt},
-                                          {row, find_reasoning(reasoning), source, prompt});
+    const auto outputs =
+        reply_constraint({&kTools, {ToolChoice::Kind::kRequired}, false, std::nullopt},
+                         {row, find_reasoning(reasoning), source, prompt});
     ASSERT_TRUE(outputs && *outputs) << name;
     const std::string text = allowed_part(**outputs, reply);
-    const ReplyParserOptions options{row->name, reasoning, prompt_opens_reasoning(prompt, reasoning),
-                                     std::make_shared<const ParameterTypes>(parameter_types(kTools))};
+    const ReplyParserOptions options{
+        row->name, reasoning, prompt_opens_reasoning(prompt, reasoning),
+        std::make_shared<const ParameterTypes>(parameter_types(kTools))};
     const ReplyPart read = parse_reply(**make_reply_parser(options), text);
     EXPECT_EQ(without_ids(read.calls), std::vector{kWanted})
         << name << " (" << row->name << "): " << reply.substr(0, 300);

@@ -1,5 +1,5 @@
-// Replies drawn at random under the grammar of each call format, read back by its parser: what the grammar allows are calls
-// of the tools with arguments that obey, however the text is cut.
+// Replies drawn at random under the grammar of each call format, read back by its parser: what the
+// grammar allows are calls of the tools with arguments that obey, however the text is cut.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ struct Words {
   explicit Words(bool special_marks) {
     std::vector<std::pair<std::string, TokenId>> special;
     for (int c = 0x20; c < 0x7f; ++c) texts.emplace_back(1, static_cast<char>(c));
-    for (const char* more :
-         {"\n", "\t", "é", "ab", " the", "\"}", "\\u00", "{\"", "\":", "\", \"", "</", "12", "e", "｜", "▁"})
+    for (const char* more : {"\n", "\t", "é", "ab", " the", "\"}", "\\u00", "{\"", "\":", "\", \"",
+                             "</", "12", "e", "｜", "▁"})
       texts.emplace_back(more);
     // What ends values, so that a walk can be led to its end.
     first_closing = texts.size();
@@ -46,7 +46,8 @@ struct Words {
          {"\n</parameter>\n", "</parameter>\n", "</arg_value>\n", "</arg_value>", "</function>",
           "\n</function>", "</tool_call>", "</invoke>", "\n</minimax:tool_call>", "</tool_calls>",
           "\n</tool_calls>", "<|\"|>", "<escape>", "}<tool_call|>", "}<end_function_call>",
-          "</｜DSML｜parameter>\n", "<|END_ACTION|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+          "</｜DSML｜parameter>\n", "<|END_ACTION|>",
+          "<|end|><|start|>assistant<|channel|>final<|message|>",
           "<|end|><|start|>assistant<|channel|>commentary to=functions."})
       texts.emplace_back(end);
     last_closing = texts.size();
@@ -97,7 +98,8 @@ const Words& words(bool special_marks) {
   return special_marks ? with : without;
 }
 
-// Tokens that are allowed, drawn at random; the longer the text is, the more those that end something.
+// Tokens that are allowed, drawn at random; the longer the text is, the more those that end
+// something.
 std::string walk(const std::shared_ptr<const grammar::Grammar>& grammar, const Words& words,
                  std::mt19937& random) {
   grammar::Matcher matcher(grammar);
@@ -112,7 +114,8 @@ std::string walk(const std::shared_ptr<const grammar::Grammar>& grammar, const W
       allowed.push_back(static_cast<TokenId>(id));
       const std::string& word = words.texts[id];
       const bool ends = word.empty() || word == "\"" || word == "}" || word == "]" || word == ")" ||
-                        word == "<" || word == "/" || (id >= words.first_closing && id < words.last_closing);
+                        word == "<" || word == "/" ||
+                        (id >= words.first_closing && id < words.last_closing);
       if (ends) closing.push_back(static_cast<TokenId>(id));
     }
     if (allowed.empty()) {
@@ -141,15 +144,18 @@ struct Asked {
 };
 
 std::optional<StructuredOutputs> constraint(const ToolParserRow& row, const Asked& asked) {
-  auto made = reply_constraint({&asked.tools, asked.choice, asked.one_call, asked.answer},
-                               {&row, find_reasoning(asked.reasoning), asked.chat_template, asked.prompt});
+  auto made =
+      reply_constraint({&asked.tools, asked.choice, asked.one_call, asked.answer},
+                       {&row, find_reasoning(asked.reasoning), asked.chat_template, asked.prompt});
   EXPECT_TRUE(made) << row.name << ": " << (made ? "" : made.error().message);
   return made ? *made : std::nullopt;
 }
 
-std::shared_ptr<const grammar::Grammar> compiled(const StructuredOutputs& outputs, const Words& words) {
+std::shared_ptr<const grammar::Grammar> compiled(const StructuredOutputs& outputs,
+                                                 const Words& words) {
   auto made = grammar::Grammar::compile(
-      {.kind = grammar::SpecKind::kStructuralTag, .text = outputs.structural_tag}, words.vocabulary);
+      {.kind = grammar::SpecKind::kStructuralTag, .text = outputs.structural_tag},
+      words.vocabulary);
   EXPECT_TRUE(made) << (made ? "" : made.error().where + ": " + made.error().message) << "\n"
                     << outputs.structural_tag;
   return made ? *made : nullptr;
@@ -157,9 +163,9 @@ std::shared_ptr<const grammar::Grammar> compiled(const StructuredOutputs& output
 
 ReplyPart parsed(const ToolParserRow& row, const Asked& asked, const std::string& text,
                  std::mt19937& random) {
-  const ReplyParserOptions options{row.name, asked.reasoning,
-                                   prompt_opens_reasoning(asked.prompt, asked.reasoning),
-                                   std::make_shared<const ParameterTypes>(parameter_types(asked.tools))};
+  const ReplyParserOptions options{
+      row.name, asked.reasoning, prompt_opens_reasoning(asked.prompt, asked.reasoning),
+      std::make_shared<const ParameterTypes>(parameter_types(asked.tools))};
   const ReplyPart whole = parse_reply(**make_reply_parser(options), text);
   const auto parser = std::move(*make_reply_parser(options));
   ReplyPart pieces;
@@ -194,8 +200,8 @@ std::string in_order(const Json& schema, const std::string& arguments) {
 void check_calls(const ToolParserRow& row, const Asked& asked, const ReplyPart& reply,
                  const std::string& text) {
   for (const ToolCall& call : reply.calls) {
-    const auto tool =
-        std::ranges::find_if(asked.tools, [&](const Json& t) { return t["function"]["name"] == call.name; });
+    const auto tool = std::ranges::find_if(
+        asked.tools, [&](const Json& t) { return t["function"]["name"] == call.name; });
     ASSERT_TRUE(tool != asked.tools.end()) << row.name << " called " << call.name << ": " << text;
     const auto& names = asked.choice.names;
     EXPECT_TRUE(names.empty() || std::ranges::find(names, call.name) != names.end())
@@ -219,7 +225,8 @@ std::vector<std::string> templates_of(const ToolParserRow& row) {
 class Formats : public ::testing::TestWithParam<const ToolParserRow*> {
  protected:
   // Draws replies for every writing and both vocabularies.
-  void draw(Asked asked, const std::function<void(const ReplyPart&, const std::string&)>& check, int n = 6) {
+  void draw(Asked asked, const std::function<void(const ReplyPart&, const std::string&)>& check,
+            int n = 6) {
     const ToolParserRow& row = *GetParam();
     std::mt19937 random(7);
     for (const std::string& hint : templates_of(row)) {
@@ -256,7 +263,9 @@ TEST_P(Formats, RequiredCallsAreNothingButCalls) {
 
 TEST_P(Formats, OneCallOnly) {
   draw({.choice = {Kind::kRequired}, .one_call = true},
-       [](const ReplyPart& reply, const std::string& text) { EXPECT_EQ(reply.calls.size(), 1u) << text; });
+       [](const ReplyPart& reply, const std::string& text) {
+         EXPECT_EQ(reply.calls.size(), 1u) << text;
+       });
 }
 
 TEST_P(Formats, TheNamedToolIsCalledOnce) {
@@ -268,7 +277,9 @@ TEST_P(Formats, TheNamedToolIsCalledOnce) {
 
 TEST_P(Formats, AllowedToolsOnly) {
   draw({.choice = {Kind::kRequired, {"now", "note"}}},
-       [](const ReplyPart& reply, const std::string& text) { EXPECT_FALSE(reply.calls.empty()) << text; });
+       [](const ReplyPart& reply, const std::string& text) {
+         EXPECT_FALSE(reply.calls.empty()) << text;
+       });
 }
 
 TEST_P(Formats, TextOrStrictCalls) {
@@ -314,7 +325,8 @@ TEST(CallGrammar, WhatTheTemplateShows) {
   EXPECT_TRUE(allows(outputs, "\n\n" + call + "\n" + call));
   EXPECT_FALSE(allows(outputs, "Well: " + call));
   EXPECT_FALSE(allows(outputs, ""));
-  EXPECT_FALSE(allows(outputs, "<tool_call>\n{\"name\": \"later\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(
+      allows(outputs, "<tool_call>\n{\"name\": \"later\", \"arguments\": {}}\n</tool_call>"));
   const auto free = constraint(hermes(), {}).value();
   EXPECT_TRUE(allows(free, "Well: \n" + call));
   EXPECT_TRUE(allows(free, "Well, <tool is no mark."));
@@ -322,7 +334,8 @@ TEST(CallGrammar, WhatTheTemplateShows) {
 }
 
 TEST(CallGrammar, ReasoningIsFree) {
-  Asked asked{.choice = {Kind::kNamed, {"now"}}, .prompt = "<|assistant|><think>\n", .reasoning = "think"};
+  Asked asked{
+      .choice = {Kind::kNamed, {"now"}}, .prompt = "<|assistant|><think>\n", .reasoning = "think"};
   const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
   const auto inside = constraint(hermes(), asked).value();
   EXPECT_TRUE(allows(inside, "so <tool_call> it is\n</think>\n\n" + call));
@@ -346,11 +359,13 @@ TEST(CallGrammar, NothingAskedForIsNothingHeld) {
 
 TEST(CallGrammar, WhatCannotBeHeldToIsRefused) {
   const auto error = [](const char* parser, Asked asked) {
-    auto made = reply_constraint({&asked.tools, asked.choice, false, asked.answer},
-                                 {find_tool_parser(parser), nullptr, asked.chat_template, asked.prompt});
+    auto made =
+        reply_constraint({&asked.tools, asked.choice, false, asked.answer},
+                         {find_tool_parser(parser), nullptr, asked.chat_template, asked.prompt});
     return made ? "" : made.error().message;
   };
-  EXPECT_THAT(error("hermes", {.choice = {Kind::kNamed, {"later"}}}), HasSubstr("there is no tool 'later'"));
+  EXPECT_THAT(error("hermes", {.choice = {Kind::kNamed, {"later"}}}),
+              HasSubstr("there is no tool 'later'"));
   EXPECT_THAT(error("hermes", {.tools = Json::array(), .choice = {Kind::kRequired}}),
               HasSubstr("there are no tools"));
   EXPECT_THAT(error("", {.choice = {Kind::kRequired}}), HasSubstr("not known"));

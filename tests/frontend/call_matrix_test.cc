@@ -1,5 +1,5 @@
-// Every way to write calls with every kind of reply, whole and cut at every place. docs/reference/tool-calls.md is made here
-// (PENSTOCK_WRITE_REFERENCE=1 writes it).
+// Every way to write calls with every kind of reply, whole and cut at every place.
+// docs/reference/tool-calls.md is made here (PENSTOCK_WRITE_REFERENCE=1 writes it).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,14 +22,15 @@ const char* kBig = "123456789012345678901234567890";
 // The types of the parameters of the tools `f` and `now`, as a schema would say them.
 std::shared_ptr<const ParameterTypes> tools() {
   using namespace json_types;
-  static const auto types = std::make_shared<const ParameterTypes>(ParameterTypes{{"f",
-                                                                                   {{"text", kString},
-                                                                                    {"n", kNumber},
-                                                                                    {"list", kArray},
-                                                                                    {"object", kObject},
-                                                                                    {"yes", kBoolean},
-                                                                                    {"none", kNull}}},
-                                                                                  {"now", {}}});
+  static const auto types =
+      std::make_shared<const ParameterTypes>(ParameterTypes{{"f",
+                                                             {{"text", kString},
+                                                              {"n", kNumber},
+                                                              {"list", kArray},
+                                                              {"object", kObject},
+                                                              {"yes", kBoolean},
+                                                              {"none", kNull}}},
+                                                            {"now", {}}});
   return types;
 }
 
@@ -75,8 +76,8 @@ std::string arguments_text(const CallWriting& writing, const Json& arguments) {
     if (writing.arguments == ArgumentForm::kParameters) {
       const std::string& name_end =
           text || marks.json_name_end.empty() ? marks.name_end : marks.json_name_end;
-      out +=
-          marks.open + name + name_end + (text ? value.get<std::string>() : dump_exact(value)) + marks.close;
+      out += marks.open + name + name_end + (text ? value.get<std::string>() : dump_exact(value)) +
+             marks.close;
       continue;
     }
     if (!out.empty()) out += marks.close;
@@ -109,7 +110,8 @@ std::vector<Row> rows() {
   for (const ToolParserRow& parser : tool_parsers()) {
     int n = 0;
     for (const CallWriting& writing : parser.format.written)
-      all.push_back({parser.name + (n++ > 0 ? fmt::format(" ({})", n) : std::string()), &parser, writing});
+      all.push_back(
+          {parser.name + (n++ > 0 ? fmt::format(" ({})", n) : std::string()), &parser, writing});
   }
   // gpt-oss has a parser of its own.
   const CallWriting harmony{.name_begin = "<|start|>assistant<|channel|>commentary to=functions.",
@@ -156,7 +158,8 @@ class Matrix {
     return same;
   }
 
-  // The first `cut` bytes as one piece, then pieces of `step` bytes. n_pieces: the number of pieces of calls.
+  // The first `cut` bytes as one piece, then pieces of `step` bytes. n_pieces: the number of pieces
+  // of calls.
   ReplyPart joined(std::string_view text, size_t cut, size_t step, int* n_pieces = nullptr) const {
     auto parser = std::move(*make_reply_parser({row_.parser->name, reasoning_, false, tools()}));
     ReplyPart all;
@@ -181,7 +184,9 @@ class Matrix {
   // Whether arguments come before their call ends.
   bool streams() const { return harmony_ || format_.read.stream != nullptr; }
 
-  bool calls(const Calls& calls) const { return holds(written(row_.writing, calls), expected_calls(calls)); }
+  bool calls(const Calls& calls) const {
+    return holds(written(row_.writing, calls), expected_calls(calls));
+  }
 
   std::string text() const {
     return harmony_ ? "<|channel|>final<|message|>Hello there.<|return|>" : "Hello there.";
@@ -190,7 +195,8 @@ class Matrix {
   bool has_marks() const { return harmony_ || !format_.open.empty(); }
   bool opens_with_mark() const {
     const std::string call = written(row_.writing, {{"now", Json::object()}});
-    return std::ranges::any_of(format_.open, [&](const std::string& mark) { return call.starts_with(mark); });
+    return std::ranges::any_of(format_.open,
+                               [&](const std::string& mark) { return call.starts_with(mark); });
   }
   std::pair<std::string, std::string> thoughts() const {
     if (harmony_) return {"<|channel|>analysis<|message|>", "<|end|>"};
@@ -256,7 +262,8 @@ std::vector<Column> columns() {
        }},
       {"behind text",
        [](const Matrix& m, const Row& row) -> Cell {
-         if (m.is_harmony_row() || m.format().start_only || !m.opens_with_mark()) return std::nullopt;
+         if (m.is_harmony_row() || m.format().start_only || !m.opens_with_mark())
+           return std::nullopt;
          const std::string space = m.format().keeps_space ? "" : "\n";
          return m.holds("Let me see." + space + written(row.writing, kOne),
                         with(expected_calls(kOne), "", "Let me see."));
@@ -264,15 +271,17 @@ std::vector<Column> columns() {
       {"in front of text",
        [](const Matrix& m, const Row& row) -> Cell {
          if (m.is_harmony_row() || m.format().start_only) return std::nullopt;
-         return m.holds(written(row.writing, kOne) + "Done.", with(expected_calls(kOne), "", "Done."));
+         return m.holds(written(row.writing, kOne) + "Done.",
+                        with(expected_calls(kOne), "", "Done."));
        }},
       {"nested",
        [](const Matrix& m, const Row&) -> Cell {
-         return m.calls({{"f",
-                          {{"object", {{"a", {{"b", Json::array({1, "x", Json{{"c", nullptr}}})}}}}},
-                           {"list", Json::array({Json::array({1, 2}), Json::array()})},
-                           {"yes", true},
-                           {"none", nullptr}}}});
+         return m.calls(
+             {{"f",
+               {{"object", {{"a", {{"b", Json::array({1, "x", Json{{"c", nullptr}}})}}}}},
+                {"list", Json::array({Json::array({1, 2}), Json::array()})},
+                {"yes", true},
+                {"none", nullptr}}}});
        }},
       {"strings",
        [](const Matrix& m, const Row&) -> Cell {
@@ -283,7 +292,8 @@ std::vector<Column> columns() {
       {"long numbers",
        [](const Matrix& m, const Row&) -> Cell {
          return m.calls(
-             {{"f", {{"n", *exact_number(kBig)}, {"list", Json::array({*exact_number("1e400"), -7})}}}});
+             {{"f",
+               {{"n", *exact_number(kBig)}, {"list", Json::array({*exact_number("1e400"), -7})}}}});
        }},
       {"no arguments",
        [](const Matrix& m, const Row&) -> Cell { return m.calls({{"now", Json::object()}}); }},
@@ -311,9 +321,10 @@ std::vector<Column> columns() {
          if (!m.streams()) return std::nullopt;
          const std::string long_text(600, 'x');
          int n_pieces = 0;
-         const ReplyPart part =
-             m.joined(written(row.writing, {{"f", {{"text", long_text}, {"n", 2}}}}), 0, 5, &n_pieces);
-         EXPECT_EQ(show(part), show(expected_calls({{"f", {{"text", long_text}, {"n", 2}}}}))) << row.name;
+         const ReplyPart part = m.joined(
+             written(row.writing, {{"f", {{"text", long_text}, {"n", 2}}}}), 0, 5, &n_pieces);
+         EXPECT_EQ(show(part), show(expected_calls({{"f", {{"text", long_text}, {"n", 2}}}})))
+             << row.name;
          return n_pieces > 100;
        }},
   };
@@ -390,7 +401,8 @@ TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
        "<function_calls>\nf(text='a', n=2),\nnow()\n</function_calls>",
        {"", "", {both, {"now", "{}"}}}},
       {"hermes",
-       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"a\\\", \\\"n\\\": 2}\"}</tool_call>",
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"a\\\", \\\"n\\\": "
+       "2}\"}</tool_call>",
        {"", "", {both}}},
   };
   for (const Broken& c : cases) {
@@ -468,7 +480,8 @@ TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {
 TEST(CallMatrix, ValuesOfSeveralTypesAreTheSameHoweverCut) {
   using namespace json_types;
   const auto types = std::make_shared<const ParameterTypes>(ParameterTypes{
-      {"f", {{"a", kString | kNull}, {"b", kString | kNumber | kBoolean}, {"c", kString | kArray}}}});
+      {"f",
+       {{"a", kString | kNull}, {"b", kString | kNumber | kBoolean}, {"c", kString | kArray}}}});
   const std::tuple<const char*, const char*, const char*> values[] = {
       {"a", "null", "null"},
       {"a", "nullable", R"("nullable")"},
@@ -487,8 +500,8 @@ TEST(CallMatrix, ValuesOfSeveralTypesAreTheSameHoweverCut) {
       {"d", "", R"("")"},
   };
   for (const auto& [name, value, json] : values) {
-    const std::string text = std::string("<seed:tool_call><function=f><parameter=") + name + ">" + value +
-                             "</parameter></function></seed:tool_call>";
+    const std::string text = std::string("<seed:tool_call><function=f><parameter=") + name + ">" +
+                             value + "</parameter></function></seed:tool_call>";
     const std::string expected = std::string("{\"") + name + "\":" + json + "}";
     for (size_t step = 1; step <= text.size(); ++step) {
       auto parser = std::move(*make_reply_parser({"seed_oss", "", false, types}));
@@ -541,7 +554,8 @@ TEST(CallMatrix, MarksAroundAnswersAreNoText) {
       {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|>Yes.", {"Hm.", "Yes.", {}}},
   };
   for (const auto& [name, text, expected] : replies) {
-    EXPECT_EQ(show(parse_reply(**make_reply_parser({"", name, false}), text)), show(expected)) << name;
+    EXPECT_EQ(show(parse_reply(**make_reply_parser({"", name, false}), text)), show(expected))
+        << name;
     auto parser = std::move(*make_reply_parser({"", name, false}));
     ReplyPart all;
     for (const char c : text) all.append(parser->push({&c, 1}));
@@ -554,14 +568,14 @@ TEST(CallMatrix, MarksAroundAnswersAreNoText) {
 TEST(CallMatrix, IdsAreKeptWhereTheTemplateNeedsThem) {
   const std::tuple<const char*, std::string, std::vector<std::string>> replies[] = {
       {"kimi_k2",
-       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}<|tool_"
-       "call_end|>"
-       "<|tool_call_begin|>functions.now:4<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_"
-       "section_end|>",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}<"
+       "|tool_call_end|><|tool_call_begin|>functions.now:4<|tool_call_argument_begin|>{}<|tool_"
+       "call_end|><|tool_calls_section_end|>",
        {"functions.f:3", "functions.now:4"}},
       {"kimi_k2", "<|tool_call_begin|>f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", {"f:0"}},
       {"solar_open",
-       "<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{}<|tool_call:end|>",
+       "<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{}<|tool_"
+       "call:end|>",
        {"a1b2c3d4e5"}},
       {"hermes", "<tool_call>{\"name\": \"f\"}</tool_call>", {""}},
   };

@@ -52,11 +52,13 @@ TEST(ChatTemplate, SmallTemplatesAsJinja2) {
       continue;
     }
     const std::string error = row["error"];
-    EXPECT_FALSE(rendered) << source << "\nrendered " << rendered.value_or("") << "\nexpected " << error;
+    EXPECT_FALSE(rendered) << source << "\nrendered " << rendered.value_or("") << "\nexpected "
+                           << error;
     if (rendered) continue;
     ++n_refused;
     const bool raised = error.starts_with("TemplateError: ");
-    const bool same = std::string_view(rendered.error().message).ends_with(raised ? error.substr(15) : error);
+    const bool same =
+        std::string_view(rendered.error().message).ends_with(raised ? error.substr(15) : error);
     n_same_message += same ? 1 : 0;
     // What a template's author meets: the same words.
     if (raised || error.starts_with("UndefinedError") || error.starts_with("SecurityError")) {
@@ -81,8 +83,10 @@ TEST(ChatTemplate, ErrorsNameLineAndReason) {
   EXPECT_EQ(raised.error().message, "chat template, line 2: roles must alternate");
   const auto syntax = ChatTemplate::parse("a\nb {{ c\n| }}");
   ASSERT_FALSE(syntax);
-  EXPECT_THAT(syntax.error().message,
-              HasSubstr("line 3: TemplateSyntaxError: expected token 'name', got 'end of print statement'"));
+  EXPECT_THAT(
+      syntax.error().message,
+      HasSubstr(
+          "line 3: TemplateSyntaxError: expected token 'name', got 'end of print statement'"));
   const auto inside = render("{% macro m() %}\n{{ 1 / 0 }}\n{% endmacro %}\n\n{{ m() }}");
   ASSERT_FALSE(inside);
   EXPECT_THAT(inside.error().message, HasSubstr("line 2: ZeroDivisionError"));
@@ -91,9 +95,11 @@ TEST(ChatTemplate, ErrorsNameLineAndReason) {
 
 TEST(ChatTemplate, RefusesWhatIsNotText) {
   EXPECT_THAT(ChatTemplate::parse("ab\xff").error().message, HasSubstr("not UTF-8 at byte 2"));
-  EXPECT_THAT(render("{{ x }}", {{"x", "a\xc3"}}).error().message, HasSubstr("not UTF-8 at its byte 1"));
+  EXPECT_THAT(render("{{ x }}", {{"x", "a\xc3"}}).error().message,
+              HasSubstr("not UTF-8 at its byte 1"));
   EXPECT_THAT(render("{{ x }}", {{"x", UINT64_MAX}}).error().message, HasSubstr("64 bits"));
-  EXPECT_THAT(render("{{ x }}", Json::array()).error().message, HasSubstr("must be an object, got array"));
+  EXPECT_THAT(render("{{ x }}", Json::array()).error().message,
+              HasSubstr("must be an object, got array"));
   EXPECT_FALSE(ChatTemplate::parse(std::string(ChatTemplate::kMaxSource + 1, 'a')));
 }
 
@@ -110,28 +116,30 @@ std::string repeat(const std::string& text, int n) {
 
 // Each would crash, hang or fill the memory without a limit.
 TEST(ChatTemplate, HostileTemplatesEnd) {
-  const std::string doubling = "{% set ns = namespace(x='ab', l=[1], d={}) %}{% for i in range(100000) %}";
+  const std::string doubling =
+      "{% set ns = namespace(x='ab', l=[1], d={}) %}{% for i in range(100000) %}";
   const std::vector<Hostile> cases = {
       {"endless macro", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"},
       {"mutual recursion in calls",
-       "{% macro f() %}{% call g() %}{{ f() }}{% endcall %}{% endmacro %}{% macro g() %}{{ caller() }}{% "
-       "endmacro %}{{ f() }}"},
+       "{% macro f() %}{% call g() %}{{ f() }}{% endcall %}{% endmacro %}{% macro g() %}{{ "
+       "caller() }}{% endmacro %}{{ f() }}"},
       {"endless recursive loop", "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"},
       {"nested loops", repeat("{% for x in range(100000) %}", 5) + "x" + repeat("{% endfor %}", 5)},
       {"doubling text", doubling + "{% set ns.x = ns.x + ns.x %}{% endfor %}"},
       {"doubling by concatenation", doubling + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"},
       {"doubling a list", doubling + "{% set ns.l = ns.l + ns.l %}{% endfor %}"},
       {"nesting lists", doubling + "{% set ns.l = [ns.l] %}{% endfor %}"},
-      {"nesting generators", doubling + "{% set ns.l = ns.l | map('string') %}{% endfor %}{{ ns.l | list }}"},
+      {"nesting generators",
+       doubling + "{% set ns.l = ns.l | map('string') %}{% endfor %}{{ ns.l | list }}"},
       {"nesting generators in arguments",
        doubling + "{% set ns.l = [1] | map('default', ns.l) %}{% endfor %}{{ ns.l | list }}"},
       {"nesting namespaces", doubling + "{% set ns.x = namespace(p=ns.x) %}{% endfor %}{{ ns }}"},
       {"shared lists printed",
-       "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
-       "ns.l }}"},
+       "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% "
+       "endfor %}{{ ns.l }}"},
       {"shared lists compared",
-       "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(100) %}{% set ns.a = [ns.a, ns.a] %}{% set "
-       "ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}"},
+       "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(100) %}{% set ns.a = [ns.a, ns.a] "
+       "%}{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}"},
       {"huge repetition", "{{ 'x' * 9000000000000000000 }}"},
       {"huge empty repetition of lists", "{{ [1] * 9000000000000000000 }}"},
       {"huge width", "{{ '%999999999999d' % 1 }}"},
@@ -159,7 +167,8 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
       {"deep conditions", "{{ " + repeat("1 if 0 else ", 100000) + "1 }}"},
       {"deep ifs", repeat("{% if 1 %}", 100000) + repeat("{% endif %}", 100000)},
       {"deep fors", repeat("{% for x in y %}", 100000) + repeat("{% endfor %}", 100000)},
-      {"deep filter blocks", "{% filter " + repeat("upper | ", 100000) + "upper %}x{% endfilter %}"},
+      {"deep filter blocks",
+       "{% filter " + repeat("upper | ", 100000) + "upper %}x{% endfilter %}"},
       {"cyclic namespace printed", "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}"},
   };
   for (const Hostile& hostile : cases) {
@@ -175,15 +184,16 @@ TEST(ChatTemplate, LongConversations) {
     messages.push_back(
         {{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", "Text " + std::to_string(i)}});
   const std::string source =
-      "{% set ns = namespace(text='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.text = "
-      "ns.text + m.content | trim %}"
-      "{% else %}{{ '<a>' + m['content'] + '</a>' }}{% endif %}{% endfor %}{{ ns.text | length }}";
+      "{% set ns = namespace(text='') %}{% for m in messages %}{% if m.role == 'user' %}{% set "
+      "ns.text = ns.text + m.content | trim %}{% else %}{{ '<a>' + m['content'] + '</a>' }}{% "
+      "endif %}{% endfor %}{{ ns.text | length }}";
   const auto rendered = render(source, {{"messages", messages}});
   ASSERT_TRUE(rendered) << rendered.error().message;
   EXPECT_THAT(*rendered, HasSubstr("<a>Text 19999</a>"));
   const std::string elifs = "{% if x == 0 %}0" + [] {
     std::string out;
-    for (int i = 1; i < 5000; ++i) out += "{% elif x == " + std::to_string(i) + " %}" + std::to_string(i);
+    for (int i = 1; i < 5000; ++i)
+      out += "{% elif x == " + std::to_string(i) + " %}" + std::to_string(i);
     return out;
   }() + "{% endif %}";
   EXPECT_EQ(render(elifs, {{"x", 4321}}).value_or("?"), "4321");
@@ -192,22 +202,24 @@ TEST(ChatTemplate, LongConversations) {
 TEST(ChatTemplate, LimitsAreConfigurable) {
   RenderOptions few_steps = fixed_clock();
   few_steps.max_steps = 100;
-  const auto rendered = render("{% for i in range(1000) %}{{ i }}{% endfor %}", Json::object(), few_steps);
+  const auto rendered =
+      render("{% for i in range(1000) %}{{ i }}{% endfor %}", Json::object(), few_steps);
   ASSERT_FALSE(rendered);
   EXPECT_EQ(rendered.error().code, ErrorCode::kInvalidArgument);
   RenderOptions short_output = fixed_clock();
   short_output.max_output = 10;
-  EXPECT_EQ(render("{{ 'x' * 11 }}", Json::object(), short_output).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(render("{{ 'x' * 11 }}", Json::object(), short_output).error().code,
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(render("{{ 'x' * 10 }}", Json::object(), short_output).value_or("?"), "xxxxxxxxxx");
 }
 
-// A macro that a namespace keeps, and the namespace that the macro sees, form a cycle; LeakSanitizer watches.
+// A macro that a namespace keeps, and the namespace that the macro sees, form a cycle;
+// LeakSanitizer watches.
 TEST(ChatTemplate, CyclesAreFreed) {
   const std::string source =
-      "{% set ns = namespace() %}{% macro m() %}{{ ns.x }}{% endmacro %}{% set ns.m = m %}{% set ns.x = 'v' "
-      "%}"
-      "{% for i in [1] %}{% set ns.loop = loop %}{% endfor %}{% set ns.self = ns %}{{ ns.m() }}{{ "
-      "ns.loop.index }}";
+      "{% set ns = namespace() %}{% macro m() %}{{ ns.x }}{% endmacro %}{% set ns.m = m %}{% set "
+      "ns.x = 'v' %}{% for i in [1] %}{% set ns.loop = loop %}{% endfor %}{% set ns.self = ns %}{{ "
+      "ns.m() }}{{ ns.loop.index }}";
   EXPECT_EQ(render(source).value_or("?"), "v1");
 }
 

@@ -31,7 +31,8 @@ Result<std::unique_ptr<EmbeddingModel>> open_classifier(const fs::path& path) {
 
 std::vector<std::string> classifier_names() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kClassifiers)) names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(kClassifiers))
+    names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;
 }
@@ -47,7 +48,8 @@ std::vector<Prompt> prompts_of(const json& golden) {
   return prompts;
 }
 
-void expect_near(const std::vector<float>& got, const json& expected, double most, const std::string& what) {
+void expect_near(const std::vector<float>& got, const json& expected, double most,
+                 const std::string& what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
     EXPECT_NEAR(got[i], expected[i].get<double>(), most) << what << ", class " << i;
@@ -114,20 +116,24 @@ TEST_P(CrossEncoders, AreSentenceTransformers) {
   ASSERT_EQ(of_one.size(), second.size());
   EXPECT_EQ(of_one[0].tokens, all[0].tokens);
   for (auto& [one, other] : pairs) one = first[0];
-  EXPECT_EQ((*model)->score_tokens(of_one).value(), (*model)->score(pairs, {.truncate = true}).value());
+  EXPECT_EQ((*model)->score_tokens(of_one).value(),
+            (*model)->score(pairs, {.truncate = true}).value());
   EXPECT_THAT((*model)->pair_tokens({first.data(), 2}, {second.data(), 3}).error().message,
               HasSubstr("expected one first text or 3, got 2"));
-  EXPECT_THAT((*model)->pair_tokens(first, second).error().message, HasSubstr("pair 3: expected at most 40"));
+  EXPECT_THAT((*model)->pair_tokens(first, second).error().message,
+              HasSubstr("pair 3: expected at most 40"));
 }
 
-// The same tokens without the types of pairs: another score where the checkpoint has types, the same where it has none.
+// The same tokens without the types of pairs: another score where the checkpoint has types, the
+// same where it has none.
 TEST_P(CrossEncoders, SecondTextsAreOfTheirOwnType) {
   auto model = open_classifier(tests_dir() / "golden" / "cross_encoders" / GetParam()).value();
   const std::vector<std::pair<std::string, std::string>> pairs = {{"the cat", "sat on a mat."}};
   const auto tokens = model->encode_pairs(pairs);
   ASSERT_TRUE(tokens) << tokens.error().message;
   const std::vector<Prompt> prompts = {(*tokens)[0]};
-  const float without = model->classify(prompts).value()[0][0], with = model->score(pairs).value()[0];
+  const float without = model->classify(prompts).value()[0][0],
+              with = model->score(pairs).value()[0];
   if (GetParam() == "bert") {
     EXPECT_GT(std::abs(with - without), 1e-3);
   } else {
@@ -203,13 +209,14 @@ class Changed {
 };
 
 TEST(Classifier, LabelsAndActivationsOfTheCheckpoint) {
-  const Changed named("bert",
-                      {{"id2label", {{"0", "bad"}, {"1", "fair"}, {"2", "good"}}},
-                       {"sentence_transformers", {{"activation_fn", "torch.nn.modules.linear.Identity"}}}});
+  const Changed named(
+      "bert", {{"id2label", {{"0", "bad"}, {"1", "fair"}, {"2", "good"}}},
+               {"sentence_transformers", {{"activation_fn", "torch.nn.modules.linear.Identity"}}}});
   const auto model = named.open();
   EXPECT_THAT(model->info().labels, ElementsAre("bad", "fair", "good"));
   const json golden = golden_classes("bert");
-  expect_near(model->classify(prompts_of(golden)).value()[0], golden[0]["logits"], 1e-4, "identity");
+  expect_near(model->classify(prompts_of(golden)).value()[0], golden[0]["logits"], 1e-4,
+              "identity");
 }
 
 // A head of tokens is one matrix that each token's state goes through.
@@ -218,10 +225,12 @@ TEST(Classifier, ClassesOfTokens) {
   const auto model = tokens.open();
   EXPECT_TRUE(model->info().labels_tokens);
   const auto source = open_weights(kClassifiers / "bert").value();
-  const int n_classes = static_cast<int>(model->info().labels.size()), dim = model->info().dimensions;
+  const int n_classes = static_cast<int>(model->info().labels.size()),
+            dim = model->info().dimensions;
   const auto weight =
       read_values(*source, "classifier.weight", std::array<int64_t, 2>{n_classes, dim}).value();
-  const auto bias = read_values(*source, "classifier.bias", std::array<int64_t, 1>{n_classes}).value();
+  const auto bias =
+      read_values(*source, "classifier.bias", std::array<int64_t, 1>{n_classes}).value();
   const std::vector<Prompt> prompts = prompts_of(golden_classes("bert"));
   const auto states = model->embed_tokens(prompts, {.normalize = false}).value();
   const auto logits = model->classify_tokens(prompts, {.use_activation = false}).value();
@@ -233,7 +242,8 @@ TEST(Classifier, ClassesOfTokens) {
       float sum = 0;
       for (int c = 0; c < n_classes; ++c) {
         double wanted = bias[static_cast<size_t>(c)];
-        for (int d = 0; d < dim; ++d) wanted += double{weight[c * dim + d]} * states[i][t * dim + d];
+        for (int d = 0; d < dim; ++d)
+          wanted += double{weight[c * dim + d]} * states[i][t * dim + d];
         EXPECT_NEAR(logits[i][t * n_classes + c], wanted, 1e-5);
         sum += probabilities[i][t * n_classes + c];
       }
@@ -249,10 +259,12 @@ TEST(Classifier, ClassesOfTokens) {
 TEST(Classifier, ADecodersHeadReadsTokensToo) {
   const auto model = open_classifier(kClassifiers / "llama").value();
   const std::vector<Prompt> prompts = prompts_of(golden_classes("llama"));
-  const auto texts = model->classify(prompts).value(), tokens = model->classify_tokens(prompts).value();
+  const auto texts = model->classify(prompts).value(),
+             tokens = model->classify_tokens(prompts).value();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const size_t n = texts[i].size();
-    for (size_t c = 0; c < n; ++c) EXPECT_NEAR(tokens[i][tokens[i].size() - n + c], texts[i][c], 1e-5);
+    for (size_t c = 0; c < n; ++c)
+      EXPECT_NEAR(tokens[i][tokens[i].size() - n + c], texts[i][c], 1e-5);
   }
 }
 
@@ -263,8 +275,9 @@ TEST(Classifier, WhatIsWrongIsNamed) {
               HasSubstr("classifier.dense.weight"));
   EXPECT_THAT(Changed("modernbert", {{"classifier_pooling", "max"}}).error(),
               HasSubstr("classifier_pooling"));
-  EXPECT_THAT(Changed("bert", {{"sentence_transformers", {{"activation_fn", "torch.nn.ReLU"}}}}).error(),
-              HasSubstr("torch.nn.ReLU"));
+  EXPECT_THAT(
+      Changed("bert", {{"sentence_transformers", {{"activation_fn", "torch.nn.ReLU"}}}}).error(),
+      HasSubstr("torch.nn.ReLU"));
   EXPECT_THAT(Changed("bert", {{"architectures", {"BertModel"}}}).error(),
               HasSubstr("no classification head"));
 }

@@ -52,7 +52,8 @@ std::vector<Prompt> sequences_in(const json& golden) {
   return all;
 }
 
-EmbedOptions options_with(std::shared_ptr<const Adapter> adapter, Pooling pooling = Pooling::kMean) {
+EmbedOptions options_with(std::shared_ptr<const Adapter> adapter,
+                          Pooling pooling = Pooling::kMean) {
   EmbedOptions options;
   options.pooling = pooling;
   options.normalize = false;
@@ -124,7 +125,8 @@ TEST(EmbeddingAdapters, SayWhyNot) {
 TEST(EmbeddingAdapters, InAQueue) {
   PoolingQueue queue(open_model(kGolden / "encoders" / "bert"), {});
   const auto adapter = queue.open_adapter(adapter_path("bert").string()).value();
-  const json with = golden_of(adapter_path("bert")), without = golden_of(kGolden / "encoders" / "bert");
+  const json with = golden_of(adapter_path("bert")),
+             without = golden_of(kGolden / "encoders" / "bert");
   std::vector<std::promise<Result<Vectors>>> replies(6);
   for (size_t i = 0; i < replies.size(); ++i) {
     PoolingCall call;
@@ -132,8 +134,8 @@ TEST(EmbeddingAdapters, InAQueue) {
     if (i % 2 == 0) call.kind.adapter = adapter;
     call.inputs = {with[1]["ids"].get<std::vector<TokenId>>()};
     call.lengths = {call.inputs[0].size()};
-    ASSERT_TRUE(
-        queue.submit(std::move(call), [&, i](auto result) { replies[i].set_value(std::move(result)); }));
+    ASSERT_TRUE(queue.submit(std::move(call),
+                             [&, i](auto result) { replies[i].set_value(std::move(result)); }));
   }
   for (size_t i = 0; i < replies.size(); ++i) {
     const auto vectors = replies[i].get_future().get();

@@ -1,4 +1,5 @@
-// Vectors of encoders and decoders against transformers' and sentence-transformers' (tools/make_tiny_encoders.py).
+// Vectors of encoders and decoders against transformers' and sentence-transformers'
+// (tools/make_tiny_encoders.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -180,23 +181,27 @@ TEST_P(Sentences, AreSentenceTransformers) {
     const auto vectors = model->embed(std::span(&text, 1), options);
     ASSERT_TRUE(vectors.has_value()) << vectors.error().message;
     EXPECT_EQ(model->info().dimensions, static_cast<int>(vectors->at(0).size()));
-    EXPECT_LT(difference(vectors->at(0), row["embedding"].get<std::vector<float>>()), 1e-5) << row["text"];
+    EXPECT_LT(difference(vectors->at(0), row["embedding"].get<std::vector<float>>()), 1e-5)
+        << row["text"];
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Sentences, ::testing::ValuesIn(folders("sentences")),
                          [](const auto& info) { return info.param; });
 
-// Decoders go in pieces; a piece more or less changes nothing. The last state's logits are those of the engine.
+// Decoders go in pieces; a piece more or less changes nothing. The last state's logits are those of
+// the engine.
 TEST(Embedding, DecodersInPieces) {
   std::vector<TokenId> ids;
   for (int i = 0; i < 61; ++i) ids.push_back((i * 7 + 3) % 50);
   const std::vector<Prompt> inputs = {ids, std::vector<TokenId>{5, 6, 7}};
   for (const char* name : {"llama2", "qwen3", "lfm2", "qwen3_5_text", "gemma4", "deepseek_v3"}) {
-    const Vectors whole = open_model(kGolden / "models" / name)->embed(inputs, with(Pooling::kMean)).value();
+    const Vectors whole =
+        open_model(kGolden / "models" / name)->embed(inputs, with(Pooling::kMean)).value();
     const Vectors pieces =
         open_model(kGolden / "models" / name, 9)->embed(inputs, with(Pooling::kMean)).value();
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_LT(difference(whole[i], pieces[i]), 1e-4) << name;
+    for (size_t i = 0; i < whole.size(); ++i)
+      EXPECT_LT(difference(whole[i], pieces[i]), 1e-4) << name;
     const auto last = open_model(kGolden / "models" / name)->embed(inputs).value();
     EXPECT_GT(difference(whole[0], last[0]), 1e-3) << "a decoder's last state is taken";
   }
@@ -236,7 +241,8 @@ TEST(Embedding, TokensThatAreGivenBackAreReadTheSame) {
   }
   EmbedOptions options;
   options.truncate_to = 100000;
-  EXPECT_THAT(model->encode(texts, options).error().message, HasSubstr("truncate_to: expected at most"));
+  EXPECT_THAT(model->encode(texts, options).error().message,
+              HasSubstr("truncate_to: expected at most"));
 }
 
 TEST(Embedding, ErrorsNameTheInput) {
@@ -246,11 +252,15 @@ TEST(Embedding, ErrorsNameTheInput) {
     return got ? "" : got.error().message;
   };
   const std::vector<TokenId> good = {1, 2, 3};
-  EXPECT_THAT(error({good, std::vector<TokenId>{}}), HasSubstr("sequence 1: expected at least one token"));
-  EXPECT_THAT(error({good, std::vector<TokenId>{4, 53}}), HasSubstr("token id 53: expected 0 to 52"));
+  EXPECT_THAT(error({good, std::vector<TokenId>{}}),
+              HasSubstr("sequence 1: expected at least one token"));
+  EXPECT_THAT(error({good, std::vector<TokenId>{4, 53}}),
+              HasSubstr("token id 53: expected 0 to 52"));
   EXPECT_THAT(error({good, std::vector<TokenId>{-1}}), HasSubstr("token id -1"));
-  EXPECT_THAT(error({std::vector<TokenId>(49, 3)}), HasSubstr("expected at most 48 tokens, got 49"));
-  EXPECT_THAT(error({good, std::string("text")}), HasSubstr("input 1: the checkpoint has no tokenizer"));
+  EXPECT_THAT(error({std::vector<TokenId>(49, 3)}),
+              HasSubstr("expected at most 48 tokens, got 49"));
+  EXPECT_THAT(error({good, std::string("text")}),
+              HasSubstr("input 1: the checkpoint has no tokenizer"));
   EmbedOptions options;
   options.dimensions = 25;
   EXPECT_THAT(error({good}, options), HasSubstr("dimensions: expected at most 24, got 25"));
@@ -258,10 +268,10 @@ TEST(Embedding, ErrorsNameTheInput) {
   options.prompt_name = "query";
   EXPECT_THAT(error({good}, options), HasSubstr("prompt_name"));
   const auto sentences = open_model(kGolden / "sentences" / "max");
-  const std::vector<Prompt> longest = {
-      std::string(400, '1') +
-      std::string(" the the the the the the the the the the the the the the the the the the the the the the "
-                  "the the the the the the the the the the the")};
+  const std::vector<Prompt> longest = {std::string(400, '1') +
+                                       std::string(" the the the the the the the the the the the "
+                                                   "the the the the the the the the the the the "
+                                                   "the the the the the the the the the the the")};
   const auto got = sentences->embed(longest);
   EXPECT_THAT(got ? "" : got.error().message, HasSubstr("input 0: expected at most 32 tokens"));
 }
@@ -275,11 +285,14 @@ TEST(Embedding, ModulesAreRefusedByName) {
     std::ofstream(dir / file) << content.dump();
     return open_error(dir);
   };
-  const auto module = [](const char* type, const char* path) { return json{{"type", type}, {"path", path}}; };
+  const auto module = [](const char* type, const char* path) {
+    return json{{"type", type}, {"path", path}};
+  };
   EXPECT_THAT(changed("modules.json", json::array({module("a.LSTM", "1_LSTM")})),
               HasSubstr("a.LSTM is not known"));
   EXPECT_THAT(changed("modules.json", json::array({7})), HasSubstr("expected objects with a type"));
-  EXPECT_THAT(changed("modules.json", json::array({module("a.Pooling", "../x")})), HasSubstr("is missing"));
+  EXPECT_THAT(changed("modules.json", json::array({module("a.Pooling", "../x")})),
+              HasSubstr("is missing"));
   EXPECT_THAT(changed("1_Pooling/config.json", {{"pooling_mode", "median"}}), HasSubstr("median"));
   EXPECT_THAT(changed("1_Pooling/config.json", {{"pooling_mode_best_tokens", true}}),
               HasSubstr("pooling_mode_best"));
@@ -287,12 +300,13 @@ TEST(Embedding, ModulesAreRefusedByName) {
               HasSubstr("in_features 24"));
   EXPECT_THAT(changed("2_Dense/config.json", {{"in_features", 24}, {"out_features", 31}}),
               HasSubstr("linear.weight"));
-  EXPECT_THAT(changed("2_Dense/config.json",
-                      {{"in_features", 24}, {"out_features", 30}, {"activation_function", "torch.nn.ReLU"}}),
+  EXPECT_THAT(changed("2_Dense/config.json", {{"in_features", 24},
+                                              {"out_features", 30},
+                                              {"activation_function", "torch.nn.ReLU"}}),
               HasSubstr("activation_function"));
-  EXPECT_THAT(
-      changed("2_Dense/config.json", {{"in_features", 24}, {"out_features", 30}, {"activation_function", 7}}),
-      HasSubstr("activation_function"));
+  EXPECT_THAT(changed("2_Dense/config.json",
+                      {{"in_features", 24}, {"out_features", 30}, {"activation_function", 7}}),
+              HasSubstr("activation_function"));
   EXPECT_THAT(changed("config_sentence_transformers.json", {{"default_prompt_name", "x"}}),
               HasSubstr("default_prompt_name"));
   fs::remove_all(dir);

@@ -10,8 +10,8 @@ namespace penstock {
 class FormsUnderTest {
  public:
   explicit FormsUnderTest(const std::string& source) : chat_(ChatTemplate::parse(source).value()) {
-    forms_ =
-        find_message_forms([&](const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) {
+    forms_ = find_message_forms(
+        [&](const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) {
           return render_as_is(messages, tools, false);
         });
   }
@@ -27,7 +27,8 @@ class FormsUnderTest {
 
  private:
   Result<std::string> render_as_is(const nlohmann::ordered_json& messages,
-                                   const nlohmann::ordered_json& tools, bool add_generation_prompt) const {
+                                   const nlohmann::ordered_json& tools,
+                                   bool add_generation_prompt) const {
     RenderOptions options;
     options.now = std::tm{};
     options.now->tm_year = 126;

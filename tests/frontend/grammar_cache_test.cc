@@ -18,7 +18,8 @@ namespace {
 
 const Tokenizer& tokenizer() {
   static const std::unique_ptr<Tokenizer> loaded = [] {
-    const auto source = open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
+    const auto source =
+        open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
     return Tokenizer::load(*source).value();
   }();
   return *loaded;
@@ -39,7 +40,8 @@ TEST(GrammarKey, WhatMeansTheSameIsTheSame) {
                         "a": {"minimum": 1.0}}, "type": "object" })"),
             key_of(schema));
   EXPECT_NE(
-      key_of(R"({"type":"object","properties":{"a":{"minimum":1},"b":{"type":"string","maxLength":3}}})"),
+      key_of(
+          R"({"type":"object","properties":{"a":{"minimum":1},"b":{"type":"string","maxLength":3}}})"),
       key_of(schema));
   EXPECT_NE(grammar_key({.text = schema, .json = {.any_whitespace = false}}), key_of(schema));
   // What the order of keywords may decide stays as it is.
@@ -53,8 +55,9 @@ TEST(GrammarKey, WhatMeansTheSameIsTheSame) {
 
 TEST(GrammarCache, CompilesOnceWhatMeansTheSame) {
   GrammarCache cache(tokenizer());
-  for (const char* schema : {R"({"type":"integer","minimum":3})", R"({ "type": "integer", "minimum": 3 })",
-                             R"({"minimum":3,"type":"integer"})", R"({"type":"integer","minimum":3})"}) {
+  for (const char* schema :
+       {R"({"type":"integer","minimum":3})", R"({ "type": "integer", "minimum": 3 })",
+        R"({"minimum":3,"type":"integer"})", R"({"type":"integer","minimum":3})"}) {
     EXPECT_TRUE(cache.compile({.json = schema}));
   }
   const Metrics metrics = metrics_of(cache);
@@ -68,7 +71,8 @@ TEST(GrammarCache, CompilesOnceWhatManyAskForAtOnce) {
   std::vector<std::thread> threads;
   std::atomic<int> n_made = 0;
   for (int i = 0; i < 8; ++i)
-    threads.emplace_back([&] { n_made += cache.compile({.regex = "(a|b[0-9]{1,40}){2,30}"}).has_value(); });
+    threads.emplace_back(
+        [&] { n_made += cache.compile({.regex = "(a|b[0-9]{1,40}){2,30}"}).has_value(); });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(n_made, 8);
   EXPECT_EQ(metrics_of(cache).grammar_compile_seconds.count, 1u);

@@ -1,4 +1,5 @@
-// LLM::chat with the model of the server's tests, whose replies are known to the letter (tests/e2e/script_model.py).
+// LLM::chat with the model of the server's tests, whose replies are known to the letter
+// (tests/e2e/script_model.py).
 #include "penstock/llm.h"
 #include "support/test_data.h"
 
@@ -16,7 +17,8 @@ using ::testing::HasSubstr;
 class ScriptModel {
  public:
   ScriptModel()
-      : folder_(std::filesystem::temp_directory_path() / ("script-model-" + std::to_string(getpid()))) {
+      : folder_(std::filesystem::temp_directory_path() /
+                ("script-model-" + std::to_string(getpid()))) {
     const std::string script = (tests_dir() / "e2e" / "script_model.py").string();
     const std::string command = "python3 '" + script + "' '" + folder_.string() + "' >/dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
@@ -80,12 +82,14 @@ TEST(LLMChat, RepliesAreTakenApart) {
   const struct {
     const char *script, *reasoning, *content;
     Calls calls;
-  } cases[] = {
-      {"plain", "", "Hello there!", {}},
-      {"weather", "", "", {{"get_weather", R"({"city":"Paris"})"}}},
-      {"think", "Let me think.", "The answer is 42.", {}},
-      {"several", "Two cities.", "I will look.", {{"get_weather", R"({"city":"Rome"})"}, {"get_time", "{}"}}},
-      {"broken", "", "<tool_call>this is no call</tool_call> at all", {}}};
+  } cases[] = {{"plain", "", "Hello there!", {}},
+               {"weather", "", "", {{"get_weather", R"({"city":"Paris"})"}}},
+               {"think", "Let me think.", "The answer is 42.", {}},
+               {"several",
+                "Two cities.",
+                "I will look.",
+                {{"get_weather", R"({"city":"Rome"})"}, {"get_time", "{}"}}},
+               {"broken", "", "<tool_call>this is no call</tool_call> at all", {}}};
   for (const auto& one : cases) {
     const CompletionOutput output = said(one.script, with_tools());
     ASSERT_TRUE(output.message) << one.script;
@@ -99,7 +103,8 @@ TEST(LLMChat, RepliesAreTakenApart) {
 
 TEST(LLMChat, TheTextHasAllThatTheModelWrote) {
   EXPECT_EQ(said("weather", with_tools()).text,
-            "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>");
+            "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+            "\"Paris\"}}\n</tool_call>");
 }
 
 TEST(LLMChat, CallsAreLookedForWhenThereAreToolsOnly) {
@@ -111,14 +116,16 @@ TEST(LLMChat, CallsAreLookedForWhenThereAreToolsOnly) {
 TEST(LLMChat, ParsersCanBeNamed) {
   ChatOptions chat = with_tools();
   chat.reasoning_parser = "none";
-  EXPECT_EQ(said("think", chat).message->content, "<think>\nLet me think.\n</think>\n\nThe answer is 42.");
+  EXPECT_EQ(said("think", chat).message->content,
+            "<think>\nLet me think.\n</think>\n\nThe answer is 42.");
   chat.tool_call_parser = "llama3_json";
   EXPECT_TRUE(said("weather", chat).message->tool_calls.empty());
   chat.tool_call_parser = "nope";
   const ChatMessage message{"user", "plain"};
   const auto refused = script().chat(std::span(&message, 1), at_most(5), {}, chat);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("tool call parser: expected one of harmony, dsml"));
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("tool call parser: expected one of harmony, dsml"));
 }
 
 TEST(LLMChat, TheOnlyCallEndsTheReply) {
@@ -155,7 +162,8 @@ TEST(LLMChat, DeltasAddUpToTheMessage) {
     message.role = "assistant";
     message.reasoning += delta.reasoning;
     message.content += delta.content;
-    message.tool_calls.insert(message.tool_calls.end(), delta.tool_calls.begin(), delta.tool_calls.end());
+    message.tool_calls.insert(message.tool_calls.end(), delta.tool_calls.begin(),
+                              delta.tool_calls.end());
     n_ends += delta.finish != FinishReason::kNone;
     return true;
   };
@@ -190,7 +198,8 @@ TEST(LLMChat, WhatCannotBeIsRefused) {
   no_list.tools_json = "{}";
   no_place.chat_template = "{{ messages[0].content }}";
   EXPECT_THAT(refused(no_list, {&message, 1}), HasSubstr("tools: expected a JSON array"));
-  EXPECT_THAT(refused(no_place, {&message, 1}), HasSubstr("tools: the model's chat template has no place"));
+  EXPECT_THAT(refused(no_place, {&message, 1}),
+              HasSubstr("tools: the model's chat template has no place"));
   EXPECT_THAT(refused({}, {}), HasSubstr("messages: expected a list with at least one message"));
   const ChatMessage long_one{"user", std::string(100'000, 'x')};
   EXPECT_THAT(refused({}, {&long_one, 1}), HasSubstr("1024"));

@@ -54,7 +54,8 @@ TEST(LLM, StreamsTheTextItReturns) {
   EXPECT_EQ(output.prompt, kPrompt);
   EXPECT_EQ(streamed, output.outputs[0].text);
   EXPECT_EQ(n_ends, 1);
-  EXPECT_EQ(output.outputs[0].stats.completion_tokens, static_cast<int>(output.outputs[0].token_ids.size()));
+  EXPECT_EQ(output.outputs[0].stats.completion_tokens,
+            static_cast<int>(output.outputs[0].token_ids.size()));
   EXPECT_FALSE(streamed.empty());
   EXPECT_EQ(streamed.front(), ' ') << "the text goes on after the prompt";
   EXPECT_EQ(tokens, output.outputs[0].token_ids);
@@ -180,7 +181,8 @@ TEST(LLM, CanBeStoppedByItsCallbacks) {
   GenerateOptions stopped;
   stopped.should_stop = [] { return true; };
   const std::vector<Prompt> prompts(30, kPrompt);
-  const std::vector<RequestOutput> outputs = story_model().generate(prompts, params, stopped).value();
+  const std::vector<RequestOutput> outputs =
+      story_model().generate(prompts, params, stopped).value();
   for (const RequestOutput& each : outputs) {
     EXPECT_NE(each.outputs[0].finish_reason, FinishReason::kNone);
   }
@@ -207,7 +209,8 @@ TEST(LLM, RefusesWithTheReason) {
   EXPECT_EQ(LLM::open(missing).error().code, ErrorCode::kNotFound);
 }
 
-// The counter once it is `value`, or what it is after a while: events come before their step's metrics.
+// The counter once it is `value`, or what it is after a while: events come before their step's
+// metrics.
 double settled(LLM& llm, Counter Metrics::* counter, double value) {
   double now = 0;
   for (int i = 0; i < 5000; ++i) {
@@ -217,7 +220,8 @@ double settled(LLM& llm, Counter Metrics::* counter, double value) {
   return now;
 }
 
-// A prompt that is refused is refused for all: none of the others has run or goes on behind the error.
+// A prompt that is refused is refused for all: none of the others has run or goes on behind the
+// error.
 TEST(LLM, NothingRunsWhenOnePromptIsRefused) {
   const auto llm = open_story_model();
   const TokenId n = llm->engine().info().vocab_size;
@@ -248,9 +252,8 @@ TEST(LLM, ChatRendersTheGivenTemplate) {
   const ChatMessage messages[] = {{"system", "Be kind."}, {"user", "Tell me a story."}};
   ChatOptions chat;
   chat.chat_template =
-      "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt "
-      "%}<assistant>"
-      "{% endif %}";
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if "
+      "add_generation_prompt %}<assistant>{% endif %}";
   EXPECT_EQ(story_model().render_chat(messages, chat).value(),
             "<system>Be kind.\n<user>Tell me a story.\n<assistant>");
   const auto output = story_model().chat(messages, greedy(5), {}, chat).value();

@@ -1,4 +1,5 @@
-// Every form of message with every real chat template, against Jinja2 given the form that the template can use.
+// Every form of message with every real chat template, against Jinja2 given the form that the
+// template can use.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -39,8 +40,8 @@ TEST(MessageFormsData, EveryFormWithEveryTemplateAsJinja2) {
     for (const auto& [id, expected] : cases.items()) {
       const bool with_tools = !id.ends_with(bare);
       const std::string conversation = with_tools ? id : id.substr(0, id.size() - bare.size());
-      const auto text =
-          chat.render(golden["conversations"][conversation], with_tools ? golden["tools"] : Json(nullptr));
+      const auto text = chat.render(golden["conversations"][conversation],
+                                    with_tools ? golden["tools"] : Json(nullptr));
       if (expected.is_null()) {
         EXPECT_FALSE(text) << name << " / " << id << ": expected a refusal, got " << *text;
         ++n_refused;
@@ -52,7 +53,8 @@ TEST(MessageFormsData, EveryFormWithEveryTemplateAsJinja2) {
       }
     }
   }
-  std::cout << templates.size() << " templates, " << n_equal << " renderings, " << n_refused << " refused\n";
+  std::cout << templates.size() << " templates, " << n_equal << " renderings, " << n_refused
+            << " refused\n";
   EXPECT_GT(n_equal, 2800);
 }
 

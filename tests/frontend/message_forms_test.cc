@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 using Content = MessageForms::Content;
 using ::testing::HasSubstr;
 
-// What Jinja2 renders of every form of message; tests/frontend/make_message_forms_golden.py writes the file.
+// What Jinja2 renders of every form of message; tests/frontend/make_message_forms_golden.py writes
+// the file.
 TEST(MessageForms, EveryFormAsJinja2WithTheFormThatTheTemplateCanUse) {
   std::ifstream file(tests_dir() / "golden" / "message_forms.json");
   const Json golden = Json::parse(file);
@@ -24,7 +25,8 @@ TEST(MessageForms, EveryFormAsJinja2WithTheFormThatTheTemplateCanUse) {
     for (const Json& row : golden["cases"]) {
       if (row["template"] != name) continue;
       const std::string where = name + " / " + row["case"].get<std::string>();
-      const auto text = chat.render(golden["conversations"][row["case"].get<std::string>()], golden["tools"]);
+      const auto text =
+          chat.render(golden["conversations"][row["case"].get<std::string>()], golden["tools"]);
       if (row["expected"].is_null()) {
         EXPECT_FALSE(text) << where << ": expected a refusal, got " << *text;
       } else {
@@ -64,8 +66,9 @@ TEST(MessageForms, WhatIsNoMessageIsRefusedByItsPlace) {
   EXPECT_THAT(error_of("[]"), HasSubstr("at least one"));
   EXPECT_THAT(error_of(R"([{"role": "user", "content": "x"}, 5])"), HasSubstr("messages[1]"));
   EXPECT_THAT(error_of(R"([{"role": "user", "content": 5}])"), HasSubstr("messages[0].content"));
-  EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
-              HasSubstr("image_url"));
+  EXPECT_THAT(
+      error_of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
+      HasSubstr("image_url"));
   EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "text"}]}])"), HasSubstr("text"));
 }
 
@@ -94,10 +97,12 @@ TEST(MessageForms, IdsOfOtherServersFitATemplateThatIsStrict) {
   {%- endfor %})";
   const FormsUnderTest chat(strict);
   const auto conversation = [](const char* id) {
-    const Json call = {{"id", id}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
-    return Json::array({{{"role", "user"}, {"content", "hi"}},
-                        {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
-                        {{"role", "tool"}, {"tool_call_id", id}, {"content", "ok"}}});
+    const Json call = {
+        {"id", id}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+    return Json::array(
+        {{{"role", "user"}, {"content", "hi"}},
+         {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+         {{"role", "tool"}, {"tool_call_id", id}, {"content", "ok"}}});
   };
   const auto kept = chat.render(conversation("abc123XYZ"), nullptr);
   ASSERT_TRUE(kept) << kept.error().message;

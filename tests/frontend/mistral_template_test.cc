@@ -1,4 +1,5 @@
-// The built-in template of models with a tekken.json against mistral-common (tests/text/make_tekken_golden.py).
+// The built-in template of models with a tekken.json against mistral-common
+// (tests/text/make_tekken_golden.py).
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -23,7 +24,8 @@ std::unique_ptr<Tokenizer> open_changed(const Json& change) {
   root["config"]["version"] = change["version"];
   root["special_tokens"] = Json::array();
   for (const Json& name : change["special_tokens"])
-    root["special_tokens"].push_back({{"rank", root["special_tokens"].size()}, {"token_str", name}});
+    root["special_tokens"].push_back(
+        {{"rank", root["special_tokens"].size()}, {"token_str", name}});
   if (change["special_tokens"].is_null()) root.erase("special_tokens");
   if (change.contains("reasoning_effort"))
     root["model_settings_builder"] = {{"reasoning_effort", change["reasoning_effort"]}};
@@ -41,13 +43,16 @@ TEST(MistralTemplate, ConversationsAreTheReferences) {
     const auto prompter = ChatPrompter::open(*tokenizer);
     ASSERT_TRUE(prompter) << name << ": " << prompter.error().message;
     for (const auto& [key, entry] : golden["conversations"][name].items()) {
-      const ChatPrompt options{.add_generation_prompt = entry["messages"].back()["role"] != "assistant"};
-      const auto text = prompter->render(entry["messages"], entry["tools"], entry["variables"], options);
+      const ChatPrompt options{.add_generation_prompt =
+                                   entry["messages"].back()["role"] != "assistant"};
+      const auto text =
+          prompter->render(entry["messages"], entry["tools"], entry["variables"], options);
       ASSERT_TRUE(text) << name << " " << key << ": " << text.error().message;
       EXPECT_EQ(*text, entry["text"].get<std::string>()) << name << " " << key;
       // "[INST]" in the user's text is text there, a token here: templates cannot tell them apart.
       if (key == "turns") continue;
-      EXPECT_EQ(Json(tokenizer->encode(*text, {.add_special = false, .parse_special = true})), entry["ids"])
+      EXPECT_EQ(Json(tokenizer->encode(*text, {.add_special = false, .parse_special = true})),
+                entry["ids"])
           << name << " " << key;
     }
   }

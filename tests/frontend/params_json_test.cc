@@ -29,8 +29,9 @@ TEST(ParamsJson, EveryFieldSurvivesTheRoundTrip) {
 TEST(ParamsJson, EveryFieldAcceptsNull) {
   json object = json::object();
   const SamplingParams defaults;
-  SamplingParams::visit(
-      defaults, [&](const char* field, const auto&, const char*, const auto&) { object[field] = nullptr; });
+  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*, const auto&) {
+    object[field] = nullptr;
+  });
   SamplingParams read;
   ASSERT_TRUE(params_from_json(object, read));
   EXPECT_EQ(params_to_json(read), params_to_json(defaults));
@@ -69,7 +70,8 @@ TEST(ParamsJson, StructuredOutputsSurviveTheRoundTrip) {
   EXPECT_EQ(read.structured_outputs, params.structured_outputs);
   ASSERT_TRUE(params_from_json({{"structured_outputs", {{"json", {{"type", "null"}}}}}}, read));
   EXPECT_EQ(read.structured_outputs, StructuredOutputs{.json = R"({"type":"null"})"});
-  ASSERT_TRUE(params_from_json({{"structured_outputs", {{"regex", "a"}, {"json", nullptr}}}}, read));
+  ASSERT_TRUE(
+      params_from_json({{"structured_outputs", {{"regex", "a"}, {"json", nullptr}}}}, read));
   EXPECT_EQ(read.structured_outputs, StructuredOutputs{.regex = "a"});
 }
 
@@ -79,7 +81,8 @@ TEST(ParamsJson, WrongStructuredOutputsNameTheField) {
       {{{"regex", 5}}, "structured_outputs.regex: expected a string, got 5"},
       {{{"json", 5}}, "structured_outputs.json: expected an object or its text, got 5"},
       {{{"choice", {5}}}, "structured_outputs.choice: expected a list of strings, got 5"},
-      {{{"json_object", "yes"}}, "structured_outputs.json_object: expected true or false, got \"yes\""},
+      {{{"json_object", "yes"}},
+       "structured_outputs.json_object: expected true or false, got \"yes\""},
       {{{"xml", "a"}}, "structured_outputs.xml: there is no such field"}};
   for (const auto& [value, message] : wrong) {
     const auto read = structured_outputs_from_json(value);

@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 using Task = PoolingKind::Task;
 using Vectors = PoolingQueue::Vectors;
 
-// Answers with the tokens themselves. A call waits until it is let through; an input that holds 13 fails what it is part of, and for one
-// that holds 666 there is no memory.
+// Answers with the tokens themselves. A call waits until it is let through; an input that holds 13
+// fails what it is part of, and for one that holds 666 there is no memory.
 class FakeModel final : public EmbeddingModel {
  public:
   struct Gate {
@@ -50,8 +50,8 @@ class FakeModel final : public EmbeddingModel {
                                                    const EmbedOptions&) const override {
     return std::vector<std::vector<TokenId>>();
   }
-  Result<std::vector<std::vector<TokenId>>> encode_pairs(std::span<const std::pair<std::string, std::string>>,
-                                                         const ClassifyOptions&) const override {
+  Result<std::vector<std::vector<TokenId>>> encode_pairs(
+      std::span<const std::pair<std::string, std::string>>, const ClassifyOptions&) const override {
     return std::vector<std::vector<TokenId>>();
   }
   Result<Vectors> embed(std::span<const Prompt> inputs, const EmbedOptions& options) override {
@@ -70,7 +70,8 @@ class FakeModel final : public EmbeddingModel {
                                    const ClassifyOptions&) override {
     return errorf(ErrorCode::kInternal, "texts become tokens before they are in the queue");
   }
-  Result<std::vector<PairTokens>> pair_tokens(std::span<const std::string>, std::span<const std::string>,
+  Result<std::vector<PairTokens>> pair_tokens(std::span<const std::string>,
+                                              std::span<const std::string>,
                                               const ClassifyOptions&) const override {
     return std::vector<PairTokens>();
   }
@@ -79,7 +80,8 @@ class FakeModel final : public EmbeddingModel {
     gate_->pass(pairs.size());
     std::vector<float> scores;
     for (const PairTokens& pair : pairs)
-      scores.push_back(static_cast<float>(pair.n_first_type + 10 * (pair.tokens.size() - pair.n_first_type)));
+      scores.push_back(
+          static_cast<float>(pair.n_first_type + 10 * (pair.tokens.size() - pair.n_first_type)));
     return scores;
   }
 
@@ -107,15 +109,19 @@ class PoolingQueueTest : public ::testing::Test {
     queue = std::make_unique<PoolingQueue>(std::make_unique<FakeModel>(gate), limits);
   }
   static PoolingCall call_of(std::vector<std::vector<TokenId>> inputs, PoolingKind kind = {}) {
-    PoolingCall call{
-        .kind = kind, .inputs = std::move(inputs), .pairs = {}, .lengths = {}, .deadline = {}, .tenant = {}};
+    PoolingCall call{.kind = kind,
+                     .inputs = std::move(inputs),
+                     .pairs = {},
+                     .lengths = {},
+                     .deadline = {},
+                     .tenant = {}};
     for (const auto& input : call.inputs) call.lengths.push_back(input.size());
     return call;
   }
   std::future<Result<Vectors>> submit(PoolingCall call, uint64_t* id = nullptr) {
     auto promise = std::make_shared<std::promise<Result<Vectors>>>();
-    const auto submitted =
-        queue->submit(std::move(call), [promise](auto result) { promise->set_value(std::move(result)); });
+    const auto submitted = queue->submit(
+        std::move(call), [promise](auto result) { promise->set_value(std::move(result)); });
     if (!submitted) promise->set_value(tl::unexpected(submitted.error()));
     if (submitted && id != nullptr) *id = *submitted;
     return promise->get_future();
@@ -152,7 +158,8 @@ TEST_F(PoolingQueueTest, KindsAreComputedApartAndTakeTurns) {
   gate->let(0);
   auto first = submit(call_of({{1}}));
   gate->wait_for_steps(1);
-  auto long_one = submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))));
+  auto long_one =
+      submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))));
   auto classes = submit(call_of({{3}}, {.task = Task::kClassify}));
   auto tokens = submit(call_of({{4}}, {.task = Task::kEmbedTokens}));
   auto short_vectors = submit(call_of({{5}}, {.dimensions = 7}));
@@ -175,7 +182,8 @@ TEST_F(PoolingQueueTest, KindsAreComputedApartAndTakeTurns) {
 TEST_F(PoolingQueueTest, ASmallCallIsNotHeldUpByALargeOne) {
   open();
   gate->let(0);
-  auto large = submit(call_of(std::vector<std::vector<TokenId>>(2000, std::vector<TokenId>(100, 2))));
+  auto large =
+      submit(call_of(std::vector<std::vector<TokenId>>(2000, std::vector<TokenId>(100, 2))));
   gate->wait_for_steps(1);
   auto small = submit(call_of({{1}}));
   gate->let(2);
@@ -188,8 +196,8 @@ TEST_F(PoolingQueueTest, CancelledAndLateCallsEnd) {
   open();
   gate->let(0);
   uint64_t running = 0, waiting = 0;
-  auto first =
-      submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))), &running);
+  auto first = submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))),
+                      &running);
   gate->wait_for_steps(1);
   auto second = submit(call_of({{1}}), &waiting);
   PoolingCall late = call_of({{1}});
@@ -261,7 +269,8 @@ TEST_F(PoolingQueueTest, TenantsTakeTurns) {
 TEST_F(PoolingQueueTest, StopEndsEveryCall) {
   open();
   gate->let(0);
-  auto running = submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))));
+  auto running =
+      submit(call_of(std::vector<std::vector<TokenId>>(100, std::vector<TokenId>(500, 2))));
   gate->wait_for_steps(1);
   auto waiting = submit(call_of({{1}}));
   auto stopped = std::async(std::launch::async, [&] { queue->stop(); });
@@ -278,7 +287,8 @@ TEST(PoolingQueue, CallsOfManyThreadsAreWhatTheyAreAlone) {
   EngineConfig config;
   config.model = (tests_dir() / "golden" / "sentences" / "mean_normalized").string();
   config.batch_invariant = true;
-  auto model = EmbeddingModel::open(config).value(), reference = EmbeddingModel::open(config).value();
+  auto model = EmbeddingModel::open(config).value(),
+       reference = EmbeddingModel::open(config).value();
   PoolingQueue queue(std::move(model), {});
   std::vector<std::thread> threads;
   std::atomic<int> n_right = 0;
@@ -293,12 +303,16 @@ TEST(PoolingQueue, CallsOfManyThreadsAreWhatTheyAreAlone) {
   for (size_t t = 0; t < inputs.size(); ++t) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 20; ++round) {
-        PoolingCall call{
-            .kind = {}, .inputs = inputs[t], .pairs = {}, .lengths = {}, .deadline = {}, .tenant = {}};
+        PoolingCall call{.kind = {},
+                         .inputs = inputs[t],
+                         .pairs = {},
+                         .lengths = {},
+                         .deadline = {},
+                         .tenant = {}};
         for (const auto& input : call.inputs) call.lengths.push_back(input.size());
         std::promise<Result<Vectors>> promise;
-        ASSERT_TRUE(
-            queue.submit(std::move(call), [&](auto result) { promise.set_value(std::move(result)); }));
+        ASSERT_TRUE(queue.submit(std::move(call),
+                                 [&](auto result) { promise.set_value(std::move(result)); }));
         const auto result = promise.get_future().get();
         if (result && *result == expected[t]) ++n_right;
       }

@@ -31,7 +31,8 @@ std::vector<Case> cases() {
       {"hermes", "", "<tool_call>" + json + "</tool_call>\n\nDone. ", {"", "Done. ", {weather}}},
       {"hermes",
        "",
-       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"</tool_call> }\\\"{\"}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"</tool_call> "
+       "}\\\"{\"}}\n</tool_call>",
        {"", "", {{"f", R"({"x":"</tool_call> }\"{"})"}}}},
       {"hermes",
        "",
@@ -50,7 +51,10 @@ std::vector<Case> cases() {
        "",
        R"({"name": "get_weather", "parameters": {"city": "Zürich", "days": 2}})",
        {"", "", {weather}}},
-      {"llama3_json", "", "<|python_tag|>" + json + "; " + json + "<|eom_id|>", {"", "", {weather, weather}}},
+      {"llama3_json",
+       "",
+       "<|python_tag|>" + json + "; " + json + "<|eom_id|>",
+       {"", "", {weather, weather}}},
       {"llama3_json",
        "",
        R"({"type": "function", "function": {"name": "now", "parameters": {}}})",
@@ -61,7 +65,10 @@ std::vector<Case> cases() {
        "",
        "[TOOL_CALLS] [" + json + ", {\"name\": \"now\", \"arguments\": {}}]",
        {"", "", {weather, now}}},
-      {"mistral", "", "[TOOL_CALLS]get_weather" + kZurich + "[TOOL_CALLS]now{}", {"", "", {weather, now}}},
+      {"mistral",
+       "",
+       "[TOOL_CALLS]get_weather" + kZurich + "[TOOL_CALLS]now{}",
+       {"", "", {weather, now}}},
       {"mistral", "", "[TOOL_CALLS]get_weather[CALL_ID]a1b2[ARGS]" + kZurich, {"", "", {weather}}},
       {"mistral", "", "Text [TOOL_CALLS]get weather", {"", "Text [TOOL_CALLS]get weather", {}}},
       {"pythonic", "", "[get_weather(city=\"Zürich\", days=2), now()]", {"", "", {weather, now}}},
@@ -69,7 +76,9 @@ std::vector<Case> cases() {
        "",
        "<|python_start|>[f(a='it\\'s', b=[1, 2.5, None], c={'k': True}, d=-3, e=(1,), "
        "g='\\u00e9\\n')]<|python_end|>",
-       {"", "", {{"f", R"({"a":"it's","b":[1,2.5,null],"c":{"k":true},"d":-3,"e":[1],"g":"é\n"})"}}}},
+       {"",
+        "",
+        {{"f", R"({"a":"it's","b":[1,2.5,null],"c":{"k":true},"d":-3,"e":[1],"g":"é\n"})"}}}},
       {"pythonic", "", "[1, 2, 3] is a list", {"", "[1, 2, 3] is a list", {}}},
       {"pythonic", "", "[see (the) note]", {"", "[see (the) note]", {}}},
       {"pythonic", "", "Call [now()]", {"", "Call [now()]", {}}},
@@ -77,9 +86,10 @@ std::vector<Case> cases() {
       {"lfm2", "", "Hm.<|tool_call_start|>[now()]<|tool_call_end|>Ok", {"", "Hm.Ok", {now}}},
       {"deepseek",
        "",
-       "Hi<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" + kZurich +
-           "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<"
-           "｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "Hi<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" +
+           kZurich +
+           "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}"
+           "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
        {"", "Hi", {weather, now}}},
       {"deepseek",
        "",
@@ -89,15 +99,17 @@ std::vector<Case> cases() {
       {"deepseek", "", "<｜tool▁calls▁begin｜>oops", {"", "<｜tool▁calls▁begin｜>oops", {}}},
       {"kimi_k2",
        "",
-       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_"
+       "begin|>" +
            kZurich +
-           "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|"
-           "><|tool_calls_section_end|>",
+           "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|"
+           "tool_call_end|><|tool_calls_section_end|>",
        {"", "", {weather, now}}},
       {"granite4",
        "",
        "I look: <tool_call> " + json +
-           " </tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+           " </tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": "
+           "1}\"}</tool_call>",
        {"", "I look: \n", {weather, {"f", R"({"a":1})"}}}},
       {"granite4", "", " \n<tool_call>" + json + "</tool_call>\n", {"", " \n\n", {weather}}},
       {"granite4", "", "a <tool_call> is a tag ", {"", "a <tool_call> is a tag ", {}}},
@@ -113,12 +125,19 @@ std::vector<Case> cases() {
        "Ok.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich\n</"
        "parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
        {"", "Ok.", {weather}}},
-      {"qwen3_coder", "", "<tool_call>\n<function=now>\n</function>\n</tool_call>", {"", "", {now}}},
       {"qwen3_coder",
        "",
-       "<tool_call>\n<function=f>\n<parameter=code>\nif a:\n  b()\n\n</parameter>\n</function>\n</tool_call>",
+       "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+       {"", "", {now}}},
+      {"qwen3_coder",
+       "",
+       "<tool_call>\n<function=f>\n<parameter=code>\nif a:\n  "
+       "b()\n\n</parameter>\n</function>\n</tool_call>",
        {"", "", {{"f", R"({"code":"if a:\n  b()\n"})"}}}},
-      {"seed_oss", "", "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", {"", "", {now}}},
+      {"seed_oss",
+       "",
+       "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+       {"", "", {now}}},
       {"seed_oss",
        "",
        "<seed:tool_call>\n<function=f>\n<parameter=a>\nx </function> "
@@ -126,7 +145,8 @@ std::vector<Case> cases() {
        {"", "", {{"f", R"({"a":"\nx </function> y"})"}}}},
       {"glm4_moe",
        "",
-       "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</arg_value>\n<arg_key>days</"
+       "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</"
+       "arg_value>\n<arg_key>days</"
        "arg_key>\n"
        "<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now</tool_call>",
        {"", "Hm.", {weather, now}}},
@@ -135,20 +155,22 @@ std::vector<Case> cases() {
        "",
        "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter "
        "name=\"city\">Zürich</parameter>\n<parameter "
-       "name=\"days\">2</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+       "name=\"days\">2</parameter>\n</invoke>\n<invoke "
+       "name=\"now\">\n</invoke>\n</minimax:tool_call>",
        {"", "", {weather, now}}},
       {"cohere",
        "cohere",
-       "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": "
-       "\"get_weather\", \"parameters\": " +
+       "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+       "\"tool_name\": \"get_weather\", \"parameters\": " +
            kZurich + "}\n]<|END_ACTION|>",
        {"Hm.", "", {weather}}},
       {"cohere", "", "<|START_RESPONSE|>Clear.<|END_RESPONSE|>", {"", "Clear.", {}}},
       {"solar_open",
        "",
-       "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>get_weather<|tool_call:args|>" + kZurich +
-           "<|tool_call:end|><|tool_call:begin|>call00002<|tool_call:name|>now<|tool_call:args|>{}<|tool_"
-           "call:end|>",
+       "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>get_weather<|tool_call:args|>" +
+           kZurich +
+           "<|tool_call:end|><|tool_call:begin|>call00002<|tool_call:name|>now<|tool_call:args|>{}<"
+           "|tool_call:end|>",
        {"", "", {weather, now}}},
       {"gigachat3", "", "<|function_call|>" + json, {"", "", {weather}}},
       {"nemotron", "", "<TOOLCALL>[" + json + "]</TOOLCALL>", {"", "", {weather}}},
@@ -176,8 +198,7 @@ std::vector<Case> cases() {
       {"harmony",
        "",
        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
-       "to=functions.get_weather "
-       "<|constrain|>json<|message|>" +
+       "to=functions.get_weather <|constrain|>json<|message|>" +
            kZurich + "<|call|>",
        {"Hm.", "", {weather}}},
       {"harmony", "", " to=functions.now<|channel|>commentary json<|message|>{}", {"", "", {now}}},
@@ -204,8 +225,8 @@ std::vector<Case> cases() {
        {"Use a", "?</think>", {now, now}}},
       {"dsml",
        "think",
-       "Hm.</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
-       "name=\"city\" "
+       "Hm.</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke "
+       "name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
        "string=\"true\">Zürich</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
        "string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
        "name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
@@ -218,13 +239,13 @@ std::vector<Case> cases() {
        {"", "", {{"f", R"({"a":"2"})"}}}},
       {"gemma4",
        "gemma4",
-       "<|channel>thought\nHm.<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich<|\"|>,days:2}<tool_"
-       "call|><|tool_call>"
-       "call:now{}<tool_call|>",
+       "<|channel>thought\nHm.<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich<|\"|>,days:"
+       "2}<tool_call|><|tool_call>call:now{}<tool_call|>",
        {"Hm.", "", {weather, now}}},
       {"functiongemma",
        "",
-       "<start_function_call>call:get_weather{city:<escape>Zürich<escape>,days:2}<end_function_call>",
+       "<start_function_call>call:get_weather{city:<escape>Zürich<escape>,days:2}<end_function_"
+       "call>",
        {"", "", {weather}}},
       {"apertus",
        "apertus",
@@ -335,20 +356,23 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
 }
 
 TEST(ReplyParsers, LongArgumentsInSmallPieces) {
-  std::string text = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"" + std::string(300'000, 'y') +
-                     "\"}}</tool_call>";
+  std::string text = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"" +
+                     std::string(300'000, 'y') + "\"}}</tool_call>";
   auto parser = make_reply_parser({"hermes", "", false}).value();
   ReplyPart all;
-  for (size_t i = 0; i < text.size(); i += 3) all.append(parser->push(std::string_view(text).substr(i, 3)));
+  for (size_t i = 0; i < text.size(); i += 3)
+    all.append(parser->push(std::string_view(text).substr(i, 3)));
   all.append(parser->finish());
   ASSERT_EQ(all.calls.size(), 1u);
   EXPECT_EQ(all.calls[0].arguments.size(), 300'000 + 8u);
 }
 
-// What stands between an opening and the name is read again with every piece, so that it has a bound.
+// What stands between an opening and the name is read again with every piece, so that it has a
+// bound.
 TEST(ReplyParsers, ACallBeginsWithinABound) {
   for (const char* tools : {"glm4_moe", "deepseek"}) {
-    const std::string mark = std::string(tools) == "glm4_moe" ? "<tool_call>" : "<｜tool▁call▁begin｜>";
+    const std::string mark =
+        std::string(tools) == "glm4_moe" ? "<tool_call>" : "<｜tool▁call▁begin｜>";
     for (const size_t n : {1'000, 300'000}) {
       auto parser = make_reply_parser({tools, "", false}).value();
       ReplyPart all = parser->push(mark);
@@ -360,7 +384,8 @@ TEST(ReplyParsers, ACallBeginsWithinABound) {
   }
 }
 
-// Marks, halves of marks and JSON in any order: never a crash, and the same reply for every chunking.
+// Marks, halves of marks and JSON in any order: never a crash, and the same reply for every
+// chunking.
 TEST(ReplyParsers, SameReplyForEveryChunking) {
   std::vector<std::string> words = {"a",
                                     " ",
@@ -461,13 +486,16 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
   for (const auto& row : reasoning_formats()) reasonings.emplace_back(row.name);
   EXPECT_TRUE(rc::check("pieces add up to the whole", [&] {
     std::string text;
-    for (const auto i : *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, words.size())))
+    for (const auto i :
+         *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, words.size())))
       text += words[i];
     ReplyParserOptions options{*rc::gen::elementOf(tools), *rc::gen::elementOf(reasonings),
                                *rc::gen::arbitrary<bool>()};
-    const JsonTypes types = *rc::gen::element(json_types::kAny, json_types::kString, json_types::kArray);
+    const JsonTypes types =
+        *rc::gen::element(json_types::kAny, json_types::kString, json_types::kArray);
     if (*rc::gen::arbitrary<bool>())
-      options.parameters = std::make_shared<const ParameterTypes>(ParameterTypes{{"f", {{"x", types}}}});
+      options.parameters =
+          std::make_shared<const ParameterTypes>(ParameterTypes{{"f", {{"x", types}}}});
     const ReplyPart whole = parse_reply(**make_reply_parser(options), text);
     auto parser = std::move(*make_reply_parser(options));
     ReplyPart pieces;

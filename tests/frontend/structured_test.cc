@@ -24,7 +24,8 @@ std::unique_ptr<LLM> open_model(const std::string& spec) {
   EngineConfig config;
   config.model = models_dir().string() + "/penstock-stories-15m-q8_0.gguf";
   if (spec == "medusa") config.spec_heads = models_dir().string() + "/penstock-stories-15m-medusa";
-  if (spec == "draft") config.draft_model = models_dir().string() + "/penstock-stories-1m-q8_0.gguf";
+  if (spec == "draft")
+    config.draft_model = models_dir().string() + "/penstock-stories-1m-q8_0.gguf";
   config.spec = spec;
   config.max_num_seqs = 8;
   config.batch_invariant = true;
@@ -84,9 +85,9 @@ TEST(Structured, OtherForms) {
   const std::string code = "[0-9]{3}-[a-f]{1,9}x";
   EXPECT_TRUE(std::regex_match(text({.regex = code}), std::regex(code)));
   EXPECT_THAT(text({.choice = {"red", "green", "blue"}}), testing::AnyOf("red", "green", "blue"));
-  EXPECT_TRUE(
-      std::regex_match(text({.grammar = "root ::= \"<\" word (\" \" word){2} \">\"\nword ::= [a-z]{1,5}"}),
-                       std::regex("<[a-z]{1,5}( [a-z]{1,5}){2}>")));
+  EXPECT_TRUE(std::regex_match(
+      text({.grammar = "root ::= \"<\" word (\" \" word){2} \">\"\nword ::= [a-z]{1,5}"}),
+      std::regex("<[a-z]{1,5}( [a-z]{1,5}){2}>")));
   EXPECT_THAT(text({.json = R"({"type":"array","items":{"type":"null"},"maxItems":3})",
                     .disable_any_whitespace = true}),
               testing::Not(HasSubstr(" ")));
@@ -98,7 +99,8 @@ TEST(Structured, SpeculationGivesTheSameTokens) {
     const auto drafted = open_model(spec);
     for (const float temperature : {0.0f, 1.0f}) {
       for (const bool any_whitespace : {false, true}) {
-        const auto params = with({.json = kSchema, .disable_any_whitespace = !any_whitespace}, temperature);
+        const auto params =
+            with({.json = kSchema, .disable_any_whitespace = !any_whitespace}, temperature);
         const auto with_drafts = drafted->generate(kTellMe, params).value();
         if (!any_whitespace) expect_obeys(with_drafts, kSchema);
         EXPECT_EQ(with_drafts.outputs[0].token_ids,
@@ -110,16 +112,22 @@ TEST(Structured, SpeculationGivesTheSameTokens) {
   }
 }
 
-// The rest of a text that nothing else can follow, in the tokens that the tokenizer writes for the whole text.
+// The rest of a text that nothing else can follow, in the tokens that the tokenizer writes for the
+// whole text.
 TEST(Structured, ForcedTextIsSpelledAsTheTokenizerDoes) {
-  const auto source = open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
+  const auto source =
+      open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
   const auto tokenizer = Tokenizer::load(*source).value();
   GrammarCache cache(*tokenizer);
-  const std::string text = R"({"little girl":"Lily","friends and family":["dog","cat"],"happy":true})";
+  const std::string text =
+      R"({"little girl":"Lily","friends and family":["dog","cat"],"happy":true})";
   const auto matcher = cache.compile({.choice = {text, "x"}}).value().matcher->fork();
   const std::vector<TokenId> tokens = tokenizer->encode("\n" + text, {.add_special = false});
-  const auto is_break = [&](TokenId token) { return tokenizer->token_bytes(token).ends_with('\n'); };
-  const std::vector<TokenId> own(std::find_if(tokens.begin(), tokens.end(), is_break) + 1, tokens.end());
+  const auto is_break = [&](TokenId token) {
+    return tokenizer->token_bytes(token).ends_with('\n');
+  };
+  const std::vector<TokenId> own(std::find_if(tokens.begin(), tokens.end(), is_break) + 1,
+                                 tokens.end());
   ASSERT_TRUE(matcher->append(own[0]));
   std::vector<TokenId> forced(own.size());
   forced.resize(static_cast<size_t>(matcher->forced(forced)));
@@ -133,14 +141,15 @@ TEST(Structured, TextsAreCompleteWithinMaxTokens) {
   for (LLM* llm : {&plain_model(), drafted.get()}) {
     for (const int max_tokens : {26, 40, 60, 100}) {
       for (const float temperature : {0.0f, 1.0f, 3.0f}) {
-        auto params = with({.json = schema, .complete_within_max_tokens = true}, temperature, max_tokens);
+        auto params =
+            with({.json = schema, .complete_within_max_tokens = true}, temperature, max_tokens);
         params.n = temperature == 0 ? 1 : 4;
         expect_obeys(llm->generate(kTellMe, params).value(), schema);
       }
     }
   }
-  const auto refused =
-      plain_model().generate(kTellMe, with({.json = schema, .complete_within_max_tokens = true}, 0, 20));
+  const auto refused = plain_model().generate(
+      kTellMe, with({.json = schema, .complete_within_max_tokens = true}, 0, 20));
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("max_tokens and the context leave 20"));
 }

@@ -10,7 +10,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::HasSubstr;
 
-std::string error_of(const std::string& source, const RenderOptions& options = {.max_steps = 2'000'000}) {
+std::string error_of(const std::string& source,
+                     const RenderOptions& options = {.max_steps = 2'000'000}) {
   const auto parsed = ChatTemplate::parse(source);
   if (!parsed) return parsed.error().message;
   const auto rendered = parsed->render(Json::object(), options);
@@ -104,7 +105,8 @@ TEST(TemplateCost, StepsAreChargedBySize) {
 
 TEST(TemplateCost, WhatIsThrownAwayIsCharged) {
   const std::string big = "{% set x = 'a' * 7000000 %}{% for i in range(100000) %}";
-  EXPECT_THAT(error_of(big + "{% set y %}{{ x }}{% continue %}{% endset %}{% endfor %}"), HasSubstr("steps"));
+  EXPECT_THAT(error_of(big + "{% set y %}{{ x }}{% continue %}{% endset %}{% endfor %}"),
+              HasSubstr("steps"));
   EXPECT_THAT(error_of(big + "{% set y %}{{ x }}{% endset %}{% endfor %}"), HasSubstr("steps"));
   EXPECT_THAT(error_of(big + "{% filter upper %}{{ x }}{% endfilter %}{% endfor %}"),
               testing::AnyOf(HasSubstr("steps"), HasSubstr("longer than")));
@@ -112,22 +114,20 @@ TEST(TemplateCost, WhatIsThrownAwayIsCharged) {
 
 TEST(TemplateCost, MemoryIsBounded) {
   EXPECT_THAT(error_of("{% set x = 'a' * 100000000 %}"), HasSubstr("longer than"));
-  EXPECT_THAT(
-      error_of(
-          "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = ns.l + ['a' * 2000000 ~ i] "
-          "%}{% endfor %}"),
-      HasSubstr("memory"));
+  EXPECT_THAT(error_of("{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = ns.l "
+                       "+ ['a' * 2000000 ~ i] %}{% endfor %}"),
+              HasSubstr("memory"));
   EXPECT_THAT(error_of("{% set x = 'a ' * 4000000 %}{{ x.split() | length }}"), HasSubstr("items"));
-  EXPECT_THAT(error_of("{% set x = '\n' * 4000000 %}{{ x.splitlines() | length }}"), HasSubstr("items"));
+  EXPECT_THAT(error_of("{% set x = '\n' * 4000000 %}{{ x.splitlines() | length }}"),
+              HasSubstr("items"));
 }
 
 // A conversation of megabytes, as templates treat one, is no attack.
 TEST(TemplateCost, LongConversationsHaveTheirShare) {
   const auto parsed = ChatTemplate::parse(
-      "{% for m in messages %}<|{{ m.role }}|>{% set content = m.content | trim %}{% if '</think>' in "
-      "content %}{% set "
-      "content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ content | trim }}<|end|>{% "
-      "endfor %}");
+      "{% for m in messages %}<|{{ m.role }}|>{% set content = m.content | trim %}{% if '</think>' "
+      "in content %}{% set content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ "
+      "content | trim }}<|end|>{% endfor %}");
   ASSERT_TRUE(parsed);
   Json context = {{"messages", Json::array()}};
   size_t bytes = 0;

@@ -46,8 +46,8 @@ struct Outcome {
   std::optional<size_t> stop;
 };
 
-// The definition, on the whole text: the first end at which a stop string is complete, the longest one there.
-// quiet: bytes of the text in which nothing may stop.
+// The definition, on the whole text: the first end at which a stop string is complete, the longest
+// one there. quiet: bytes of the text in which nothing may stop.
 Outcome naive(const std::string& text, const TextStreamOptions& options, size_t quiet = 0) {
   for (size_t end = quiet + 1; end <= text.size(); ++end) {
     std::optional<size_t> best;
@@ -56,7 +56,8 @@ Outcome naive(const std::string& text, const TextStreamOptions& options, size_t 
       if (stop.empty() || !std::string_view(text).substr(0, end).ends_with(stop)) continue;
       if (!best || stop.size() > options.stop[*best].size()) best = i;
     }
-    if (best) return {text.substr(0, options.include_stop ? end : end - options.stop[*best].size()), best};
+    if (best)
+      return {text.substr(0, options.include_stop ? end : end - options.stop[*best].size()), best};
   }
   return {text, std::nullopt};
 }
@@ -143,14 +144,15 @@ TEST(TextStream, NothingStopsBeforeMinTokens) {
 
 // Few letters, so that stop strings really meet; some of them several bytes, some broken.
 rc::Gen<std::string> fragments(size_t most) {
-  return rc::gen::map(rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>(
-                          "a", "b", "c", "é", "👋", "\xef\xbf\xbd", "\xf0\x9f", "\x91\x8b", "\xff", "\xe2")),
-                      [most](std::vector<std::string> parts) {
-                        if (parts.size() > most) parts.resize(most);
-                        std::string out;
-                        for (const auto& part : parts) out += part;
-                        return out;
-                      });
+  return rc::gen::map(
+      rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>(
+          "a", "b", "c", "é", "👋", "\xef\xbf\xbd", "\xf0\x9f", "\x91\x8b", "\xff", "\xe2")),
+      [most](std::vector<std::string> parts) {
+        if (parts.size() > most) parts.resize(most);
+        std::string out;
+        for (const auto& part : parts) out += part;
+        return out;
+      });
 }
 
 std::vector<std::string> random_pieces(const std::string& bytes) {
@@ -183,7 +185,8 @@ TEST(TextStream, SameTextForEveryChunking) {
     text += stream.finish();
     RC_ASSERT(text == expected.text);
     RC_ASSERT(stream.stopped() == expected.stop.has_value());
-    if (expected.stop) RC_ASSERT(options.stop[*stream.stop_index()] == options.stop[*expected.stop]);
+    if (expected.stop)
+      RC_ASSERT(options.stop[*stream.stop_index()] == options.stop[*expected.stop]);
   }));
 }
 

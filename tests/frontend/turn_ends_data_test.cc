@@ -1,4 +1,5 @@
-// Every template of the data folder ends what the assistant says with the token that its model ends it with.
+// Every template of the data folder ends what the assistant says with the token that its model ends
+// it with.
 #include <gmock/gmock.h>
 
 #include "turn_ends_under_test.h"
@@ -11,7 +12,8 @@ TEST(TurnEndsData, EveryTemplate) {
   std::ifstream golden(tests_dir() / "golden" / "turn_ends.json");
   const nlohmann::json wanted = nlohmann::json::parse(golden);
   nlohmann::json found = nlohmann::json::object();
-  for (const auto& entry : std::filesystem::directory_iterator(test_data_dir() / "templates" / "jinja")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test_data_dir() / "templates" / "jinja")) {
     std::ifstream file(entry.path());
     const std::string source{std::istreambuf_iterator<char>(file), {}};
     std::set<std::string> special = marks_of(source), other;

@@ -16,22 +16,23 @@ std::set<std::string> ends_of(const std::string& chat_template, const Names& spe
 }
 
 constexpr const char* kChatMl =
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% "
+    "endfor %}";
 
 TEST(TurnEnds, AreWhatFollowsAnAnswer) {
   EXPECT_THAT(ends_of(kChatMl, {"<|im_start|>", "<|im_end|>"}), ElementsAre("<|im_end|>"));
   // What only the whole conversation ends with is none of the turn's.
-  EXPECT_THAT(
-      ends_of(
-          "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>\n' }}{% endfor %}<|all|>",
-          {"<|user|>", "<|assistant|>", "<|end|>", "<|all|>"}),
-      ElementsAre("<|end|>"));
+  EXPECT_THAT(ends_of("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>\n' "
+                      "}}{% endfor %}<|all|>",
+                      {"<|user|>", "<|assistant|>", "<|end|>", "<|all|>"}),
+              ElementsAre("<|end|>"));
 }
 
 TEST(TurnEnds, TextIsNone) {
   EXPECT_THAT(ends_of(kChatMl, {"<|im_start|>"}, {"<|im_end|>"}), ElementsAre());
-  EXPECT_THAT(ends_of("{% for m in messages %}### {{ m.role }}: {{ m.content }}\n{% endfor %}", {"</s>"}),
-              ElementsAre());
+  EXPECT_THAT(
+      ends_of("{% for m in messages %}### {{ m.role }}: {{ m.content }}\n{% endfor %}", {"</s>"}),
+      ElementsAre());
   EXPECT_THAT(ends_of("{{ raise_exception('no') }}", {"</s>"}), ElementsAre());
   EXPECT_THAT(ends_of("", {"</s>"}), ElementsAre());
 }
@@ -64,7 +65,8 @@ TEST(TurnEnds, FilesNameEndsAndNamesAloneDoNot) {
   };
   EXPECT_THAT(names(), ElementsAre("<eos>"));
   EXPECT_FALSE(tokenizer->is_end_of_generation(*tokenizer->find("</s>")));
-  files.generation_config_json = fmt::format(R"({{"eos_token_id": [{}]}})", *tokenizer->find("<|eot_id|>"));
+  files.generation_config_json =
+      fmt::format(R"({{"eos_token_id": [{}]}})", *tokenizer->find("<|eot_id|>"));
   tokenizer = tokenizer_with("", special, {"</s>"}, files);
   EXPECT_THAT(names(), ElementsAre("<eos>", "<|eot_id|>"));
   files.config_json = fmt::format(R"({{"eos_token_id": {}}})", *tokenizer->find("<|im_end|>"));

@@ -15,7 +15,8 @@
 
 namespace penstock {
 
-// special: marks that are special tokens. files: what else the directory has (its tokenizer.json is made here).
+// special: marks that are special tokens. files: what else the directory has (its tokenizer.json is
+// made here).
 inline std::unique_ptr<Tokenizer> tokenizer_with(const std::string& chat_template,
                                                  const std::set<std::string>& special,
                                                  const std::set<std::string>& other = {},
@@ -43,7 +44,8 @@ inline std::set<std::string> marks_of(const std::string& chat_template) {
   static const std::regex mark(
       R"re(<[|/]?(?:\|)?[A-Za-z0-9_:@｜▁]+\|?>|\[e~\[|<\|[^<>|'"\s]+\|>|<｜[^<>'"\s]+｜>|\[/?[A-Z_]{3,}\])re");
   std::set<std::string> marks;
-  for (std::sregex_iterator it(chat_template.begin(), chat_template.end(), mark), end; it != end; ++it)
+  for (std::sregex_iterator it(chat_template.begin(), chat_template.end(), mark), end; it != end;
+       ++it)
     marks.insert(it->str());
   return marks;
 }

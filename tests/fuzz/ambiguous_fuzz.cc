@@ -1,5 +1,5 @@
-// Bytes choose a small grammar: ambiguous, nullable, left recursive, in rings. It is walked with bits as what is taken, and no step
-// costs more than a text may.
+// Bytes choose a small grammar: ambiguous, nullable, left recursive, in rings. It is walked with
+// bits as what is taken, and no step costs more than a text may.
 #include "grammar/grammar.h"
 
 #include <cstdint>

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  {"role": "tool", "content": [{"type": "text", "text": "ok"}]}],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
     "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>"})");
-  const auto parsed = penstock::ChatTemplate::parse(std::string(reinterpret_cast<const char*>(data), size));
+  const auto parsed =
+      penstock::ChatTemplate::parse(std::string(reinterpret_cast<const char*>(data), size));
   if (!parsed) return 0;
   penstock::RenderOptions options;
   options.now = std::tm{};

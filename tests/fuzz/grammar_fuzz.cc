@@ -1,5 +1,6 @@
-// Any bytes as a schema, regex, grammar, structural tag or choice (told by the first byte): a refusal or a grammar, within its
-// limits. What compiles is walked: bits are what is taken, and there is no dead end.
+// Any bytes as a schema, regex, grammar, structural tag or choice (told by the first byte): a
+// refusal or a grammar, within its limits. What compiles is walked: bits are what is taken, and
+// there is no dead end.
 #include "grammar/grammar.h"
 
 #include <cstdint>
@@ -18,7 +19,8 @@ std::shared_ptr<const Vocabulary> make_vocabulary() {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   tokens.emplace_back();  // kEnd
-  for (const char* text : {"{\"", "\":", "\",\"", "\"}", "]]", "12", "ab", "true", ".5", "\\u00", "\"a"})
+  for (const char* text :
+       {"{\"", "\":", "\",\"", "\"}", "]]", "12", "ab", "true", ".5", "\\u00", "\"a"})
     tokens.emplace_back(text);
   return Vocabulary::make(std::move(tokens), {kEnd});
 }
@@ -61,7 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     limits.max_steps = 2'000'000;
   }
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
-  const auto grammar = Grammar::compile({kKinds[data[0] % std::size(kKinds)], text}, vocabulary, limits);
+  const auto grammar =
+      Grammar::compile({kKinds[data[0] % std::size(kKinds)], text}, vocabulary, limits);
   if (grammar) walk(*grammar, static_cast<uint32_t>(size * 2654435761U));
   return 0;
 }

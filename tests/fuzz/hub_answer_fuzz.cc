@@ -1,5 +1,5 @@
-// Any bytes are what a hub's server or another tool's manifest says, or one error; a file that is accepted lies inside of its
-// repository.
+// Any bytes are what a hub's server or another tool's manifest says, or one error; a file that is
+// accepted lies inside of its repository.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -35,14 +35,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto commit = parse_commit(text, "fuzz")) expect(is_object_name(*commit));
   (void)ollama_blob("/none", text, "fuzz");
-  choose({{.path = "config.json"}, {.path = "model.safetensors.index.json"}, {.path = "a"}}, "", text);
+  choose({{.path = "config.json"}, {.path = "model.safetensors.index.json"}, {.path = "a"}}, "",
+         text);
   (void)next_link(text);
   if (const auto name = parse_model_name(text, "https://hub")) {
     expect(is_repo_name(name->repo) && (name->revision.empty() || is_revision(name->revision)));
     expect(parse_model_name(name->text())->text() == name->text());
   }
-  const auto described =
-      read_remote_file({.status = 200, .url = "https://hub/a", .headers = {{"etag", std::string(text)}}});
+  const auto described = read_remote_file(
+      {.status = 200, .url = "https://hub/a", .headers = {{"etag", std::string(text)}}});
   if (described) expect(is_object_name(described->etag));
   return 0;
 }

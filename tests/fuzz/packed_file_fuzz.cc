@@ -1,5 +1,6 @@
-// Any bytes are a file of packed weights or one error. The head's checksum is made right first, so that what
-// lies behind it is reached; what is accepted is read, so that the sanitizers see every byte.
+// Any bytes are a file of packed weights or one error. The head's checksum is made right first, so
+// that what lies behind it is reached; what is accepted is read, so that the sanitizers see every
+// byte.
 #include "formats/packed_file.h"
 
 #include <cstdint>
@@ -28,6 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!file) return 0;
   for (int i = 0; i < file->n_chunks(); ++i) file->check_chunk(i);
   uint64_t sum = 0;
-  for (const PackedPart& part : file->parts()) sum += checksum64(part.bytes) + part.description.size();
+  for (const PackedPart& part : file->parts())
+    sum += checksum64(part.bytes) + part.description.size();
   return sum == 1 ? -1 : 0;
 }

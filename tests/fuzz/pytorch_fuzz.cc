@@ -1,4 +1,5 @@
-// Any bytes are a PyTorch file or one error. Of what is accepted every byte is read, so that the sanitizers see it.
+// Any bytes are a PyTorch file or one error. Of what is accepted every byte is read, so that the
+// sanitizers see it.
 #include <cstdint>
 #include <vector>
 

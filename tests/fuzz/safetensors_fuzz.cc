@@ -1,5 +1,5 @@
-// Any bytes are a safetensors file or one error. What is accepted is decoded, so that the sanitizers see
-// every byte read.
+// Any bytes are a safetensors file or one error. What is accepted is decoded, so that the
+// sanitizers see every byte read.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
-// Bytes as the choices by which a schema with overlapping members, a vocabulary and texts are drawn: bits are what is taken, and
-// there is no dead end.
+// Bytes as the choices by which a schema with overlapping members, a vocabulary and texts are
+// drawn: bits are what is taken, and there is no dead end.
 #include "grammar/grammar.h"
 
 #include <cstdio>

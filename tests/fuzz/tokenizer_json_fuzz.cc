@@ -1,5 +1,5 @@
-// Any bytes as tokenizer.json, GGUF metadata (as JSON), tokenizer.model or tiktoken file: an error or a
-// tokenizer that encodes and decodes without harm.
+// Any bytes as tokenizer.json, GGUF metadata (as JSON), tokenizer.model or tiktoken file: an error
+// or a tokenizer that encodes and decodes without harm.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
        {std::string("The quick ﬁx: <s>don't 12345  \n\n\tÅé 👍🏽 \xFF\xE4\xBD word<|im_end|>"),
         input.substr(0, 200)}) {
     for (const bool special : {false, true}) {
-      const auto ids = (*tokenizer)->encode(text, {.add_special = special, .parse_special = special});
+      const auto ids =
+          (*tokenizer)->encode(text, {.add_special = special, .parse_special = special});
       for (const TokenId id : ids) {
         if (id < 0 || id >= (*tokenizer)->vocab_size()) __builtin_trap();
         (*tokenizer)->is_end_of_generation(id);

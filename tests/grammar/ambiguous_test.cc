@@ -1,5 +1,6 @@
-// Ambiguous grammars, nullable and left-recursive ones and rings of rules: what is taken is exactly the language, and what it costs is
-// bounded by the states that there are, not by the ways to read the text.
+// Ambiguous grammars, nullable and left-recursive ones and rings of rules: what is taken is exactly
+// the language, and what it costs is bounded by the states that there are, not by the ways to read
+// the text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +104,8 @@ class Oracle {
     switch (node.kind) {
       case Node::kText:
         known.texts.set(index_of(node.text));
-        for (size_t n = 0; n <= node.text.size(); ++n) known.beginnings.set(index_of(node.text.substr(0, n)));
+        for (size_t n = 0; n <= node.text.size(); ++n)
+          known.beginnings.set(index_of(node.text.substr(0, n)));
         known.any = true;
         return known;
       case Node::kRule: return known_[node.rule];
@@ -149,7 +151,8 @@ class Generator {
     if (what < 3) return {Node::kText, std::vector<std::string>{"a", "b", "ab"}[what]};
     if (what < 6) return {Node::kRule, "", below(n_rules_)};
     if (what == 6) return {Node::kChoice, "", 0, {sequence(depth - 1), sequence(depth - 1)}};
-    constexpr std::pair<int, int> kCounts[] = {{0, kEndless}, {1, kEndless}, {0, 1}, {2, 3}, {0, 70}};
+    constexpr std::pair<int, int> kCounts[] = {
+        {0, kEndless}, {1, kEndless}, {0, 1}, {2, 3}, {0, 70}};
     const auto [min, max] = kCounts[below(std::size(kCounts))];
     return {Node::kRepeat, "", 0, {part(depth - 1)}, min, max};
   }
@@ -170,7 +173,8 @@ std::string written(const Node& node, Notation notation) {
       for (const Node& part : node.parts) text += written(part, notation) + " ";
       return text.empty() ? "\"\"" : text;
     case Node::kChoice:
-      for (const Node& part : node.parts) text += (text.empty() ? "" : "| ") + written(part, notation) + " ";
+      for (const Node& part : node.parts)
+        text += (text.empty() ? "" : "| ") + written(part, notation) + " ";
       return "( " + text + ")";
     case Node::kRepeat:
       text = "( " + written(node.parts[0], notation) + " )";
@@ -184,13 +188,14 @@ std::string written(const Node& node, Notation notation) {
 std::string written(const std::vector<Node>& rules, Notation notation) {
   std::string text;
   for (size_t i = 0; i < rules.size(); ++i) {
-    text += written(Node{Node::kRule, "", i}, notation) + (notation == Notation::kLark ? ": " : " ::= ") +
-            written(rules[i], notation) + "\n";
+    text += written(Node{Node::kRule, "", i}, notation) +
+            (notation == Notation::kLark ? ": " : " ::= ") + written(rules[i], notation) + "\n";
   }
   return text;
 }
 
-// Every text of one to seven letters is a token, so that there are large subtrees and tokens of many readings.
+// Every text of one to seven letters is a token, so that there are large subtrees and tokens of
+// many readings.
 std::shared_ptr<const Vocabulary> letters() {
   static const auto vocabulary = [] {
     std::vector<std::string> tokens{""};
@@ -207,7 +212,8 @@ std::shared_ptr<const Vocabulary> letters() {
 
 // Tokens of up to six letters c beside others.
 std::shared_ptr<const Vocabulary> letters_and_c() {
-  return Vocabulary::make({"a", "b", "c", "cc", "ccc", "cccc", "ccccc", "cccccc", "(", ")", ""}, {10});
+  return Vocabulary::make({"a", "b", "c", "cc", "ccc", "cccc", "ccccc", "cccccc", "(", ")", ""},
+                          {10});
 }
 
 class RandomGrammars : public testing::TestWithParam<Notation> {};
@@ -264,8 +270,10 @@ TEST_P(RandomGrammars, TakeTheirLanguageWithinTheirWork) {
   EXPECT_LT(n_given_up * 50, n_steps / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Notations, RandomGrammars, testing::Values(Notation::kGbnf, Notation::kLark),
-                         [](const auto& info) { return info.param == Notation::kGbnf ? "Gbnf" : "Lark"; });
+INSTANTIATE_TEST_SUITE_P(Notations, RandomGrammars,
+                         testing::Values(Notation::kGbnf, Notation::kLark), [](const auto& info) {
+                           return info.param == Notation::kGbnf ? "Gbnf" : "Lark";
+                         });
 
 // --- Long texts
 
@@ -286,7 +294,8 @@ std::string ring(int n) {
 std::vector<Attack> attacks() {
   return {
       {"regular expressions", "root ::= e\ne ::= e e | e \"*\" | \"(\" e \")\" | [a-z]*", "ab*(c)"},
-      {"regular expressions in Lark", "start: e\ne: e e | e \"*\" | \"(\" e \")\" | /[a-z]*/", "ab*(c)"},
+      {"regular expressions in Lark", "start: e\ne: e e | e \"*\" | \"(\" e \")\" | /[a-z]*/",
+       "ab*(c)"},
       {"sums", "root ::= e\ne ::= e \"+\" e | e \"*\" e | \"(\" e \")\" | [a-z]+", "ab+(c*d)*"},
       {"juxtaposed", "root ::= s\ns ::= s s | \"a\"", "a"},
       {"thrice", "root ::= s\ns ::= s s s | s s | \"a\" | \"\"", "a"},
@@ -296,7 +305,8 @@ std::vector<Attack> attacks() {
   };
 }
 
-// Without end, at a cost that does not grow. Where any number of ends is open at once, it grows with their number.
+// Without end, at a cost that does not grow. Where any number of ends is open at once, it grows
+// with their number.
 TEST(AmbiguousTexts, CostTheSameForEveryToken) {
   for (const Attack& attack : attacks()) {
     SCOPED_TRACE(attack.name);
@@ -330,7 +340,8 @@ TEST(AmbiguousTexts, EndWithTheReasonWhereTheyTakeTooMuch) {
     matcher.append_bytes("c");
   }
   ASSERT_LT(n, 1000);
-  EXPECT_NE(matcher.failure().find("too much work to follow"), std::string::npos) << matcher.failure();
+  EXPECT_NE(matcher.failure().find("too much work to follow"), std::string::npos)
+      << matcher.failure();
   EXPECT_LT(matcher.work(), WorkMeter::kMost + 1001 * WorkMeter::kPerToken + WorkMeter::kMost);
   matcher.fill_mask(mask);
   EXPECT_EQ(std::count(mask.begin(), mask.end(), 0U), static_cast<ptrdiff_t>(mask.size()));
@@ -346,8 +357,8 @@ TEST(AmbiguousTexts, EndWithTheReasonWhereTheyTakeTooMuch) {
 
 // Also behind twenty thousand open brackets.
 TEST(AmbiguousTexts, HaveAShortestEndingHoweverDeep) {
-  const auto grammar =
-      Grammar::compile({SpecKind::kGrammar, "root ::= e\ne ::= \"(\" e \")\" | e e | \"x\""}, letters());
+  const auto grammar = Grammar::compile(
+      {SpecKind::kGrammar, "root ::= e\ne ::= \"(\" e \")\" | e e | \"x\""}, letters());
   ASSERT_TRUE(grammar);
   Matcher matcher(*grammar);
   constexpr int kDepth = 20'000;

@@ -27,7 +27,8 @@ Tried try_schema(const std::string& schema, const CompileLimits& limits = {}) {
 }
 
 std::string unique_items(int n) {
-  const std::string values = list_of(n, [](int i) { return fmt::format("\"value {}\",{}", i, i * 7); });
+  const std::string values =
+      list_of(n, [](int i) { return fmt::format("\"value {}\",{}", i, i * 7); });
   return fmt::format(R"({{"items":{{"enum":[{}]}},"uniqueItems":true,"minItems":{}}})", values, n);
 }
 
@@ -42,7 +43,8 @@ TEST(CompileBounds, UniqueItemsOverALargeEnumAreCounted) {
 TEST(CompileBounds, RequiredBesideForbiddenMembersAreCounted) {
   const auto schema = [](int n_keys) {
     const std::string required = list_of(n_keys, [](int i) { return fmt::format("\"r{}\"", i); }),
-                      forbidden = list_of(n_keys, [](int i) { return fmt::format("\"f{}\":false", i); }),
+                      forbidden =
+                          list_of(n_keys, [](int i) { return fmt::format("\"f{}\":false", i); }),
                       each = list_of(32, [](int i) {
                         return fmt::format(
                             R"({{"$ref":"#/$defs/b","properties":{{"x":{{"minLength":{}}}}}}})", i);
@@ -60,8 +62,10 @@ TEST(CompileBounds, RequiredBesideForbiddenMembersAreCounted) {
 
 TEST(CompileBounds, ValuesOfOneOfAreCountedByTheirSize) {
   const auto schema = [](size_t size) {
-    const std::string each = list_of(50, [](int) { return std::string(R"({"$ref":"#/$defs/a"})"); });
-    return fmt::format(R"({{"$defs":{{"a":{{"const":"{}"}}}},"oneOf":[{}]}})", std::string(size, 'x'), each);
+    const std::string each =
+        list_of(50, [](int) { return std::string(R"({"$ref":"#/$defs/a"})"); });
+    return fmt::format(R"({{"$defs":{{"a":{{"const":"{}"}}}},"oneOf":[{}]}})",
+                       std::string(size, 'x'), each);
   };
   EXPECT_GT(try_schema(schema(100'000)).steps, try_schema(schema(1'000)).steps + 50 * 99'000 / 16);
 }
@@ -69,17 +73,19 @@ TEST(CompileBounds, ValuesOfOneOfAreCountedByTheirSize) {
 // One of many constants: each other value is none of them, however they are written.
 TEST(CompileBounds, OneOfManyConstantsIsLinear) {
   const auto one_of = [](int n, const std::string& form, const std::string& more = "") {
-    return R"({"oneOf":[)" + list_of(n, [&](int i) { return fmt::format(fmt::runtime(form), i); }) + more +
-           "]}";
+    return R"({"oneOf":[)" + list_of(n, [&](int i) { return fmt::format(fmt::runtime(form), i); }) +
+           more + "]}";
   };
   const std::pair<std::string, std::string> forms[] = {
       {R"({{"const":{0}}})", ""},
       {R"({{"type":"integer","const":{0}}})", ""},
       {R"({{"type":"string","minLength":1,"enum":["a{0}","b{0}"]}})", ""},
-      {R"({{"type":"string","const":"v{0}"}})", R"(,{"type":"string","pattern":"^w"},{"type":"null"})"},
+      {R"({{"type":"string","const":"v{0}"}})",
+       R"(,{"type":"string","pattern":"^w"},{"type":"null"})"},
   };
   for (const auto& [form, more] : forms) {
-    const Tried one = try_schema(one_of(150, form, more)), two = try_schema(one_of(300, form, more));
+    const Tried one = try_schema(one_of(150, form, more)),
+                two = try_schema(one_of(300, form, more));
     EXPECT_TRUE(one.compiled && two.compiled) << form << ": " << two.refusal.message;
     EXPECT_LT(two.steps, 1'000'000u) << form;
     EXPECT_LT(two.steps, 3 * one.steps) << form;
@@ -98,7 +104,8 @@ TEST(CompileBounds, OneOfManyObjectsToldApartCompiles) {
 }
 
 TEST(CompileBounds, TooManyUniqueItemsAreRefused) {
-  const Tried tried = try_schema(R"({"items":{"type":"string"},"uniqueItems":true,"minItems":1000000})");
+  const Tried tried =
+      try_schema(R"({"items":{"type":"string"},"uniqueItems":true,"minItems":1000000})");
   EXPECT_EQ(tried.refusal.kind, RefusalKind::kTooLarge);
   EXPECT_EQ(tried.refusal.keyword, "uniqueItems");
 }
@@ -113,27 +120,36 @@ std::vector<std::string> heavy_schemas(int n) {
       R"({"allOf":[)" +
           list_of(n,
                   [&](int i) {
-                    return fmt::format(R"({{"anyOf":[{{"required":["a{0}"]}},{{"required":["b{0}"]}}]}})", i);
+                    return fmt::format(
+                        R"({{"anyOf":[{{"required":["a{0}"]}},{{"required":["b{0}"]}}]}})", i);
                   }) +
           "]}",
       R"({"properties":{)" + properties +
           R"(},"additionalProperties":false,"minProperties":2,"not":{"required":["k1"]}})",
       R"({"oneOf":[)" +
-          list_of(n, [&](int i) { return R"({"properties":{"a":{"const":)" + std::to_string(i) + "}}}"; }) +
+          list_of(n,
+                  [&](int i) {
+                    return R"({"properties":{"a":{"const":)" + std::to_string(i) + "}}}";
+                  }) +
           "]}",
-      R"({"dependentRequired":{)" + list_of(n, [&](int i) { return text(i) + ":[" + text(i + 1) + "]"; }) +
+      R"({"dependentRequired":{)" +
+          list_of(n, [&](int i) { return text(i) + ":[" + text(i + 1) + "]"; }) +
           R"(},"maxProperties":5})",
       R"({"patternProperties":{)" +
           list_of(n, [](int i) { return fmt::format(R"("{}.*{}":true)", i, i + 1); }) + "}}",
       R"({"allOf":[)" +
-          list_of(n, [](int i) { return fmt::format(R"({{"enum":[0,{},{}]}})", i + 1, i + 2); }) + "]}",
+          list_of(n, [](int i) { return fmt::format(R"({{"enum":[0,{},{}]}})", i + 1, i + 2); }) +
+          "]}",
       R"({"prefixItems":[)" + list_of(n, [](int) { return std::string("{\"type\":\"string\"}"); }) +
           R"(],"items":{"type":"integer"}})",
-      R"({"enum":[)" + list_of(n, [&](int i) { return fmt::format(R"({{"a":{0},"b":[{0}]}})", i); }) +
+      R"({"enum":[)" +
+          list_of(n, [&](int i) { return fmt::format(R"({{"a":{0},"b":[{0}]}})", i); }) +
           R"(],"not":{"properties":{"a":{"maximum":3}}}})",
       R"({"$defs":{)" + list_of(n, [&](int i) { return text(i) + R"(:{"type":"string"})"; }) +
           R"(},"properties":{)" +
-          list_of(n, [&](int i) { return text(i) + fmt::format(R"(:{{"$ref":"#/$defs/k{}"}})", i); }) + "}}",
+          list_of(n,
+                  [&](int i) { return text(i) + fmt::format(R"(:{{"$ref":"#/$defs/k{}"}})", i); }) +
+          "}}",
   };
 }
 
@@ -176,14 +192,15 @@ TEST(CompileBounds, PlacesAndNotesDoNotGrowWithDepth) {
 TEST(CompileBounds, ValuesOfADocumentAreCounted) {
   CompileLimits limits;
   limits.max_values = 100;
-  const Tried tried =
-      try_schema(R"({"enum":[)" + list_of(200, [](int i) { return std::to_string(i); }) + "]}", limits);
+  const Tried tried = try_schema(
+      R"({"enum":[)" + list_of(200, [](int i) { return std::to_string(i); }) + "]}", limits);
   EXPECT_EQ(tried.refusal.kind, RefusalKind::kTooLarge);
 }
 
 TEST(CompileBounds, IdentifiersAreCounted) {
   const std::string key(5000, 'k');
-  EXPECT_EQ(try_schema(R"({"$id":"http://a/)" + key + R"(/","properties":{"a":{"$id":"b"}}})").refusal.kind,
+  EXPECT_EQ(try_schema(R"({"$id":"http://a/)" + key + R"(/","properties":{"a":{"$id":"b"}}})")
+                .refusal.kind,
             RefusalKind::kTooLarge);
 }
 

@@ -1,5 +1,6 @@
-// Lark's notation: what Lark and llguidance say about the same texts (tests/golden/make_lark_cases.py), what stands
-// between terminals, tokens, and what is refused where.
+// Lark's notation: what Lark and llguidance say about the same texts
+// (tests/golden/make_lark_cases.py), what stands between terminals, tokens, and what is refused
+// where.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -15,7 +16,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Compiled<std::shared_ptr<const Grammar>> compile_rules(std::string text, const CompileLimits& limits = {}) {
+Compiled<std::shared_ptr<const Grammar>> compile_rules(std::string text,
+                                                       const CompileLimits& limits = {}) {
   static const auto vocabulary = small_vocabulary();
   return Grammar::compile({SpecKind::kGrammar, std::move(text), {}}, vocabulary, limits);
 }
@@ -49,18 +51,20 @@ TEST(Lark, AgreesWithLarkAndLlguidance) {
     const std::string& verdicts = golden->find("verdicts")->string;
     const auto& texts = golden->find("texts")->members;
     const auto grammar = compile_rules(rules);
-    ASSERT_TRUE(grammar) << rules << ": " << grammar.error().where << ": " << grammar.error().message;
+    ASSERT_TRUE(grammar) << rules << ": " << grammar.error().where << ": "
+                         << grammar.error().message;
     ASSERT_EQ(texts.size(), verdicts.size());
     for (size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(lark_accepts(*grammar, texts[i].value.string), verdicts[i] == '1') << rules << "\n"
-                                                                                   << texts[i].value.text();
+      EXPECT_EQ(lark_accepts(*grammar, texts[i].value.string), verdicts[i] == '1')
+          << rules << "\n"
+          << texts[i].value.text();
   }
   EXPECT_GT(n, 50U);
 }
 
 TEST(Lark, IsToldFromEbnf) {
-  for (const char* lark :
-       {"start: \"a\"", "\n# x\n// y\n?start : b", "%ignore \" \"\n", "a.2: b", "t{x}: x", "a[lazy]: b"})
+  for (const char* lark : {"start: \"a\"", "\n# x\n// y\n?start : b", "%ignore \" \"\n", "a.2: b",
+                           "t{x}: x", "a[lazy]: b"})
     EXPECT_TRUE(is_lark(lark)) << lark;
   for (const char* other :
        {"root ::= \"a\"", "# start: x\nroot ::= a", "", "root", "root = a", "\"a\": b", "{}"})
@@ -137,14 +141,16 @@ TEST(Lark, RefusesWhatItDoesNotHonour) {
       {"%declare X\nstart: X", "unsupported line 1, column 10: %declare is not supported"},
       {"%llguidance {\"no_forcing\": true}\nstart: \"a\"", "no option"},
       {"start: %regex {\"substring_words\": \"a b\"}", "only %json"},
-      {"start: %json {\"type\": \"integer\", \"not\": {\"multipleOf\": 2, \"minimum\": 1}, \"minLenght\": 1}",
+      {"start: %json {\"type\": \"integer\", \"not\": {\"multipleOf\": 2, \"minimum\": 1}, "
+       "\"minLenght\": 1}",
        "%json, #"},
       {"start: %json {\"type\":", "%json, line 1"},
       {"start: \"a\"\nb ::= \"c\"", "expected \":\" behind the name"},
       {"root: \"a\"", "no rule \"start\""},
       {"start = \"a\"", "invalid line 1, column 1: expected a rule"},
   };
-  for (const auto& [rules, told] : kRefused) EXPECT_THAT(lark_refusal(rules), HasSubstr(told)) << rules;
+  for (const auto& [rules, told] : kRefused)
+    EXPECT_THAT(lark_refusal(rules), HasSubstr(told)) << rules;
 }
 
 TEST(Lark, IsBounded) {
@@ -156,7 +162,8 @@ TEST(Lark, IsBounded) {
   EXPECT_THAT(lark_refusal("start: " + nested + "\nt{x}: x\nx: \"a\""), HasSubstr("too_large"));
   std::string optional = "start:";
   for (int i = 0; i < 20'000; ++i) optional += " [a b]";
-  EXPECT_NE(lark_refusal(optional + "\na: \"a\" | \"(\" a \")\"\nb: \"b\" | \"[\" b \"]\"\n%ignore \" \""),
+  EXPECT_NE(lark_refusal(optional +
+                         "\na: \"a\" | \"(\" a \")\"\nb: \"b\" | \"[\" b \"]\"\n%ignore \" \""),
             "");
 }
 

@@ -17,7 +17,9 @@ ByteDfa spelled(std::string_view pattern, Spelling spelling) {
   const auto chars = make_dfa(pool, parse_regex(pool, pattern, RegexScope::kWhole).value(), budget);
   return spell(chars.value(), spelling, budget).value();
 }
-bool accepts(const ByteDfa& dfa, std::string_view text) { return dfa.tag(dfa.run(dfa.start(), text)) != 0; }
+bool accepts(const ByteDfa& dfa, std::string_view text) {
+  return dfa.tag(dfa.run(dfa.start(), text)) != 0;
+}
 
 TEST(Spelling, Utf8) {
   const ByteDfa any = spelled("(?s).", Spelling::kUtf8);
@@ -25,8 +27,8 @@ TEST(Spelling, Utf8) {
        {"a", "\x7f", "é", "€", "\U0001F600", "\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(accepts(any, text)) << text;
   }
-  for (const char* text : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3"}) {
+  for (const char* text : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                           "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3"}) {
     EXPECT_FALSE(accepts(any, text));
   }
   const ByteDfa greek = spelled("[α-ω]+x", Spelling::kUtf8);
@@ -35,10 +37,12 @@ TEST(Spelling, Utf8) {
 
 TEST(Spelling, JsonStrings) {
   const ByteDfa any = spelled("(?s).*", Spelling::kJson);
-  for (const char* text : {"\"", "abc\"", R"(\"\\\/\b\f\n\r\t")", R"(\u0000\u001F")", "é\U0001F600\x7f\""}) {
+  for (const char* text :
+       {"\"", "abc\"", R"(\"\\\/\b\f\n\r\t")", R"(\u0000\u001F")", "é\U0001F600\x7f\""}) {
     EXPECT_TRUE(accepts(any, text)) << text;
   }
-  for (const char* text : {"", "abc", "\n\"", R"(\x")", R"(\u0041")", R"(\")", "a\"b", R"(\ud800")"}) {
+  for (const char* text :
+       {"", "abc", "\n\"", R"(\x")", R"(\u0041")", R"(\")", "a\"b", R"(\ud800")"}) {
     EXPECT_FALSE(accepts(any, text)) << text;
   }
   const ByteDfa newline = spelled("a\\nb", Spelling::kJson);
@@ -121,14 +125,16 @@ TEST(Numbers, Free) {
     EXPECT_FALSE(accepts(dfa, text)) << text;
 }
 
-// Every number with at most `digits` digits and two decimals is accepted exactly when the piece contains it.
+// Every number with at most `digits` digits and two decimals is accepted exactly when the piece
+// contains it.
 void check_all(const NumberPiece& piece, int from, int to) {
   const ByteDfa dfa = numbers(piece);
   for (int hundredths = from * 100; hundredths <= to * 100; ++hundredths) {
     std::string text = (hundredths < 0 ? "-" : "") + std::to_string(std::abs(hundredths) / 100);
     const int fraction = std::abs(hundredths) % 100;
     if (fraction != 0)
-      text += fraction % 10 == 0 ? "." + std::to_string(fraction / 10) : fmt::format(".{:02}", fraction);
+      text += fraction % 10 == 0 ? "." + std::to_string(fraction / 10)
+                                 : fmt::format(".{:02}", fraction);
     EXPECT_EQ(accepts(dfa, text), piece.contains(number(text))) << text;
   }
 }
@@ -146,8 +152,9 @@ TEST(Numbers, AgreeWithArithmetic) {
   check_all({.low = closed("1"), .multiples_of = {number("0.25")}}, -5, 20);
   check_all({.multiples_of = {number("1.5")}, .not_multiples_of = {number("2")}}, -20, 20);
   check_all({.not_multiples_of = {number("1")}}, -12, 12);
-  check_all({.low = closed("10"), .high = closed("20"), .multiples_of = {1, 4}, .not_multiples_of = {3}}, 0,
-            30);
+  check_all(
+      {.low = closed("10"), .high = closed("20"), .multiples_of = {1, 4}, .not_multiples_of = {3}},
+      0, 30);
 }
 
 TEST(Numbers, Spellings) {
@@ -167,7 +174,8 @@ TEST(Numbers, Spellings) {
   EXPECT_FALSE(accepts(numbers({.high = open("1")}), "0.9999999999999999999")) << "one to a double";
   EXPECT_TRUE(accepts(numbers({.high = closed("1")}), "0.9999999999999999999"));
   const ByteDfa canonical = numbers({}, NumberSpelling::kCanonical);
-  for (const char* text : {"1.0", "1e1", "-0", "1.50"}) EXPECT_FALSE(accepts(canonical, text)) << text;
+  for (const char* text : {"1.0", "1e1", "-0", "1.50"})
+    EXPECT_FALSE(accepts(canonical, text)) << text;
   for (const char* text : {"1", "0", "-1.5", "0.05"}) EXPECT_TRUE(accepts(canonical, text)) << text;
 }
 
@@ -176,12 +184,14 @@ TEST(Numbers, NoDeadEnds) {
   const ByteDfa dfa = numbers({.low = closed("10"), .high = closed("25"), .multiples_of = {15}});
   EXPECT_TRUE(accepts(dfa, "15"));
   EXPECT_EQ(dfa.run(dfa.start(), "2"), ByteDfa::kDead);
-  EXPECT_EQ(numbers({.low = closed("1"), .high = closed("2"), .multiples_of = {5}}).start(), ByteDfa::kDead);
+  EXPECT_EQ(numbers({.low = closed("1"), .high = closed("2"), .multiples_of = {5}}).start(),
+            ByteDfa::kDead);
 }
 
 TEST(Numbers, LargeBounds) {
-  const ByteDfa dfa = numbers(
-      {.low = closed("-9223372036854775808"), .high = closed("9223372036854775807"), .multiples_of = {1}});
+  const ByteDfa dfa = numbers({.low = closed("-9223372036854775808"),
+                               .high = closed("9223372036854775807"),
+                               .multiples_of = {1}});
   EXPECT_TRUE(accepts(dfa, "9223372036854775807"));
   EXPECT_FALSE(accepts(dfa, "9223372036854775808"));
   EXPECT_TRUE(accepts(dfa, "-9223372036854775808"));

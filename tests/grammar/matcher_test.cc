@@ -1,4 +1,5 @@
-// Masks, steps, rollback and forks agree with each other, whatever the grammar; no walk ends in a dead end.
+// Masks, steps, rollback and forks agree with each other, whatever the grammar; no walk ends in a
+// dead end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,9 +13,10 @@
 namespace penstock::grammar {
 namespace {
 
-std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text, bool any_member_order = false) {
-  auto grammar =
-      Grammar::compile({kind, std::move(text), {.any_member_order = any_member_order}}, small_vocabulary());
+std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text,
+                                        bool any_member_order = false) {
+  auto grammar = Grammar::compile({kind, std::move(text), {.any_member_order = any_member_order}},
+                                  small_vocabulary());
   EXPECT_TRUE(grammar) << (grammar ? "" : grammar.error().message);
   return grammar ? *grammar : nullptr;
 }
@@ -77,14 +79,16 @@ constexpr Specimen kSpecimens[] = {
      R"({"type":"array","items":{"type":["integer","string"]},"contains":{"const":12},"minContains":2,"maxContains":2})"},
     {"regex", SpecKind::kRegex, R"((ab|a)*(?:[^\x00-\x7F]{2}|12+)?)"},
     {"rules", SpecKind::kGrammar,
-     "root ::= \"{\" pair (\",\" pair)* \"}\" | list{2}\npair ::= [a-c]+ \":\" list\nlist ::= \"[\" (list | "
-     "\"12\"){0,3} \"]\""},
+     "root ::= \"{\" pair (\",\" pair)* \"}\" | list{2}\npair ::= [a-c]+ \":\" list\nlist ::= "
+     "\"[\" (list | \"12\"){0,3} \"]\""},
     {"left recursion", SpecKind::kGrammar,
-     "root ::= sum\nsum ::= sum \"+\" term | term\nterm ::= term \"*\" [0-9] | \"(\" sum \")\" | [0-9]"},
+     "root ::= sum\nsum ::= sum \"+\" term | term\nterm ::= term \"*\" [0-9] | \"(\" sum \")\" | "
+     "[0-9]"},
     {"ambiguous", SpecKind::kGrammar, "root ::= x x x\nx ::= \"a\" | \"ab\" | \"b\" x | \"\""},
     {"tokens", SpecKind::kGrammar, "root ::= (<|call|> \"a\"* | <[257]>)+"},
     {"lark", SpecKind::kGrammar,
-     "start: \"{\" [pair (\",\" pair)*] \"}\" | <|call|> item{\"a\"}+\npair: KEY \":\" (pair | %json "
+     "start: \"{\" [pair (\",\" pair)*] \"}\" | <|call|> item{\"a\"}+\npair: KEY \":\" (pair | "
+     "%json "
      "{\"type\": \"integer\"})\n"
      "item{x}: x | \"[\" item{x} \"]\"\nKEY: /[a-c]+/\n%ignore /[ \\n]{1,2}/"},
     {"tags", SpecKind::kStructuralTag,
@@ -115,7 +119,8 @@ TEST_P(MatcherWalks, MasksAreWhatIsTaken) {
       ASSERT_EQ(has_bit(mask, kEnd), matcher.may_end());
       for (TokenId token = 0; token < vocabulary.size(); ++token) {
         const bool taken = matcher.append(token);
-        ASSERT_EQ(taken, has_bit(mask, token)) << "token " << token << " at " << step << " of walk " << walk;
+        ASSERT_EQ(taken, has_bit(mask, token))
+            << "token " << token << " at " << step << " of walk " << walk;
         if (taken) matcher.rollback(1);
       }
       ASSERT_EQ(mask_of(matcher, vocabulary), mask);
@@ -231,16 +236,19 @@ TEST(Matcher, KnowsNoShortestEndingWhereWhiteSpaceMustStand) {
     spec.json.whitespace_pattern = std::move(pattern);
     return Matcher(Grammar::compile(spec, small_vocabulary()).value()).shortest_ending();
   };
-  const std::string list = R"({"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 2})";
+  const std::string list =
+      R"({"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 2})";
   EXPECT_EQ(ending(" {0,3}", list), 5U);
-  for (const char* pattern : {" ", " {3}", "(   )?"}) EXPECT_EQ(ending(pattern, list), kNoEnding) << pattern;
+  for (const char* pattern : {" ", " {3}", "(   )?"})
+    EXPECT_EQ(ending(pattern, list), kNoEnding) << pattern;
 }
 
-INSTANTIATE_TEST_SUITE_P(Grammars, MatcherWalks, testing::ValuesIn(kSpecimens), [](const auto& specimen) {
-  std::string name = specimen.param.name;
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Grammars, MatcherWalks, testing::ValuesIn(kSpecimens),
+                         [](const auto& specimen) {
+                           std::string name = specimen.param.name;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 TEST(Matcher, EndsOnce) {
   Matcher matcher(compiled(SpecKind::kChoice, R"(["a"])"));

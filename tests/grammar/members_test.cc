@@ -9,13 +9,14 @@ namespace penstock::grammar {
 namespace {
 
 std::shared_ptr<const Grammar> in_any_order(const std::string& schema) {
-  auto grammar =
-      Grammar::compile({SpecKind::kJsonSchema, schema, {.any_member_order = true}}, small_vocabulary());
+  auto grammar = Grammar::compile({SpecKind::kJsonSchema, schema, {.any_member_order = true}},
+                                  small_vocabulary());
   EXPECT_TRUE(grammar) << schema << ": " << grammar.error().message;
   return grammar ? *grammar : nullptr;
 }
 
-// Also that what is taken so far can always go on: a text that is not allowed is refused at the byte that spoils it.
+// Also that what is taken so far can always go on: a text that is not allowed is refused at the
+// byte that spoils it.
 bool takes(const std::string& schema, std::string_view text) {
   const auto grammar = in_any_order(schema);
   if (grammar == nullptr) return false;
@@ -42,8 +43,8 @@ constexpr const char* kDependent =
     R"({"type":"object","patternProperties":{"^[a-c]$":{}},"additionalProperties":false,"dependencies":{"a":{"anyOf":[{"required":["b"]},{"required":["c"]}]}},"maxProperties":2})";
 
 TEST(Members, DependenciesBesideABound) {
-  for (const char* text :
-       {R"({})", R"({"a":true,"b":true})", R"({"b":true,"a":true})", R"({"c":1,"a":2})", R"({"b":1,"c":2})"})
+  for (const char* text : {R"({})", R"({"a":true,"b":true})", R"({"b":true,"a":true})",
+                           R"({"c":1,"a":2})", R"({"b":1,"c":2})"})
     EXPECT_TRUE(takes(kDependent, text)) << text;
   for (const char* text : {R"({"a":true})", R"({"a":1,"b":2,"c":3})", R"({"d":1})"})
     EXPECT_FALSE(takes(kDependent, text)) << text;
@@ -76,11 +77,13 @@ TEST(Members, OtherKeysOfWhichThereAreFew) {
   EXPECT_FALSE(takes(schema, R"({"b":1,"x":1})"));
 }
 
-// Members that must be there, whatever their name: each as the schemas of tools/check_schemas.py have them.
+// Members that must be there, whatever their name: each as the schemas of tools/check_schemas.py
+// have them.
 TEST(Members, ThatMustExistCountWithAllOthers) {
   const std::string schema =
       R"({"type":"object","not":{"additionalProperties":{"type":"string"}},"required":["a"],"maxProperties":2})";
-  for (const char* text : {R"({"a":1})", R"({"a":"x","b":1})", R"({"b":1,"a":"x"})", R"({"a":1,"b":"x"})"})
+  for (const char* text :
+       {R"({"a":1})", R"({"a":"x","b":1})", R"({"b":1,"a":"x"})", R"({"a":1,"b":"x"})"})
     EXPECT_TRUE(takes(schema, text)) << text;
   for (const char* text :
        {R"({"a":"x"})", R"({"a":"x","b":"y"})", R"({"b":"x","c":"x")", R"({"a":"x","b":1,"c":1})"})
@@ -131,8 +134,9 @@ TEST(Members, ThatMustExistByDifferentPatternsAreNotCounted) {
 
 // Their masks take milliseconds to make and are there before the first request.
 TEST(Members, OfAnyKeyShareTheMasksOfStrings) {
-  for (const char* schema : {R"({"type":"object","patternProperties":{"":{"type":"integer"}}})",
-                             R"({"type":"object","patternProperties":{"^":true,".*":{"type":"null"}}})"}) {
+  for (const char* schema :
+       {R"({"type":"object","patternProperties":{"":{"type":"integer"}}})",
+        R"({"type":"object","patternProperties":{"^":true,".*":{"type":"null"}}})"}) {
     const auto grammar = in_any_order(schema);
     ASSERT_TRUE(grammar);
     for (const ObjectGraph& object : grammar->program().objects)

@@ -1,5 +1,6 @@
-// JSON Schemas drawn at random whose members overlap: enum, const, type and bounds about the same values in every place a
-// schema may stand, and vocabularies whose tokens are pieces of them. The same choices give the same schema.
+// JSON Schemas drawn at random whose members overlap: enum, const, type and bounds about the same
+// values in every place a schema may stand, and vocabularies whose tokens are pieces of them. The
+// same choices give the same schema.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -80,8 +81,12 @@ class RandomSchema {
   static constexpr std::array kWords{"null", "true", "false"};
   static constexpr std::array kArrays{"[]",      "[1]",          R"(["a",1])",  "[[1]]",
                                       "[1,1.0]", R"([{"a":1}])", "[null,true]", "[503]"};
-  static constexpr std::array kObjects{
-      "{}", R"({"a":1})", R"({"b":1,"a":2})", R"({"a":{"b":1}})", R"({"c":[1]})", R"({"a":"%env","b":503})"};
+  static constexpr std::array kObjects{"{}",
+                                       R"({"a":1})",
+                                       R"({"b":1,"a":2})",
+                                       R"({"a":{"b":1}})",
+                                       R"({"c":[1]})",
+                                       R"({"a":"%env","b":503})"};
   static constexpr std::array kTypes{R"("integer")", R"("number")", R"("string")", R"("null")",
                                      R"("boolean")", R"("array")",  R"("object")"};
   static constexpr std::array kKeys{R"("a")", R"("b")", R"("c")", R"("ab")", R"("%")", R"("")"};
@@ -117,7 +122,8 @@ class RandomSchema {
   std::string members(std::span<const char* const> keys, const Draw& draw) {
     std::string text;
     for (const char* key : keys) {
-      if (choices_.below(5) < 2) text += (text.empty() ? "" : ",") + std::string(key) + ":" + draw();
+      if (choices_.below(5) < 2)
+        text += (text.empty() ? "" : ",") + std::string(key) + ":" + draw();
     }
     return "{" + text + "}";
   }
@@ -240,7 +246,8 @@ class RandomSchema {
 inline constexpr TokenId kEndOfDrawn = 256;
 
 // All bytes, the end, and pieces of the text, some of them with what follows values in JSON.
-inline std::shared_ptr<const Vocabulary> random_vocabulary(Choices& choices, std::string_view text) {
+inline std::shared_ptr<const Vocabulary> random_vocabulary(Choices& choices,
+                                                           std::string_view text) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   tokens.emplace_back();
@@ -255,9 +262,10 @@ inline std::shared_ptr<const Vocabulary> random_vocabulary(Choices& choices, std
   return Vocabulary::make(std::move(tokens), {kEndOfDrawn});
 }
 
-// Walks texts of the grammar, token by token as they are drawn: bits are what is taken, and something always is. What is
-// wrong; "" where nothing is.
-inline std::string walk(const std::shared_ptr<const Grammar>& grammar, Choices& choices, int n_steps) {
+// Walks texts of the grammar, token by token as they are drawn: bits are what is taken, and
+// something always is. What is wrong; "" where nothing is.
+inline std::string walk(const std::shared_ptr<const Grammar>& grammar, Choices& choices,
+                        int n_steps) {
   const Vocabulary& vocabulary = grammar->vocabulary();
   std::vector<uint32_t> mask(vocabulary.mask_words());
   Matcher matcher(grammar);
@@ -271,10 +279,12 @@ inline std::string walk(const std::shared_ptr<const Grammar>& grammar, Choices& 
       if (vocabulary.bytes(token).size() > 1) longer.push_back(token);
     }
     if (allowed.empty()) return "a dead end behind " + text;
-    const auto other = static_cast<TokenId>(choices.below(static_cast<uint32_t>(vocabulary.size())));
+    const auto other =
+        static_cast<TokenId>(choices.below(static_cast<uint32_t>(vocabulary.size())));
     const bool bit = (mask[other / 32] >> (other % 32) & 1) != 0;
     if (matcher.append(other) != bit)
-      return "the mask and append() differ on '" + std::string(vocabulary.bytes(other)) + "' behind " + text;
+      return "the mask and append() differ on '" + std::string(vocabulary.bytes(other)) +
+             "' behind " + text;
     if (bit) {
       text += vocabulary.bytes(other);
       continue;
@@ -282,14 +292,15 @@ inline std::string walk(const std::shared_ptr<const Grammar>& grammar, Choices& 
     const auto& list = longer.empty() || choices.one_in(2) ? allowed : longer;
     const TokenId token = list[choices.below(static_cast<uint32_t>(list.size()))];
     if (!matcher.append(token))
-      return "the mask allows '" + std::string(vocabulary.bytes(token)) + "', append() does not, behind " +
-             text;
+      return "the mask allows '" + std::string(vocabulary.bytes(token)) +
+             "', append() does not, behind " + text;
     text += vocabulary.bytes(token);
   }
   return "";
 }
 
-// One schema, its grammar and some walks with a vocabulary that is drawn too. What is wrong; "" where nothing is.
+// One schema, its grammar and some walks with a vocabulary that is drawn too. What is wrong; ""
+// where nothing is.
 inline std::string try_random_schema(Choices& choices, const CompileLimits& limits) {
   const std::string schema = RandomSchema(choices).draw();
   const auto vocabulary = random_vocabulary(choices, schema);

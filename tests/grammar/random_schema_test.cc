@@ -23,7 +23,8 @@ TEST(RandomSchemas, MostCompile) {
   int compiled = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Choices choices(seed);
-    compiled += Grammar::compile({SpecKind::kJsonSchema, RandomSchema(choices).draw()}, nullptr).has_value();
+    compiled += Grammar::compile({SpecKind::kJsonSchema, RandomSchema(choices).draw()}, nullptr)
+                    .has_value();
   }
   EXPECT_GT(compiled, 100);
 }

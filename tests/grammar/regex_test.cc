@@ -1,4 +1,5 @@
-// Regular expressions: dialect, meaning, refusals. Expected values follow ECMA-262; Python's re agrees on each.
+// Regular expressions: dialect, meaning, refusals. Expected values follow ECMA-262; Python's re
+// agrees on each.
 #include "grammar/regex/parser.h"
 
 #include <gmock/gmock.h>
@@ -20,12 +21,14 @@ Compiled<CharDfa> compile(std::string_view pattern, RegexScope scope) {
   return make_dfa(pool, *expr, budget);
 }
 
-bool matches(std::string_view pattern, std::u32string_view text, RegexScope scope = RegexScope::kWhole) {
+bool matches(std::string_view pattern, std::u32string_view text,
+             RegexScope scope = RegexScope::kWhole) {
   const auto dfa = compile(pattern, scope);
   EXPECT_TRUE(dfa) << pattern << ": " << dfa.error().message;
   return dfa && dfa->run(text) != 0;
 }
-bool matches(std::string_view pattern, std::string_view text, RegexScope scope = RegexScope::kWhole) {
+bool matches(std::string_view pattern, std::string_view text,
+             RegexScope scope = RegexScope::kWhole) {
   return matches(pattern, wide(text), scope);
 }
 bool finds(std::string_view pattern, std::string_view text) {
@@ -94,7 +97,8 @@ TEST(Regex, LookAhead) {
 }
 
 TEST(Regex, Refusals) {
-  EXPECT_THAT(refusal("(?<=a)b"), HasSubstr("unsupported: regular expression, character 5: look-behind"));
+  EXPECT_THAT(refusal("(?<=a)b"),
+              HasSubstr("unsupported: regular expression, character 5: look-behind"));
   EXPECT_THAT(refusal(R"((a)\1)"), HasSubstr("unsupported"));
   EXPECT_THAT(refusal(R"(\bword)"), HasSubstr("word boundaries"));
   EXPECT_THAT(refusal("(^a)*"), HasSubstr("inside a repetition"));

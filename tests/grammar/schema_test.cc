@@ -1,4 +1,5 @@
-// JSON schemas: what jsonschema says about the same texts (tests/golden/make_grammar_cases.py), order, refusals and notes.
+// JSON schemas: what jsonschema says about the same texts (tests/golden/make_grammar_cases.py),
+// order, refusals and notes.
 #include <gmock/gmock.h>
 
 #include <fmt/format.h>
@@ -52,17 +53,20 @@ TEST(Schemas, OneOfIsOneAlone) {
   const std::string values =
       R"({"oneOf":[{"enum":[1,"a",{"x":1,"y":2},7]},{"const":1.0},{"const":"b"},{"type":"string","minLength":3},)"
       R"({"const":{"y":2,"x":1}},{"type":"integer","const":8},{"enum":["long","b"],"type":"string"}]})";
-  for (const char* text : {R"("a")", R"("abcd")", "7", "8"}) EXPECT_TRUE(allows(values, text)) << text;
-  for (const char* text : {"1", R"("b")", R"("long")", R"({"x":1,"y":2})", R"({"y":2,"x":1})", "2", R"("x")"})
+  for (const char* text : {R"("a")", R"("abcd")", "7", "8"})
+    EXPECT_TRUE(allows(values, text)) << text;
+  for (const char* text :
+       {"1", R"("b")", R"("long")", R"({"x":1,"y":2})", R"({"y":2,"x":1})", "2", R"("x")"})
     EXPECT_FALSE(allows(values, text)) << text;
   const auto told_apart = [](const char* first, const char* second) {
     return fmt::format(R"({{"type":"object","oneOf":[{{"properties":{{"a":{{"const":1}}{0}}}}},)"
                        R"({{"properties":{{"a":{{"const":2}}}}{1}}}]}})",
                        first, second);
   };
-  for (const std::string& schema :
-       {told_apart("", ""), told_apart("", R"(,"required":["a"])"), told_apart(R"(,"b":{"const":5})", "")}) {
-    for (const char* text : {R"({"a":1})", R"({"a":2})"}) EXPECT_TRUE(allows(schema, text)) << schema << text;
+  for (const std::string& schema : {told_apart("", ""), told_apart("", R"(,"required":["a"])"),
+                                    told_apart(R"(,"b":{"const":5})", "")}) {
+    for (const char* text : {R"({"a":1})", R"({"a":2})"})
+      EXPECT_TRUE(allows(schema, text)) << schema << text;
     EXPECT_FALSE(allows(schema, R"({"a":3})")) << schema;
   }
   EXPECT_FALSE(allows(told_apart("", ""), "{}"));
@@ -96,8 +100,9 @@ TEST(Regexes, AgreeWithPython) {
     ASSERT_TRUE(line);
     const std::string& pattern = line->find("pattern")->string;
     const auto whole = compile_spec(SpecKind::kRegex, pattern);
-    const auto found = compile_spec(
-        SpecKind::kJsonSchema, "{\"type\":\"string\",\"pattern\":" + line->find("pattern")->text() + "}");
+    const auto found =
+        compile_spec(SpecKind::kJsonSchema,
+                     "{\"type\":\"string\",\"pattern\":" + line->find("pattern")->text() + "}");
     ASSERT_TRUE(whole && found) << pattern;
     const auto& texts = line->find("texts")->members;
     for (size_t t = 0; t < texts.size(); ++t) {
@@ -110,7 +115,8 @@ TEST(Regexes, AgreeWithPython) {
 }
 
 TEST(Schemas, MembersKeepTheOrderOfProperties) {
-  const std::string schema = R"({"properties":{"b":{},"a":{}},"required":["z","a"],"type":"object"})";
+  const std::string schema =
+      R"({"properties":{"b":{},"a":{}},"required":["z","a"],"type":"object"})";
   EXPECT_TRUE(allows(schema, R"({"b":1,"a":2,"z":3,"other":4})"));
   EXPECT_TRUE(allows(schema, R"({"a":2,"z":3})"));
   EXPECT_TRUE(allows(schema, R"({"z":3,"b":1,"a":2})"));
@@ -136,8 +142,8 @@ TEST(Schemas, StringsAreWhatTheyDecodeTo) {
   EXPECT_FALSE(allows(R"({"type":"string"})", "\"a\nb\""));
   EXPECT_FALSE(allows(R"({"type":"string"})", R"("\ud800")"));
   EXPECT_TRUE(allows(R"({"const":"a"})", R"("\u0061")", {.all_escapes = true}));
-  EXPECT_TRUE(
-      allows(R"({"type":"string","minLength":1,"maxLength":1})", R"("\ud83d\ude00")", {.all_escapes = true}));
+  EXPECT_TRUE(allows(R"({"type":"string","minLength":1,"maxLength":1})", R"("\ud83d\ude00")",
+                     {.all_escapes = true}));
 }
 
 TEST(Schemas, NumbersAreEqualByValue) {
@@ -145,13 +151,15 @@ TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_FALSE(allows(R"({"const":1})", "1.00"));
   for (const char* text : {"0.0000001", "1e-7", "1e-07", "1E-7"})
     EXPECT_TRUE(allows(R"({"const":1e-7})", text)) << text;
-  for (const char* text : {"1.5e300", "1.5e+300"}) EXPECT_TRUE(allows(R"({"const":15e299})", text)) << text;
+  for (const char* text : {"1.5e300", "1.5e+300"})
+    EXPECT_TRUE(allows(R"({"const":15e299})", text)) << text;
   EXPECT_TRUE(allows(R"({"enum":[1,-12e20]})", "-1.2e+21"));
   EXPECT_TRUE(allows(R"({"const":0})", "-0.0"));
   EXPECT_FALSE(allows(R"({"const":1e-7})", "1e-8"));
   EXPECT_FALSE(allows(R"({"const":123456789012345678901})", "1.23456789012345678901e20"));
   EXPECT_FALSE(allows(R"({"const":1e20})", "1e+21"));
-  EXPECT_FALSE(allows(R"({"const":12345678901234567})", "1.2345678901234567e16"));  // a double is ...568
+  EXPECT_FALSE(
+      allows(R"({"const":12345678901234567})", "1.2345678901234567e16"));  // a double is ...568
   EXPECT_FALSE(allows(R"({"const":1234567890123456700})", "1.2345678901234567e18"));
   EXPECT_TRUE(allows(R"({"const":12345678901234568})", "1.2345678901234568e16"));
   EXPECT_TRUE(allows(R"({"const":10000000000000000})", "1e+16"));
@@ -159,7 +167,8 @@ TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_FALSE(allows(R"({"enum":[0]})", "2e3"));
   EXPECT_TRUE(allows(R"({"exclusiveMinimum":0})", "0.5e3"));
   EXPECT_TRUE(allows(R"({"type":"integer"})", "-12.0"));
-  EXPECT_FALSE(allows(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})", "1.0"));
+  EXPECT_FALSE(
+      allows(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})", "1.0"));
   EXPECT_TRUE(allows(R"({"type":"integer","maximum":1e30})", "1000000000000000000000000000000"));
   EXPECT_FALSE(allows(R"({"type":"integer","maximum":1e30})", "1000000000000000000000000000001"));
 }
@@ -169,7 +178,8 @@ TEST(Schemas, Styles) {
   EXPECT_TRUE(allows("true", "[1,2]", {.any_whitespace = false}));
   EXPECT_TRUE(allows("true", "[1,  2]", {.whitespace_pattern = " {0,2}"}));
   EXPECT_FALSE(allows("true", "[1,\n2]", {.whitespace_pattern = " {0,2}"}));
-  EXPECT_FALSE(allows(R"({"type":"object","properties":{"a":{}}})", R"({"b":1})", {.closed_objects = true}));
+  EXPECT_FALSE(
+      allows(R"({"type":"object","properties":{"a":{}}})", R"({"b":1})", {.closed_objects = true}));
 }
 
 TEST(Schemas, RefusalsNameThePlace) {
@@ -177,21 +187,24 @@ TEST(Schemas, RefusalsNameThePlace) {
               HasSubstr("invalid #/properties/a/minLenght: minLenght: "));
   EXPECT_THAT(schema_refusal(R"({"items":{"$ref":"http://example.com/x"}})"),
               HasSubstr("unsupported #/items/$ref"));
-  EXPECT_THAT(schema_refusal(R"({"$schema":"http://example.com/own"})"), HasSubstr("unsupported #/$schema"));
+  EXPECT_THAT(schema_refusal(R"({"$schema":"http://example.com/own"})"),
+              HasSubstr("unsupported #/$schema"));
   EXPECT_THAT(schema_refusal(R"({"properties":{"a":{"pattern":"(a)\\1"}}})"),
               HasSubstr("unsupported #/properties/a/pattern"));
   EXPECT_THAT(schema_refusal(R"({"type":"strin"})"), HasSubstr("invalid #/type"));
-  EXPECT_THAT(schema_refusal(R"({"uniqueItems":true,"items":{"type":"object"}})"), HasSubstr("uniqueItems"));
+  EXPECT_THAT(schema_refusal(R"({"uniqueItems":true,"items":{"type":"object"}})"),
+              HasSubstr("uniqueItems"));
   EXPECT_THAT(schema_refusal(R"({"$ref":"#/nowhere"})"), HasSubstr("#/$ref"));
   EXPECT_THAT(schema_refusal("false"), HasSubstr("no value fulfils the schema"));
-  EXPECT_THAT(schema_refusal(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})"),
-              HasSubstr("no value fulfils"));
+  EXPECT_THAT(
+      schema_refusal(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})"),
+      HasSubstr("no value fulfils"));
   EXPECT_THAT(schema_refusal("{"), HasSubstr("line 1"));
 }
 
 TEST(Schemas, WhatIsNotEnforcedIsNoted) {
-  const auto grammar = compile_spec(SpecKind::kJsonSchema,
-                                    R"({"x-order":1,"type":"string","format":"my-format","_format":"x"})");
+  const auto grammar = compile_spec(
+      SpecKind::kJsonSchema, R"({"x-order":1,"type":"string","format":"my-format","_format":"x"})");
   ASSERT_TRUE(grammar);
   std::string notes;
   for (const Note& note : (*grammar)->notes()) notes += note.where + "\n";
@@ -218,7 +231,8 @@ TEST(Schemas, HostileOnesAreRefusedOrCompiled) {
   EXPECT_THAT(schema_refusal("{\"type\":\"object\",\"allOf\":[" + all + "]}"),
               testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
   std::string chain;
-  for (int i = 0; i < 3000; ++i) chain += fmt::format(R"("d{}":{{"$ref":"#/$defs/d{}"}},)", i, i + 1);
+  for (int i = 0; i < 3000; ++i)
+    chain += fmt::format(R"("d{}":{{"$ref":"#/$defs/d{}"}},)", i, i + 1);
   EXPECT_THAT(schema_refusal("{\"$ref\":\"#/$defs/d0\",\"$defs\":{" + chain + "\"d3000\":{}}}"),
               testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
 }
@@ -243,11 +257,12 @@ TEST(Schemas, MembersInAnyOrder) {
                             R"({"properties":{"a":false},"required":["a"],"type":"object"})", any));
 }
 
-// A string that stays in one state of its automaton is not walked; every token is judged as if it were.
+// A string that stays in one state of its automaton is not walked; every token is judged as if it
+// were.
 TEST(Schemas, LongStringsOfPatterns) {
-  for (const char* schema :
-       {R"({"pattern":"^[a-zß-ö€-₯𝄞]*$"})", R"({"pattern":"é+$"})", R"({"minLength":2,"pattern":"^[^x]*$"})",
-        R"({"type":"string","maxLength":5,"pattern":"^.*$"})"}) {
+  for (const char* schema : {R"({"pattern":"^[a-zß-ö€-₯𝄞]*$"})", R"({"pattern":"é+$"})",
+                             R"({"minLength":2,"pattern":"^[^x]*$"})",
+                             R"({"type":"string","maxLength":5,"pattern":"^.*$"})"}) {
     const auto grammar = compile_spec(SpecKind::kJsonSchema, schema);
     ASSERT_TRUE(grammar) << schema;
     std::vector<std::string> tokens{"\"",
@@ -276,7 +291,8 @@ TEST(Schemas, LongStringsOfPatterns) {
     tokens.emplace_back();
     const auto end = static_cast<TokenId>(tokens.size() - 1);
     const auto vocabulary = Vocabulary::make(std::move(tokens), {end});
-    const auto of_tokens = Grammar::compile({SpecKind::kJsonSchema, schema, {}}, vocabulary).value();
+    const auto of_tokens =
+        Grammar::compile({SpecKind::kJsonSchema, schema, {}}, vocabulary).value();
     for (const char* begin : {"\"", "\"a", "\"éa", "\"aaa"}) {
       Matcher matcher(of_tokens);
       if (!matcher.append_bytes(begin)) continue;

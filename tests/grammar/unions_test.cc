@@ -1,4 +1,5 @@
-// Unions of hundreds of objects, as APIs describe their events: what they take to compile and to follow.
+// Unions of hundreds of objects, as APIs describe their events: what they take to compile and to
+// follow.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,10 +21,12 @@ std::string event(int i, int alike = 1) {
 }
 
 std::string union_of(const char* keyword, int n, int alike = 1) {
-  return fmt::format(R"({{"{}":[{}]}})", keyword, list_of(n, [&](int i) { return event(i, alike); }));
+  return fmt::format(R"({{"{}":[{}]}})", keyword,
+                     list_of(n, [&](int i) { return event(i, alike); }));
 }
 
-// As generators of OpenAPI write it: each event is the base and what is its own, and the base tells the types of the members.
+// As generators of OpenAPI write it: each event is the base and what is its own, and the base tells
+// the types of the members.
 std::string union_of_derived(int n) {
   return R"({"$defs":{"base":{"type":"object","properties":{"type":{"type":"string"},"id":{"type":"integer"}},"required":["type","id"]},)" +
          list_of(
@@ -33,8 +36,8 @@ std::string union_of_derived(int n) {
                    R"("e{0}":{{"allOf":[{{"$ref":"#/$defs/base"}},{{"properties":{{"type":{{"enum":["event.{0}"]}},"value{0}":{{"type":"string"}}}}}}]}})",
                    i);
              }) +
-         R"(},"oneOf":[)" + list_of(n, [](int i) { return fmt::format(R"({{"$ref":"#/$defs/e{}"}})", i); }) +
-         "]}";
+         R"(},"oneOf":[)" +
+         list_of(n, [](int i) { return fmt::format(R"({{"$ref":"#/$defs/e{}"}})", i); }) + "]}";
 }
 
 struct CompiledUnion {
@@ -104,7 +107,8 @@ TEST(Unions, OfObjectsOfWhichSomeShareTheirKindCompile) {
   ASSERT_TRUE(one.grammar);
   EXPECT_TRUE(takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value14":"x"}})"));
   EXPECT_TRUE(takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value15":"x"}})"));
-  EXPECT_FALSE(takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value14":"x","value15":"x"}})"));
+  EXPECT_FALSE(
+      takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value14":"x","value15":"x"}})"));
   EXPECT_FALSE(takes(one.grammar, R"({"id":1,"type":"event.7","data":{"value16":"x"}})"));
 }
 
@@ -116,7 +120,8 @@ TEST(Unions, OfObjectsThatForbidTheMembersOfOthersCompile) {
         R"("required":["kind{0}"],"additionalProperties":false}})",
         i);
   };
-  const CompiledUnion one = compile_union(R"({"type":"object","oneOf":[)" + list_of(100, closed) + "]}");
+  const CompiledUnion one =
+      compile_union(R"({"type":"object","oneOf":[)" + list_of(100, closed) + "]}");
   ASSERT_TRUE(one.grammar);
   EXPECT_TRUE(takes(one.grammar, R"({"name":"a","kind3":1,"more":"abc"})"));
   EXPECT_FALSE(takes(one.grammar, R"({"name":"a","kind3":1,"more":"abcd"})"));

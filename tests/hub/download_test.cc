@@ -63,11 +63,12 @@ TEST(RangeSet, AgreesWithAFlagPerByte) {
 
 // git hash-object and sha256sum of "hello\n".
 constexpr const char* kHelloGit = "ce013625030ba8dba906f756967f9e9ca394464a";
-constexpr const char* kHelloSha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+constexpr const char* kHelloSha256 =
+    "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
 TEST(Digest, NamesOfContent) {
-  for (const auto& [kind, hex] :
-       {std::pair(Checksum::Kind::kGitBlob, kHelloGit), std::pair(Checksum::Kind::kSha256, kHelloSha256)}) {
+  for (const auto& [kind, hex] : {std::pair(Checksum::Kind::kGitBlob, kHelloGit),
+                                  std::pair(Checksum::Kind::kSha256, kHelloSha256)}) {
     Digest digest(kind, 6);
     digest.update(bytes("hel"));
     digest.update(bytes("lo\n"));
@@ -197,11 +198,14 @@ TEST(HubProtocol, NextPage) {
 }
 
 HttpAnswer answer(int status, std::map<std::string, std::string, std::less<>> headers) {
-  return {.status = status, .url = "https://h/org/name/resolve/c/m.gguf", .headers = std::move(headers)};
+  return {.status = status,
+          .url = "https://h/org/name/resolve/c/m.gguf",
+          .headers = std::move(headers)};
 }
 
 TEST(HubProtocol, DescriptionOfAFile) {
-  const auto plain = read_remote_file(answer(200, {{"etag", "W/\"abc\""}, {"content-length", "5"}}));
+  const auto plain =
+      read_remote_file(answer(200, {{"etag", "W/\"abc\""}, {"content-length", "5"}}));
   ASSERT_TRUE(plain) << plain.error().message;
   EXPECT_EQ(plain->etag, "abc");
   EXPECT_EQ(plain->size, 5);
@@ -215,9 +219,10 @@ TEST(HubProtocol, DescriptionOfAFile) {
   EXPECT_EQ(linked->etag, "def");
   EXPECT_EQ(linked->size, 7);
   EXPECT_EQ(linked->location, "https://h/other");
-  EXPECT_EQ(
-      read_remote_file(answer(302, {{"etag", "e"}, {"content-length", "99"}, {"location", "/other"}}))->size,
-      -1);
+  EXPECT_EQ(read_remote_file(
+                answer(302, {{"etag", "e"}, {"content-length", "99"}, {"location", "/other"}}))
+                ->size,
+            -1);
   for (const char* etag : {"", "\"\"", "../x", "a/b", ".", "a b", "\x01"})
     EXPECT_FALSE(read_remote_file(answer(200, {{"etag", etag}}))) << etag;
 }

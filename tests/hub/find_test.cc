@@ -42,7 +42,8 @@ class Folders : public ::testing::Test {
     write(settings_.cache / repo / "blobs" / blob, text);
     const fs::path link = settings_.cache / repo / "snapshots" / kCommit / path;
     fs::create_directories(link.parent_path());
-    fs::create_symlink(fs::relative(settings_.cache / repo / "blobs" / blob, link.parent_path()), link);
+    fs::create_symlink(fs::relative(settings_.cache / repo / "blobs" / blob, link.parent_path()),
+                       link);
     write(settings_.cache / repo / "refs" / "main", kCommit);
   }
 
@@ -60,7 +61,8 @@ class Folders : public ::testing::Test {
 
   std::string where(std::string_view name) const {
     const auto found = find_on_disk(settings_, name);
-    return found ? found->path.lexically_relative(dir_.path()).string() : "error: " + found.error().message;
+    return found ? found->path.lexically_relative(dir_.path()).string()
+                 : "error: " + found.error().message;
   }
 
   TempDir dir_;
@@ -73,7 +75,8 @@ TEST_F(Folders, SnapshotOfAHubCache) {
   cache_file("m-Q8_0.gguf", "1234567");
   const auto found = find_on_disk(settings_, "org/name:q8_0");
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(found->path, settings_.cache / "models--org--name" / "snapshots" / kCommit / "m-Q8_0.gguf");
+  EXPECT_EQ(found->path,
+            settings_.cache / "models--org--name" / "snapshots" / kCommit / "m-Q8_0.gguf");
   EXPECT_EQ(found->bytes, 7);
   EXPECT_EQ(found->name, "org/name:m-Q8_0.gguf");
   EXPECT_EQ(found->source, "Hugging Face cache");
@@ -149,8 +152,9 @@ TEST_F(Folders, ListingTellsWhatIsMissing) {
   write(tree, json({{"format_version", 1}, {"files", files}}).dump());
   EXPECT_EQ(find_on_disk(settings_, "org/name")->missing, "tokenizer.json");
   for (const char* text :
-       {"", "[]", "{", R"({"format_version": 2, "files": {}})", R"({"format_version": 1, "files": []})",
-        R"({"format_version": 1, "files": {"../x": {}}})", R"({"format_version": 1, "files": {"a": 3}})"}) {
+       {"", "[]", "{", R"({"format_version": 2, "files": {}})",
+        R"({"format_version": 1, "files": []})", R"({"format_version": 1, "files": {"../x": {}}})",
+        R"({"format_version": 1, "files": {"a": 3}})"}) {
     write(tree, text);
     EXPECT_EQ(find_on_disk(settings_, "org/name")->missing, "") << text;
   }
@@ -174,19 +178,22 @@ TEST_F(Folders, OllamaNames) {
   ollama_manifest("registry.ollama.ai/user/own/latest", layers());
   ollama_manifest("hf.co/org/name/Q4_K_M", layers());
   const std::string blob = "ollama/blobs/sha256-" + kDigest;
-  for (const char* name : {"llama3.2", "llama3.2:1b", "user/own", "org/name:Q4_K_M", "hf.co/org/name:Q4_K_M"})
+  for (const char* name :
+       {"llama3.2", "llama3.2:1b", "user/own", "org/name:Q4_K_M", "hf.co/org/name:Q4_K_M"})
     EXPECT_EQ(where(name), blob) << name;
   EXPECT_THAT(where("llama3.2:70b"), HasSubstr("has no llama3.2:70b"));
   EXPECT_THAT(where("llama3.2:../latest"), HasSubstr("error: "));
   std::vector<std::string> names;
   for (const FoundModel& model : models_on_disk(settings_)) names.push_back(model.name);
-  EXPECT_THAT(names, ElementsAre("org/name:Q4_K_M", "llama3.2:1b", "llama3.2:latest", "user/own:latest"));
+  EXPECT_THAT(names,
+              ElementsAre("org/name:Q4_K_M", "llama3.2:1b", "llama3.2:latest", "user/own:latest"));
 }
 
 TEST_F(Folders, OllamaListsOfManifests) {
   ollama_blob_file("GGUF");
   const auto list = [&](const json& entries) {
-    return json{{"mediaType", "application/vnd.ollama.manifest.list.v2+json"}, {"manifests", entries}};
+    return json{{"mediaType", "application/vnd.ollama.manifest.list.v2+json"},
+                {"manifests", entries}};
   };
   json inner = layers();
   inner["runner"] = "ollama";
@@ -209,14 +216,16 @@ TEST_F(Folders, HostileManifests) {
        {std::string(), std::string("[]"), std::string("{}"), std::string(R"({"layers": {}})"),
         std::string(R"({"layers": []})"), std::string(R"({"layers": [1, null, []]})"),
         R"({"layers": [{)" + model + R"("sha256:../../../etc/passwd"}]})",
-        R"({"layers": [{)" + model + "7}]}", std::string(100'000, '['), std::string("{\"a\":\xff}")}) {
+        R"({"layers": [{)" + model + "7}]}", std::string(100'000, '['),
+        std::string("{\"a\":\xff}")}) {
     const auto blob = ollama_blob("/models", text, "manifest");
     ASSERT_FALSE(blob) << text.substr(0, 100);
     EXPECT_THAT(blob.error().message, HasSubstr("manifest")) << text.substr(0, 100);
   }
   json two = layers();
   two["layers"].push_back(two["layers"][1]);
-  EXPECT_THAT(ollama_blob("/m", two.dump(), "x").error().message, HasSubstr("expected one GGUF file, got 2"));
+  EXPECT_THAT(ollama_blob("/m", two.dump(), "x").error().message,
+              HasSubstr("expected one GGUF file, got 2"));
   json adapter = layers();
   adapter["layers"].push_back(
       {{"mediaType", "application/vnd.ollama.image.adapter"}, {"digest", "sha256:" + kDigest}});
@@ -239,14 +248,14 @@ TEST_F(Folders, EverythingIsListed) {
     ASSERT_TRUE(again) << model.name << ": " << again.error().message;
     EXPECT_EQ(again->path, model.path) << model.name;
   }
-  EXPECT_THAT(names,
-              ElementsAre("org/name:fp16", "org/name:m-Q4_K_M.gguf", "org/other:x.gguf", "llama3.2:1b"));
+  EXPECT_THAT(names, ElementsAre("org/name:fp16", "org/name:m-Q4_K_M.gguf", "org/other:x.gguf",
+                                 "llama3.2:1b"));
 }
 
 TEST_F(Folders, AllPlacesAreNamedWhenNothingIsFound) {
   const std::string error = where("org/name");
-  for (const char* place :
-       {"/hub has no models--org--name", "/lmstudio has no org/name", "/ollama has no org/name:latest"})
+  for (const char* place : {"/hub has no models--org--name", "/lmstudio has no org/name",
+                            "/ollama has no org/name:latest"})
     EXPECT_THAT(error, HasSubstr(place));
   EXPECT_EQ(find_on_disk(settings_, "a/b/c").error().code, ErrorCode::kInvalidArgument);
 }

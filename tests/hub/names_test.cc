@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 
 std::string parsed(std::string_view text, std::string_view endpoint = {}) {
   const auto name = parse_model_name(text, endpoint);
-  return name ? name->repo + "|" + name->revision + "|" + name->what : "error: " + name.error().message;
+  return name ? name->repo + "|" + name->revision + "|" + name->what
+              : "error: " + name.error().message;
 }
 
 TEST(ModelName, PartsOfARepository) {
@@ -29,8 +30,8 @@ TEST(ModelName, PartsOfARepository) {
 
 TEST(ModelName, AddressesOfAHub) {
   EXPECT_EQ(parsed("hf.co/org/name:Q8_0"), "org/name||Q8_0");
-  const auto odd =
-      parse_model_name("hf.co/hf.co/org:sub/m.gguf");  // an organisation that is called like the hub
+  // an organisation that is called like the hub
+  const auto odd = parse_model_name("hf.co/hf.co/org:sub/m.gguf");
   ASSERT_TRUE(odd);
   EXPECT_EQ(odd->repo, "hf.co/org");
   EXPECT_EQ(parse_model_name(odd->text())->repo, "hf.co/org");
@@ -38,11 +39,13 @@ TEST(ModelName, AddressesOfAHub) {
   EXPECT_EQ(parsed("https://huggingface.co/org/name"), "org/name||");
   EXPECT_EQ(parsed("https://huggingface.co/org/name/"), "org/name||");
   EXPECT_EQ(parsed("https://huggingface.co/org/name/blob/main/a/b.gguf"), "org/name|main|a/b.gguf");
-  EXPECT_EQ(parsed("https://huggingface.co/org/name/resolve/v2/b.gguf?download=true"), "org/name|v2|b.gguf");
+  EXPECT_EQ(parsed("https://huggingface.co/org/name/resolve/v2/b.gguf?download=true"),
+            "org/name|v2|b.gguf");
   EXPECT_EQ(parsed("https://huggingface.co/org/name/tree/dev"), "org/name|dev|");
   EXPECT_EQ(parsed("http://127.0.0.1:99/hub/org/name", "http://127.0.0.1:99/hub"), "org/name||");
   EXPECT_THAT(parsed("https://example.org/org/name"), HasSubstr("error: "));
-  EXPECT_THAT(parsed("https://huggingface.co/org/name/discussions/1"), HasSubstr("expected the address"));
+  EXPECT_THAT(parsed("https://huggingface.co/org/name/discussions/1"),
+              HasSubstr("expected the address"));
 }
 
 TEST(ModelName, WhatIsNoNameIsRefused) {
@@ -80,15 +83,17 @@ TEST(ModelName, PathsStayPaths) {
   for (const char* text : {"", "/a", "./a/b", "../a/b", "~/m/x", "a/b/c", "models/m.gguf", "m.gguf",
                            "a/m.safetensors", "org/name/", "."})
     EXPECT_TRUE(looks_like_path(text)) << text;
-  for (const char* text : {"org/name", "org/name:m.gguf", "org/name@refs/pr/1", "llama3.2", "llama3.2:1b",
-                           "hf.co/org/name", "https://huggingface.co/org/name/blob/main/m.gguf"})
+  for (const char* text :
+       {"org/name", "org/name:m.gguf", "org/name@refs/pr/1", "llama3.2", "llama3.2:1b",
+        "hf.co/org/name", "https://huggingface.co/org/name/blob/main/m.gguf"})
     EXPECT_FALSE(looks_like_path(text)) << text;
 }
 
 TEST(ModelName, FilesOfAServerStayInside) {
   for (const char* path : {"a", "a/b.gguf", "a b", ".gitattributes", "\xc3\xa9.json"})
     EXPECT_TRUE(check_repo_path(path, "x")) << path;
-  for (const char* path : {"", "/a", "a/", "a//b", "..", "../a", "a/../b", ".", "a/./b", "a\\b", "a\nb"})
+  for (const char* path :
+       {"", "/a", "a/", "a//b", "..", "../a", "a/../b", ".", "a/./b", "a\\b", "a\nb"})
     EXPECT_FALSE(check_repo_path(path, "x")) << path;
   EXPECT_FALSE(check_repo_path(std::string(2000, 'a'), "x"));
   EXPECT_FALSE(check_repo_path(std::string("a\0b", 3), "x"));
@@ -148,31 +153,35 @@ TEST(ModelFiles, CompanionsOnlyByTheirName) {
   EXPECT_THAT(entry(choose({"mmproj-F16.gguf", "imatrix_x.gguf", "mtp-m-Q4_K_M.gguf"})),
               HasSubstr("error: "));
   EXPECT_EQ(entry(choose({"m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf"}, "Q8_0")).substr(0, 6), "error:");
-  EXPECT_EQ(entry(choose({"m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf"}, "mtp-m-Q8_0.gguf")), "mtp-m-Q8_0.gguf");
+  EXPECT_EQ(entry(choose({"m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf"}, "mtp-m-Q8_0.gguf")),
+            "mtp-m-Q8_0.gguf");
 }
 
 TEST(ModelFiles, ByFileByNameByQuantization) {
   const auto pick = [](const std::string& what) {
-    return entry(choose({"a/m-Q4_K_M.gguf", "a/m-Q8_0.gguf", "b/m-Q8_0.gguf", "b/other.gguf"}, what));
+    return entry(
+        choose({"a/m-Q4_K_M.gguf", "a/m-Q8_0.gguf", "b/m-Q8_0.gguf", "b/other.gguf"}, what));
   };
   EXPECT_EQ(pick("a/m-Q8_0.gguf"), "a/m-Q8_0.gguf");
   EXPECT_EQ(pick("other.gguf"), "b/other.gguf");
   EXPECT_EQ(pick("OTHER.gguf"), "b/other.gguf");
   EXPECT_EQ(pick("q4_k_m"), "a/m-Q4_K_M.gguf");
   EXPECT_EQ(pick("Q8_0"), "a/m-Q8_0.gguf");
-  EXPECT_THAT(pick("m-Q8_0.gguf"), HasSubstr("nothing there is called m-Q8_0.gguf"));  // two have that name
+  // two have that name
+  EXPECT_THAT(pick("m-Q8_0.gguf"), HasSubstr("nothing there is called m-Q8_0.gguf"));
   EXPECT_THAT(pick("Q5_0"), HasSubstr("there is a/m-Q4_K_M.gguf, a/m-Q8_0.gguf"));
 }
 
 TEST(ModelFiles, ShardsComeTogether) {
-  const auto model =
-      choose({"m-Q4_K_M-00001-of-00003.gguf", "m-Q4_K_M-00002-of-00003.gguf", "m-Q4_K_M-00003-of-00003.gguf"},
-             "Q4_K_M");
+  const auto model = choose({"m-Q4_K_M-00001-of-00003.gguf", "m-Q4_K_M-00002-of-00003.gguf",
+                             "m-Q4_K_M-00003-of-00003.gguf"},
+                            "Q4_K_M");
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_EQ(model->entry, "m-Q4_K_M-00001-of-00003.gguf");
   EXPECT_EQ(model->paths.size(), 3u);
-  EXPECT_EQ(entry(choose({"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}, "m-00002-of-00002.gguf")),
-            "m-00001-of-00002.gguf");
+  EXPECT_EQ(
+      entry(choose({"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}, "m-00002-of-00002.gguf")),
+      "m-00001-of-00002.gguf");
   EXPECT_THAT(entry(choose({"m-00001-of-00003.gguf", "m-00003-of-00003.gguf"})),
               HasSubstr("one of 3 shards, 1 of them missing"));
   EXPECT_THAT(entry(choose({"m-00001-of-99999.gguf"})), HasSubstr("99998 of them missing"));
@@ -186,8 +195,9 @@ TEST(ModelFiles, CheckpointTakesOnlyWhatIsNeeded) {
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_TRUE(model->folder);
   EXPECT_EQ(model->entry, "");
-  EXPECT_THAT(model->paths, ElementsAre("config.json", "generation_config.json", "model.safetensors",
-                                        "tokenizer.json", "tokenizer_config.json"));
+  EXPECT_THAT(model->paths,
+              ElementsAre("config.json", "generation_config.json", "model.safetensors",
+                          "tokenizer.json", "tokenizer_config.json"));
   EXPECT_TRUE(model->tokenizer);
   EXPECT_FALSE(choose({"config.json", "model.safetensors"})->tokenizer);
 }
@@ -204,20 +214,21 @@ TEST(ModelFiles, CheckpointTakesTheShardsOfItsIndex) {
              "", read);
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_THAT(model->paths, ElementsAre("config.json", "model-00001-of-00002.safetensors",
-                                        "model-00002-of-00002.safetensors", "model.safetensors.index.json",
-                                        "tokenizer.model"));
-  EXPECT_THAT(
-      entry(choose({"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"}, "",
-                   read)),
-      HasSubstr("model-00002-of-00002.safetensors is missing"));
+                                        "model-00002-of-00002.safetensors",
+                                        "model.safetensors.index.json", "tokenizer.model"));
+  EXPECT_THAT(entry(choose({"config.json", "model.safetensors.index.json",
+                            "model-00001-of-00002.safetensors"},
+                           "", read)),
+              HasSubstr("model-00002-of-00002.safetensors is missing"));
 }
 
 TEST(ModelFiles, HostileIndexIsRefused) {
-  for (const char* text :
-       {"", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
-        R"({"weight_map": {"a": "../../x"}})", R"({"weight_map": {"a": "/etc/passwd"}})"}) {
-    const auto model = choose({"config.json", "model.safetensors.index.json"}, "",
-                              [&](const std::string&) -> Result<std::string> { return std::string(text); });
+  for (const char* text : {"", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": {}})",
+                           R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": "../../x"}})",
+                           R"({"weight_map": {"a": "/etc/passwd"}})"}) {
+    const auto model =
+        choose({"config.json", "model.safetensors.index.json"}, "",
+               [&](const std::string&) -> Result<std::string> { return std::string(text); });
     ASSERT_FALSE(model) << text;
     EXPECT_EQ(model.error().code, ErrorCode::kCorruptFile) << text;
   }
@@ -227,37 +238,43 @@ TEST(ModelFiles, HostileIndexIsRefused) {
 }
 
 TEST(ModelFiles, FoldersByName) {
-  EXPECT_EQ(entry(choose({"fp16/config.json", "fp16/model.safetensors", "m-Q4_0.gguf"}, "fp16")), "fp16");
-  EXPECT_EQ(entry(choose({"fp16/config.json", "fp16/model.safetensors", "m-Q4_0.gguf"})), "m-Q4_0.gguf");
+  EXPECT_EQ(entry(choose({"fp16/config.json", "fp16/model.safetensors", "m-Q4_0.gguf"}, "fp16")),
+            "fp16");
+  EXPECT_EQ(entry(choose({"fp16/config.json", "fp16/model.safetensors", "m-Q4_0.gguf"})),
+            "m-Q4_0.gguf");
   EXPECT_EQ(entry(choose({"config.json", "model.safetensors", "m-Q4_0.gguf"})), "");
 }
 
-// In the order in which a directory is opened: a whole file before an index, safetensors before PyTorch's.
+// In the order in which a directory is opened: a whole file before an index, safetensors before
+// PyTorch's.
 TEST(ModelFiles, WeightsAreChosenAsDirectoriesAreOpened) {
   const auto paths = [](std::initializer_list<const char*> files, const char* index) {
-    return choose(files, "", [&](const std::string&) -> Result<std::string> { return std::string(index); })
+    return choose(files, "",
+                  [&](const std::string&) -> Result<std::string> { return std::string(index); })
         .value()
         .paths;
   };
   EXPECT_EQ(paths({"config.json", "model.safetensors", "model.safetensors.index.json"}, "{}"),
             (std::vector<std::string>{"config.json", "model.safetensors"}));
-  EXPECT_EQ(
-      paths({"config.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "training_args.bin"}, "{}"),
-      (std::vector<std::string>{"config.json", "pytorch_model.bin"}));
-  EXPECT_EQ(
-      paths({"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin", "pytorch_model.bin.index.json"},
-            R"({"weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}})"),
-      (std::vector<std::string>{"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin",
-                                "pytorch_model.bin.index.json"}));
-  EXPECT_EQ(paths({"config.json", "model.safetensors", "2_Dense/config.json", "2_Dense/model.safetensors",
-                   "2_Dense/pytorch_model.bin"},
+  EXPECT_EQ(paths({"config.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+                   "training_args.bin"},
                   "{}"),
-            (std::vector<std::string>{"2_Dense/config.json", "2_Dense/model.safetensors", "config.json",
-                                      "model.safetensors"}));
+            (std::vector<std::string>{"config.json", "pytorch_model.bin"}));
+  EXPECT_EQ(paths({"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin",
+                   "pytorch_model.bin.index.json"},
+                  R"({"weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}})"),
+            (std::vector<std::string>{"config.json", "pytorch_model-1.bin", "pytorch_model-2.bin",
+                                      "pytorch_model.bin.index.json"}));
+  EXPECT_EQ(paths({"config.json", "model.safetensors", "2_Dense/config.json",
+                   "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"},
+                  "{}"),
+            (std::vector<std::string>{"2_Dense/config.json", "2_Dense/model.safetensors",
+                                      "config.json", "model.safetensors"}));
 }
 
 TEST(ModelFiles, OtherRepositoriesAreNamed) {
-  EXPECT_THAT(entry(choose({"adapter_config.json", "adapter_model.safetensors"})), HasSubstr("an adapter"));
+  EXPECT_THAT(entry(choose({"adapter_config.json", "adapter_model.safetensors"})),
+              HasSubstr("an adapter"));
   EXPECT_THAT(entry(choose({"README.md"})),
               HasSubstr("no GGUF file and no safetensors checkpoint there, but README.md"));
   EXPECT_THAT(entry(choose({})), HasSubstr("but nothing"));
@@ -267,7 +284,8 @@ TEST(ModelFiles, AllOfThem) {
   std::vector<std::string> entries;
   for (const ModelFiles& model :
        all_models(files({"config.json", "model.safetensors", "a-Q4_0.gguf", "b-00001-of-00002.gguf",
-                         "b-00002-of-00002.gguf", "c-00001-of-00002.gguf", "mmproj.gguf", "sub/config.json"}),
+                         "b-00002-of-00002.gguf", "c-00001-of-00002.gguf", "mmproj.gguf",
+                         "sub/config.json"}),
                   no_reading))
     entries.push_back(model.entry);
   EXPECT_THAT(entries, ElementsAre("", "a-Q4_0.gguf", "b-00001-of-00002.gguf"));

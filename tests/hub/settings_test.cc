@@ -43,7 +43,8 @@ class Environment : public ::testing::Test {
     set("HOME", home_.path().string());
   }
   ~Environment() override {
-    for (const auto& [name, value] : before_) value ? setenv(name, value->c_str(), 1) : unsetenv(name);
+    for (const auto& [name, value] : before_)
+      value ? setenv(name, value->c_str(), 1) : unsetenv(name);
   }
   static void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
   void write(const std::string& path, std::string_view text) {
@@ -66,7 +67,8 @@ TEST_F(Environment, FoldersWithoutAnyVariable) {
   EXPECT_EQ(found.endpoint, "https://huggingface.co");
   EXPECT_EQ(found.token, "");
   EXPECT_FALSE(found.offline);
-  EXPECT_THAT(found.lm_studio, ElementsAre(home_ / ".lmstudio/models", home_ / ".cache/lm-studio/models"));
+  EXPECT_THAT(found.lm_studio,
+              ElementsAre(home_ / ".lmstudio/models", home_ / ".cache/lm-studio/models"));
   EXPECT_EQ(found.ollama[0], home_ / ".ollama/models");
 }
 
@@ -89,7 +91,8 @@ TEST_F(Environment, CacheFolders) {
 TEST_F(Environment, Endpoint) {
   set("HF_ENDPOINT", "http://127.0.0.1:8000/hub//");
   EXPECT_EQ(settings().endpoint, "http://127.0.0.1:8000/hub");
-  for (const char* text : {"ftp://a", "host", "https://", "https://a b", "https://a?x", "file:///etc"}) {
+  for (const char* text :
+       {"ftp://a", "host", "https://", "https://a b", "https://a?x", "file:///etc"}) {
     set("HF_ENDPOINT", text);
     ASSERT_FALSE(hub_settings()) << text;
     EXPECT_THAT(hub_settings().error().message, HasSubstr("HF_ENDPOINT")) << text;

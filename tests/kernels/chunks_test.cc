@@ -25,7 +25,8 @@ struct ChunkCase {
 class ChunkedHead {
  public:
   explicit ChunkedHead(const ChunkCase& c) : case_(c), stride_(2 * c.key_dim + c.n_features + 5) {
-    std::minstd_rand generator(static_cast<unsigned>(7 * c.key_dim + 3 * c.n_features + c.n_tokens));
+    std::minstd_rand generator(
+        static_cast<unsigned>(7 * c.key_dim + 3 * c.n_features + c.n_tokens));
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> uniform;
     rows_.resize(to_size(stride_) * to_size(c.n_tokens));
@@ -87,11 +88,13 @@ class ChunkedHead {
   RecurrenceKernels::Kernel by_token_kernel(const RecurrenceKernels& kernels) const {
     constexpr int kFormat = static_cast<int>(StateFormat::kF32);
     if (case_.rule == ChunkCase::kStateSpace) return kernels.state_space[kFormat];
-    return (case_.rule == ChunkCase::kDelta ? kernels.delta_rule : kernels.delta_rule_by_key)[kFormat];
+    return (case_.rule == ChunkCase::kDelta ? kernels.delta_rule
+                                            : kernels.delta_rule_by_key)[kFormat];
   }
   const RecurrenceKernels::Chunks& chunk_kernels(const RecurrenceKernels& kernels) const {
     if (case_.rule == ChunkCase::kStateSpace) return kernels.state_space_chunks;
-    return case_.rule == ChunkCase::kDelta ? kernels.delta_rule_chunks : kernels.delta_rule_by_key_chunks;
+    return case_.rule == ChunkCase::kDelta ? kernels.delta_rule_chunks
+                                           : kernels.delta_rule_by_key_chunks;
   }
   int strips() const { return (case_.n_features + kDeltaLanes - 1) / kDeltaLanes; }
   Result empty() const {
@@ -124,19 +127,26 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
     ASSERT_NEAR(got[i], want[i], 1e-5f * (1 + std::fabs(want[i]))) << what << " " << i;
 }
 
-// What lies between the rows of `out` is not written, and a state's lanes without features stay zero: both are compared too.
+// What lies between the rows of `out` is not written, and a state's lanes without features stay
+// zero: both are compared too.
 TEST_P(ChunkKernels, AreTheTokensOneByOne) {
   const RecurrenceKernels& scalar = *available_kernels().front().recurrence;
   for (const auto rule : {ChunkCase::kStateSpace, ChunkCase::kDelta, ChunkCase::kDeltaByKey}) {
-    for (const auto& [key_dim, n_features] :
-         {std::pair{128, 64}, {128, 128}, {16, 16}, {37, 20}, {1, 1}, {3, 50}, {65, 33}, {20, 36}}) {
+    for (const auto& [key_dim, n_features] : {std::pair{128, 64},
+                                              {128, 128},
+                                              {16, 16},
+                                              {37, 20},
+                                              {1, 1},
+                                              {3, 50},
+                                              {65, 33},
+                                              {20, 36}}) {
       for (const int n_tokens : {1, 7, 8, 15, 16, 17, 45, 64}) {
         for (const auto& [least, most] :
              {std::pair{0.0f, 1.0f}, {0.999f, 1.0f}, {1.0f, 1.0f}, {0.0f, 1e-30f}, {0.0f, 0.0f}}) {
           const ChunkCase c{key_dim, n_features, n_tokens, least, most, rule};
           SCOPED_TRACE(::testing::Message()
-                       << key_dim << " keys " << n_features << " features " << n_tokens << " tokens, decays "
-                       << least << " to " << most << " rule " << rule);
+                       << key_dim << " keys " << n_features << " features " << n_tokens
+                       << " tokens, decays " << least << " to " << most << " rule " << rule);
           const ChunkedHead head(c);
           const ChunkedHead::Result want = head.by_token(scalar),
                                     got = head.in_chunks(*GetParam().recurrence);
@@ -150,7 +160,8 @@ TEST_P(ChunkKernels, AreTheTokensOneByOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, ChunkKernels,
-                         ::testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
+                         ::testing::ValuesIn(available_kernels().begin(),
+                                             available_kernels().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

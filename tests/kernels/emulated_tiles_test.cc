@@ -47,7 +47,8 @@ class EmulatedTiles : public testing::Test {
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 float bf16(uint16_t x) { return flushed(std::bit_cast<float>(uint32_t{x} << 16)); }
 
-// Numbers of the usual size and, one in eight, denormals, whose products would show in sums of denormals.
+// Numbers of the usual size and, one in eight, denormals, whose products would show in sums of
+// denormals.
 uint16_t any_bf16(std::minstd_rand& random) {
   const auto sign = static_cast<uint16_t>(random() % 2 << 15);
   if (random() % 8 == 0) return sign | static_cast<uint16_t>(random() % 128);
@@ -79,7 +80,8 @@ TEST_F(EmulatedTiles, AddEvenAndOddColumnsOfBf16ByThemselves) {
             sums[i] = flushed(std::fma(bf16(a[m][2 * k + i]), bf16(b[k][2 * n + i]), sums[i]));
         const bool in = m < shape.rows && n < shape.columns;
         const float expected = in ? flushed(flushed(c[m][n]) + flushed(sums[0] + sums[1])) : 0.0f;
-        ASSERT_EQ(std::bit_cast<uint32_t>(got[m][n]), std::bit_cast<uint32_t>(expected)) << m << " " << n;
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[m][n]), std::bit_cast<uint32_t>(expected))
+            << m << " " << n;
       }
     }
   }
@@ -109,7 +111,8 @@ TEST_F(EmulatedTiles, MultiplyBytesWithTheirSigns) {
             expected += static_cast<uint32_t>(static_cast<int8_t>(a[m][k]) *
                                               (is_signed ? static_cast<int8_t>(of_b) : of_b));
           }
-          ASSERT_EQ(static_cast<uint32_t>(got[m][n]), expected) << m << " " << n << " " << is_signed;
+          ASSERT_EQ(static_cast<uint32_t>(got[m][n]), expected)
+              << m << " " << n << " " << is_signed;
         }
       }
     }
@@ -147,16 +150,20 @@ TEST_F(EmulatedTilesDeathTest, WhatTheProcessorRefusesEndsTheProgram) {
   EXPECT_DEATH(tile_file::zero(0), "tilezero: no configuration");
   EXPECT_DEATH(with(ShapeConfig{}.set(0, 17, 64), [] {}), "ldtilecfg: a tile is larger");
   EXPECT_DEATH(with(ShapeConfig{}.set(0, 16, 65), [] {}), "ldtilecfg: a tile is larger");
-  EXPECT_DEATH(with(ShapeConfig{}.set(0, 0, 64), [] {}), "ldtilecfg: a tile has rows or columns alone");
+  EXPECT_DEATH(with(ShapeConfig{}.set(0, 0, 64), [] {}),
+               "ldtilecfg: a tile has rows or columns alone");
   EXPECT_DEATH(with(ShapeConfig{}.set(8, 16, 64), [] {}), "ldtilecfg: a tile beyond");
   EXPECT_DEATH(with(ShapeConfig{{2}}, [] {}), "ldtilecfg: the palette");
   EXPECT_DEATH(with(ShapeConfig{{1, 0, 1}}, [] {}), "ldtilecfg: reserved");
   EXPECT_DEATH(with(TileShape{4, 4, 4}.config(), [&] { tile_file::load(3, memory, 64); }),
                "tileloadd: the tile is not configured .tile 3");
-  EXPECT_DEATH(with(TileShape{4, 4, 4}.config(), [] { tile_file::dot_bf16(0, 1, 1); }), "tdpbf16ps: .*twice");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config(), [] { tile_file::dot_bf16(0, 1, 1); }),
+               "tdpbf16ps: .*twice");
   EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(0, 5, 16), product), "rows are not those of A");
-  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(0, 4, 20), product), "columns are not those of B");
-  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(2, 5, 16), product), "B's rows are not A's columns");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(0, 4, 20), product),
+               "columns are not those of B");
+  EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(2, 5, 16), product),
+               "B's rows are not A's columns");
   EXPECT_DEATH(with(TileShape{4, 4, 4}.config().set(1, 4, 17), product), "multiple of 4");
   EXPECT_DEATH(with(TileShape{4, 4, 4}.config(),
                     [&] {

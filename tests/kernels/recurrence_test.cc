@@ -15,7 +15,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kF32 = static_cast<int>(StateFormat::kF32), kBf16 = static_cast<int>(StateFormat::kBF16);
+constexpr int kF32 = static_cast<int>(StateFormat::kF32),
+              kBf16 = static_cast<int>(StateFormat::kBF16);
 
 // So many tokens of one strip.
 struct Inputs {
@@ -36,7 +37,8 @@ struct Inputs {
   DeltaStrip strip(int first, int n, void* state, float* out) const {
     DeltaStrip strip{};
     const ptrdiff_t keys = ptrdiff_t{first} * key_dim;
-    strip.state = state, strip.key_dim = key_dim, strip.n_features = kDeltaLanes, strip.n_tokens = n;
+    strip.state = state, strip.key_dim = key_dim, strip.n_features = kDeltaLanes,
+    strip.n_tokens = n;
     strip.q = q.data() + keys, strip.k = k.data() + keys;
     strip.v = v.data() + ptrdiff_t{first} * kDeltaLanes;
     strip.decay = decay.data() + keys, strip.beta = beta.data() + first;
@@ -50,14 +52,16 @@ struct Inputs {
 };
 
 size_t place_of(size_t i) {
-  return i / kDeltaLanes * kDeltaLanes + static_cast<size_t>(bf16_place(static_cast<int>(i % kDeltaLanes)));
+  return i / kDeltaLanes * kDeltaLanes +
+         static_cast<size_t>(bf16_place(static_cast<int>(i % kDeltaLanes)));
 }
 
 class StateKernels : public ::testing::TestWithParam<KernelTable> {};
 
 // q, k and v have one stride, which is not the same here: a token at a time.
 template <class State>
-std::vector<float> run(RecurrenceKernels::Kernel kernel, const Inputs& inputs, std::vector<State>& state) {
+std::vector<float> run(RecurrenceKernels::Kernel kernel, const Inputs& inputs,
+                       std::vector<State>& state) {
   std::vector<float> out(static_cast<size_t>(inputs.n_tokens) * kDeltaLanes);
   for (int t = 0; t < inputs.n_tokens; ++t) kernel(inputs.strip(t, 1, state.data(), out.data()));
   return out;
@@ -139,7 +143,8 @@ TEST_P(StateKernels, RoundAsTheSpecificationDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, StateKernels,
-                         ::testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
+                         ::testing::ValuesIn(available_kernels().begin(),
+                                             available_kernels().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

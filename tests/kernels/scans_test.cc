@@ -46,18 +46,21 @@ TEST(ScanKernels, EveryInstructionSetGivesTheBitsOfTheScalarOnes) {
       EXPECT_EQ(scans.block_max(row.data(), n, maxima[1].data()), max);
       EXPECT_EQ(maxima[0], maxima[1]);
       const ScanScale scale{20, 1 / 0.7f};
-      std::vector<double> pieces[2] = {std::vector<double>(n_pieces), std::vector<double>(n_pieces)};
+      std::vector<double> pieces[2] = {std::vector<double>(n_pieces),
+                                       std::vector<double>(n_pieces)};
       const double sum = plain.sum_exp(row.data(), n, scale, pieces[0].data());
       EXPECT_EQ(scans.sum_exp(row.data(), n, scale, pieces[1].data()), sum);
       EXPECT_EQ(scans.sum_exp(row.data(), n, scale, nullptr), sum);
       EXPECT_EQ(pieces[0], pieces[1]);
-      std::vector<float> weights[2] = {std::vector<float>(row.size()), std::vector<float>(row.size())};
+      std::vector<float> weights[2] = {std::vector<float>(row.size()),
+                                       std::vector<float>(row.size())};
       plain.exp(row.data(), n, scale, weights[0].data());
       scans.exp(row.data(), n, scale, weights[1].data());
       EXPECT_EQ(weights[0], weights[1]);
       for (const auto& [low, high] :
            {std::pair{-28.0f, -25.0f}, std::pair{-kInf, 0.0f}, std::pair{-3.0f, -kInf}}) {
-        std::vector<int> inside[2] = {std::vector<int>(row.size() + 1), std::vector<int>(row.size() + 1)};
+        std::vector<int> inside[2] = {std::vector<int>(row.size() + 1),
+                                      std::vector<int>(row.size() + 1)};
         ScanSplit split[2] = {{low, high, inside[0].data(), -1, pieces[0].data()},
                               {low, high, inside[1].data(), -1, pieces[1].data()}};
         const double above = plain.split(row.data(), n, scale, split[0]);
@@ -90,7 +93,8 @@ TEST(ScanKernels, WeightsAreExponentials) {
     EXPECT_NEAR(weights[i] / std::exp(static_cast<double>(row[i])), 1, 1e-5) << row[i];
     sum += static_cast<double>(weights[i]);
   }
-  EXPECT_NEAR(plain.sum_exp(row.data(), static_cast<int>(row.size()), {0, 1}, nullptr), sum, 1e-6 * sum);
+  EXPECT_NEAR(plain.sum_exp(row.data(), static_cast<int>(row.size()), {0, 1}, nullptr), sum,
+              1e-6 * sum);
   std::vector<int> inside(row.size());
   std::vector<double> pieces((row.size() + kSumPiece - 1) / kSumPiece);
   ScanSplit split{-2, -1, inside.data(), 0, pieces.data()};

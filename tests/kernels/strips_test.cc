@@ -26,7 +26,8 @@ std::vector<double> plain_product(int n, const T* a, const T* b, int width) {
   for (int i = 0; i < kStripRows; ++i) {
     for (int j = 0; j < width; ++j) {
       for (int k = 0; k < n; ++k)
-        sums[static_cast<size_t>(i * width + j)] += static_cast<double>(a[k * width + i]) * b[k * width + j];
+        sums[static_cast<size_t>(i * width + j)] +=
+            static_cast<double>(a[k * width + i]) * b[k * width + j];
     }
   }
   return sums;

@@ -1,4 +1,5 @@
-// Weights unpacked between the products of tiles: the same bits as unpacked before them; and who chooses.
+// Weights unpacked between the products of tiles: the same bits as unpacked before them; and who
+// chooses.
 #include "kernels/tile_unpacking.h"
 
 #include <gtest/gtest.h>
@@ -20,12 +21,14 @@ namespace {
 struct AlignedBytes {
   explicit AlignedBytes(size_t n, std::minstd_rand* random = nullptr) : memory(n + 64) {
     if (random == nullptr) return;
-    // No half is infinite or not a number: of every second byte the top bit of the exponent is clear.
+    // No half is infinite or not a number: of every second byte the top bit of the exponent is
+    // clear.
     for (size_t i = 0; i < n; ++i)
       data()[i] = static_cast<uint8_t>((*random)() >> 8 & (i % 2 == 1 ? 0xbf : 0xff));
   }
   uint8_t* data() {
-    return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+    return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) &
+                                      ~uintptr_t{63});
   }
   std::vector<uint8_t> memory;
 };
@@ -46,7 +49,8 @@ class BothForms {
     w_.rows = shape.outputs, w_.cols = shape.cols, w_.padded_cols = size.padded_cols;
     for (uint8_t& level : w_.levels) level = static_cast<uint8_t>(random_() >> 8);
     std::vector<float> x(static_cast<size_t>(shape.n_rows) * static_cast<size_t>(shape.cols));
-    for (float& v : x) v = static_cast<float>(static_cast<int>(random_() >> 8 & 1023) - 512) / 256.0f;
+    for (float& v : x)
+      v = static_cast<float>(static_cast<int>(random_() >> 8 & 1023) - 512) / 256.0f;
     const int padded = (shape.cols + 255) / 256 * 256;
     const FloatRows rows{x.data(), shape.cols};
     if (int8) {
@@ -65,10 +69,12 @@ class BothForms {
     const std::span out(reinterpret_cast<float*>(out_bytes.data()), n_out);
     std::ranges::fill(out, -77.0f);
     AlignedBytes scratch(tiles_.scratch_bytes);
-    const int n = w_.n_panels(), first = std::min(3, n);  // two calls, as two workers would make them
+    // two calls, as two workers would make them
+    const int n = w_.n_panels(), first = std::min(3, n);
     for (const auto& [begin, end] : {std::pair{0, first}, std::pair{first, n}})
       if (begin < end)
-        gemm(w_, packed_.data(), shape_.n_rows, begin, end, {out.data(), stride, nullptr}, scratch.data());
+        gemm(w_, packed_.data(), shape_.n_rows, begin, end, {out.data(), stride, nullptr},
+             scratch.data());
     return {out.begin(), out.end()};
   }
 
@@ -81,15 +87,19 @@ class BothForms {
 };
 
 bool same_float(float a, float b) {
-  return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+  return (std::isnan(a) && std::isnan(b)) ||
+         std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-// The product by tiles with weights unpacked before those of tiles or between them; null where there is none.
-TileKernels::TileGemm product(const TileKernels& tiles, int type, int n_rows, bool int8, bool between) {
-  const GemmPlan* plan = find_plan(tiles.plans, panel_kind(static_cast<PanelType>(type), int8), n_rows,
-                                   {.unpack_between = between});
+// The product by tiles with weights unpacked before those of tiles or between them; null where
+// there is none.
+TileKernels::TileGemm product(const TileKernels& tiles, int type, int n_rows, bool int8,
+                              bool between) {
+  const GemmPlan* plan = find_plan(tiles.plans, panel_kind(static_cast<PanelType>(type), int8),
+                                   n_rows, {.unpack_between = between});
   const auto path = int8 ? GemmPath::kInt8RowTiles : GemmPath::kBf16Tiles;
-  if (plan == nullptr || plan->path != path || (between && plan->where != GemmWhere::kUnpackBetween))
+  if (plan == nullptr || plan->path != path ||
+      (between && plan->where != GemmWhere::kUnpackBetween))
     return nullptr;
   return tiles.tiles[type][plan - tiles.plans.data()];
 }
@@ -112,8 +122,9 @@ void expect_same_bits(const TileKernels& tiles, int type, const ProductShape& sh
   EXPECT_GT(n_numbers, static_cast<int>(got.size()) / 2) << "panel type " << type;
 }
 
-// Panels in several blocks, an odd one at the end; whole slices, a part of one, one that is no multiple of four tiles; rows in
-// several blocks, and so few that a part of the slice is unpacked behind the products.
+// Panels in several blocks, an odd one at the end; whole slices, a part of one, one that is no
+// multiple of four tiles; rows in several blocks, and so few that a part of the slice is unpacked
+// behind the products.
 TEST(TileUnpacking, BetweenProductsGivesTheSameBits) {
   bool tested = false;
   for (const KernelTable& table : available_kernels()) {
@@ -134,9 +145,10 @@ TEST(TileUnpacking, BetweenProductsGivesTheSameBits) {
 TEST(TileUnpacking, StreamedOutputsAreTheSameBits) {
   for (const KernelTable& table : available_kernels()) {
     if (!has_both_unpackings(table)) continue;
-    expect_same_bits(*table.tiles, static_cast<int>(panel_type(QuantType::kQ4_K)), {512, 2048, 256}, false,
+    expect_same_bits(*table.tiles, static_cast<int>(panel_type(QuantType::kQ4_K)), {512, 2048, 256},
+                     false, 0);
+    expect_same_bits(*table.tiles, static_cast<int>(PanelType::kTernaryRow), {600, 1776, 640}, true,
                      0);
-    expect_same_bits(*table.tiles, static_cast<int>(PanelType::kTernaryRow), {600, 1776, 640}, true, 0);
   }
 }
 
@@ -163,7 +175,8 @@ TEST(TileUnpacking, TheFasterOneIsChosen) {
     const TileUnpacking measured = measure_unpacking(*table.tiles);
     EXPECT_GT(measured.before, 1e6) << table.name;
     EXPECT_GT(measured.between, 1e6) << table.name;
-    EXPECT_EQ(measured.time == UnpackTime::kBetween, measured.between > measured.before) << table.name;
+    EXPECT_EQ(measured.time == UnpackTime::kBetween, measured.between > measured.before)
+        << table.name;
   }
 }
 

@@ -1,4 +1,5 @@
-// Vector kernels of every instruction set against double precision, for every remainder of the vector width.
+// Vector kernels of every instruction set against double precision, for every remainder of the
+// vector width.
 #include "kernels/vector_kernels.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +55,8 @@ ActivationFunction function_of(Activation kind) {
   ActivationFunction f(kind);
   const float xielu[] = {0.8f, 1.1f, 0.5f, -1e-6f}, clamped[] = {1.702f, 3.0f};
   if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
-  if (kind == Activation::kClampedSilu) std::copy(std::begin(clamped), std::end(clamped), f.parameters);
+  if (kind == Activation::kClampedSilu)
+    std::copy(std::begin(clamped), std::end(clamped), f.parameters);
   if (kind == Activation::kClamp) f.parameters[0] = 1.5f;
   return f;
 }
@@ -62,7 +64,8 @@ ActivationFunction function_of(Activation kind) {
 double exact(const ActivationFunction& f, double x) {
   const double p = f.parameters[0], n = f.parameters[1], b = f.parameters[2], e = f.parameters[3];
   switch (f.kind) {
-    case Activation::kXielu: return x > 0 ? p * x * x + b * x : n * (std::expm1(std::min(x, e)) - x) + b * x;
+    case Activation::kXielu:
+      return x > 0 ? p * x * x + b * x : n * (std::expm1(std::min(x, e)) - x) + b * x;
     case Activation::kClampedSilu: return std::min(x, n) / (1 + std::exp(-p * std::min(x, n)));
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));

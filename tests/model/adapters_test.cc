@@ -1,4 +1,5 @@
-// Adapters of tests/golden/lora (tools/make_tiny_adapters.py) beside their bases: the logits are PEFT's.
+// Adapters of tests/golden/lora (tools/make_tiny_adapters.py) beside their bases: the logits are
+// PEFT's.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -57,7 +58,9 @@ LoraAdapter peft_adapter(const std::string& name) {
 }
 
 // Of "qwen3_moe.fused" the base is "qwen3_moe".
-fs::path base_of(const std::string& name) { return testing::golden(fs::path(name).stem().string()); }
+fs::path base_of(const std::string& name) {
+  return testing::golden(fs::path(name).stem().string());
+}
 
 struct AdaptedBase {
   std::unique_ptr<WeightSource> source;
@@ -65,8 +68,8 @@ struct AdaptedBase {
   std::unique_ptr<Model> model;
 };
 
-AdaptedBase load_base(const fs::path& path, const OpsConfig& config = {.n_threads = 2}, bool device = false,
-                      const char* backend = "cpu") {
+AdaptedBase load_base(const fs::path& path, const OpsConfig& config = {.n_threads = 2},
+                      bool device = false, const char* backend = "cpu") {
   AdaptedBase loaded;
   loaded.source = open_weights(path).value();
   loaded.ops = make_ops(backend, config).value();
@@ -79,9 +82,9 @@ Rows run_with(AdaptedBase& base, int seq, const std::vector<int>& prompt, int sl
   return Runner(*base.model, *base.ops).step({{seq, prompt, slot}});
 }
 
-void expect_pefts(const fs::path& base_path, const LoraAdapter& adapter, const AdapterGolden& golden,
-                  const OpsConfig& config = {.n_threads = 2}, bool device = false,
-                  const char* backend = "cpu") {
+void expect_pefts(const fs::path& base_path, const LoraAdapter& adapter,
+                  const AdapterGolden& golden, const OpsConfig& config = {.n_threads = 2},
+                  bool device = false, const char* backend = "cpu") {
   AdaptedBase base = load_base(base_path, config, device, backend);
   const Rows plain = run_with(base, 0, golden.prompt, -1);
   ASSERT_GT(testing::max_difference(plain, golden.logits), 1e-2f) << "the adapter changes nothing";
@@ -125,7 +128,8 @@ TEST(Adapters, InGgufBesideGguf) {
     const fs::path adapter = tests_dir() / "golden" / "lora" / name / "adapter.gguf";
     if (!fs::exists(adapter)) continue;
     SCOPED_TRACE(name);
-    expect_pefts(testing::golden(name) / "model.gguf", adapter_of(adapter), read_adapter_golden(name));
+    expect_pefts(testing::golden(name) / "model.gguf", adapter_of(adapter),
+                 read_adapter_golden(name));
     ++n;
   }
   EXPECT_GE(n, 5);
@@ -138,19 +142,21 @@ TEST(Adapters, OfTheOtherFormat) {
     expect_pefts(base / "model.gguf", adapter_of(adapter), read_adapter_golden(name));
     expect_pefts(base, adapter_of(adapter / "adapter.gguf"), read_adapter_golden(name));
   }
-  for (const std::string name : {"llama_mqa", "qwen2", "qwen3", "qwen3_moe.fused", "qwen3_moe.each",
-                                 "mixtral.each", "olmoe.fused", "granitemoe.fused", "gpt_oss.fused"}) {
+  for (const std::string name :
+       {"llama_mqa", "qwen2", "qwen3", "qwen3_moe.fused", "qwen3_moe.each", "mixtral.each",
+        "olmoe.fused", "granitemoe.fused", "gpt_oss.fused"}) {
     SCOPED_TRACE(name);
     expect_pefts(base_of(name) / "model.gguf", peft_adapter(name), read_adapter_golden(name));
   }
 }
 
-// Matrices of mixers are found by their names in both formats. The projection of queries, keys, values and gates is left out: GGUF files have
-// two tensors of it.
+// Matrices of mixers are found by their names in both formats. The projection of queries, keys,
+// values and gates is left out: GGUF files have two tensors of it.
 TEST(Adapters, OfAMixerInTheOtherFormat) {
   LoraAdapter adapter = peft_adapter("qwen3_next");
-  std::erase_if(adapter.modules,
-                [](const LoraModule& module) { return module.weight.find("qkvz") != std::string::npos; });
+  std::erase_if(adapter.modules, [](const LoraModule& module) {
+    return module.weight.find("qkvz") != std::string::npos;
+  });
   const std::vector<int> prompt = read_adapter_golden("qwen3_next").prompt;
   const auto logits = [&](const fs::path& path) {
     AdaptedBase base = load_base(path);
@@ -173,7 +179,8 @@ TEST(Adapters, OnADeviceAndWithMoreRowsThanTokens) {
 
 TEST(Adapters, OnTheEmulatedGpuAndWithMoreRowsThanTokens) {
   const OpsConfig config = {.n_threads = 1, .row_multiple = 4};
-  if (const auto made = make_ops("cuda_emulated", config); !made) GTEST_SKIP() << made.error().message;
+  if (const auto made = make_ops("cuda_emulated", config); !made)
+    GTEST_SKIP() << made.error().message;
   for (const std::string& name : adapted_models()) {
     SCOPED_TRACE(name);
     expect_pefts(base_of(name), peft_adapter(name), read_adapter_golden(name), config, false,
@@ -182,7 +189,8 @@ TEST(Adapters, OnTheEmulatedGpuAndWithMoreRowsThanTokens) {
 }
 
 // Prompts and single tokens of two adapters and of none, in turn, in one step.
-void expect_each_alone(const fs::path& base_path, const LoraAdapter& one, const LoraAdapter& other) {
+void expect_each_alone(const fs::path& base_path, const LoraAdapter& one,
+                       const LoraAdapter& other) {
   for (const bool invariant : {false, true}) {
     AdaptedBase base = load_base(base_path, {.n_threads = 2, .batch_invariant = invariant});
     ASSERT_TRUE(base.model->put_adapter(0, one, *base.ops).has_value());
@@ -220,7 +228,8 @@ TEST(Adapters, MixedAreAsEachAlone) {
   expect_each_alone(testing::golden("llama2"), peft_adapter("llama2"), stronger);
   expect_each_alone(testing::golden("qwen3_moe"), peft_adapter("qwen3_moe.fused"),
                     peft_adapter("qwen3_moe.each"));
-  expect_each_alone(testing::golden("qwen3_moe"), peft_adapter("qwen3_moe"), peft_adapter("qwen3_moe.each"));
+  expect_each_alone(testing::golden("qwen3_moe"), peft_adapter("qwen3_moe"),
+                    peft_adapter("qwen3_moe.each"));
   LoraAdapter weaker = peft_adapter("llama4.fused");
   for (LoraModule& module : weaker.modules) module.scale *= 0.5f;
   expect_each_alone(testing::golden("llama4"), peft_adapter("llama4.fused"), weaker);
@@ -276,8 +285,9 @@ TEST(Adapters, OfSquareExpertsNeedAVersion) {
     std::ofstream(dir / "adapter_config.json") << config;
     LoraAdapter adapter = adapter_of(dir.path());
     if (only_squares)
-      std::erase_if(adapter.modules,
-                    [](const LoraModule& module) { return module.weight.ends_with("experts.down_proj"); });
+      std::erase_if(adapter.modules, [](const LoraModule& module) {
+        return module.weight.ends_with("experts.down_proj");
+      });
     return adapter;
   };
   const AdaptedBase base = load_base(testing::golden("qwen3_moe"));

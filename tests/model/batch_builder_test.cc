@@ -27,7 +27,9 @@ TEST(BatchBuilder, LaysPartsEndToEnd) {
   BatchBuilder builder(1, 4);
   EXPECT_EQ(builder.add({.tokens = prompt, .kv = {&one, 1}, .rows = BatchPart::Rows::kNone}), -1);
   EXPECT_EQ(builder.add({.tokens = last, .first = 8, .kv = {&other, 1}}), 0);
-  EXPECT_EQ(builder.add({.tokens = prompt, .first = 2, .kv = {&one, 1}, .rows = BatchPart::Rows::kAll}), 1);
+  EXPECT_EQ(
+      builder.add({.tokens = prompt, .first = 2, .kv = {&one, 1}, .rows = BatchPart::Rows::kAll}),
+      1);
   const Batch& batch = builder.build();
   EXPECT_THAT(batch.tokens, ElementsAre(5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9));
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4, 8, 2, 3, 4, 5, 6));
@@ -54,7 +56,8 @@ TEST(BatchBuilder, BlocksThatAreNotNeededYetStayOut) {
 
 TEST(BatchBuilder, GroupsHaveTheirOwnBlocksOrShareThem) {
   const std::vector<TokenId> tokens = {1, 2};
-  const GroupBlocks groups[] = {blocks({0, 1, 2}), blocks({8}, 2)};  // the second has dropped two blocks
+  // the second has dropped two blocks
+  const GroupBlocks groups[] = {blocks({0, 1, 2}), blocks({8}, 2)};
   BatchBuilder builder(2, 4);
   builder.add({.tokens = tokens, .first = 9, .kv = groups});
   const Batch& batch = builder.build();
@@ -86,7 +89,8 @@ TEST(BatchBuilder, AChainIsInCausalOrderAlready) {
   const GroupBlocks kv = blocks({0, 1});
   BatchBuilder builder(1, 4);
   EXPECT_EQ(
-      builder.add({.tokens = tokens, .first = 2, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+      builder.add(
+          {.tokens = tokens, .first = 2, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
       0);
   const Batch& batch = builder.build();
   EXPECT_THAT(batch.tokens, ElementsAre(4, 5, 6));
@@ -105,7 +109,8 @@ TEST(BatchBuilder, ATreesNodesSeeTheirAncestors) {
   BatchBuilder builder(1, 4);
   builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
   EXPECT_EQ(
-      builder.add({.tokens = tokens, .first = 3, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+      builder.add(
+          {.tokens = tokens, .first = 3, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
       1);
   builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
   const Batch& batch = builder.build();

@@ -78,14 +78,16 @@ class Hostile : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Ops> ops_ = make_ops("cpu", {.n_threads = 1}).value();
 };
 
-// Every value of every key (and of rope's own keys) replaced by every kind of nonsense: an error or a model
-// that runs.
+// Every value of every key (and of rope's own keys) replaced by every kind of nonsense: an error or
+// a model that runs.
 TEST_P(Hostile, ConfigValues) {
   const json nonsense[] = {
       nullptr,      0,   -1,   1,    3,  1 << 30,       int64_t{1} << 40,      -1e300,        1e300,
       std::nan(""), 0.5, true, "xx", "", json::array(), json::array({1, "x"}), json::object()};
   int n_errors = 0;
-  const auto attempt = [&](const Changed& source) { n_errors += try_model(source, *ops_).empty() ? 0 : 1; };
+  const auto attempt = [&](const Changed& source) {
+    n_errors += try_model(source, *ops_).empty() ? 0 : 1;
+  };
   for (const auto& path : forms()) {
     const Changed original(path);
     for (const auto& [key, value] : original.config().items()) {
@@ -107,7 +109,8 @@ TEST_P(Hostile, ConfigValues) {
   EXPECT_GT(n_errors, 50);
 }
 
-// A GGUF file's count of types is that of its tensor, and what makes predictions is not an encoder's.
+// A GGUF file's count of types is that of its tensor, and what makes predictions is not an
+// encoder's.
 bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
   if (!config.output.has_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
@@ -131,12 +134,14 @@ TEST_P(Hostile, Tensors) {
       shape[0] += 1;
       flat.tensor_list()[i].shape = {flat.tensor_list()[i].n_elements(), 1, 1};
       integer.tensor_list()[i].type = QuantType::kI64;
-      // Optional tensors: biases, rope factors, an untied output in a file that has none is a tied one.
+      // Optional tensors: biases, rope factors, an untied output in a file that has none is a tied
+      // one.
       const bool optional =
           name.ends_with(".bias") || name.starts_with("rope_f") || name == "output.weight" ||
           (name == "lm_head.weight" && original.config().value("tie_word_embeddings", false));
       EXPECT_TRUE(optional || !try_model(missing, *ops_).empty()) << name;
-      if (!name.starts_with("rope_factors_short")) {  // not read: the longest sequence needs the long ones
+      // not read: the longest sequence needs the long ones
+      if (!name.starts_with("rope_factors_short")) {
         EXPECT_NE(try_model(flat, *ops_), "") << name;
         EXPECT_THAT(try_model(longer, *ops_), HasSubstr("expected")) << name;
         EXPECT_THAT(try_model(integer, *ops_), HasSubstr(name.substr(0, name.rfind('.')))) << name;
@@ -158,8 +163,8 @@ TEST(NextTokenLayers, OfMultimodalCheckpointsLoad) {
 // A next-token layer's tensors, each missing, of another shape, or of a type that is no weight.
 TEST(NextTokenLayers, RefuseWhatDoesNotFit) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
-  for (const char* name : {"deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf", "qwen3_5_text_mtp",
-                           "qwen3_next_mtp", "qwen3_next_mtp/model.gguf"}) {
+  for (const char* name : {"deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf",
+                           "qwen3_5_text_mtp", "qwen3_next_mtp", "qwen3_next_mtp/model.gguf"}) {
     const Changed original(kModels / name);
     const auto model = Model::load(original, *ops).value();
     const ModelConfig& config = model->config();
@@ -175,8 +180,9 @@ TEST(NextTokenLayers, RefuseWhatDoesNotFit) {
       integer.tensor_list()[i].type = QuantType::kI64;
       // Without them the target's take their place.
       const bool optional = tensor.find("embed_tokens") != std::string::npos ||
-                            tensor.ends_with("head.weight") || tensor.ends_with("head_norm.weight") ||
-                            tensor.ends_with(".bias") || tensor.find("shared_head_head") != std::string::npos;
+                            tensor.ends_with("head.weight") ||
+                            tensor.ends_with("head_norm.weight") || tensor.ends_with(".bias") ||
+                            tensor.find("shared_head_head") != std::string::npos;
       const auto error_of = [&](const Changed& source) {
         const auto layer = NextTokenLayer::load(source, *model, *ops);
         return layer ? std::string() : layer.error().message;
@@ -199,10 +205,12 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Hostile, ::testing::ValuesIn(model_names()),
-                         [](const auto& info) { return info.param.substr(info.param.rfind('/') + 1); });
+INSTANTIATE_TEST_SUITE_P(Tiny, Hostile, ::testing::ValuesIn(model_names()), [](const auto& info) {
+  return info.param.substr(info.param.rfind('/') + 1);
+});
 
-// The text model of a multimodal checkpoint: nested settings, longer names, tensors of its other parts beside.
+// The text model of a multimodal checkpoint: nested settings, longer names, tensors of its other
+// parts beside.
 TEST(Config, TheTextPartOfAMultimodalCheckpointLoads) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   for (const char* prefix : {"model.language_model.", "language_model.model."}) {
@@ -211,7 +219,8 @@ TEST(Config, TheTextPartOfAMultimodalCheckpointLoads) {
         {"model_type", "some_vl"}, {"text_config", source.config()}, {"vision_config", {}}};
     for (TensorInfo& tensor : source.tensor_list()) {
       if (tensor.name.starts_with("model.")) tensor.name = prefix + tensor.name.substr(6);
-      if (tensor.name == "lm_head.weight" && prefix[0] == 'l') tensor.name = "language_model.lm_head.weight";
+      if (tensor.name == "lm_head.weight" && prefix[0] == 'l')
+        tensor.name = "language_model.lm_head.weight";
     }
     TensorInfo eye = source.tensors()[0];
     eye.name = "model.visual.blocks.0.norm1.weight";
@@ -234,8 +243,10 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
               HasSubstr("layer_types"));
   EXPECT_EQ(with("llama2", "layer_types", {"full_attention", "full_attention"}), "");
   EXPECT_THAT(with("minimax_m2", "scoring_func", "softmax"), HasSubstr("expected sigmoid"));
-  EXPECT_THAT(with("minimax_m2", "shared_intermediate_size", 8), HasSubstr("shared_intermediate_size"));
-  EXPECT_THAT(with("glm4_moe_lite", "mlp_layer_types", {"dense", "sparse", "wide"}), HasSubstr("\"wide\""));
+  EXPECT_THAT(with("minimax_m2", "shared_intermediate_size", 8),
+              HasSubstr("shared_intermediate_size"));
+  EXPECT_THAT(with("glm4_moe_lite", "mlp_layer_types", {"dense", "sparse", "wide"}),
+              HasSubstr("\"wide\""));
   EXPECT_THAT(with("deepseek_v2", "topk_method", "noaux_tc"), HasSubstr("'noaux_tc'"));
   EXPECT_THAT(with("deepseek_v2", "scoring_func", "sigmoid"), HasSubstr("expected softmax"));
   EXPECT_THAT(with("deepseek_v2", "norm_topk_prob", true), HasSubstr("norm_topk_prob"));
@@ -247,7 +258,8 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_EQ(with("llama2", "num_nextn_predict_layers", 5), "");
   EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
-  EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
+  EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"),
+              HasSubstr("nearest: llama"));
 }
 
 TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
@@ -331,8 +343,9 @@ TEST(Config, NtkOfGte) {
   const auto got = rope_frequencies(config.ropes[0]);
   const double dim = config.head_dim;
   for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_NEAR(got[i] / (std::pow(3.2e5, -2.0 * static_cast<double>(i) / dim) / std::pow(2.0, 2.0 / dim)),
-                1.0, 1e-5)
+    EXPECT_NEAR(
+        got[i] / (std::pow(3.2e5, -2.0 * static_cast<double>(i) / dim) / std::pow(2.0, 2.0 / dim)),
+        1.0, 1e-5)
         << i;
   source.json_config()["logn_attention_scale"] = true;
   EXPECT_THAT(error_of(source), HasSubstr("logn_attention_scale"));
@@ -343,7 +356,8 @@ TEST(Config, TheOutputBelongsToTheWholeModel) {
   Changed source(kModels / "qwen3");
   json text = source.config();
   text["tie_word_embeddings"] = false;
-  source.json_config() = {{"model_type", "some_vl"}, {"text_config", text}, {"tie_word_embeddings", true}};
+  source.json_config() = {
+      {"model_type", "some_vl"}, {"text_config", text}, {"tie_word_embeddings", true}};
   for (TensorInfo& tensor : source.tensor_list()) tensor.name = "language_model." + tensor.name;
   EXPECT_FALSE(read_config(source)->embedding.tied);
   std::erase_if(source.tensor_list(),
@@ -380,7 +394,8 @@ TEST(Config, RopesOfLfm3ThatAreNotListedAreTransformersOwn) {
   EXPECT_EQ(config->ropes[1].rotary_dim, config->head_dim);
 }
 
-// As transformers reads it: models with root mean squares know one name of the epsilon, and BioGPT's never changes.
+// As transformers reads it: models with root mean squares know one name of the epsilon, and
+// BioGPT's never changes.
 TEST(Config, EpsilonsOfOtherNormsAreNotTaken) {
   const auto eps = [](const std::string& model, const char* key) {
     Changed source(kModels / model);
@@ -404,8 +419,9 @@ TEST(Config, LayersOfGptNeoAreThoseOfItsList) {
     return error_of(source);
   };
   EXPECT_EQ(error(R"([[["local"], 2], [["global"], 1]])"), "");
-  for (const char* bad : {R"([[["local"], 4]])", R"([[["local"], 2]])", R"([[["far"], 3]])", R"("local")",
-                          R"([[["local"], -3]])", R"([[[], 3]])", R"([[3, ["local"]]])"})
+  for (const char* bad :
+       {R"([[["local"], 4]])", R"([[["local"], 2]])", R"([[["far"], 3]])", R"("local")",
+        R"([[["local"], -3]])", R"([[[], 3]])", R"([[3, ["local"]]])"})
     EXPECT_THAT(error(bad),
                 HasSubstr("attention_types: expected [[[global or local, ...], times], ...] of 3"));
 }
@@ -423,7 +439,8 @@ TEST(Config, AShareOfRopeIsHeededWhereTransformersDoes) {
   EXPECT_EQ(rotary_dim("stablelm", "linear"), "4");
   EXPECT_THAT(
       rotary_dim("llama2", "linear"),
-      HasSubstr("partial_rotary_factor: expected 1 for rope_type linear of architecture llama, got 0.5"));
+      HasSubstr(
+          "partial_rotary_factor: expected 1 for rope_type linear of architecture llama, got 0.5"));
 }
 
 TEST(Config, WindowsThatAreNotListedAreTransformersOwn) {
@@ -479,7 +496,8 @@ TEST(Config, GemmasActivationIsWhatTheFileSays) {
     source.json_config()[key] = name;
     return read_config(source)->ffn.activation.kind;
   };
-  EXPECT_EQ(activation("gemma", "hidden_act", "gelu"), Activation::kGeluTanh);  // so its first files name it
+  // so its first files name it
+  EXPECT_EQ(activation("gemma", "hidden_act", "gelu"), Activation::kGeluTanh);
   EXPECT_EQ(activation("gemma", "hidden_act", "relu"), Activation::kRelu);
   EXPECT_EQ(activation("gemma2", "hidden_activation", "gelu"), Activation::kGelu);
   EXPECT_EQ(activation("gemma3", "hidden_activation", "silu"), Activation::kSilu);
@@ -512,23 +530,30 @@ TEST(Config, KindsAndExpertsOfNemotronThatAreNotKnownAreRefused) {
     source.json_config()[key] = value;
     return error_of(source);
   };
-  EXPECT_EQ(with("nemotron_h_moe", "layers_block_type", {"mamba", "moe", "attention", "moe", "mamba"}), "");
-  EXPECT_THAT(with("nemotron_h_moe", "layers_block_type", {"mamba", "router", "attention", "moe", "mamba"}),
-              HasSubstr("\"router\" is not known"));
-  EXPECT_THAT(with("nemotron_h_moe", "num_hidden_layers", 4), HasSubstr("expected 4 entries, got 5"));
+  EXPECT_EQ(
+      with("nemotron_h_moe", "layers_block_type", {"mamba", "moe", "attention", "moe", "mamba"}),
+      "");
+  EXPECT_THAT(
+      with("nemotron_h_moe", "layers_block_type", {"mamba", "router", "attention", "moe", "mamba"}),
+      HasSubstr("\"router\" is not known"));
+  EXPECT_THAT(with("nemotron_h_moe", "num_hidden_layers", 4),
+              HasSubstr("expected 4 entries, got 5"));
   EXPECT_THAT(with("nemotron_h_moe", "layers_block_type", nullptr),
               HasSubstr("num_hidden_layers is missing"));
   EXPECT_THAT(with("nemotron_h_moe", "moe_latent_size", -3), HasSubstr("moe_latent_size"));
   EXPECT_THAT(with("nemotron_h_moe", "n_group", 4), HasSubstr("groups of experts"));
-  EXPECT_THAT(with("nemotron_h_moe", "moe_intermediate_size", {16, 24}), HasSubstr("moe_intermediate_size"));
+  EXPECT_THAT(with("nemotron_h_moe", "moe_intermediate_size", {16, 24}),
+              HasSubstr("moe_intermediate_size"));
   Changed no_kinds(kModels / "nemotron_h_moe");
   no_kinds.json_config().erase("layers_block_type");
   no_kinds.json_config()["num_hidden_layers"] = 5;
   EXPECT_THAT(error_of(no_kinds), HasSubstr("expected the kind of every layer"));
   const auto gguf = [&](const char* key, const json& value) {
-    return with("nemotron_h_moe_latent/model.gguf", (std::string("nemotron_h_moe.") + key).c_str(), value);
+    return with("nemotron_h_moe_latent/model.gguf", (std::string("nemotron_h_moe.") + key).c_str(),
+                value);
   };
-  EXPECT_THAT(gguf("attention.head_count_kv", {0, 0, 0, 2}), HasSubstr("expected 5 entries, got 4"));
+  EXPECT_THAT(gguf("attention.head_count_kv", {0, 0, 0, 2}),
+              HasSubstr("expected 5 entries, got 4"));
   EXPECT_THAT(gguf("expert_gating_func", 1), HasSubstr("expected 2 (sigmoid)"));
   EXPECT_THAT(with("nemotron_h_moe/model.gguf", "nemotron_h_moe.expert_group_used_count", nullptr),
               HasSubstr("expert_group_used_count is missing"));
@@ -544,11 +569,13 @@ TEST(Config, Gemma4ThatCannotBeComputedIsRefused) {
   EXPECT_THAT(with("use_bidirectional_attention", "all"), HasSubstr("use_bidirectional_attention"));
   EXPECT_THAT(with("layer_types", {"a", "b", "c", "d", "e", "f"}), HasSubstr("got \"a\""));
   EXPECT_THAT(with("layer_types", {"full_attention"}), HasSubstr("expected a list of 6 layers"));
-  EXPECT_THAT(with("num_kv_shared_layers", 5), HasSubstr("finds no layer of its kind before layer 1"));
+  EXPECT_THAT(with("num_kv_shared_layers", 5),
+              HasSubstr("finds no layer of its kind before layer 1"));
   EXPECT_THAT(with("num_kv_shared_layers", 6), HasSubstr("0..5"));
   EXPECT_THAT(with("per_layer_config", {{"0", {{"head_dim", 16}, {"rope", 3}}}}),
               HasSubstr("rope is not understood"));
-  EXPECT_THAT(with("per_layer_config", {{"5", {{"head_dim", 24}}}}), HasSubstr("heads have other sizes"));
+  EXPECT_THAT(with("per_layer_config", {{"5", {{"head_dim", 24}}}}),
+              HasSubstr("heads have other sizes"));
   EXPECT_THAT(with("vocab_size_per_layer_input", 40), HasSubstr("vocab_size_per_layer_input"));
   EXPECT_THAT(with("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}),
               HasSubstr("sliding_attention is missing"));
@@ -562,22 +589,30 @@ TEST(Config, Gemma3nThatCannotBeComputedIsRefused) {
     source.json_config()[key] = value;
     return error_of(source);
   };
-  EXPECT_THAT(with("altup_active_idx", 4), HasSubstr("altup_active_idx: expected an integer in 0..3, got 4"));
+  EXPECT_THAT(with("altup_active_idx", 4),
+              HasSubstr("altup_active_idx: expected an integer in 0..3, got 4"));
   EXPECT_THAT(with("altup_num_inputs", 0), HasSubstr("altup_num_inputs"));
   EXPECT_THAT(with("laurel_rank", 0), HasSubstr("laurel_rank"));
   EXPECT_THAT(with("hidden_size_per_layer_input", 0), HasSubstr("hidden_size_per_layer_input"));
-  EXPECT_THAT(with("num_kv_shared_layers", 3), HasSubstr("finds no layer of its kind before layer 2"));
-  EXPECT_THAT(with("activation_sparsity_pattern", {0.5}), HasSubstr("expected a list of 5 numbers"));
-  EXPECT_THAT(with("activation_sparsity_pattern", {0, 0, 0, 1.0, 0}), HasSubstr("layer 3: expected a share"));
-  EXPECT_THAT(with("activation_sparsity_pattern", {0, "a", 0, 0, 0}), HasSubstr("layer 1: expected a share"));
-  EXPECT_THAT(with("intermediate_size", {40, 40}), HasSubstr("intermediate_size: expected 5 numbers, got 2"));
-  EXPECT_THAT(with("gemma3n.activation_sparsity_scale", {0, 0, 0, nullptr, 0}, "gemma3n/model.gguf"),
-              HasSubstr("layer 3: expected a number or -infinity"));
+  EXPECT_THAT(with("num_kv_shared_layers", 3),
+              HasSubstr("finds no layer of its kind before layer 2"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0.5}),
+              HasSubstr("expected a list of 5 numbers"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0, 0, 0, 1.0, 0}),
+              HasSubstr("layer 3: expected a share"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0, "a", 0, 0, 0}),
+              HasSubstr("layer 1: expected a share"));
+  EXPECT_THAT(with("intermediate_size", {40, 40}),
+              HasSubstr("intermediate_size: expected 5 numbers, got 2"));
+  EXPECT_THAT(
+      with("gemma3n.activation_sparsity_scale", {0, 0, 0, nullptr, 0}, "gemma3n/model.gguf"),
+      HasSubstr("layer 3: expected a number or -infinity"));
   EXPECT_THAT(with("gemma3n.altup.active_idx", 9, "gemma3n/model.gguf"),
               HasSubstr("gemma3n.altup.active_idx"));
 }
 
-// Directories have shares, GGUF files where a normal distribution has them; neither: the first ten layers of more.
+// Directories have shares, GGUF files where a normal distribution has them; neither: the first ten
+// layers of more.
 TEST(Config, SparseGatesAreThoseOfBothFormats) {
   const auto cutoffs = [](const WeightSource& source) {
     std::vector<float> all;
@@ -585,9 +620,9 @@ TEST(Config, SparseGatesAreThoseOfBothFormats) {
     for (const LayerConfig& layer : config.layers) all.push_back(layer.gate_cutoff);
     return all;
   };
-  const auto wanted =
-      ::testing::ElementsAre(::testing::FloatNear(1.644854f, 1e-5f), ::testing::FloatNear(0.841621f, 1e-5f),
-                             kNoCutoff, ::testing::FloatNear(0.0f, 1e-6f), kNoCutoff);
+  const auto wanted = ::testing::ElementsAre(::testing::FloatNear(1.644854f, 1e-5f),
+                                             ::testing::FloatNear(0.841621f, 1e-5f), kNoCutoff,
+                                             ::testing::FloatNear(0.0f, 1e-6f), kNoCutoff);
   EXPECT_THAT(cutoffs(Changed(kModels / "gemma3n")), wanted);
   EXPECT_THAT(cutoffs(Changed(kModels / "gemma3n" / "model.gguf")), wanted);
   Changed unsaid(kModels / "gemma3n");
@@ -646,7 +681,8 @@ TEST(Config, SparseAttentionOfDeepSeekIsRefused) {
 }
 
 TEST(Config, LatentsAreCachedOnce) {
-  const CacheSpec spec = config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);
+  const CacheSpec spec =
+      config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);
   constexpr int kHeads = 16, kKey = 128 + 64, kValue = 128, kLatent = 512 + 64;
   EXPECT_EQ(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kLatent);
   EXPECT_LT(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kHeads * (kKey + kValue) / 8);
@@ -665,7 +701,8 @@ TEST(Config, LatentsOfOlderFilesAreRead) {
     return tensor.name.ends_with("attn_k_b.weight") || tensor.name.ends_with("attn_v_b.weight");
   });
   for (int i = 0; i < 3; ++i) {
-    TensorInfo both = *directory->find(fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", i));
+    TensorInfo both =
+        *directory->find(fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", i));
     both.name = fmt::format("blk.{}.attn_kv_b.weight", i);
     source.tensor_list().push_back(both);
   }
@@ -673,7 +710,8 @@ TEST(Config, LatentsOfOlderFilesAreRead) {
   const auto logits_of = [&](const WeightSource& of) {
     const auto model = Model::load(of, *ops);
     EXPECT_TRUE(model) << model.error().message;
-    return model ? testing::Runner(**model, *ops).run(0, std::vector<int>{1, 2, 3, 4, 5}) : testing::Rows();
+    return model ? testing::Runner(**model, *ops).run(0, std::vector<int>{1, 2, 3, 4, 5})
+                 : testing::Rows();
   };
   EXPECT_EQ(logits_of(source), logits_of(*directory));
 }
@@ -684,8 +722,9 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
     source.json_config()[key] = value;
     return error_of(source);
   };
-  EXPECT_THAT(with("num_attention_heads", 0), AllOf(HasSubstr("llama2"), HasSubstr("num_attention_heads"),
-                                                    HasSubstr("1..1024"), HasSubstr("got 0")));
+  EXPECT_THAT(with("num_attention_heads", 0),
+              AllOf(HasSubstr("llama2"), HasSubstr("num_attention_heads"), HasSubstr("1..1024"),
+                    HasSubstr("got 0")));
   EXPECT_THAT(with("num_attention_heads", nullptr), HasSubstr("num_attention_heads is missing"));
   EXPECT_THAT(with("num_hidden_layers", 1000000000), HasSubstr("got 1000000000"));
   EXPECT_THAT(with("head_dim", 7), HasSubstr("even number of rotated dimensions"));
@@ -695,8 +734,9 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
   EXPECT_THAT(with("model_type", "mamba"), "");  // the class name still says Llama
   EXPECT_THAT(with("rope_parameters", {{"rope_type", "spiral"}}), HasSubstr("'spiral'"));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "hqq"}}), HasSubstr("hqq"));
-  EXPECT_THAT(with("general.architecture", "mamba", "model.gguf"),
-              AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'mamba'")));
+  EXPECT_THAT(
+      with("general.architecture", "mamba", "model.gguf"),
+      AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'mamba'")));
   EXPECT_THAT(with("llama.attention.head_count", json::array({4, 4}), "model.gguf"),
               HasSubstr("llama.attention.head_count: expected an integer"));
 }
@@ -746,8 +786,8 @@ TEST(Shapes, ParametersAsPublished) {
   EXPECT_NEAR(billions("gemma-3-1b"), 1.000, 0.001);
   EXPECT_NEAR(billions("phi-3-mini"), 3.821, 0.001);
   EXPECT_NEAR(billions("gpt2"), 0.1244, 0.0002);
-  EXPECT_NEAR(static_cast<double>(config_from_shape("mixtral-8x7b")->n_active_parameters()) / 1e9, 12.75,
-              0.05);
+  EXPECT_NEAR(static_cast<double>(config_from_shape("mixtral-8x7b")->n_active_parameters()) / 1e9,
+              12.75, 0.05);
 }
 
 TEST(Shapes, CacheOfWholeContexts) {

@@ -1,4 +1,5 @@
-// Whole models with weights of every type on CUDA's emulated device: the logits are those that the same weights give in F32.
+// Whole models with weights of every type on CUDA's emulated device: the logits are those that the
+// same weights give in F32.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +20,8 @@ namespace {
 
 using testing::Rows;
 
-// Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the other way where sums differ.
+// Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the
+// other way where sums differ.
 double most_error(const std::string& type) {
   if (type == "nf4") return 5e-3;
   return type == "w8a8" ? 1e-2 : 1e-4;
@@ -91,7 +93,8 @@ TEST(CudaTypesOfExperts, GiveTheLogitsOfTheSameWeightsInF32) {
 
 class CudaLayers : public ::testing::TestWithParam<std::string> {};
 
-// In steps of few rows a norm is taken by the products that read it, and so on: all bits are those of one operation after the other.
+// In steps of few rows a norm is taken by the products that read it, and so on: all bits are those
+// of one operation after the other.
 TEST_P(CudaLayers, PartsInOneGiveTheBitsOfTheirOperations) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1});
   if (!made) GTEST_SKIP() << made.error().message;
@@ -107,8 +110,9 @@ TEST_P(CudaLayers, PartsInOneGiveTheBitsOfTheirOperations) {
   EXPECT_EQ(logits[0], logits[1]);
 }
 
-// Kernels of a step of one token for each layer of a Llama, whose sequence has no more than a piece: with all parts in one, with rotating
-// and storing by itself, and by the operations one by one.
+// Kernels of a step of one token for each layer of a Llama, whose sequence has no more than a
+// piece: with all parts in one, with rotating and storing by itself, and by the operations one by
+// one.
 TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1, .eager = true});
   if (!made) GTEST_SKIP() << made.error().message;
@@ -117,7 +121,8 @@ TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
   const auto launches_of = [&](int n_layers) {
     ModelConfig config = small_config("llama2");
     config.n_layers = n_layers;
-    if (!config.layers.empty()) config.layers.resize(static_cast<size_t>(n_layers), config.layers[0]);
+    if (!config.layers.empty())
+      config.layers.resize(static_cast<size_t>(n_layers), config.layers[0]);
     const auto source = make_synthetic_source(config, "q8_0").value();
     const auto model = Model::load(*source, ops).value();
     testing::Runner runner(*model, ops, 64, 16, KvDType::kF16);
@@ -135,15 +140,18 @@ TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
   EXPECT_EQ(launches_of_a_layer(), 12);
 }
 
-// Caches of 16 bits, which kernels of their own attend: windows, softcaps and sinks, prompts behind a context and single tokens,
-// beside the CPU, which rounds keys and values alike and nothing else. Storing within attention changes no bit.
+// Caches of 16 bits, which kernels of their own attend: windows, softcaps and sinks, prompts behind
+// a context and single tokens, beside the CPU, which rounds keys and values alike and nothing else.
+// Storing within attention changes no bit.
 TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1});
   if (!made) GTEST_SKIP() << made.error().message;
   const auto cpu = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
-  for (const char* architecture : {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa", "qwen3"}) {
+  for (const char* architecture :
+       {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa", "qwen3"}) {
     ModelConfig config =
-        read_config(*open_weights(tests_dir() / "golden" / "models" / architecture).value()).value();
+        read_config(*open_weights(tests_dir() / "golden" / "models" / architecture).value())
+            .value();
     config.head_dim = 16, config.name = "small";
     for (RopeConfig& rope : config.ropes) rope.rotary_dim = std::min(16, 2 * rope.rotary_dim);
     const auto source = make_synthetic_source(config, "f32").value();
@@ -174,16 +182,18 @@ TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, CudaLayers,
-                         ::testing::Values("llama2", "gpt2", "gpt_neox", "gemma2", "gemma3", "granitemoe_swa",
-                                           "gpt_oss", "mixtral", "qwen2_moe", "deepseek_v3", "falcon_h1",
-                                           "qwen3_next", "granitemoehybrid", "lfm2"),
+                         ::testing::Values("llama2", "gpt2", "gpt_neox", "gemma2", "gemma3",
+                                           "granitemoe_swa", "gpt_oss", "mixtral", "qwen2_moe",
+                                           "deepseek_v3", "falcon_h1", "qwen3_next",
+                                           "granitemoehybrid", "lfm2"),
                          [](const auto& info) { return info.param; });
 
-INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(cuda_type_names()), [](const auto& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(cuda_type_names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Experts that are mapped from a file give the same bits as those in memory; what cannot be written is one clear error.
+// Experts that are mapped from a file give the same bits as those in memory; what cannot be written
+// is one clear error.
 #include "model/sources/expert_file.h"
 #include "model/arch/read_config.h"
 
@@ -100,7 +101,8 @@ TEST_F(ExpertFileTest, SameBitsForEveryMixture) {
   EXPECT_TRUE(fs::is_empty(folder_)) << "the file has a name";
 }
 
-// The first start moves experts to a file without a name, and then takes what it has kept; the second maps that.
+// The first start moves experts to a file without a name, and then takes what it has kept; the
+// second maps that.
 TEST_F(ExpertFileTest, SameBitsFromPackedWeights) {
   for (const char* name : {"mixtral", "gpt_oss", "qwen3_next", "deepseek_v3"}) {
     SCOPED_TRACE(name);
@@ -116,11 +118,13 @@ TEST_F(ExpertFileTest, SameBitsFromPackedWeights) {
 }
 
 TEST_F(ExpertFileTest, SameBitsForEncodingsAtLoad) {
-  for (const char* recoding : {"q8_0", "q4_k_m", "int8", "int4", "int2", "nf4", "fp4", "fp8", "w8a8"}) {
+  for (const char* recoding :
+       {"q8_0", "q4_k_m", "int8", "int4", "int2", "nf4", "fp4", "fp8", "w8a8"}) {
     SCOPED_TRACE(recoding);
-    auto source = make_quantizing_source(
-                      open_weights(tests_dir() / "golden" / "models" / "qwen3_moe").value(), recoding, 1)
-                      .value();
+    auto source =
+        make_quantizing_source(
+            open_weights(tests_dir() / "golden" / "models" / "qwen3_moe").value(), recoding, 1)
+            .value();
     const LoadedMixture in_memory = load(*source, false, false, recoding),
                         mapped = load(*source, true, false, recoding);
     EXPECT_EQ(mapped.logits, in_memory.logits);
@@ -153,9 +157,11 @@ TEST_F(ExpertFileTest, SameBitsForEveryEncoding) {
   EXPECT_GE(sizes.size(), 10u) << "encodings that differ";
 }
 
-// A share of every expert's width, and whatever lies before it in a block; and the layers of two stages.
+// A share of every expert's width, and whatever lies before it in a block; and the layers of two
+// stages.
 TEST_F(ExpertFileTest, SameBitsForShares) {
-  for (const char* name : {"mixtral", "gpt_oss", "qwen2_moe", "granitemoe", "nemotron_h_moe_latent"}) {
+  for (const char* name :
+       {"mixtral", "gpt_oss", "qwen2_moe", "granitemoe", "nemotron_h_moe_latent"}) {
     SCOPED_TRACE(name);
     const fs::path path = tests_dir() / "golden" / "models" / name;
     const auto of_ranks = [&](bool experts) {
@@ -196,7 +202,8 @@ TEST_F(ExpertFileTest, AFolderThatCannotBeWritten) {
   const auto model = open(tests_dir() / "golden" / "models" / "mixtral", dir_ / "file" / "below");
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, ErrorCode::kIo);
-  EXPECT_THAT(model.error().message, HasSubstr("experts_offload: folder " + (dir_ / "file").string()));
+  EXPECT_THAT(model.error().message,
+              HasSubstr("experts_offload: folder " + (dir_ / "file").string()));
 }
 
 // The device takes no more, in the middle of the experts.
@@ -248,12 +255,16 @@ TEST_F(ExpertFileTest, BytesOfExpertsInAFile) {
     const auto n_layers =
         std::ranges::count_if(config.layers, [](const LayerConfig& layer) { return layer.moe; });
     const int64_t width = int64_t{config.ffn.gated ? 3 : 2} * config.experts.ffn_dim,
-                  n = int64_t{n_layers} * config.experts.count, weights = n * width * config.expert_dim(),
-                  biases = n * ((config.ffn.gated ? 2 : 1) * config.experts.ffn_dim + config.expert_dim());
+                  n = int64_t{n_layers} * config.experts.count,
+                  weights = n * width * config.expert_dim(),
+                  biases = n * ((config.ffn.gated ? 2 : 1) * config.experts.ffn_dim +
+                                config.expert_dim());
     const int64_t bytes = expert_bytes(*source, config);
-    std::vector<int64_t> possible = {weights * 17 / 32 + biases * 2, weights * 17 / 32 + biases * 4};
+    std::vector<int64_t> possible = {weights * 17 / 32 + biases * 2,
+                                     weights * 17 / 32 + biases * 4};
+    // or a factor of each
     for (const int64_t size : {2, 4})
-      for (const int64_t bias : {int64_t{0}, biases * size, biases * 4, n * 4})  // or a factor of each
+      for (const int64_t bias : {int64_t{0}, biases * size, biases * 4, n * 4})
         possible.push_back(weights * size + bias);
     EXPECT_THAT(possible, ::testing::Contains(bytes));
   }

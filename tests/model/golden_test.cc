@@ -1,4 +1,5 @@
-// Every architecture against transformers: logits of tiny random checkpoints (tools/make_tiny_models.py).
+// Every architecture against transformers: logits of tiny random checkpoints
+// (tools/make_tiny_models.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,8 +56,8 @@ std::vector<Case> cases() {
   std::vector<Case> result;
   // Or checkpoints of tools/sweep_configurations.py.
   const char* others = std::getenv("PENSTOCK_GOLDEN_MODELS");
-  for (const auto& entry :
-       fs::directory_iterator(others != nullptr ? fs::path(others) : tests_dir() / "golden" / "models")) {
+  for (const auto& entry : fs::directory_iterator(
+           others != nullptr ? fs::path(others) : tests_dir() / "golden" / "models")) {
     const fs::path dir = entry.path();
     std::string name = dir.filename().string();
     std::ranges::replace(name, '.', '_');
@@ -86,7 +87,8 @@ class GoldenModels : public ::testing::TestWithParam<Case> {
   }
 
   Rows prompt_logits() const {
-    return {golden_.logits.begin(), golden_.logits.begin() + static_cast<long>(golden_.prompt.size())};
+    return {golden_.logits.begin(),
+            golden_.logits.begin() + static_cast<long>(golden_.prompt.size())};
   }
 
   // transformers chooses between longrope's factors by the length that it computes.
@@ -109,7 +111,8 @@ TEST_P(GoldenModels, PromptThenStepByStep) {
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
   // And the choices are the same.
   Runner again = runner_of(*model_, *ops_);
-  EXPECT_EQ(again.greedy(0, golden_.prompt, static_cast<int>(golden_.decoded.size())), golden_.decoded);
+  EXPECT_EQ(again.greedy(0, golden_.prompt, static_cast<int>(golden_.decoded.size())),
+            golden_.decoded);
 }
 
 // Every matrix is counted: speeds are held against what is read.
@@ -147,7 +150,8 @@ TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
 }
 
-// What a step asks for depends on its key alone: played again it gives what computing it anew would give.
+// What a step asks for depends on its key alone: played again it gives what computing it anew would
+// give.
 TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
   DeviceOps ops(make_ops("cpu", {.n_threads = 1}).value());
   const auto model = Model::load(*source_, ops).value();
@@ -179,7 +183,8 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   // All but the first were recorded and played.
   EXPECT_GE(static_cast<cuda::CudaOps&>(**made).graphs().n_played(),
             static_cast<int64_t>(golden_.decoded.size()) - 1);
-  // Caches of 16 bits, of heads that kernels of their own take: beside the CPU's, which rounds keys and values alike, and batch-invariant nothing else.
+  // Caches of 16 bits, of heads that kernels of their own take: beside the CPU's, which rounds keys
+  // and values alike, and batch-invariant nothing else.
   if (model_->config().head_dim % 16 != 0 || model_->config().latent.kv_rank > 0) return;
   const auto halves = [&](const Model& of, Ops& ops) {
     Runner with = runner_of(of, ops, KvDType::kF16);
@@ -201,11 +206,12 @@ TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   // Three sequences over the same tokens, out of step: prefill, decode and a chunk share batches.
   const std::span<const int> prompt = golden_.prompt;
   const auto part = [&](int seq, size_t from, size_t to) {
-    return Runner::Part{seq,
-                        {prompt.begin() + static_cast<long>(from), prompt.begin() + static_cast<long>(to)}};
+    return Runner::Part{
+        seq, {prompt.begin() + static_cast<long>(from), prompt.begin() + static_cast<long>(to)}};
   };
   const auto expect = [&](const Rows& got, size_t at, size_t from, size_t to) {
-    const Rows a(got.begin() + static_cast<long>(at), got.begin() + static_cast<long>(at + to - from));
+    const Rows a(got.begin() + static_cast<long>(at),
+                 got.begin() + static_cast<long>(at + to - from));
     const Rows b(golden_.logits.begin() + static_cast<long>(from),
                  golden_.logits.begin() + static_cast<long>(to));
     EXPECT_LE(max_difference(a, b), kTolerance) << from << ".." << to;
@@ -228,8 +234,10 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
   // Units that multiply BF16 have keys and values of any 16 bits as BF16.
   const std::string_view name = ops_->name();
   const double of_halves = name.starts_with("cpu/amx") || name == "cpu/avx512bf16" ? 0.2 : 0.05;
-  const std::pair<KvDType, double> kTypes[] = {
-      {KvDType::kF32, 1e-4}, {KvDType::kF16, of_halves}, {KvDType::kBF16, 0.2}, {KvDType::kI8, 0.3}};
+  const std::pair<KvDType, double> kTypes[] = {{KvDType::kF32, 1e-4},
+                                               {KvDType::kF16, of_halves},
+                                               {KvDType::kBF16, 0.2},
+                                               {KvDType::kI8, 0.3}};
   for (const auto& [dtype, most] : kTypes) {
     Runner runner = runner_of(*model_, *ops_, dtype);
     Rows logits = runner.run(0, golden_.prompt);
@@ -238,9 +246,9 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
   }
 }
 
-// A prompt that is one step is computed in F32 from the zeros that it begins with. Later tokens begin with what rounding left, 8
-// bits of every number: some percent of such random logits, and with experts, of which another one may be chosen, what keys and
-// values in BF16 may cost.
+// A prompt that is one step is computed in F32 from the zeros that it begins with. Later tokens
+// begin with what rounding left, 8 bits of every number: some percent of such random logits, and
+// with experts, of which another one may be chosen, what keys and values in BF16 may cost.
 TEST_P(GoldenModels, StatesInBf16AreNear) {
   if (!model_->config().has_states()) GTEST_SKIP() << "no states";
   const double most = model_->config().experts.count > 0 ? 0.2 : 0.05;
@@ -248,7 +256,8 @@ TEST_P(GoldenModels, StatesInBf16AreNear) {
   EXPECT_LE(max_difference(runner.run(0, golden_.prompt), prompt_logits()), kTolerance);
   Rows decoded, stepwise;
   for (const int token : golden_.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
-  const Rows golden(golden_.logits.begin() + static_cast<long>(golden_.prompt.size()), golden_.logits.end());
+  const Rows golden(golden_.logits.begin() + static_cast<long>(golden_.prompt.size()),
+                    golden_.logits.end());
   EXPECT_LE(relative_error(decoded, golden), most);
   for (const int token : golden_.prompt) stepwise.push_back(runner.run(1, {&token, 1}).back());
   EXPECT_LE(relative_error(stepwise, prompt_logits()), most);
@@ -257,13 +266,14 @@ TEST_P(GoldenModels, StatesInBf16AreNear) {
 TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
   Runner one = runner_of(*model_, *ops_), all = runner_of(*model_, *ops_);
   const Rows early = one.step({{0, golden_.prompt}}, {.n_layers = 1});
-  const Rows explicit_all = all.step({{0, golden_.prompt}}, {.n_layers = model_->config().n_layers});
+  const Rows explicit_all =
+      all.step({{0, golden_.prompt}}, {.n_layers = model_->config().n_layers});
   EXPECT_GT(max_difference(early, prompt_logits()), 0.05f);
   EXPECT_LE(max_difference(explicit_all, prompt_logits()), kTolerance);
 }
 
-// Experts as published, and as llama.cpp's converter lays them out: the same codes. Their products round activations
-// to 8 bits, which transformers does not.
+// Experts as published, and as llama.cpp's converter lays them out: the same codes. Their products
+// round activations to 8 bits, which transformers does not.
 TEST(Mxfp4, ExpertsAreTakenAsTheyLie) {
   const fs::path dir = tests_dir() / "golden" / "mxfp4" / "gpt_oss";
   const Golden golden = read_golden(dir / "golden.bin");
@@ -275,7 +285,8 @@ TEST(Mxfp4, ExpertsAreTakenAsTheyLie) {
     return Runner(**model, *ops).run(0, golden.prompt);
   };
   const Rows directory = logits_of(dir), gguf = logits_of(dir / "model.gguf");
-  const Rows expected(golden.logits.begin(), golden.logits.begin() + static_cast<long>(golden.prompt.size()));
+  const Rows expected(golden.logits.begin(),
+                      golden.logits.begin() + static_cast<long>(golden.prompt.size()));
   EXPECT_EQ(directory, gguf);
   EXPECT_LE(max_difference(directory, expected), 0.1f);
 }

@@ -1,5 +1,5 @@
-// Longrope's two kinds of sequences: which a sequence is of, and batches that have both. What they give is held to transformers by
-// golden_test.cc.
+// Longrope's two kinds of sequences: which a sequence is of, and batches that have both. What they
+// give is held to transformers by golden_test.cc.
 #include <gtest/gtest.h>
 
 #include "model/runner.h"
@@ -42,8 +42,9 @@ void expect_mixed_equals_alone(const std::string& backend, const OpsConfig& conf
     const auto model = Model::load(*source, **made).value();
     const std::vector<int> tokens = {5, 44, 9, 30, 2, 61, 17, 8, 50, 12, 33, 4};
     const auto part = [&](int seq, size_t from, size_t to) {
-      return Runner::Part{
-          seq, {tokens.begin() + static_cast<ptrdiff_t>(from), tokens.begin() + static_cast<ptrdiff_t>(to)}};
+      return Runner::Part{seq,
+                          {tokens.begin() + static_cast<ptrdiff_t>(from),
+                           tokens.begin() + static_cast<ptrdiff_t>(to)}};
     };
     const auto alone = [&](int reach, std::span<const std::pair<size_t, size_t>> steps) {
       Runner runner(*model, **made, 64, 16, cache, reach);
@@ -52,8 +53,10 @@ void expect_mixed_equals_alone(const std::string& backend, const OpsConfig& conf
         for (auto& row : runner.step({part(0, from, to)})) rows.push_back(std::move(row));
       return rows;
     };
-    const std::pair<size_t, size_t> one[] = {{0, 5}, {5, 9}, {9, 12}}, other[] = {{0, 7}, {7, 8}, {8, 12}};
-    const Rows short_kind = alone(16, one), long_kind = alone(17, other), same_as_short = alone(17, one);
+    const std::pair<size_t, size_t> one[] = {{0, 5}, {5, 9}, {9, 12}},
+                                    other[] = {{0, 7}, {7, 8}, {8, 12}};
+    const Rows short_kind = alone(16, one), long_kind = alone(17, other),
+               same_as_short = alone(17, one);
     EXPECT_GT(max_difference(short_kind, same_as_short), 0.01f);  // the kinds are not the same
     Runner runner(*model, **made, 64, 16, cache);
     runner.set_reach(3, 16), runner.set_reach(4, 17);
@@ -76,7 +79,8 @@ TEST(LongRope, ABatchOfBothKindsGivesTheBitsOfEachAlone) {
 }
 
 TEST(LongRope, ABatchOfBothKindsOnEmulatedCuda) {
-  expect_mixed_equals_alone("cuda_emulated", {.n_threads = 1, .batch_invariant = true}, KvDType::kF16);
+  expect_mixed_equals_alone("cuda_emulated", {.n_threads = 1, .batch_invariant = true},
+                            KvDType::kF16);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Medusa heads: the shipped ones score as recorded, the forward is the formula, and files that do not fit are
-// refused with a message that says what was expected.
+// Medusa heads: the shipped ones score as recorded, the forward is the formula, and files that do
+// not fit are refused with a message that says what was expected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,8 +41,10 @@ struct Target {
 };
 
 Tensor to_tensor(const Rows& rows, Ops& ops) {
-  const Tensor tensor = ops.new_tensor(static_cast<int>(rows.size()), static_cast<int>(rows[0].size()));
-  for (size_t i = 0; i < rows.size(); ++i) ops.write_rows(rows[i], tensor.row_range(static_cast<int>(i), 1));
+  const Tensor tensor =
+      ops.new_tensor(static_cast<int>(rows.size()), static_cast<int>(rows[0].size()));
+  for (size_t i = 0; i < rows.size(); ++i)
+    ops.write_rows(rows[i], tensor.row_range(static_cast<int>(i), 1));
   return tensor;
 }
 
@@ -66,8 +68,8 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
       runner.run(0, std::vector<int>{5, 9, 300});
       const Rows states = runner.hidden();
       target.ops->begin_step(nullptr);
-      const Rows logits =
-          Runner::rows_of(*target.ops, heads->forward(to_tensor(states, *target.ops), 2, *target.ops));
+      const Rows logits = Runner::rows_of(
+          *target.ops, heads->forward(to_tensor(states, *target.ops), 2, *target.ops));
       ASSERT_EQ(logits.size(), 6u);
       const size_t per_head = static_cast<size_t>(2 * n_layers + (own_output ? 1 : 0));
       for (size_t k = 0; k < 2; ++k) {
@@ -99,7 +101,8 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
                             x[static_cast<size_t>(j)];
             }
             scale = std::max(scale, std::abs(expected));
-            worst = std::max(worst, std::abs(expected - logits[k * 3 + row][static_cast<size_t>(v)]));
+            worst =
+                std::max(worst, std::abs(expected - logits[k * 3 + row][static_cast<size_t>(v)]));
           }
           // Heads are kept in 8 bits, and so may activations be.
           EXPECT_LT(worst, 0.03 * scale) << own_output << " " << n_layers << " head " << k;
@@ -130,10 +133,12 @@ TEST(MedusaHeads, FilesThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal(MedusaFile(2, 1, 256, 0), target), "accepted");
   EXPECT_THAT(
       refusal(MedusaFile(2, 1, 512, 0), target),
-      HasSubstr("the target has width 256 and 512 tokens: expected shape [256, 256], got [512, 512]"));
+      HasSubstr(
+          "the target has width 256 and 512 tokens: expected shape [256, 256], got [512, 512]"));
   EXPECT_THAT(refusal(MedusaFile(2, 1, 256, 1000), target),
               HasSubstr("expected shape [512, 256], got [1000, 256]"));
-  EXPECT_THAT(refusal(MedusaFile(2, 1, 256, 0), target, 100), HasSubstr("medusa_lm_head.safetensors"));
+  EXPECT_THAT(refusal(MedusaFile(2, 1, 256, 0), target, 100),
+              HasSubstr("medusa_lm_head.safetensors"));
 
   MedusaFile file(2, 1, 256, 0);
   file.tensors.pop_back();
@@ -215,9 +220,9 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
     Runner runner(*target.model, *target.ops);
     const Rows logits = runner.run(0, ids);
     target.ops->begin_step(nullptr);
-    const Rows ahead = Runner::rows_of(
-        *target.ops,
-        (*heads)->forward(to_tensor(runner.hidden(), *target.ops), static_cast<int>(n_heads), *target.ops));
+    const Rows ahead =
+        Runner::rows_of(*target.ops, (*heads)->forward(to_tensor(runner.hidden(), *target.ops),
+                                                       static_cast<int>(n_heads), *target.ops));
     for (size_t i = 0; i < ids.size(); ++i) {
       note(0, i, ids, logits[i]);
       for (size_t k = 0; k < n_heads; ++k) {
@@ -226,8 +231,8 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
     }
   }
   for (size_t k = 0; k <= n_heads; ++k) {
-    EXPECT_NEAR(right[k] / count[k], record.at("top1_accuracy").at(fmt::format("next+{}", k)).get<double>(),
-                0.005)
+    EXPECT_NEAR(right[k] / count[k],
+                record.at("top1_accuracy").at(fmt::format("next+{}", k)).get<double>(), 0.005)
         << k;
   }
 }

@@ -1,5 +1,5 @@
-// Weights that are mapped from an earlier start give the same bits as packed ones; files that do not fit any
-// more are made anew.
+// Weights that are mapped from an earlier start give the same bits as packed ones; files that do
+// not fit any more are made anew.
 #include "model/sources/packed_cache.h"
 
 #include <fcntl.h>
@@ -66,9 +66,8 @@ TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
   for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
     for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
       if (!fs::exists(path)) continue;
-      folder_ =
-          dir_ /
-          path.parent_path().filename();  // each alone: the files of others are looked through at every write
+      // each alone: the files of others are looked through at every write
+      folder_ = dir_ / path.parent_path().filename();
       const Loaded packed = load(path, "", false), first = load(path), second = load(path);
       EXPECT_FALSE(first.mapped) << path;
       EXPECT_TRUE(second.mapped) << path;
@@ -78,14 +77,17 @@ TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
   }
 }
 
-// What each of several ranks, or of two stages, has of a model; whatever lies before its part in a block.
+// What each of several ranks, or of two stages, has of a model; whatever lies before its part in a
+// block.
 TEST_F(PackedCacheTest, SameBitsForShares) {
   const std::vector<int> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
-  const auto of_ranks = [&](const fs::path& path, const std::string& recoding, int n_ranks, bool mapped) {
+  const auto of_ranks = [&](const fs::path& path, const std::string& recoding, int n_ranks,
+                            bool mapped) {
     std::vector<Rows> logits(static_cast<size_t>(n_ranks));
     testing::with_ranks(n_ranks, [&](int rank, Ops& ops) {
       auto source = open_weights(path).value();
-      if (!recoding.empty()) source = make_quantizing_source(std::move(source), recoding, 1).value();
+      if (!recoding.empty())
+        source = make_quantizing_source(std::move(source), recoding, 1).value();
       const PackedCache own = cache();
       const auto model = Model::load_shard(*source, ops, {}, {true, {}, {&own, recoding}});
       ASSERT_TRUE(model) << model.error().message;
@@ -122,7 +124,8 @@ TEST_F(PackedCacheTest, SameBitsForEncodingsAtLoad) {
     EXPECT_FALSE(first.mapped) << type;
     EXPECT_TRUE(second.mapped) << type;
     EXPECT_EQ(first.logits, second.logits) << type;
-    EXPECT_EQ(std::ranges::count(all, first.logits), 0) << type << ": another encoding's file was taken";
+    EXPECT_EQ(std::ranges::count(all, first.logits), 0)
+        << type << ": another encoding's file was taken";
     all.push_back(first.logits);
   }
   EXPECT_EQ(files().size(), all.size());
@@ -203,13 +206,15 @@ TEST_F(PackedCacheTest, ChangedContentIsPackedAnew) {
     const std::string text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
     const auto source = open_weights(model).value();
     const TensorInfo& tensor = *source->find("blk.0.ffn_up.weight");
-    offset = text.find(std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()));
+    offset = text.find(
+        std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()));
     bytes = tensor.bytes.size();
     ASSERT_NE(offset, std::string::npos);
   }
   const int fd = open(model.c_str(), O_RDWR | O_CLOEXEC);
   const std::string zeros(bytes, '\0');
-  ASSERT_EQ(pwrite(fd, zeros.data(), bytes, static_cast<off_t>(offset)), static_cast<ssize_t>(bytes));
+  ASSERT_EQ(pwrite(fd, zeros.data(), bytes, static_cast<off_t>(offset)),
+            static_cast<ssize_t>(bytes));
   const timespec times[2] = {info.st_atim, info.st_mtim};
   ASSERT_EQ(futimens(fd, times), 0);
   close(fd);
@@ -293,7 +298,9 @@ TEST_F(PackedCacheTest, RemovesWhatNobodyCanUse) {
 }
 
 TEST(PackedCacheFolder, FromFlagAndEnvironment) {
-  const auto folder = [](const char* wanted) { return packed_cache_folder(wanted).value().string(); };
+  const auto folder = [](const char* wanted) {
+    return packed_cache_folder(wanted).value().string();
+  };
   unsetenv("PENSTOCK_PACKED_CACHE");
   EXPECT_EQ(folder(""), "");
   EXPECT_EQ(folder("off"), "");

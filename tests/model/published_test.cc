@@ -1,5 +1,5 @@
-// Configurations as they are published (tools/make_published.py): each is read as it is, and opens with tensors of the names that its
-// checkpoint has, at small sizes.
+// Configurations as they are published (tools/make_published.py): each is read as it is, and opens
+// with tensors of the names that its checkpoint has, at small sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ using nlohmann::json;
 
 const std::filesystem::path kPublished = tests_dir() / "golden" / "published";
 
-// Tensors of random numbers, which share their bytes; the large ones, of other modalities, have none.
+// Tensors of random numbers, which share their bytes; the large ones, of other modalities, have
+// none.
 class MadeUp final : public WeightSource {
  public:
   MadeUp(json config, const json& tensors) : config_(std::move(config)) {
@@ -106,11 +107,13 @@ std::vector<std::string> published_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Published, ::testing::ValuesIn(published_names()), [](const auto& info) {
-  std::string name = info.param;
-  std::ranges::replace_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(
+    All, Published, ::testing::ValuesIn(published_names()), [](const auto& info) {
+      std::string name = info.param;
+      std::ranges::replace_if(
+          name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace penstock

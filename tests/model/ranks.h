@@ -28,7 +28,8 @@ inline void with_ranks(int n, const std::function<void(int rank, Ops& ops)>& wor
         config.rank = rank, config.size = n, config.segment = file;
         const auto communicator = make_communicator("shm", config).value();
         const auto ops =
-            make_ops(backend, {.n_threads = 1, .ranks = communicator.get(), .rank_wire = wire}).value();
+            make_ops(backend, {.n_threads = 1, .ranks = communicator.get(), .rank_wire = wire})
+                .value();
         work(rank, *ops);
         EXPECT_TRUE(communicator->status()) << communicator->status().error().message;
         EXPECT_TRUE(communicator->barrier());  // nobody leaves before the others are done
@@ -73,7 +74,8 @@ inline void with_groups(int n_groups, int group_size,
   close(*segment);
 }
 
-// Steps of a rank of such a group, which takes its input from the group before and gives its stream to the one behind.
+// Steps of a rank of such a group, which takes its input from the group before and gives its stream
+// to the one behind.
 class StageRunner {
  public:
   StageRunner(const Model& model, Ops& ops, Communicator& ranks, int stage)

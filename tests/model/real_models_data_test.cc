@@ -1,4 +1,5 @@
-// Real checkpoints in the data folder: the same model from every format, known texts, known perplexities.
+// Real checkpoints in the data folder: the same model from every format, known texts, known
+// perplexities.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,13 +40,15 @@ Loaded load(const fs::path& path) {
   return loaded;
 }
 
-// Just enough of SentencePiece BPE for plain stories: joins the pair with the best score until none is left.
+// Just enough of SentencePiece BPE for plain stories: joins the pair with the best score until none
+// is left.
 class StoryTokenizer {
  public:
   explicit StoryTokenizer(const nlohmann::json& metadata) {
     for (const auto& piece : metadata.at("tokenizer.ggml.tokens"))
       pieces_.push_back(piece.get<std::string>());
-    for (const auto& score : metadata.at("tokenizer.ggml.scores")) scores_.push_back(score.get<float>());
+    for (const auto& score : metadata.at("tokenizer.ggml.scores"))
+      scores_.push_back(score.get<float>());
     for (size_t i = 0; i < pieces_.size(); ++i) ids_.emplace(pieces_[i], static_cast<int>(i));
   }
 
@@ -64,7 +67,8 @@ class StoryTokenizer {
       size_t at = parts.size();
       for (size_t i = 0; i + 1 < parts.size(); ++i) {
         const auto found = ids_.find(parts[i] + parts[i + 1]);
-        if (found != ids_.end() && scores_[found->second] > best) best = scores_[found->second], at = i;
+        if (found != ids_.end() && scores_[found->second] > best)
+          best = scores_[found->second], at = i;
       }
       if (at == parts.size()) break;
       parts[at] += parts[at + 1];
@@ -86,7 +90,8 @@ class StoryTokenizer {
   std::string decode(std::span<const int> ids) const {
     std::string text;
     for (const int id : ids) text += pieces_[id];
-    for (size_t at; (at = text.find("\xe2\x96\x81")) != std::string::npos;) text.replace(at, 3, " ");
+    for (size_t at; (at = text.find("\xe2\x96\x81")) != std::string::npos;)
+      text.replace(at, 3, " ");
     return text;
   }
 
@@ -116,14 +121,15 @@ void PrintTo(const Story& story, std::ostream* out) { *out << story.file; }
 
 class Stories : public ::testing::TestWithParam<Story> {};
 
-// The known continuation is the model's choice token by token. Rounding (8-bit activations) may turn a near
-// tie: "saw" and "went" of stories3M are 0.01 apart in F32.
+// The known continuation is the model's choice token by token. Rounding (8-bit activations) may
+// turn a near tie: "saw" and "went" of stories3M are 0.01 apart in F32.
 TEST_P(Stories, GreedyText) {
   REQUIRE_TEST_DATA(fs::path("models") / GetParam().file);
   const Loaded loaded = load(test_data_dir() / "models" / GetParam().file);
   const StoryTokenizer tokenizer(loaded.source->config());
   Runner runner(*loaded.model, *loaded.ops);
-  const std::vector<int> ids = tokenizer.encode(std::string("Once upon a time") + GetParam().continuation);
+  const std::vector<int> ids =
+      tokenizer.encode(std::string("Once upon a time") + GetParam().continuation);
   const size_t n_prompt = tokenizer.encode("Once upon a time").size();
   const Rows logits = runner.run(0, ids);
   int n_first = 0;
@@ -173,20 +179,22 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Story{"stories260K-f32.gguf", ", there was a little girl named Lily.", 3.66},
         Story{"stories3M-q8_0.gguf",
-              ", there was a little girl named Lily. She loved to play outside in the sunshine. One day, "
-              "she went to the park with her mom.",
+              ", there was a little girl named Lily. She loved to play outside in the sunshine. "
+              "One day, she went to the park with her mom.",
               3.44},
-        Story{"bitllama-3m-tq2_0.gguf",
-              ", there was a little girl named Lily. She loved to play outside and explore the world "
-              "around her. One day, she saw a big, red ball.",
-              3.36}),
+        Story{
+            "bitllama-3m-tq2_0.gguf",
+            ", there was a little girl named Lily. She loved to play outside and explore the world "
+            "around her. One day, she saw a big, red ball.",
+            3.36}),
     [](const auto& info) {
       std::string name = info.param.file;
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
       return name;
     });
 
-// tools/dump_reference.py: the last rows of logits that transformers computes with the decoded weights.
+// tools/dump_reference.py: the last rows of logits that transformers computes with the decoded
+// weights.
 class QuantizedFile : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(QuantizedFile, LogitsNearTheDecodedWeights) {
@@ -199,7 +207,8 @@ TEST_P(QuantizedFile, LogitsNearTheDecodedWeights) {
   std::vector<int> ids(static_cast<size_t>(header[0]));
   file.read(reinterpret_cast<char*>(ids.data()), header[0] * 4);
   std::vector<float> expected(static_cast<size_t>(header[1]) * header[2]);
-  file.read(reinterpret_cast<char*>(expected.data()), static_cast<std::streamsize>(expected.size() * 4));
+  file.read(reinterpret_cast<char*>(expected.data()),
+            static_cast<std::streamsize>(expected.size() * 4));
   ASSERT_TRUE(file.good());
 
   const Loaded loaded = load(test_data_dir() / relative);
@@ -217,16 +226,18 @@ TEST_P(QuantizedFile, LogitsNearTheDecodedWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, QuantizedFile,
                          ::testing::Values("tiny-hf", "tiny-iq3_s", "tiny-iq4_nl", "tiny-iq4_xs",
-                                           "tiny-mxfp4_moe", "tiny-q2_k", "tiny-q3_k_m", "tiny-q4_1",
-                                           "tiny-q4_k_m", "tiny-q5_1", "tiny-q5_k_m", "tiny-q6_k",
-                                           "tiny-tq1_0", "tiny-tq2_0"),
+                                           "tiny-mxfp4_moe", "tiny-q2_k", "tiny-q3_k_m",
+                                           "tiny-q4_1", "tiny-q4_k_m", "tiny-q5_1", "tiny-q5_k_m",
+                                           "tiny-q6_k", "tiny-tq1_0", "tiny-tq2_0"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           for (char& c : name)
+                             c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
 
-// Checkpoints of other quantizers, with the logits of the tool that made them (some round activations too).
+// Checkpoints of other quantizers, with the logits of the tool that made them (some round
+// activations too).
 class Prequantized : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Prequantized, LogitsNearTheirOwn) {
@@ -254,7 +265,8 @@ TEST_P(Prequantized, LogitsNearTheirOwn) {
     }
   }
   RecordProperty("relative_error", std::to_string(std::sqrt(error / norm)));
-  // That tool rounds activations to 8 bits of floating point (3 of mantissa); this decoder keeps them.
+  // That tool rounds activations to 8 bits of floating point (3 of mantissa); this decoder keeps
+  // them.
   EXPECT_LE(std::sqrt(error / norm), GetParam() == "ct-fp8_dyn" ? 0.12 : 0.05);
 }
 
@@ -288,10 +300,11 @@ TEST_P(Prequantized, EmulatedCudaGivesTheSameLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Prequantized,
-                         ::testing::Values("gptq4", "gptq4_actorder", "gptq4_g32", "gptq8", "awq_gemm",
-                                           "autoawq", "bnb-int8", "bnb-nf4_dq", "nf4", "ct-fp8_dyn",
-                                           "ct-mxfp4", "ct-nvfp4", "ct-w4a16_awq", "ct-w4a16_gptq",
-                                           "ct-w8a16", "ct-w8a8_rtn", "ct-w8a8_sq"),
+                         ::testing::Values("gptq4", "gptq4_actorder", "gptq4_g32", "gptq8",
+                                           "awq_gemm", "autoawq", "bnb-int8", "bnb-nf4_dq", "nf4",
+                                           "ct-fp8_dyn", "ct-mxfp4", "ct-nvfp4", "ct-w4a16_awq",
+                                           "ct-w4a16_gptq", "ct-w8a16", "ct-w8a8_rtn",
+                                           "ct-w8a8_sq"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -1,5 +1,5 @@
-// Runs batches of a model without an engine: sequences with block tables of their own, every token's logits
-// kept.
+// Runs batches of a model without an engine: sequences with block tables of their own, every
+// token's logits kept.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -27,8 +27,10 @@ class Runner {
     const CacheSpec spec = model.cache_spec(types, block_size);
     const std::vector<int> blocks(static_cast<size_t>(spec.n_groups()), n_blocks);
     cache_ = ops.make_cache(spec, blocks).value();
-    // n_blocks is a power of two: every block once, in a scattered order, so that a mistake in slots shows.
-    for (int i = 0; i < n_blocks; ++i) free_.push_back(static_cast<BlockId>((i * 37 + 11) % n_blocks));
+    // n_blocks is a power of two: every block once, in a scattered order, so that a mistake in
+    // slots shows.
+    for (int i = 0; i < n_blocks; ++i)
+      free_.push_back(static_cast<BlockId>((i * 37 + 11) % n_blocks));
   }
 
   struct Part {
@@ -45,7 +47,8 @@ class Runner {
     BatchBuilder builder(cache_->spec());
     for (const Part& part : parts) {
       Sequence& seq = sequences_[part.seq];
-      const int first = std::exchange(seq.length, seq.length + static_cast<int>(part.tokens.size()));
+      const int first =
+          std::exchange(seq.length, seq.length + static_cast<int>(part.tokens.size()));
       while (static_cast<int>(seq.kv.blocks.size()) * block_size_ < seq.length) {
         seq.kv.blocks.push_back(free_.back());
         free_.pop_back();
@@ -80,7 +83,9 @@ class Runner {
     return rows;
   }
 
-  Rows run(int seq, std::span<const int> tokens) { return step({{seq, {tokens.begin(), tokens.end()}}}); }
+  Rows run(int seq, std::span<const int> tokens) {
+    return step({{seq, {tokens.begin(), tokens.end()}}});
+  }
 
   // The most likely tokens after `prompt`, one at a time.
   std::vector<int> greedy(int seq, std::span<const int> prompt, int n_tokens) {
@@ -122,8 +127,8 @@ inline float max_difference(const Rows& a, const Rows& b) {
 inline double relative_error(const Rows& got, const Rows& golden) {
   double error = 0, size = 0;
   for (size_t i = 0; i < golden.size(); ++i) {
-    const double mean =
-        std::accumulate(golden[i].begin(), golden[i].end(), 0.0) / static_cast<double>(golden[i].size());
+    const double mean = std::accumulate(golden[i].begin(), golden[i].end(), 0.0) /
+                        static_cast<double>(golden[i].size());
     for (size_t j = 0; j < golden[i].size(); ++j) {
       error += std::pow(got[i][j] - golden[i][j], 2);
       size += std::pow(golden[i][j] - mean, 2);

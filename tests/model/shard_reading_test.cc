@@ -82,9 +82,11 @@ Read read_by(const fs::path& path, Ops& ops, Stage stage) {
   return {opened - before, n_read() - opened};
 }
 
-// The pages at the ends of a part are somebody else's too; blocks of an encoding that is cut inside are of two ranks.
+// The pages at the ends of a part are somebody else's too; blocks of an encoding that is cut inside
+// are of two ranks.
 int64_t at_ends(const TensorInfo& tensor, bool is_cut) {
-  const auto block = static_cast<int64_t>(quant_bytes(tensor.type, quant_info(tensor.type).block_size));
+  const auto block =
+      static_cast<int64_t>(quant_bytes(tensor.type, quant_info(tensor.type).block_size));
   return (is_cut && is_cut_by_inputs(tensor.name) ? tensor.shape[0] : 1) * (kPage + 2 * block);
 }
 
@@ -92,7 +94,8 @@ class ShardReading : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     ASSERT_TRUE(write_gguf(*make_synthetic_source(wide_model(), GetParam()).value(), path_));
-    if (!is_counted(path_)) GTEST_SKIP() << path_ << " is not read from storage, or nobody counts it";
+    if (!is_counted(path_))
+      GTEST_SKIP() << path_ << " is not read from storage, or nobody counts it";
   }
   const TempDir dir_;
   const fs::path path_ = dir_ / "wide.gguf";
@@ -119,7 +122,8 @@ TEST_P(ShardReading, IsTheRanksShareOfTheFile) {
       });
       RecordProperty(fmt::format("share_{}_of_{}", reader, n_ranks).c_str(),
                      fmt::format("{:.3f}", static_cast<double>(read.to_load) / size));
-      EXPECT_LE(read.to_load, share + ends) << "rank " << reader << " of " << n_ranks << " of " << size;
+      EXPECT_LE(read.to_load, share + ends)
+          << "rank " << reader << " of " << n_ranks << " of " << size;
       EXPECT_GE(read.to_load + read.to_open, share * 9 / 10) << "what was read was not counted";
     }
   }
@@ -133,8 +137,10 @@ TEST_P(ShardReading, IsTheStagesLayers) {
   for (int index = 0; index < 2; ++index) {
     int64_t own = 0, ends = 0;
     for (const TensorInfo& tensor : source->tensors()) {
-      const int layer = tensor.name.starts_with("blk.") ? tensor.name[4] - '0' : stages[index].first;
-      if (layer < stages[index].first || layer >= stages[index].first + stages[index].count) continue;
+      const int layer =
+          tensor.name.starts_with("blk.") ? tensor.name[4] - '0' : stages[index].first;
+      if (layer < stages[index].first || layer >= stages[index].first + stages[index].count)
+        continue;
       own += static_cast<int64_t>(tensor.bytes.size()), ends += at_ends(tensor, false);
     }
     const auto ops = make_ops("cpu", {.n_threads = 1}).value();

@@ -1,4 +1,5 @@
-// Tensor parallelism: what ranks with a share of a model each compute together is what one computes that has all of it.
+// Tensor parallelism: what ranks with a share of a model each compute together is what one computes
+// that has all of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,8 +58,8 @@ Rows whole_logits(const WeightSource& source) {
 }
 
 // The logits of every rank.
-std::vector<Rows> shared_logits(const std::function<std::shared_ptr<const WeightSource>()>& open, int n_ranks,
-                                WireType wire = WireType::kF32) {
+std::vector<Rows> shared_logits(const std::function<std::shared_ptr<const WeightSource>()>& open,
+                                int n_ranks, WireType wire = WireType::kF32) {
   std::vector<Rows> logits(static_cast<size_t>(n_ranks));
   with_ranks(
       n_ranks,
@@ -84,17 +85,20 @@ TEST_P(GoldenShards, GiveWhatTheWholeModelGives) {
   }
 }
 
-// Another expert, or a feature more above a cutoff, is another model; and states of random models amplify.
+// Another expert, or a feature more above a cutoff, is another model; and states of random models
+// amplify.
 bool amplifies_rounding(const ModelConfig& config) {
   const bool cuts_off = std::ranges::any_of(
       config.layers, [](const LayerConfig& layer) { return layer.gate_cutoff != kNoCutoff; });
   return config.experts.count > 0 || config.has_states() || cuts_off;
 }
 
-// Sums whose shares are rounded to BF16 on their way: every rank has the same, and so far from the exact ones.
+// Sums whose shares are rounded to BF16 on their way: every rank has the same, and so far from the
+// exact ones.
 TEST_P(GoldenShards, AreNearWithSumsInBf16) {
   const Rows whole = whole_logits(*open_weights(GetParam()).value());
-  const auto shared = shared_logits([] { return open_weights(GetParam()).value(); }, 2, WireType::kBf16);
+  const auto shared =
+      shared_logits([] { return open_weights(GetParam()).value(); }, 2, WireType::kBf16);
   EXPECT_EQ(shared[0], shared[1]);
   const float difference = max_difference(shared[0], whole) / largest(whole);
   RecordProperty("difference", fmt::format("{:.4f}", difference));
@@ -105,7 +109,8 @@ TEST_P(GoldenShards, AreNearWithSumsInBf16) {
 
 // The same on emulated devices, a rank each.
 TEST(ShardsOnDevices, GiveWhatTheWholeModelGives) {
-  if (!make_ops("cuda_emulated", {.n_threads = 1})) GTEST_SKIP() << "built without the emulated device";
+  if (!make_ops("cuda_emulated", {.n_threads = 1}))
+    GTEST_SKIP() << "built without the emulated device";
   for (const char* name : {"llama3", "mixtral", "deepseek_v3", "gemma2"}) {
     SCOPED_TRACE(name);
     const fs::path path = tests_dir() / "golden" / "models" / name;
@@ -117,7 +122,8 @@ TEST(ShardsOnDevices, GiveWhatTheWholeModelGives) {
             const auto source = open_weights(path).value();
             const auto model = Model::load_shard(*source, ops);
             ASSERT_TRUE(model) << model.error().message;
-            EXPECT_LE(max_difference(logits_of(**model, ops), whole), 1e-4f * largest(whole)) << n_ranks;
+            EXPECT_LE(max_difference(logits_of(**model, ops), whole), 1e-4f * largest(whole))
+                << n_ranks;
           },
           WireType::kF32, "cuda_emulated");
     }
@@ -224,15 +230,16 @@ std::vector<std::string> all_types() {
   std::vector<std::string> names;
   for (const FileType& type : file_types()) names.emplace_back(type.name);
   for (const LayerCoding& coding : layer_codings()) names.emplace_back(coding.name);
-  for (const char* name : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "iq4_nl",
-                           "iq4_xs", "tq1_0", "tq2_0", "mxfp4", "nvfp4"})
+  for (const char* name : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k",
+                           "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4", "nvfp4"})
     if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
   return names;
 }
 
 class ShardsOfTypes : public ::testing::TestWithParam<std::string> {};
 
-// Activations are rounded block by block, or row by row: where a block or a row is cut its parts are rounded by themselves.
+// Activations are rounded block by block, or row by row: where a block or a row is cut its parts
+// are rounded by themselves.
 TEST_P(ShardsOfTypes, GiveWhatTheWholeModelGives) {
   for (const int n_experts : {0, 4}) {
     const std::shared_ptr<const WeightSource> source =
@@ -248,13 +255,15 @@ TEST_P(ShardsOfTypes, GiveWhatTheWholeModelGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ShardsOfTypes, ::testing::ValuesIn(all_types()), [](const auto& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, ShardsOfTypes, ::testing::ValuesIn(all_types()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
-// Of the product of architectures and encodings a diagonal: every tiny model as it is encoded at load by one of the types in turn.
+// Of the product of architectures and encodings a diagonal: every tiny model as it is encoded at
+// load by one of the types in turn.
 class ShardsOfEncodedModels : public ::testing::TestWithParam<fs::path> {};
 
 // Those in turn that can be made at load first.
@@ -347,7 +356,8 @@ TEST(ModelCuts, MixersAreWholeWhereARankWouldReadHeadsOfOthers) {
     config.layers[0].mixer = std::move(mixer);
     return ModelCuts(config, {1, n_ranks}).rank_config();
   };
-  DeltaConfig delta{.n_key_heads = 4, .n_value_heads = 12, .key_dim = 16, .value_dim = 16, .taps = 4};
+  DeltaConfig delta{
+      .n_key_heads = 4, .n_value_heads = 12, .key_dim = 16, .value_dim = 16, .taps = 4};
   EXPECT_EQ(delta_config(own(delta_net(delta), 2))->n_value_heads, 6);
   EXPECT_EQ(delta_config(own(delta_net(delta), 6))->n_key_heads, 1);
   delta.key_heads_in_turn = true;
@@ -359,7 +369,8 @@ TEST(ModelCuts, MixersAreWholeWhereARankWouldReadHeadsOfOthers) {
   EXPECT_EQ(scan_config(own(scan(scans), 6))->n_heads, 1);
 }
 
-// What is cut is not there in full: of every tiny model with recurrent layers the states, where there are heads for all.
+// What is cut is not there in full: of every tiny model with recurrent layers the states, where
+// there are heads for all.
 TEST(Shards, HoldTheirShareOfTheStates) {
   int n_cut = 0;
   for (const fs::path& path : golden_models()) {
@@ -380,7 +391,9 @@ TEST(Shards, HoldTheirShareOfTheStates) {
 
 TEST(ModelCuts, FeaturesAreCutAtBlocksWhereThereAreEnough) {
   ModelConfig config = mixture(0);  // 768 features
-  const auto first = [&](int rank, int n_ranks) { return ModelCuts(config, {rank, n_ranks}).ffn(0).first; };
+  const auto first = [&](int rank, int n_ranks) {
+    return ModelCuts(config, {rank, n_ranks}).ffn(0).first;
+  };
   EXPECT_EQ(first(1, 2), 512);
   EXPECT_EQ(first(1, 3), 256);
   EXPECT_EQ(first(1, 4), 192);

@@ -1,6 +1,6 @@
-// The models in models/: every one loads, and its held-out perplexity is what models/eval.json (and its card)
-// says. The protocol is training/README.md's; the ids come from training/report.py, so that only the model is
-// tested here.
+// The models in models/: every one loads, and its held-out perplexity is what models/eval.json (and
+// its card) says. The protocol is training/README.md's; the ids come from training/report.py, so
+// that only the model is tested here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,8 @@ struct Opened {
 };
 
 Opened load(const fs::path& path) {
-  Opened loaded{.ops = make_ops("cpu", {.n_threads = 1}).value(), .source = nullptr, .model = nullptr};
+  Opened loaded{
+      .ops = make_ops("cpu", {.n_threads = 1}).value(), .source = nullptr, .model = nullptr};
   auto source = open_weights(path);
   EXPECT_TRUE(source) << source.error().message;
   loaded.source = std::move(source).value();
@@ -132,13 +133,18 @@ TEST_P(ShippedModel, EarlyExitAcceptanceIsTheRecordedOne) {
   EXPECT_NEAR(sum / static_cast<double>(n), record.at("exit_acceptance").get<double>(), 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_models()), [](const auto& test) {
-  std::string name = test.param;
-  std::ranges::replace_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_models()),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace_if(
+                               name,
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+                               '_');
+                           return name;
+                         });
 
-// How often one half of a story finds its other half among those of all stories, by the mean of the states.
+// How often one half of a story finds its other half among those of all stories, by the mean of the
+// states.
 TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
   const std::string name = "penstock-embed-2m-q8_0.gguf";
   const json record = read_eval().at("files").at(name);
@@ -159,7 +165,8 @@ TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
       for (const auto& state : runner.hidden()) {
         for (size_t i = 0; i < mean.size(); ++i) mean[i] += state[i];
       }
-      const double length = std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
+      const double length =
+          std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
       for (double& value : mean) value /= length;
       vectors[side].push_back(std::move(mean));
     }
@@ -169,14 +176,16 @@ TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
   std::vector<std::vector<double>> scores(n, std::vector<double>(n));
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) {
-      scores[i][j] =
-          std::inner_product(vectors[0][i].begin(), vectors[0][i].end(), vectors[1][j].begin(), 0.0);
+      scores[i][j] = std::inner_product(vectors[0][i].begin(), vectors[0][i].end(),
+                                        vectors[1][j].begin(), 0.0);
       (i == j ? same : other) += scores[i][j];
     }
   }
   for (size_t i = 0; i < n; ++i) {
-    hits += std::ranges::max_element(scores[i]) - scores[i].begin() == static_cast<std::ptrdiff_t>(i);
-    const auto column = std::ranges::max_element(scores, {}, [&](const auto& row) { return row[i]; });
+    hits +=
+        std::ranges::max_element(scores[i]) - scores[i].begin() == static_cast<std::ptrdiff_t>(i);
+    const auto column =
+        std::ranges::max_element(scores, {}, [&](const auto& row) { return row[i]; });
     hits += column - scores.begin() == static_cast<std::ptrdiff_t>(i);
   }
   const double count = static_cast<double>(n);

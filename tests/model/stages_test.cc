@@ -39,7 +39,8 @@ std::vector<fs::path> tiny_models(const char* kind = "models") {
 // The stages of a model with a backend and a cache each, in one process.
 class StagedModel {
  public:
-  StagedModel(const fs::path& path, int n_stages, const std::vector<Ops*>& ops, bool of_states = false)
+  StagedModel(const fs::path& path, int n_stages, const std::vector<Ops*>& ops,
+              bool of_states = false)
       : ops_(ops) {
     for (int stage = 0; stage < n_stages; ++stage) {
       sources_.push_back(open_weights(path).value());
@@ -63,7 +64,8 @@ class StagedModel {
       options.stage_input = stream;
       rows = runners_[stage].step(parts, options);
       stream.clear();
-      for (const auto& row : runners_[stage].stream()) stream.insert(stream.end(), row.begin(), row.end());
+      for (const auto& row : runners_[stage].stream())
+        stream.insert(stream.end(), row.begin(), row.end());
     }
     return rows;
   }
@@ -128,7 +130,8 @@ std::string stage_name(const ::testing::TestParamInfo<fs::path>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenStages, ::testing::ValuesIn(tiny_models()), stage_name);
 
-// Models that give states: no stage has an output matrix, and of tied ones only the first the embedding.
+// Models that give states: no stage has an output matrix, and of tied ones only the first the
+// embedding.
 class StagesOfStates : public ::testing::TestWithParam<fs::path> {};
 
 TEST_P(StagesOfStates, AreTheBitsOfOneModel) {
@@ -155,7 +158,8 @@ std::vector<fs::path> models_of_staged_states() {
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, StagesOfStates, ::testing::ValuesIn(models_of_staged_states()), stage_name);
+INSTANTIATE_TEST_SUITE_P(Tiny, StagesOfStates, ::testing::ValuesIn(models_of_staged_states()),
+                         stage_name);
 
 // Each stage takes of an adapter what is for its layers.
 TEST(StagesWithAdapters, GiveTheBitsOfOneModel) {
@@ -174,7 +178,8 @@ TEST(StagesWithAdapters, GiveTheBitsOfOneModel) {
     const Rows expected = one.step(parts);
     StagedModel stages(base, 2, pointers(ops));
     for (int stage = 0; stage < 2; ++stage) {
-      const Status put = stages.model(stage).put_adapter(1, adapter, *ops[static_cast<size_t>(stage)]);
+      const Status put =
+          stages.model(stage).put_adapter(1, adapter, *ops[static_cast<size_t>(stage)]);
       ASSERT_TRUE(put) << put.error().message;
     }
     EXPECT_EQ(stages.step(parts), expected);
@@ -183,7 +188,8 @@ TEST(StagesWithAdapters, GiveTheBitsOfOneModel) {
   EXPECT_GE(n, 8);
 }
 
-// Stages whose layers several ranks share: four ranks, of which the first two have the first layers.
+// Stages whose layers several ranks share: four ranks, of which the first two have the first
+// layers.
 TEST(StagesOfShards, GiveWhatTheWholeModelGives) {
   const fs::path path = tests_dir() / "golden" / "models" / "llama2";
   const auto ops = backends(1);
@@ -277,10 +283,9 @@ TEST(CutStages, KeepsLayersThatShareKeysTogether) {
   const LayerBytes bytes{std::vector<int64_t>(8, 10), 0};
   for (size_t i = 4; i < 8; ++i) config.layers[i].kv_layer = i % 2 == 0 ? 2 : 3;
   EXPECT_EQ(firsts(cut_stages(config, bytes, 2)), (std::vector<int>{0, 2}));
-  EXPECT_EQ(
-      cut_stages(config, bytes, 4).error().message,
-      "pipeline_parallel_size 4: expected at most 3, for llama of 8 layers, of which those that share keys "
-      "and values stay together");
+  EXPECT_EQ(cut_stages(config, bytes, 4).error().message,
+            "pipeline_parallel_size 4: expected at most 3, for llama of 8 layers, of which those "
+            "that share keys and values stay together");
 }
 
 }  // namespace

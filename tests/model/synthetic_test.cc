@@ -69,7 +69,8 @@ TEST_P(Synthetic, ReadsBackAndRuns) {
   EXPECT_EQ(read.embedding.tied, config.embedding.tied);
   EXPECT_FLOAT_EQ(read.attention.scale, config.attention.scale);
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : source->tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorInfo& tensor : source->tensors())
+    bytes += static_cast<int64_t>(tensor.bytes.size());
   EXPECT_EQ(synthetic_weight_bytes(config, "q4_k_m").value(), bytes);
 
   const Rows logits = run(*source);
@@ -79,8 +80,8 @@ TEST_P(Synthetic, ReadsBackAndRuns) {
 
 TEST_P(Synthetic, TheWrittenFileIsTheSameModel) {
   const auto source = make_synthetic_source(small(GetParam()), "q8_0").value();
-  const std::filesystem::path path =
-      std::filesystem::path(::testing::TempDir()) / (std::string("synthetic_") + GetParam() + ".gguf");
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
+                                     (std::string("synthetic_") + GetParam() + ".gguf");
   ASSERT_TRUE(write_gguf(*source, path));
   const auto file = open_weights(path);
   ASSERT_TRUE(file) << file.error().message;
@@ -89,21 +90,23 @@ TEST_P(Synthetic, TheWrittenFileIsTheSameModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Synthetic,
-                         ::testing::Values("llama-3.2-1b", "mistral-7b", "mixtral-8x7b", "granite-4-tiny",
-                                           "lfm2-1.2b", "gpt-oss-20b", "qwen3.5-0.8b", "qwen2.5-0.5b",
-                                           "qwen3-8b", "qwen3-30b-a3b", "gemma-2-2b", "gemma-3-1b",
+                         ::testing::Values("llama-3.2-1b", "mistral-7b", "mixtral-8x7b",
+                                           "granite-4-tiny", "lfm2-1.2b", "gpt-oss-20b",
+                                           "qwen3.5-0.8b", "qwen2.5-0.5b", "qwen3-8b",
+                                           "qwen3-30b-a3b", "gemma-2-2b", "gemma-3-1b",
                                            "phi-3-mini", "gpt2"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           for (char& c : name)
+                             c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
 
 // llama.cpp loads no gpt-oss without them.
 TEST(SyntheticSource, GptOssHasTheBiasesOfPublishedFiles) {
   const auto source = make_synthetic_source(small("gpt-oss-20b"), "mxfp4").value();
-  for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp", "ffn_gate_exps",
-                           "ffn_up_exps", "ffn_down_exps"}) {
+  for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp",
+                           "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
     const auto& tensors = source->tensors();
     const std::string wanted = fmt::format("blk.0.{}.bias", name);
     EXPECT_TRUE(std::ranges::any_of(tensors, [&](const TensorInfo& t) { return t.name == wanted; }))
@@ -111,7 +114,8 @@ TEST(SyntheticSource, GptOssHasTheBiasesOfPublishedFiles) {
   }
 }
 
-// Whether there is a gate and how positions come in are two things: models with either and without the other exist.
+// Whether there is a gate and how positions come in are two things: models with either and without
+// the other exist.
 TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
   for (const char* shape : {"llama-3.2-1b", "gpt2"}) {
     ModelConfig gated = small(shape), plain = small(shape);
@@ -132,20 +136,24 @@ TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
 TEST(FileType, EveryTypeAndItsFallback) {
   for (const FileType& ftype : file_types()) {
     for (const int cols : {256, 896, 48}) {
-      const QuantType type = choose_type(ftype, {.n_layers = 24, .tied = false}, WeightRole::kQ, 0, cols);
+      const QuantType type =
+          choose_type(ftype, {.n_layers = 24, .tied = false}, WeightRole::kQ, 0, cols);
       EXPECT_EQ(cols % quant_info(type).block_size, 0) << ftype.name;
     }
   }
   const FileType q4 = find_file_type("Q4_K_M").value();
-  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 4096), QuantType::kQ4_K);
-  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kOutput, 0, 4096), QuantType::kQ6_K);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 4096),
+            QuantType::kQ4_K);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kOutput, 0, 4096),
+            QuantType::kQ6_K);
   EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = true}, WeightRole::kEmbedding, 0, 4096),
             QuantType::kQ6_K);
-  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 896), QuantType::kQ5_0);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 896),
+            QuantType::kQ5_0);
   int n_more = 0;
   for (int i = 0; i < 32; ++i)
-    n_more +=
-        choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kDown, i, 14336) == QuantType::kQ6_K;
+    n_more += choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kDown, i, 14336) ==
+              QuantType::kQ6_K;
   EXPECT_EQ(n_more, 16);
   EXPECT_THAT(find_file_type("q9").error().message, ::testing::HasSubstr("q4_k_m"));
 }
@@ -189,7 +197,8 @@ TEST(FileType, MixesAsLlamaCppDoes) {
     const FileType ftype = find_file_type(name).value();
     for (int layer = 0; layer < model.n_layers; ++layer) {
       words >> type;  // the last one goes on
-      EXPECT_EQ(choose_type(ftype, model, roles.at(tensor), layer, 256), find_quant_type(type)->type)
+      EXPECT_EQ(choose_type(ftype, model, roles.at(tensor), layer, 256),
+                find_quant_type(type)->type)
           << line << ", layer " << layer;
     }
   }
@@ -212,7 +221,8 @@ TEST(FileType, ImportanceAndExpertsChangeTheMixture) {
 TEST(FileType, SizesOfPublishedFiles) {
   // Bytes of the tensors of published Q4_K_M files: Llama 2 7B 4.08 GB, Llama 3.1 8B 4.92 GB.
   const auto gb = [](const char* shape) {
-    return static_cast<double>(synthetic_weight_bytes(config_from_shape(shape).value(), "q4_k_m").value()) /
+    return static_cast<double>(
+               synthetic_weight_bytes(config_from_shape(shape).value(), "q4_k_m").value()) /
            1e9;
   };
   EXPECT_NEAR(gb("llama-2-7b"), 4.08, 0.01);

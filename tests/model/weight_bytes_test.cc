@@ -1,4 +1,5 @@
-// What a model says of its size is what its matrices take: every one that it had packed, and nothing else.
+// What a model says of its size is what its matrices take: every one that it had packed, and
+// nothing else.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -17,18 +17,21 @@ struct Shape {
   int window = 0;
   float softcap = 0.0f;
   KvDType dtype = KvDType::kF32;
-  float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
+  // all features of a token's key, of queries of ones; else random
+  float (*level)(int index) = nullptr;
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
   int values_in_keys = 0;
   bool chunked = false, both_ways = false;
   int block_size = 16;
   bool drops_blocks = false;  // that no query sees any more: tables begin later in the sequence
 
-  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways}; }
+  KvLayerSpec layer() const {
+    return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways};
+  }
 };
 
-// Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
-// oracle.
+// Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for
+// the oracle.
 class AttentionFixture {
  public:
   AttentionFixture(Ops& ops, const Shape& shape, int n_seqs, int max_len)
@@ -54,8 +57,10 @@ class AttentionFixture {
   // Feeds counts[s] new tokens of each sequence and compares with the oracle. Returns the outputs.
   std::vector<float> step(const std::vector<int>& counts, const std::vector<uint64_t>& masks = {},
                           unsigned seed = 1) {
-    const int q_cols = shape_.n_heads * shape_.head_dim, kv_cols = shape_.n_kv_heads * shape_.head_dim;
-    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0}, first_positions;
+    const int q_cols = shape_.n_heads * shape_.head_dim,
+              kv_cols = shape_.n_kv_heads * shape_.head_dim;
+    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0},
+                                           first_positions;
     const int block_size = shape_.block_size;
     std::vector<TokenId> tokens;
     std::vector<BlockId> all_tables;
@@ -67,8 +72,10 @@ class AttentionFixture {
         const uint64_t mask = masks.empty() ? 0 : masks[positions.size()];
         positions.push_back(mask != 0 ? old + std::popcount(mask) - 1 : index);
         tokens.push_back(0);
-        slots.push_back(static_cast<int>(tables_[s][index / block_size]) * block_size + index % block_size);
-        // The values depend on sequence, index and seed alone, however the tokens are divided among steps.
+        slots.push_back(static_cast<int>(tables_[s][index / block_size]) * block_size +
+                        index % block_size);
+        // The values depend on sequence, index and seed alone, however the tokens are divided among
+        // steps.
         const unsigned own = seed * 7919 + s * 104729 + index;
         append(q, random_floats(q_cols, own * 3));
         append(k, random_floats(kv_cols, own * 3 + 1));
@@ -95,8 +102,8 @@ class AttentionFixture {
     const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : rows_with(v, rows, kv_cols);
     const Tensor out = ops_.new_tensor(rows, shape_.n_heads * shape_.layer().value_dim());
     ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
-    AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
-                              shape_.softcap};
+    AttentionParams params = {
+        1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)), shape_.softcap};
     const auto packed = [&](const std::vector<float>& values) {
       return values.empty() ? nullptr : ops_.pack_vector(values).value();
     };
@@ -109,7 +116,9 @@ class AttentionFixture {
     return std::move(values.all);
   }
 
-  int len(int s) const { return static_cast<int>(k_[s].size()) / (shape_.n_kv_heads * shape_.head_dim); }
+  int len(int s) const {
+    return static_cast<int>(k_[s].size()) / (shape_.n_kv_heads * shape_.head_dim);
+  }
   KvCache& cache() { return *cache_; }
   // flash: a device's. invariant: with --batch-invariant.
   static void of_kernels(bool flash, bool invariant) { flash_ = flash, invariant_ = invariant; }
@@ -118,12 +127,14 @@ class AttentionFixture {
   // What the queries from index `old` on see first.
   int first_seen(int old) const {
     if (!shape_.drops_blocks || shape_.window == 0) return 0;
-    return shape_.chunked ? old / shape_.window * shape_.window : std::max(0, old + 1 - shape_.window);
+    return shape_.chunked ? old / shape_.window * shape_.window
+                          : std::max(0, old + 1 - shape_.window);
   }
   // Rows beyond the batch, where the step has some, stay as new memory is.
   Tensor rows_with(const std::vector<float>& values, int rows, int cols) {
     const Tensor tensor = ops_.new_tensor(rows, cols);
-    if (!values.empty()) ops_.write_rows(values, tensor.row_range(0, static_cast<int>(values.size()) / cols));
+    if (!values.empty())
+      ops_.write_rows(values, tensor.row_range(0, static_cast<int>(values.size()) / cols));
     return tensor;
   }
   static void append(std::vector<float>& to, const std::vector<float>& from) {
@@ -140,7 +151,9 @@ class AttentionFixture {
           case KvDType::kF32: to.push_back(x[d]); break;
           case KvDType::kF16: to.push_back(to_float(to_half(x[d]))); break;
           case KvDType::kBF16: to.push_back(to_float(to_bfloat16(x[d]))); break;
-          case KvDType::kI8: to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f}); break;
+          case KvDType::kI8:
+            to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f});
+            break;
           case KvDType::kF8:
             to.push_back(quant::decode_f8e4m3(quant::encode_f8e4m3(x[d] * (448.0f / most))) *
                          double{most / 448.0f});
@@ -184,7 +197,9 @@ class AttentionFixture {
             if (shape_.both_ways) return shape_.window == 0 || j < position + shape_.window;
             return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
           };
-          const auto row = [&](int j) { return static_cast<size_t>(j) * shape_.n_kv_heads + h / group; };
+          const auto row = [&](int j) {
+            return static_cast<size_t>(j) * shape_.n_kv_heads + h / group;
+          };
           const float* query = &q[(static_cast<size_t>(first + t) * shape_.n_heads + h) * dim];
           std::vector<double> weights(batch.seq_lens[s], 0.0), expected(value_dim, 0.0);
           double highest = -1e300, sum = 0;
@@ -192,9 +207,11 @@ class AttentionFixture {
             if (!visible(j)) continue;
             for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][row(j) * dim + d];
             weights[j] /= std::sqrt(dim);
-            if (shape_.softcap > 0) weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
+            if (shape_.softcap > 0)
+              weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
             if (!shape_.slopes.empty())
-              weights[j] += shape_.slopes[h] * (position_of(batch, s, j) - batch.positions[first + t]);
+              weights[j] +=
+                  shape_.slopes[h] * (position_of(batch, s, j) - batch.positions[first + t]);
             highest = std::max(highest, weights[j]);
           }
           if (!shape_.sinks.empty()) {
@@ -211,21 +228,25 @@ class AttentionFixture {
           }
           for (int d = 0; d < value_dim; ++d) {
             const double error = std::fabs(expected[d] - out.at(first + t, h * value_dim + d));
-            const bool few = n_new <= 8 || (!batch.tree_masks.empty() && batch.tree_masks[first + t] != 0);
+            const bool few =
+                n_new <= 8 || (!batch.tree_masks.empty() && batch.tree_masks[first + t] != 0);
             double& most = few ? worst_of_few : worst;
             most = std::max(most, std::isnan(error) ? HUGE_VAL : error);
           }
         }
       }
     }
-    // Rounding of the stored values is part of the oracle. Matrix units round queries and weights to BF16 as
-    // well: 2^-9 of values around 1, a few times over.
+    // Rounding of the stored values is part of the oracle. Matrix units round queries and weights
+    // to BF16 as well: 2^-9 of values around 1, a few times over.
     const std::string_view name = ops_.name();
-    const bool rounds = (name.starts_with("cpu/amx") || (name == "cpu/avx512bf16" && !invariant_)) &&
-                        shape_.dtype != KvDType::kF32;
-    // Beside int8 keys and values queries and weights may be rounded to 16 bits: 2^-16 of the largest in every product.
+    const bool rounds =
+        (name.starts_with("cpu/amx") || (name == "cpu/avx512bf16" && !invariant_)) &&
+        shape_.dtype != KvDType::kF32;
+    // Beside int8 keys and values queries and weights may be rounded to 16 bits: 2^-16 of the
+    // largest in every product.
     const double exact = shape_.dtype == KvDType::kI8 ? 2e-4 : 2e-5;
-    // CUDA rounds queries and weights of many tokens of a sequence as the cache's numbers, and has of few two numbers for each.
+    // CUDA rounds queries and weights of many tokens of a sequence as the cache's numbers, and has
+    // of few two numbers for each.
     const bool halves = shape_.dtype == KvDType::kF16 || shape_.dtype == KvDType::kBF16;
     const bool flash = flash_ && halves && shape_.values_in_keys == 0 && dim % 16 == 0;
     const double of_many = shape_.dtype == KvDType::kF16 ? 3e-3 : 2.5e-2;
@@ -257,7 +278,8 @@ class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
   static bool is_flash() { return !GetParam().is_cpu() && !GetParam().config.batch_invariant; }
   std::vector<KvDType> cache_types() const {
     std::vector<KvDType> types;
-    for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8}) {
+    for (const KvDType dtype :
+         {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8}) {
       const bool halves = dtype == KvDType::kF16 || dtype == KvDType::kBF16;
       if (ops_->can_cache(dtype) && (halves || !is_flash())) types.push_back(dtype);
     }
@@ -293,9 +315,13 @@ TEST_P(AttentionTest, EveryHeadSizeAndCacheType) {
 
 TEST_P(AttentionTest, ValuesInKeys) {
   for (const KvDType dtype : cache_types()) {
-    for (const auto& [dim, value_dim] : {std::pair{8, 8}, {24, 20}, {33, 17}, {80, 16}, {576, 512}}) {
-      Shape shape = {
-          .n_heads = 20, .n_kv_heads = 1, .head_dim = dim, .dtype = dtype, .values_in_keys = value_dim};
+    for (const auto& [dim, value_dim] :
+         {std::pair{8, 8}, {24, 20}, {33, 17}, {80, 16}, {576, 512}}) {
+      Shape shape = {.n_heads = 20,
+                     .n_kv_heads = 1,
+                     .head_dim = dim,
+                     .dtype = dtype,
+                     .values_in_keys = value_dim};
       const bool large = dim > 500;
       AttentionFixture f(*ops_, shape, 2, 100);
       f.step({large ? 3 : 37, 3});
@@ -311,7 +337,8 @@ TEST_P(AttentionTest, ValuesInKeys) {
 }
 
 TEST_P(AttentionTest, EveryGroupSize) {
-  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {3, 3}, {3, 1}, {8, 1}, {14, 2}, {12, 4}, {20, 1}}) {
+  for (const auto& [heads, kv_heads] :
+       {std::pair{1, 1}, {3, 3}, {3, 1}, {8, 1}, {14, 2}, {12, 4}, {20, 1}}) {
     AttentionFixture f(*ops_, {.n_heads = heads, .n_kv_heads = kv_heads}, 2, 100);
     f.step({21, 66});
     f.step({1, 1});
@@ -330,7 +357,8 @@ TEST_P(AttentionTest, Window) {
   }
 }
 
-// Windows whose first blocks were dropped begin anywhere in a block; what a table's entries before its first are is another's.
+// Windows whose first blocks were dropped begin anywhere in a block; what a table's entries before
+// its first are is another's.
 TEST_P(AttentionTest, WindowsWhoseFirstBlocksAreGone) {
   const std::vector<uint64_t> tree = {0b0001, 0b0011, 0b0101, 0b1101, 0, 0, 0, 0b1};
   for (const int block_size : {16, 32, 48}) {
@@ -372,7 +400,8 @@ TEST_P(AttentionTest, BothWays) {
     AttentionFixture f(*ops_, {.window = window, .both_ways = true}, 4, 200);
     f.step({90, 3, 1, 17});
     AttentionFixture wide(
-        *ops_, {.n_heads = 3, .n_kv_heads = 3, .head_dim = 64, .window = window, .both_ways = true}, 2, 200);
+        *ops_, {.n_heads = 3, .n_kv_heads = 3, .head_dim = 64, .window = window, .both_ways = true},
+        2, 200);
     wide.step({1, 150});
   }
 }
@@ -393,7 +422,8 @@ TEST_P(AttentionTest, SinksTakeTheirShare) {
 TEST_P(AttentionTest, SlopesFollowTheDistance) {
   for (const KvDType dtype : cache_types()) {
     for (const int window : {0, 20}) {
-      const Shape shape = {.window = window, .dtype = dtype, .slopes = {0.5f, 0.25f, 0.01f, 0.002f}};
+      const Shape shape = {
+          .window = window, .dtype = dtype, .slopes = {0.5f, 0.25f, 0.01f, 0.002f}};
       AttentionFixture f(*ops_, shape, 2, 700);
       f.step({90, 3});
       f.step({1, 1});
@@ -416,10 +446,13 @@ TEST_P(AttentionTest, Softcap) {
   f.step({1});
 }
 
-// Scores that rise and fall by more than the weights of one reference span: those of the highest level count.
+// Scores that rise and fall by more than the weights of one reference span: those of the highest
+// level count.
 TEST_P(AttentionTest, ScoresFarApart) {
   const auto rising = [](int index) { return static_cast<float>(index / 40) * 16.0f - 24.5f; };
-  const auto waves = [](int index) { return static_cast<float>(index * 7 / 30 % 4) * 24.0f + 12.5f; };
+  const auto waves = [](int index) {
+    return static_cast<float>(index * 7 / 30 % 4) * 24.0f + 12.5f;
+  };
   for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kI8}) {
     for (const int window : {0, 30}) {
       for (float (*level)(int) : {+rising, +waves}) {
@@ -458,7 +491,8 @@ TEST_P(AttentionTest, FullTree) {
 TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
   const std::vector<KvDType> types = cache_types();
   for (size_t t = 0; t < 2 * types.size(); ++t) {
-    AttentionFixture f(*ops_, {.dtype = types[t / 2], .values_in_keys = t % 2 == 0 ? 0 : 20}, 1, 64);
+    AttentionFixture f(*ops_, {.dtype = types[t / 2], .values_in_keys = t % 2 == 0 ? 0 : 20}, 1,
+                       64);
     const std::vector<float> first = f.step({40});
     (void)first;
     // Copy to two free blocks and back: nothing may change.
@@ -487,13 +521,15 @@ TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
     AttentionFixture whole(*ops_, shape, 1, kLen);
     const std::vector<float> expected = whole.step({kLen});
     using Lists = std::vector<std::vector<int>>;
-    const Lists several = {{64, 64, 22}, {50, 9, 91}};  // few tokens of a sequence are another kernel's there
+    // few tokens of a sequence are another kernel's there
+    const Lists several = {{64, 64, 22}, {50, 9, 91}};
     for (const std::vector<int>& chunks :
          is_flash() ? several : Lists{{1, 2, 3, 4, 140}, {64, 64, 22}, {149, 1}, {50, 7, 93}}) {
       AttentionFixture parts(*ops_, shape, 3, kLen + 50);
       std::vector<float> got;
       for (const int n : chunks) {
-        const std::vector<float> out = parts.step({n, 5, 1});  // sequence 0 has the same values as above
+        // sequence 0 has the same values as above
+        const std::vector<float> out = parts.step({n, 5, 1});
         got.insert(got.end(), out.begin(), out.begin() + n * cols);
       }
       EXPECT_EQ(expected, got);

@@ -1,5 +1,5 @@
-// Every encoding on every instruction set this machine has, against sums in double of the specification's
-// weights.
+// Every encoding on every instruction set this machine has, against sums in double of the
+// specification's weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,10 +34,12 @@ void fill_block(Random& random, typename Q::Block& block) {
   if constexpr (requires { block.scale = Half{}; }) block.scale = small();
   if constexpr (requires { block.min = Half{}; }) block.min = small();
   if constexpr (requires { block.offset = Half{}; }) block.offset = small();
-  if constexpr (requires { block.exponent; }) block.exponent = static_cast<uint8_t>(110 + random() % 16);
+  if constexpr (requires { block.exponent; })
+    block.exponent = static_cast<uint8_t>(110 + random() % 16);
   if constexpr (Q::kType == QuantType::kTQ2_0) {
     for (uint8_t& b : block.crumbs)
-      b = static_cast<uint8_t>(random() % 3 | random() % 3 << 2 | random() % 3 << 4 | random() % 3 << 6);
+      b = static_cast<uint8_t>(random() % 3 | random() % 3 << 2 | random() % 3 << 4 |
+                               random() % 3 << 6);
   }
   if constexpr (Q::kType == QuantType::kQ8_0) {
     for (int8_t& v : block.values) v = std::max<int8_t>(v, -127);
@@ -97,7 +99,8 @@ class Aligned {
  public:
   explicit Aligned(size_t n) : memory_(n * sizeof(T) + 64) {}
   T* data() {
-    return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) & ~uintptr_t{63});
+    return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) &
+                                ~uintptr_t{63});
   }
 
  private:
@@ -112,17 +115,21 @@ struct QuantizedRows {
 
   bool one_scale;
 
-  Int8Rows view() const { return {values.data(), groups.data(), halves.data(), block, n_steps, one_scale}; }
+  Int8Rows view() const {
+    return {values.data(), groups.data(), halves.data(), block, n_steps, one_scale};
+  }
   size_t at(int m, int step) const {
     return (static_cast<size_t>(m / block) * n_steps + step) * block + m % block;
   }
   int8_t code(int m, int k) const { return values[at(m, k / 32) * 32 + k % 32]; }
   const ActivationGroup& group(int m, int step) const { return groups[at(m, step)]; }
-  double value(int m, int k) const { return static_cast<double>(group(m, k / 32).scale) * code(m, k); }
+  double value(int m, int k) const {
+    return static_cast<double>(group(m, k / 32).scale) * code(m, k);
+  }
 };
 
-QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows, int cols,
-                       ActivationRounding rounding = {}, int block = 0) {
+QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows,
+                       int cols, ActivationRounding rounding = {}, int block = 0) {
   if (block == 0) block = int8_block_rows(n_rows);
   const int padded = (cols + 255) / 256 * 256;
   const int n_padded = (n_rows + block - 1) / block * block;
@@ -134,8 +141,8 @@ QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, 
                   rounding.one_scale()};
   for (int m = 0; m < n_padded; ++m) {
     const float* row = m < n_rows ? x.data() + static_cast<size_t>(m) * cols : nullptr;
-    kernels.quantize_row(row, m < n_rows ? cols : 0, padded, rounding, block, &q.values[q.at(m, 0) * 32],
-                         &q.groups[q.at(m, 0)], &q.halves[q.at(m, 0)]);
+    kernels.quantize_row(row, m < n_rows ? cols : 0, padded, rounding, block,
+                         &q.values[q.at(m, 0) * 32], &q.groups[q.at(m, 0)], &q.halves[q.at(m, 0)]);
   }
   return q;
 }
@@ -183,7 +190,8 @@ template <class F>
 std::pair<double, double> dot(const Matrix& w, int n, F x) {
   double sum = 0, size = 0;
   for (int k = 0; k < w.cols; ++k) {
-    const double product = static_cast<double>(w.values[static_cast<size_t>(n) * w.cols + k]) * x(k);
+    const double product =
+        static_cast<double>(w.values[static_cast<size_t>(n) * w.cols + k]) * x(k);
     sum += product;
     size += std::fabs(product);
   }
@@ -216,7 +224,8 @@ class GemmTest : public testing::TestWithParam<Case> {
   QuantType type() const { return GetParam().type; }
   int block() const { return quant_info(type()).block_size; }
   bool float_type() const { return block() == 1; }
-  // Column counts: one block, several with a remainder of every unit, and (for plain floats) odd ones.
+  // Column counts: one block, several with a remainder of every unit, and (for plain floats) odd
+  // ones.
   std::vector<int> columns() const {
     if (block() == 256) return {256, 768};
     if (block() > 1) return {block(), 3 * block(), 19 * block()};
@@ -239,7 +248,8 @@ TEST_P(GemmTest, PanelsHoldTheSameWeights) {
 
 TEST_P(GemmTest, FewPanelsMatchTheSpecification) {
   const auto gemm = table().gemm->few_panels[static_cast<int>(panel_shape(type(), 256).type)];
-  const bool floats = type() == QuantType::kF32 || type() == QuantType::kF16 || type() == QuantType::kBF16;
+  const bool floats =
+      type() == QuantType::kF32 || type() == QuantType::kF16 || type() == QuantType::kBF16;
   ASSERT_TRUE(gemm != nullptr || !floats);
   if (gemm == nullptr) return;
   for (const int cols : {1, 2, 3, 4, 5, 31, 64, 257}) {
@@ -257,7 +267,8 @@ TEST_P(GemmTest, FewPanelsMatchTheSpecification) {
         for (int n = 0; n < w.rows; ++n) {
           const size_t at = static_cast<size_t>(m) * w.rows + n;
           ASSERT_EQ(y[at], first[at]) << m << " " << n << " of " << n_rows;
-          const auto [sum, size] = dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
+          const auto [sum, size] =
+              dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
           ASSERT_NEAR(y[at], sum, 4e-6 * (size + 1)) << m << " " << n << " cols " << cols;
         }
       }
@@ -280,7 +291,8 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
     for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 22, 27, 33, 48, 49, 52}) {
       if (n_rows > max_rows) continue;
-      const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols, {}, int8_block_rows(n_rows, true));
+      const QuantizedRows q =
+          quantize(*table().gemm, x, n_rows, cols, {}, int8_block_rows(n_rows, true));
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
       const auto multiply = [&](const VectorProduct& by, const GemmOutput& to) {
@@ -305,12 +317,14 @@ TEST_P(GemmTest, MatchesTheSpecification) {
           if (n >= w.rows) {
             ASSERT_EQ(got, -77.0f) << "written beyond the last output";
           } else if (n_rows == max_rows) {
-            const auto [sum, size] =
-                dot(w, n, [&](int k) { return int8 ? q.value(m, k) : x[static_cast<size_t>(m) * cols + k]; });
+            const auto [sum, size] = dot(w, n, [&](int k) {
+              return int8 ? q.value(m, k) : x[static_cast<size_t>(m) * cols + k];
+            });
             ASSERT_NEAR(got, sum + bias[n], 4e-6 * (size + 1)) << m << " " << n << " cols " << cols;
             first[static_cast<size_t>(m) * stride + n] = got;
           } else {  // batch invariance
-            ASSERT_EQ(got, first[static_cast<size_t>(m) * stride + n]) << m << " " << n << " of " << n_rows;
+            ASSERT_EQ(got, first[static_cast<size_t>(m) * stride + n])
+                << m << " " << n << " of " << n_rows;
           }
         }
       }
@@ -327,9 +341,11 @@ TEST_P(GemmTest, TilesMatch) {
       const PackedMatrix packed = pack(w);
       const PanelMatrix& panels = packed.panels();
       const int index = static_cast<int>(panels.type), stride = w.rows + 3;
-      const auto x = random_floats(static_cast<size_t>(n_rows) * cols, 6), bias = random_floats(w.rows, 7);
+      const auto x = random_floats(static_cast<size_t>(n_rows) * cols, 6),
+                 bias = random_floats(w.rows, 7);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f), expected = y;
-      const GemmOutput out{y.data(), stride, bias.data()}, reference{expected.data(), stride, bias.data()};
+      const GemmOutput out{y.data(), stride, bias.data()},
+          reference{expected.data(), stride, bias.data()};
       const GemmPlans plans = GemmPlans::of(table());
       const GemmPlan* exact =
           find_plan(plans.tiles, panel_kind(panels.type, false), n_rows, {.batch_invariant = true});
@@ -340,17 +356,18 @@ TEST_P(GemmTest, TilesMatch) {
         for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, panels.n_panels()}}) {
           int8(panels, q.view(), n_rows, begin, end, out);
         }
-        VectorProduct{*table().gemm, panels.type}.run(panels, q.view(), n_rows, 0, panels.n_panels(),
-                                                      reference);
+        VectorProduct{*table().gemm, panels.type}.run(panels, q.view(), n_rows, 0,
+                                                      panels.n_panels(), reference);
         ASSERT_EQ(y, expected) << cols << " " << n_rows;
       }
       const auto bf16 = bf16_product(tiles, panels.type, n_rows);
       if (bf16 == nullptr) continue;
       const int padded = (cols + 255) / 256 * 256;
-      Aligned<uint8_t> buffer(tiles->bf16_tile_bytes(n_rows, padded)), scratch(tiles->scratch_bytes);
+      Aligned<uint8_t> buffer(tiles->bf16_tile_bytes(n_rows, padded)),
+          scratch(tiles->scratch_bytes);
       for (int first = 0; first < n_rows; first += 16) {
-        tiles->pack_bf16({x.data(), cols}, n_rows, first, std::min(16, n_rows - first), cols, padded,
-                         buffer.data());
+        tiles->pack_bf16({x.data(), cols}, n_rows, first, std::min(16, n_rows - first), cols,
+                         padded, buffer.data());
       }
       std::fill(y.begin(), y.end(), -77.0f);
       for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
@@ -363,9 +380,10 @@ TEST_P(GemmTest, TilesMatch) {
             ASSERT_EQ(got, -77.0f);
             continue;
           }
-          const auto [sum, size] = dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
-          // Activations are rounded to 8 significant bits, at most 2^-9 off; weights are cut to 8 and
-          // scaled up, at most 2/3 of 2^-7 off.
+          const auto [sum, size] =
+              dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
+          // Activations are rounded to 8 significant bits, at most 2^-9 off; weights are cut to 8
+          // and scaled up, at most 2/3 of 2^-7 off.
           ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6)
               << m << " " << n << " cols " << cols << " " << n_rows;
         }
@@ -374,10 +392,12 @@ TEST_P(GemmTest, TilesMatch) {
   }
 }
 
-// Kernels take long rows in slices of columns, whose sums wait, and many rows a few hundred at a time.
+// Kernels take long rows in slices of columns, whose sums wait, and many rows a few hundred at a
+// time.
 TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
   const bool tested = type() == QuantType::kQ4_0 || type() == QuantType::kQ4_K ||
-                      type() == QuantType::kQ6_K || type() == QuantType::kQ8_0 || type() == QuantType::kBF16;
+                      type() == QuantType::kQ6_K || type() == QuantType::kQ8_0 ||
+                      type() == QuantType::kBF16;
   if (!tested || table().name == std::string("scalar")) return;
   constexpr int kCols = 4608;
   const Matrix w = random_matrix(type(), 37, kCols, 8);
@@ -386,7 +406,8 @@ TEST_P(GemmTest, SlicesOfLongRowsAddUp) {
   const VectorProduct product{*table().gemm, panels.type};
   const int stride = w.rows + 3;
   for (const int n_rows : {21, 301}) {
-    const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 9), bias = random_floats(w.rows, 10);
+    const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 9),
+               bias = random_floats(w.rows, 10);
     std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
     const GemmOutput out{y.data(), stride, bias.data()};
     const bool int8 = product.integers();
@@ -436,19 +457,21 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
     if (cols > 64) std::fill_n(x.begin() + 32, 32, 0.0f);
     using Kind = ActivationRounding::Kind;
     for (const ActivationRounding& rounding :
-         {ActivationRounding{}, ActivationRounding{Kind::kPerRow}, ActivationRounding{Kind::kFixed, 0.01f}}) {
+         {ActivationRounding{}, ActivationRounding{Kind::kPerRow},
+          ActivationRounding{Kind::kFixed, 0.01f}}) {
       const bool one_scale = rounding.one_scale();
       const QuantizedRows q = quantize(*GetParam()->gemm, x, 1, cols, rounding);
       const QuantizedRows spec = quantize(*available_kernels()[0].gemm, x, 1, cols, rounding);
       EXPECT_EQ(q.values, spec.values);
-      EXPECT_EQ(0,
-                std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
-      EXPECT_EQ(0,
-                std::memcmp(q.halves.data(), spec.halves.data(), q.halves.size() * sizeof(ActivationHalves)));
+      EXPECT_EQ(0, std::memcmp(q.groups.data(), spec.groups.data(),
+                               q.groups.size() * sizeof(ActivationGroup)));
+      EXPECT_EQ(0, std::memcmp(q.halves.data(), spec.halves.data(),
+                               q.halves.size() * sizeof(ActivationHalves)));
       for (int k = 0; k < q.n_steps * 32; ++k) {
         const double scale = q.groups[k / 32].scale;
         const double exact = k < cols ? x[k] : 0.0f;
-        EXPECT_NEAR(q.value(0, k), std::clamp(exact, -127 * scale, 127 * scale), scale * 0.5001) << k;
+        EXPECT_NEAR(q.value(0, k), std::clamp(exact, -127 * scale, 127 * scale), scale * 0.5001)
+            << k;
         if (one_scale) {
           EXPECT_EQ(scale, q.groups[0].scale);
         }
@@ -475,7 +498,8 @@ std::vector<const KernelTable*> all_tables() {
 INSTANTIATE_TEST_SUITE_P(All, QuantizeActivationsTest, testing::ValuesIn(all_tables()),
                          [](const auto& info) { return std::string(info.param->name); });
 
-// Where the processor has tiles: those in software, which other machines test with, give nearly the same.
+// Where the processor has tiles: those in software, which other machines test with, give nearly the
+// same.
 TEST(EmulatedTiles, AreThoseOfTheProcessor) {
   const TileKernels *real = nullptr, *emulated = nullptr;
   for (const KernelTable& table : available_kernels()) {
@@ -495,14 +519,15 @@ TEST(EmulatedTiles, AreThoseOfTheProcessor) {
     auto& y = outputs[tiles == emulated];
     y.resize(static_cast<size_t>(kRows) * w.rows);
     bf16_product(tiles, packed.panels().type, kRows)(packed.panels(), buffer.data(), kRows, 0,
-                                                     packed.panels().n_panels(), {y.data(), w.rows, nullptr},
-                                                     scratch.data());
+                                                     packed.panels().n_panels(),
+                                                     {y.data(), w.rows, nullptr}, scratch.data());
   }
   int n_different = 0;
   for (size_t i = 0; i < outputs[0].size(); ++i) {
     const auto at = static_cast<ptrdiff_t>(i);
-    const double size =
-        dot(w, static_cast<int>(at % w.rows), [&](int k) { return x[at / w.rows * kCols + k]; }).second;
+    const double size = dot(w, static_cast<int>(at % w.rows), [&](int k) {
+                          return x[at / w.rows * kCols + k];
+                        }).second;
     ASSERT_NEAR(outputs[0][i], outputs[1][i], 1e-6 * size) << i;
     n_different += outputs[0][i] != outputs[1][i];
   }
@@ -518,7 +543,8 @@ TEST(Dispatch, ForcedTableIsTheOneThatRuns) {
     while (own->extends != nullptr && own->gemm == own->extends->gemm) own = own->extends;
     EXPECT_STREQ(table.gemm->name, own->name);
     const std::string name = table.name;
-    EXPECT_EQ((*selected)->tiles != nullptr, name == "amx" || table.emulated || name == "avx512bf16");
+    EXPECT_EQ((*selected)->tiles != nullptr,
+              name == "amx" || table.emulated || name == "avx512bf16");
   }
   EXPECT_FALSE(select_kernels("sse9").has_value());
 }

@@ -13,8 +13,9 @@ namespace penstock::cuda {
 namespace {
 
 TEST(CudaGraphs, RowsAreTheLeastOfAFewNumbers) {
-  const std::pair<int, int> kCases[] = {{0, 0},   {1, 1},   {2, 2},     {3, 4},     {5, 8},    {9, 16},
-                                        {17, 24}, {33, 48}, {129, 192}, {193, 256}, {256, 256}};
+  const std::pair<int, int> kCases[] = {{0, 0},     {1, 1},     {2, 2},    {3, 4},
+                                        {5, 8},     {9, 16},    {17, 24},  {33, 48},
+                                        {129, 192}, {193, 256}, {256, 256}};
   for (const auto& [n, rows] : kCases) EXPECT_EQ(StepGraphs::rows_for(n), rows) << n;
 }
 
@@ -26,7 +27,8 @@ class CudaGraphsTest : public testing::Test {
   StepOutputs step(const std::function<void(Tensor)>& operations, const void* model = nullptr) {
     const TokenId tokens[kRows] = {};
     const int32_t positions[] = {0, 1, 2}, offsets[] = {0, kRows}, lens[] = {kRows};
-    const Batch batch{.tokens = tokens, .positions = positions, .seq_offsets = offsets, .seq_lens = lens};
+    const Batch batch{
+        .tokens = tokens, .positions = positions, .seq_offsets = offsets, .seq_lens = lens};
     const StepShape shape = ops_.begin_step(&batch);
     EXPECT_EQ(shape.tokens, 4);
     before_.resize(static_cast<size_t>(shape.tokens) * kCols, ++value_);
@@ -57,7 +59,8 @@ TEST_F(CudaGraphsTest, TheFirstStepIsComputedTheSecondRecordedTheRestPlayed) {
   const auto memory = ops_.pack_vector(std::vector<float>(kCols, 1.0f)).value();
   const auto add = [&](Tensor x) {
     ops_.scale(x, 1.0f, 0.0f);
-    ops_.add(x, {const_cast<float*>(device_data(memory.get())), DType::kF32, x.rows, kCols, 0}, 2.0f);
+    ops_.add(x, {const_cast<float*>(device_data(memory.get())), DType::kF32, x.rows, kCols, 0},
+             2.0f);
   };
   const void* place = nullptr;
   for (int i = 0; i < 5; ++i) {
@@ -91,7 +94,8 @@ TEST_F(CudaGraphsTest, KeysAndPlacesAreKeptApart) {
   const int models[2] = {};
   for (int round = 0; round < 4; ++round) {
     for (int m = 0; m < 2; ++m) {
-      const StepOutputs outputs = step([&](Tensor x) { ops_.add(x, x, static_cast<float>(m)); }, &models[m]);
+      const StepOutputs outputs =
+          step([&](Tensor x) { ops_.add(x, x, static_cast<float>(m)); }, &models[m]);
       EXPECT_EQ(first_of(outputs.hidden), 0.0f);
     }
   }
@@ -104,7 +108,8 @@ TEST_F(CudaGraphsTest, KeysAndPlacesAreKeptApart) {
 }
 
 TEST_F(CudaGraphsTest, WhatCannotBeRecordedIsComputedEveryTime) {
-  // An operation that brings something from the host; and a state, which must not change twice in a step.
+  // An operation that brings something from the host; and a state, which must not change twice in a
+  // step.
   const auto state = ops_.pack_vector(std::vector<float>(kCols, 1.0f)).value();
   const Tensor kept{const_cast<float*>(device_data(state.get())), DType::kF32, 1, kCols, kCols};
   std::vector<float> values;
@@ -126,10 +131,11 @@ TEST_F(CudaGraphsTest, PromptsAndAdaptersAreComputedAsTheyCome) {
   const int32_t slots[] = {0}, lens[] = {1};
   const auto shape_of = [&](int n, bool adapters) {
     const int32_t offsets[] = {0, n};
-    const Batch batch{.tokens = std::span(tokens).first(static_cast<size_t>(n)),
-                      .seq_offsets = offsets,
-                      .seq_lens = lens,
-                      .adapters = adapters ? std::span<const int32_t>(slots) : std::span<const int32_t>()};
+    const Batch batch{
+        .tokens = std::span(tokens).first(static_cast<size_t>(n)),
+        .seq_offsets = offsets,
+        .seq_lens = lens,
+        .adapters = adapters ? std::span<const int32_t>(slots) : std::span<const int32_t>()};
     return ops_.begin_step(&batch).tokens;
   };
   EXPECT_EQ(shape_of(33, false), 48);
@@ -140,8 +146,8 @@ TEST_F(CudaGraphsTest, PromptsAndAdaptersAreComputedAsTheyCome) {
   EXPECT_EQ(shape_of(33, false), 33);
 }
 
-// What some steps of two models that take turns give, of one layer and of two. Their products read tiles in a memory that changes places with another
-// one at every gated product.
+// What some steps of two models that take turns give, of one layer and of two. Their products read
+// tiles in a memory that changes places with another one at every gated product.
 struct GatedSteps {
   std::vector<std::vector<float>> outputs;
   uint64_t n_first_launches = 0;  // of the first step
@@ -153,7 +159,8 @@ GatedSteps gated_steps(bool gates, bool graphs) {
   constexpr int kVocab = 8, kCols = 64, kHidden = 128;
   const std::unique_ptr<Ops> ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
   auto& cuda = static_cast<CudaOps&>(*ops);
-  cuda.wide().cut({128, 1});  // by itself it would be of 64 rows, for which there is no gated product
+  // by itself it would be of 64 rows, for which there is no gated product
+  cuda.wide().cut({128, 1});
   cuda.wide().gate(gates);
   cuda.graphs().enable(graphs);
   const auto matrix = [&](int rows, int cols, unsigned seed) {
@@ -172,7 +179,8 @@ GatedSteps gated_steps(bool gates, bool graphs) {
     for (int t = 0; t < kSequences; ++t)
       tokens[static_cast<size_t>(t)] = (t + i) % kVocab, offsets.push_back(t + 1);
     const std::vector<int32_t> positions(kSequences), lens(kSequences, 1);
-    const Batch batch{.tokens = tokens, .positions = positions, .seq_offsets = offsets, .seq_lens = lens};
+    const Batch batch{
+        .tokens = tokens, .positions = positions, .seq_offsets = offsets, .seq_lens = lens};
     const StepShape shape = ops->begin_step(&batch);
     const StepOutputs out = ops->run({.model = &models[i % 2], .shape = shape}, [&] {
       const Tensor x = ops->new_tensor(shape.tokens, kCols);

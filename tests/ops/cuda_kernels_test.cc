@@ -1,4 +1,5 @@
-// What kernels of the CUDA backend are written in, on the emulated device; and that it finds the mistakes it is for.
+// What kernels of the CUDA backend are written in, on the emulated device; and that it finds the
+// mistakes it is for.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +68,8 @@ struct SumsByShuffles {
   float* sums;      // [32]
   float* shuffled;  // [32]
   void operator()(const Thread& t) const {
-    float value = std::pow(-3.3f, static_cast<float>(t.lane() % 7)) / static_cast<float>(t.lane() + 1);
+    float value =
+        std::pow(-3.3f, static_cast<float>(t.lane() % 7)) / static_cast<float>(t.lane() + 1);
     sums[t.lane()] = warp_sum(t, value);
     for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
     shuffled[t.lane()] = value;
@@ -118,7 +120,8 @@ struct OneMma {
       const float* const from = a + (g + 8 * (i & 1)) * 16 + 8 * (i >> 1) + 2 * q;
       fa[i] = pair(from[0], from[1]);
     }
-    for (int i = 0; i < 2; ++i) fb[i] = pair(b[(8 * i + 2 * q) * 8 + g], b[(8 * i + 2 * q + 1) * 8 + g]);
+    for (int i = 0; i < 2; ++i)
+      fb[i] = pair(b[(8 * i + 2 * q) * 8 + g], b[(8 * i + 2 * q + 1) * 8 + g]);
     float fd[4];
     for (int i = 0; i < 4; ++i) fd[i] = d[(g + 8 * (i >> 1)) * 8 + 2 * q + (i & 1)];
     t.mma(fd, fa, fb);
@@ -180,8 +183,10 @@ TEST(CudaKernels, CopiesAreThereWhenTheyWereWaitedFor) {
 
 TEST(CudaKernels, MmaIsAProduct) {
   std::vector<float> a(16 * 16), b(16 * 8), d(16 * 8), expected(16 * 8);
-  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
-  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i * 53 % 89) - 44) / 8;
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
+  for (size_t i = 0; i < b.size(); ++i)
+    b[i] = static_cast<float>(static_cast<int>(i * 53 % 89) - 44) / 8;
   for (size_t i = 0; i < d.size(); ++i) d[i] = expected[i] = static_cast<float>(i);
   for (size_t m = 0; m < 16; ++m)
     for (size_t n = 0; n < 8; ++n)
@@ -202,7 +207,8 @@ TEST(CudaKernels, TwoBf16HoldSixteenBits) {
   }
 }
 
-// Kernels that load 16 bytes at once from where a GPU would not let them, from memory or, as matrices, from shared memory.
+// Kernels that load 16 bytes at once from where a GPU would not let them, from memory or, as
+// matrices, from shared memory.
 TEST(CudaKernels, LoadsThatAreNotAlignedAreFound) {
   alignas(16) std::byte bytes[16 * 5] = {};
   std::vector<uint32_t> out(ReadMemory::kThreads);

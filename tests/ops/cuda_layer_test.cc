@@ -1,4 +1,5 @@
-// Parts of a layer in one kernel each (kernels/layer.h) give the bits of one operation after the other.
+// Parts of a layer in one kernel each (kernels/layer.h) give the bits of one operation after the
+// other.
 #include <gmock/gmock.h>
 
 #include "ops/cuda/cuda_ops.h"
@@ -17,7 +18,8 @@ enum class Normed { kNo, kRms, kLayerNorm };
 class CudaLayer : public testing::Test {
  protected:
   std::unique_ptr<Weight> weight(QuantType type, int rows, int cols) {
-    const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, ++seed_, 0.1f);
+    const std::vector<float> values =
+        random_floats(static_cast<size_t>(rows) * cols, ++seed_, 0.1f);
     std::vector<std::byte> bytes(quant_bytes(type, static_cast<int64_t>(values.size())));
     quantize_row(type, values.data(), bytes.data(), static_cast<int64_t>(values.size()));
     return ops_->pack({type, rows, cols, bytes}).value();
@@ -54,7 +56,8 @@ class CudaLayer : public testing::Test {
     function.parameters[0] = 1.5f, function.parameters[1] = 0.25f;
     ops_->prepare(h);
     ops_->norm_linear(h, targets);
-    ops_->gated_linear(h, {gate_.get(), nullptr, gate}, {up_.get(), bias_.get(), up}, function, gate);
+    ops_->gated_linear(h, {gate_.get(), nullptr, gate}, {up_.get(), bias_.get(), up}, function,
+                       gate);
     ops_->linear_add(gate, {down_.get(), bias_.get(), delta}, x, 0.37f, &h);
     n_launches_ = fail_emulated_call(0);
     std::vector<float> all;
@@ -67,7 +70,8 @@ class CudaLayer : public testing::Test {
     if (!static_cast<CudaOps&>(*ops_).device().emulated()) return;
     EXPECT_EQ(n_launches_, n);
   }
-  // Which streams weights for any number of rows (WideProducts takes more than four of codes otherwise).
+  // Which streams weights for any number of rows (WideProducts takes more than four of codes
+  // otherwise).
   void be_batch_invariant() {
     ops_ = make_ops("cuda_emulated", {.n_threads = 1, .batch_invariant = true}).value();
   }
@@ -107,7 +111,8 @@ TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
   }
 }
 
-// Of two codings that files mix there is a kernel; others are launched one after the other, or not at all.
+// Of two codings that files mix there is a kernel; others are launched one after the other, or not
+// at all.
 TEST_F(CudaLayer, WeightsOfSeveralCodingsGiveTheBitsOfTheirOperations) {
   using enum QuantType;
   be_batch_invariant();

@@ -1,4 +1,5 @@
-// The kernels that measure a device, on the emulated one: that they do what is timed. Its rates mean nothing.
+// The kernels that measure a device, on the emulated one: that they do what is timed. Its rates
+// mean nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,14 +105,15 @@ TEST(CudaLimits, EveryProductIsComputed) {
   expect_rounds<Operand::kBF16>();
   expect_rounds<Operand::kF8>();
   expect_rounds<Operand::kInt8>();
-  EXPECT_EQ(MultiplyInRegisters<Operand::kBF16>::operations(2, 3), 2.0 * 16 * 8 * 16 * 8 * 3 * 2 * 8);
+  EXPECT_EQ(MultiplyInRegisters<Operand::kBF16>::operations(2, 3),
+            2.0 * 16 * 8 * 16 * 8 * 3 * 2 * 8);
 }
 
 TEST(CudaLimits, AllIsMeasuredAndSaidToMeanNothing) {
   const auto ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
   const DeviceLimits limits = sample_device(*ops);
-  EXPECT_EQ(limits.emulated,
-            static_cast<CudaOps&>(*ops).device().emulated());  // a GPU, on which this runs too, means them
+  // a GPU, on which this runs too, means them
+  EXPECT_EQ(limits.emulated, static_cast<CudaOps&>(*ops).device().emulated());
   EXPECT_EQ(limits.all.size(), 8u);
   for (const DeviceLimit& limit : limits.all) EXPECT_GT(limit.value, 0) << limit.name;
   const MachineLimits machine = ops->limits(0);

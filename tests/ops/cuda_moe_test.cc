@@ -1,5 +1,5 @@
-// Experts on CUDA's emulated device against the products of one expert at a time and the host's routing: biases, weights by
-// mma, all ways to choose; of many tokens by the kernels of many rows.
+// Experts on CUDA's emulated device against the products of one expert at a time and the host's
+// routing: biases, weights by mma, all ways to choose; of many tokens by the kernels of many rows.
 #include <cmath>
 #include <cstring>
 
@@ -21,13 +21,15 @@ struct Expert {
 Expert experts_of(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
   Expert made;
   for (unsigned e = 0; e < kExperts; ++e) {
-    const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed + e, 0.2f);
+    const std::vector<float> values =
+        random_floats(static_cast<size_t>(rows) * cols, seed + e, 0.2f);
     std::vector<std::byte> bytes(quant_bytes(type, cols) * static_cast<size_t>(rows));
     for (int r = 0; r < rows; ++r)
       quantize_row(type, &values[static_cast<size_t>(r) * cols],
                    &bytes[quant_bytes(type, cols) * static_cast<size_t>(r)], cols);
     made.weights.push_back(ops.pack({type, rows, cols, bytes}).value());
-    made.biases.push_back(ops.pack_vector(random_floats(static_cast<size_t>(rows), seed + 50 + e)).value());
+    made.biases.push_back(
+        ops.pack_vector(random_floats(static_cast<size_t>(rows), seed + 50 + e)).value());
   }
   return made;
 }
@@ -42,7 +44,8 @@ MoeParams params_of(const Expert& gate, const Expert& up, const Expert& down) {
 }
 
 // What one expert makes of x, by the products that linear() has.
-Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, const Expert& down, size_t e) {
+Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, const Expert& down,
+                  size_t e) {
   const int width = up.weights[e]->rows();
   const Tensor g = ops.new_tensor(x.rows, width), u = ops.new_tensor(x.rows, width);
   const Tensor out = ops.new_tensor(x.rows, x.cols);
@@ -69,7 +72,8 @@ std::vector<ExpertRouting> ways_to_choose() {
     ways.push_back({.n_active = 2, .score = score, .n_groups = 2, .n_active_groups = 1});
   }
   ways.push_back({.n_active = 3, .sum_min = 0.7f});
-  ways.push_back({.n_active = 2, .score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.1f});
+  ways.push_back(
+      {.n_active = 2, .score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.1f});
   return ways;
 }
 
@@ -78,15 +82,19 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
   if (!made) GTEST_SKIP() << made.error().message;
   Ops& ops = **made;
   for (const QuantType type : {QuantType::kF32, QuantType::kBF16}) {
-    const Expert gate = experts_of(ops, type, kWidth, kDim, 1), up = experts_of(ops, type, kWidth, kDim, 100);
+    const Expert gate = experts_of(ops, type, kWidth, kDim, 1),
+                 up = experts_of(ops, type, kWidth, kDim, 100);
     const Expert down = experts_of(ops, type, kDim, kWidth, 200);
-    const std::vector<float> bias = random_floats(kExperts, 7, 0.3f), scale = random_floats(kExperts, 8);
-    const auto packed_bias = ops.pack_vector(bias).value(), packed_scale = ops.pack_vector(scale).value();
+    const std::vector<float> bias = random_floats(kExperts, 7, 0.3f),
+                             scale = random_floats(kExperts, 8);
+    const auto packed_bias = ops.pack_vector(bias).value(),
+               packed_scale = ops.pack_vector(scale).value();
     int round = 0;
     for (const ExpertRouting& routing : ways_to_choose()) {
       ops.begin_step(nullptr);
       const bool with_bias = ++round % 2 == 0 && routing.score != RouterScore::kSparseMixer;
-      const std::vector<float> logits = random_floats(kTokens * kExperts, 300 + static_cast<unsigned>(round));
+      const std::vector<float> logits =
+          random_floats(kTokens * kExperts, 300 + static_cast<unsigned>(round));
       const Tensor x = tensor_of(ops, random_floats(kTokens * kDim, 11), kTokens, kDim);
       MoeParams params = params_of(gate, up, down);
       params.routing = routing, params.expert_scale = packed_scale.get();
@@ -95,11 +103,12 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
       ops.moe(x, tensor_of(ops, logits, kTokens, kExperts), params, out);
       const Values got = read(ops, out);
       std::vector<Values> of_expert;
-      for (size_t e = 0; e < kExperts; ++e) of_expert.push_back(one_expert(ops, x, gate, up, down, e));
+      for (size_t e = 0; e < kExperts; ++e)
+        of_expert.push_back(one_expert(ops, x, gate, up, down, e));
       for (int t = 0; t < kTokens; ++t) {
         std::vector<ExpertChoice> choices(static_cast<size_t>(routing.n_active));
-        choose_experts(logits.data() + t * kExperts, kExperts, routing, with_bias ? bias.data() : nullptr,
-                       choices.data());
+        choose_experts(logits.data() + t * kExperts, kExperts, routing,
+                       with_bias ? bias.data() : nullptr, choices.data());
         for (int i = 0; i < kDim; ++i) {
           double want = 0;
           for (const ExpertChoice& choice : choices) {
@@ -115,7 +124,8 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
 
 #ifdef PENSTOCK_CUDA_EMULATION
 
-// Expert 0 has all tokens and so several blocks, the last but one none; others have some. Dense products of as many rows round the same things.
+// Expert 0 has all tokens and so several blocks, the last but one none; others have some. Dense
+// products of as many rows round the same things.
 TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
   constexpr int kMany = 80, kSize = 256;
   auto made = make_ops("cuda_emulated", {.n_threads = 1});
@@ -124,10 +134,12 @@ TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
   cuda::WideProducts& wide = static_cast<cuda::CudaOps&>(ops).wide();
   for (const QuantType type :
        {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kMXFP4}) {
-    const Expert gate = experts_of(ops, type, kSize, kSize, 1), up = experts_of(ops, type, kSize, kSize, 100);
+    const Expert gate = experts_of(ops, type, kSize, kSize, 1),
+                 up = experts_of(ops, type, kSize, kSize, 100);
     const Expert down = experts_of(ops, type, kSize, kSize, 200);
     std::vector<float> logits = random_floats(kMany * kExperts, 300);
-    for (int t = 0; t < kMany; ++t) logits[t * kExperts] = 9.0f, logits[t * kExperts + kExperts - 2] = -9.0f;
+    for (int t = 0; t < kMany; ++t)
+      logits[t * kExperts] = 9.0f, logits[t * kExperts + kExperts - 2] = -9.0f;
     for (const int rows : {64, 128}) {
       ops.begin_step(nullptr);
       wide.cut({rows});
@@ -138,15 +150,17 @@ TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
       ops.moe(x, tensor_of(ops, logits, kMany, kExperts), params, out);
       const Values got = read(ops, out);
       std::vector<Values> of_expert;
-      for (size_t e = 0; e < kExperts; ++e) of_expert.push_back(one_expert(ops, x, gate, up, down, e));
+      for (size_t e = 0; e < kExperts; ++e)
+        of_expert.push_back(one_expert(ops, x, gate, up, down, e));
       for (int t = 0; t < kMany; ++t) {
         std::vector<ExpertChoice> choices(3);
-        choose_experts(logits.data() + t * kExperts, kExperts, params.routing, nullptr, choices.data());
+        choose_experts(logits.data() + t * kExperts, kExperts, params.routing, nullptr,
+                       choices.data());
         for (int i = 0; i < kSize; ++i) {
           double want = 0;
           for (const ExpertChoice& choice : choices)
-            want +=
-                static_cast<double>(choice.weight) * of_expert[static_cast<size_t>(choice.expert)].at(t, i);
+            want += static_cast<double>(choice.weight) *
+                    of_expert[static_cast<size_t>(choice.expert)].at(t, i);
           ASSERT_NEAR(got.at(t, i), want, 1e-5 * (1 + std::fabs(want))) << rows << " token " << t;
         }
       }

@@ -42,7 +42,8 @@ TEST(CudaPieces, FewTokensOfLongSequencesAreTakenApart) {
   EXPECT_EQ(rooms_of(std::vector<New>(33, {1, 1000})), (Rooms{0, 0}));  // enough blocks without
 }
 
-// A prompt's tokens are for tiles, whose pieces nobody needs: however many there would be, others keep theirs.
+// A prompt's tokens are for tiles, whose pieces nobody needs: however many there would be, others
+// keep theirs.
 TEST(CudaPieces, PromptsLeaveOthersTheirPieces) {
   EXPECT_EQ(rooms_of({{1, 1000}, {30, 100}}), (Rooms{64, 4}));
   EXPECT_EQ(rooms_of({{1, 1000}, {30, 16000}}), (Rooms{0, 4}));

@@ -1,5 +1,5 @@
-// Sums and gathers of several ranks' devices, through the host and by NCCL's calls: ranks are threads with an emulated device each, NCCL a library
-// that the test brings (fake_nccl.cc).
+// Sums and gathers of several ranks' devices, through the host and by NCCL's calls: ranks are
+// threads with an emulated device each, NCCL a library that the test brings (fake_nccl.cc).
 #ifdef PENSTOCK_CUDA_EMULATION
 #include "ops/cuda/device_ranks.h"
 
@@ -22,7 +22,8 @@ namespace {
 using testing::HasSubstr;
 
 std::string fake_nccl() {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libfake_nccl.so").string();
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libfake_nccl.so")
+      .string();
 }
 
 int fake_counter(const char* name) {
@@ -70,11 +71,12 @@ constexpr Shape kShapes[] = {{1, 1}, {1, 64}, {3, 71}, {5, 1000}, {257, 1031}};
 
 class CudaRanks : public testing::TestWithParam<std::tuple<Way, int>> {};
 INSTANTIATE_TEST_SUITE_P(Ways, CudaRanks,
-                         testing::Combine(testing::Values(Way::kHost, Way::kNccl), testing::Values(1, 2, 3)),
+                         testing::Combine(testing::Values(Way::kHost, Way::kNccl),
+                                          testing::Values(1, 2, 3)),
                          [](const auto& info) {
-                           return fmt::format("{}_{}",
-                                              std::get<0>(info.param) == Way::kHost ? "Host" : "Nccl",
-                                              std::get<1>(info.param));
+                           return fmt::format(
+                               "{}_{}", std::get<0>(info.param) == Way::kHost ? "Host" : "Nccl",
+                               std::get<1>(info.param));
                          });
 
 TEST_P(CudaRanks, SumInTheirOrder) {
@@ -91,8 +93,8 @@ TEST_P(CudaRanks, SumInTheirOrder) {
       ops->begin_step(nullptr);
       // Also of columns of a wider tensor.
       for (const int beside : {0, 5}) {
-        const Tensor x =
-            ops->new_tensor(shape.rows, shape.cols + beside, TensorRole::kActivation).columns(0, shape.cols);
+        const Tensor x = ops->new_tensor(shape.rows, shape.cols + beside, TensorRole::kActivation)
+                             .columns(0, shape.cols);
         ops->write_rows(numbers_of_rank(ranks.rank(), n), x);
         ops->all_reduce(x);
         std::vector<float> sum(n);
@@ -115,7 +117,8 @@ TEST_P(CudaRanks, GatherTheirColumns) {
       const Shard::Range columns = ranks.shard().range(shape.cols);
       for (int row = 0; row < shape.rows; ++row)
         for (int c = columns.first; c < columns.first + columns.count; ++c)
-          own[static_cast<size_t>(row * shape.cols + c)] = whole[static_cast<size_t>(row * shape.cols + c)];
+          own[static_cast<size_t>(row * shape.cols + c)] =
+              whole[static_cast<size_t>(row * shape.cols + c)];
       const Tensor x = ops->new_tensor(shape.rows, shape.cols, TensorRole::kLogits);
       ops->write_rows(own, x);
       ops->all_gather(x);
@@ -152,7 +155,8 @@ TEST(Nccl, WhatIsMissingIsNamed) {
   };
   EXPECT_THAT(message("libnccl_of_nowhere.so.2"),
               HasSubstr("ranks on several GPUs need NCCL: libnccl_of_nowhere.so.2"));
-  EXPECT_THAT(message("libm.so.6"), HasSubstr("libm.so.6 has no ncclGetVersion, expected 2.7 or newer"));
+  EXPECT_THAT(message("libm.so.6"),
+              HasSubstr("libm.so.6 has no ncclGetVersion, expected 2.7 or newer"));
   as_ranks(2, [](Communicator& ranks) {
     const auto device = make_emulated_device();
     EXPECT_FALSE(make_nccl_ranks(*device, ranks, "libnccl_of_nowhere.so.2"));

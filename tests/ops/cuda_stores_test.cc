@@ -1,5 +1,5 @@
-// Rotating and storing within attention (FlashPieces that stores) gives the bits of StoreKv and attention one after the other, in the
-// cache too, with a kernel less.
+// Rotating and storing within attention (FlashPieces that stores) gives the bits of StoreKv and
+// attention one after the other, in the cache too, with a kernel less.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -63,7 +63,8 @@ class Run {
   }
 
   void step(const Step& step) {
-    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0}, first_positions;
+    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0},
+                                           first_positions;
     std::vector<BlockId> tables;
     for (int s = 0; s < kSeqs; ++s) {
       const int old = lens_[s];
@@ -76,10 +77,12 @@ class Run {
       }
       seq_offsets.push_back(static_cast<int>(positions.size())), lens.push_back(lens_[s]);
       const int first = !shape_.drops_blocks || shape_.window == 0 ? 0
-                        : shape_.chunked                           ? old / shape_.window * shape_.window
-                                                                   : std::max(0, old + 1 - shape_.window);
-      for (int i = first / 16; i < kBlocks; ++i) tables.push_back(BlockId(static_cast<uint32_t>(block(i))));
-      table_offsets.push_back(static_cast<int>(tables.size())), first_positions.push_back(first / 16 * 16);
+                        : shape_.chunked ? old / shape_.window * shape_.window
+                                         : std::max(0, old + 1 - shape_.window);
+      for (int i = first / 16; i < kBlocks; ++i)
+        tables.push_back(BlockId(static_cast<uint32_t>(block(i))));
+      table_offsets.push_back(static_cast<int>(tables.size())),
+          first_positions.push_back(first / 16 * 16);
     }
     const std::vector<TokenId> tokens(positions.size());
     const KvView view = {slots, tables, table_offsets, first_positions};
@@ -87,10 +90,12 @@ class Run {
     const int32_t kinds[kSeqs] = {0, 1, 0};
     if (shape_.two_kinds) batch.long_ropes = kinds;
     const int rows = ops_->begin_step(&batch).tokens, n = batch.n_tokens();
-    const int q_cols = shape_.n_heads * shape_.head_dim, kv_cols = shape_.n_kv_heads * shape_.head_dim;
+    const int q_cols = shape_.n_heads * shape_.head_dim,
+              kv_cols = shape_.n_kv_heads * shape_.head_dim;
     const auto random = [&](int cols) {  // rows behind the batch stay as memory is
       const Tensor tensor = ops_->new_tensor(rows, cols);
-      ops_->write_rows(random_floats(static_cast<size_t>(n) * cols, ++seed_), tensor.row_range(0, n));
+      ops_->write_rows(random_floats(static_cast<size_t>(n) * cols, ++seed_),
+                       tensor.row_range(0, n));
       return tensor;
     };
     const Tensor q = random(q_cols), k = random(kv_cols), v = random(kv_cols),
@@ -106,8 +111,8 @@ class Run {
                                  shape_.slopes ? slopes_.get() : nullptr};
     if (step.stored) ops_->rope_and_store(Tensor(), k, v, rotates, *cache_, 0);
     fail_emulated_call(0, EmulatedCalls::kLaunches);
-    ops_->store_and_attend(q, step.stored ? Tensor() : k, step.stored ? Tensor() : v, rotates, *cache_,
-                           params, out);
+    ops_->store_and_attend(q, step.stored ? Tensor() : k, step.stored ? Tensor() : v, rotates,
+                           *cache_, params, out);
     const auto n_launches = static_cast<int>(fail_emulated_call(0));
     if (static_cast<CudaOps&>(*ops_).device().emulated())  // a GPU does not count them
       launches_.push_back(n_launches + (fuses_ && step.in_one ? 1 : 0));
@@ -149,7 +154,8 @@ void expect_same(const Shape& shape, const std::vector<Step>& steps, bool apart 
   EXPECT_TRUE(after.cached() == within.cached());
 }
 
-// Single tokens, chains and trees of drafts, of sequences of one piece, across the end of one, and of several.
+// Single tokens, chains and trees of drafts, of sequences of one piece, across the end of one, and
+// of several.
 const std::vector<Step> kSteps = {{{14, 250, 3}, {}, false},
                                   {{1, 1, 1}},
                                   {{4, 6, 1}},
@@ -163,10 +169,11 @@ const std::vector<Step> kSteps = {{{14, 250, 3}, {}, false},
 TEST(CudaStores, WithinAttentionGivesTheBitsOfOneAfterTheOther) {
   for (const bool apart : {true, false}) {
     expect_same({}, kSteps, apart);
-    expect_same({.n_heads = 1, .n_kv_heads = 1, .head_dim = 128, .n_rotated = 128, .dtype = KvDType::kBF16},
+    expect_same(
+        {.n_heads = 1, .n_kv_heads = 1, .head_dim = 128, .n_rotated = 128, .dtype = KvDType::kBF16},
+        kSteps, apart);
+    expect_same({.n_heads = 4, .n_kv_heads = 1, .head_dim = 240, .n_rotated = 60, .first = 20},
                 kSteps, apart);
-    expect_same({.n_heads = 4, .n_kv_heads = 1, .head_dim = 240, .n_rotated = 60, .first = 20}, kSteps,
-                apart);
   }
 }
 
@@ -185,11 +192,13 @@ TEST(CudaStores, SequencesOfTwoKinds) {
 
 // Several blocks have the heads of one kv head, of which one stores.
 TEST(CudaStores, OneBlockOfAKvHeadStores) {
-  expect_same({.n_heads = 36, .n_kv_heads = 2, .head_dim = 16, .n_rotated = 8, .interleaved = true}, kSteps);
+  expect_same({.n_heads = 36, .n_kv_heads = 2, .head_dim = 16, .n_rotated = 8, .interleaved = true},
+              kSteps);
 }
 
 TEST(CudaStores, WhateverATokenSees) {
-  const Shape any{.n_heads = 3, .n_kv_heads = 1, .head_dim = 48, .n_rotated = 48, .dtype = KvDType::kBF16};
+  const Shape any{
+      .n_heads = 3, .n_kv_heads = 1, .head_dim = 48, .n_rotated = 48, .dtype = KvDType::kBF16};
   Shape capped = any, sloped = any, near = any, behind = any, chunked = any, around = any;
   capped.softcap = 2.0f, capped.sinks = true;
   sloped.slopes = true, sloped.n_rotated = 0;
@@ -197,7 +206,8 @@ TEST(CudaStores, WhateverATokenSees) {
   behind.window = 40, behind.drops_blocks = true;
   chunked.window = 32, chunked.chunked = true;
   around.both_ways = true, around.window = 5;
-  for (const Shape& shape : {capped, sloped, near, behind, chunked, around}) expect_same(shape, kSteps);
+  for (const Shape& shape : {capped, sloped, near, behind, chunked, around})
+    expect_same(shape, kSteps);
 }
 
 // Layers that attend to what another one has stored: queries alone are rotated.
@@ -207,7 +217,8 @@ TEST(CudaStores, LayersWithoutKeysRotateTheirQueries) {
   expect_same({}, steps);
 }
 
-// Caches of other types, batch-invariant runs and queries that nothing is done to have no such kernel.
+// Caches of other types, batch-invariant runs and queries that nothing is done to have no such
+// kernel.
 TEST(CudaStores, WhatDoesNotFitIsOneAfterTheOther) {
   std::vector<Step> steps = kSteps;
   for (Step& step : steps) step.in_one = false;

@@ -1,4 +1,5 @@
-// Weights in the CUDA backend's layout: what is read back is what the file says, and products are those of it.
+// Weights in the CUDA backend's layout: what is read back is what the file says, and products are
+// those of it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +42,8 @@ TEST_P(CudaWeights, HoldEveryTypeAsItIs) {
     const Values got = rows_of(*ops, **weight);
     std::vector<float> expected(static_cast<size_t>(cols));
     for (int r = 0; r < rows; ++r) {
-      dequantize_row(type.type, bytes.data() + static_cast<size_t>(r) * quant_bytes(type.type, cols),
+      dequantize_row(type.type,
+                     bytes.data() + static_cast<size_t>(r) * quant_bytes(type.type, cols),
                      expected.data(), cols);
       for (int c = 0; c < cols; ++c)
         ASSERT_TRUE(same(got.at(r, c), expected[static_cast<size_t>(c)]))
@@ -85,12 +87,13 @@ TEST_P(CudaWeights, ProductsAreThoseOfTheValues) {
   }
 }
 
-GroupedMatrix random_grouped(int bits, int group, bool zeros, bool ordered, std::vector<std::byte>& codes) {
+GroupedMatrix random_grouped(int bits, int group, bool zeros, bool ordered,
+                             std::vector<std::byte>& codes) {
   GroupedMatrix m;
   m.rows = 19, m.cols = 192, m.bits = bits, m.group_size = group;
   m.layout = CodeLayout::kWordsByRow;
-  codes =
-      random_bytes(GroupedMatrix::packed_bytes(m.layout, m.rows, m.cols, bits), static_cast<unsigned>(bits));
+  codes = random_bytes(GroupedMatrix::packed_bytes(m.layout, m.rows, m.cols, bits),
+                       static_cast<unsigned>(bits));
   m.packed = codes;
   const auto n = static_cast<size_t>(m.rows) * static_cast<size_t>(m.n_groups());
   m.scales = random_floats(n, 11);
@@ -117,8 +120,8 @@ TEST_P(CudaWeights, GroupsAreAsTheyAre) {
           const Values got = rows_of(*ops, *weight);
           std::vector<float> expected(static_cast<size_t>(17) * m.cols);
           m.dequantize(2, 17, expected.data());
-          ASSERT_EQ(got.all, expected)
-              << bits << " bits, groups of " << group << ", zeros " << zeros << ", order " << ordered;
+          ASSERT_EQ(got.all, expected) << bits << " bits, groups of " << group << ", zeros "
+                                       << zeros << ", order " << ordered;
           ops->begin_step(nullptr);
           const std::vector<float> x = random_floats(static_cast<size_t>(m.cols), 5);
           const LinearTarget target{weight.get(), nullptr, ops->new_tensor(1, 17)};

@@ -43,14 +43,16 @@ class CudaWide : public testing::Test {
     const auto n = static_cast<size_t>(rows) * static_cast<size_t>(g.n_groups());
     for (const float scale : random_floats(n, 11)) g.scales.push_back(to_float(to_half(scale)));
     g.uniform_zero = static_cast<int16_t>(1 << (bits - 1));
-    for (size_t i = 0; zeros && i < n; ++i) g.zeros.push_back(static_cast<int16_t>(i * 7 % (1 << bits)));
+    for (size_t i = 0; zeros && i < n; ++i)
+      g.zeros.push_back(static_cast<int16_t>(i * 7 % (1 << bits)));
     for (int i = 0; ordered && i < cols; ++i) g.input_order.push_back(i * 5 % cols);
     Matrix m{ops_->pack_grouped(g, 0, rows).value(), rows, cols, {}};
     m.values.resize(static_cast<size_t>(rows) * cols);
     g.dequantize(0, rows, m.values.data());
     return m;
   }
-  // How far the products of n rows with all matrices are from those in doubles, for their length, the most.
+  // How far the products of n rows with all matrices are from those in doubles, for their length,
+  // the most.
   double error(const std::vector<const Matrix*>& matrices, int n, bool biased) {
     const int cols = matrices[0]->cols;
     ops_->begin_step(nullptr);
@@ -91,7 +93,8 @@ TEST_F(CudaWide, OfEveryTypeAreThoseOfTheValues) {
     if (!can_quantize(type.type)) continue;
     const Matrix m = matrix(type.type, 150, type.block_size == 1 ? 200 : 256);
     EXPECT_LT(error({&m}, 67, false), 4e-3) << type.name;
-    for (const int n : {5, 9}) EXPECT_LT(error({&m}, n, true), 2e-5) << type.name << ", " << n << " rows";
+    for (const int n : {5, 9})
+      EXPECT_LT(error({&m}, n, true), 2e-5) << type.name << ", " << n << " rows";
   }
 }
 
@@ -100,31 +103,38 @@ TEST_F(CudaWide, OfGroupsAreThoseOfTheValues) {
     for (const int group : {16, 32, 64, 96, 192}) {
       for (const bool zeros : {false, true}) {
         const Matrix m = grouped(bits, group, zeros, bits == 4, 40, 192);
-        EXPECT_LT(error({&m}, 18, true), 2e-5) << bits << " bits, groups of " << group << ", zeros " << zeros;
-        EXPECT_LT(error({&m}, 65, true), 4e-3) << bits << " bits, groups of " << group << ", zeros " << zeros;
+        EXPECT_LT(error({&m}, 18, true), 2e-5)
+            << bits << " bits, groups of " << group << ", zeros " << zeros;
+        EXPECT_LT(error({&m}, 65, true), 4e-3)
+            << bits << " bits, groups of " << group << ", zeros " << zeros;
       }
     }
   }
 }
 
 TEST_F(CudaWide, OfAnyShapeAndBlock) {
-  const Matrix bf16 = matrix(QuantType::kBF16, 131, 132), ordered = grouped(4, 32, true, true, 17, 132),
-               other = matrix(QuantType::kF8E4M3, 300, 132), codes = matrix(QuantType::kQ4_K, 260, 512);
+  const Matrix bf16 = matrix(QuantType::kBF16, 131, 132),
+               ordered = grouped(4, 32, true, true, 17, 132),
+               other = matrix(QuantType::kF8E4M3, 300, 132),
+               codes = matrix(QuantType::kQ4_K, 260, 512);
   for (const auto& [tokens, splits] : {std::pair(64, 1), {128, 2}, {256, 3}}) {
     wide().cut({tokens, splits});
     EXPECT_LT(error({&codes}, 80, true), 4e-3) << "blocks of " << tokens;
     for (const int n : {65, 127, 129, 300})
-      EXPECT_LT(error({&bf16, &ordered, &other}, n, true), 4e-3) << n << " rows, blocks of " << tokens;
+      EXPECT_LT(error({&bf16, &ordered, &other}, n, true), 4e-3)
+          << n << " rows, blocks of " << tokens;
   }
   for (const auto& [tokens, splits] : {std::pair(16, 5), {32, 1}, {64, 2}}) {
     wide().cut({tokens, splits});
     for (const int n : {5, 9, 16, 33, 64})
-      EXPECT_LT(error({&bf16, &ordered, &other}, n, true), 2e-5) << n << " rows, blocks of " << tokens;
+      EXPECT_LT(error({&bf16, &ordered, &other}, n, true), 2e-5)
+          << n << " rows, blocks of " << tokens;
     EXPECT_LT(error({&codes}, 40, true), 2e-5) << "blocks of " << tokens;
   }
 }
 
-// Gate and up in one kernel, which rounds what becomes of them for the product behind it: the bits of one operation after the other, and fewer kernels.
+// Gate and up in one kernel, which rounds what becomes of them for the product behind it: the bits
+// of one operation after the other, and fewer kernels.
 TEST_F(CudaWide, GatedAreThoseOfOneOperationAfterTheOther) {
   constexpr int kCols = 256, kHidden = 192;
   ActivationFunction clamped = Activation::kClampedSilu;
@@ -134,14 +144,14 @@ TEST_F(CudaWide, GatedAreThoseOfOneOperationAfterTheOther) {
     bool ordered = false;  // the inputs of down, which are rounded anew
   };
   std::vector<Layer> layers;
-  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_0, QuantType::kQ4_K,
-                               QuantType::kQ5_K, QuantType::kQ6_K})
-    layers.push_back(
-        {matrix(type, kHidden, kCols), matrix(type, kHidden, kCols), matrix(QuantType::kQ8_0, 40, kHidden)});
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_0,
+                               QuantType::kQ4_K, QuantType::kQ5_K, QuantType::kQ6_K})
+    layers.push_back({matrix(type, kHidden, kCols), matrix(type, kHidden, kCols),
+                      matrix(QuantType::kQ8_0, 40, kHidden)});
   for (const bool zeros : {false, true})
     layers.push_back({grouped(4, 64, zeros, false, kHidden, kCols),
-                      grouped(4, 64, zeros, false, kHidden, kCols), grouped(4, 64, zeros, true, 40, kHidden),
-                      true});
+                      grouped(4, 64, zeros, false, kHidden, kCols),
+                      grouped(4, 64, zeros, true, 40, kHidden), true});
   auto& device = static_cast<CudaOps&>(*ops_).device();
   int n_runs = 0;
   for (const auto& [gate, up, down, ordered] : layers) {
@@ -151,13 +161,15 @@ TEST_F(CudaWide, GatedAreThoseOfOneOperationAfterTheOther) {
         ops_->begin_step(nullptr);
         const bool biased = tokens == 128;
         const auto bias = ops_->pack_vector(random_floats(kHidden, 9)).value();
-        const Tensor x = tensor_of(*ops_, random_floats(static_cast<size_t>(n) * kCols, 5), n, kCols);
+        const Tensor x =
+            tensor_of(*ops_, random_floats(static_cast<size_t>(n) * kCols, 5), n, kCols);
         const auto target = [&](const Matrix& m) {
           return LinearTarget{m.weight.get(), biased && m.rows == kHidden ? bias.get() : nullptr,
                               ops_->new_tensor(n, m.rows)};
         };
         const ActivationFunction f = n_runs++ % 2 == 0 ? ActivationFunction() : clamped;
-        const LinearTarget apart[] = {target(gate), target(up)}, together[] = {target(gate), target(up)};
+        const LinearTarget apart[] = {target(gate), target(up)},
+                           together[] = {target(gate), target(up)};
         const LinearTarget last[] = {target(down), target(down)};
         ops_->linear(x, apart);
         ops_->activate_mul(apart[0].out, apart[1].out, f, apart[0].out);
@@ -186,7 +198,9 @@ TEST_F(CudaWide, OfHalvesAreForRowsOfAnySize) {
   for (const int n : {70, 20}) {
     ops_->begin_step(nullptr);
     std::vector<float> x = random_floats(static_cast<size_t>(n) * kCols, 5);
-    const auto size_of = [](int t) { return t % 5 == 4 ? 0.0f : std::ldexp(1.0f, 60 * (t % 5) - 100); };
+    const auto size_of = [](int t) {
+      return t % 5 == 4 ? 0.0f : std::ldexp(1.0f, 60 * (t % 5) - 100);
+    };
     for (int t = 0; t < n; ++t)
       for (int k = 0; k < kCols; ++k) x[static_cast<size_t>(t) * kCols + k] *= size_of(t);
     const LinearTarget target[] = {{m.weight.get(), nullptr, ops_->new_tensor(n, m.rows)}};
@@ -207,8 +221,9 @@ TEST_F(CudaWide, OfHalvesAreForRowsOfAnySize) {
 }
 
 // Up to 64 rows, and all where bits may not depend on others, nothing is rounded.
-// What was fastest on an H200 (132 multiprocessors; bench/results/cuda-h200-2026-11-26.json, BF16 and Q4_K), or within 7 % of it. The cuts of
-// 64 rows are the 4 splits, or none, that were there beside what was chosen then.
+// What was fastest on an H200 (132 multiprocessors; bench/results/cuda-h200-2026-11-26.json, BF16
+// and Q4_K), or within 7 % of it. The cuts of 64 rows are the 4 splits, or none, that were there
+// beside what was chosen then.
 TEST(CudaWideCuts, AreThoseThatWereFastestOnAnH200) {
   struct Row {
     int rows, outputs, inputs, tokens, splits;
@@ -222,11 +237,13 @@ TEST(CudaWideCuts, AreThoseThatWereFastestOnAnH200) {
       {256, 4096, 14336, 128, 2}, {1024, 4096, 14336, 256, 1}, {2048, 4096, 14336, 256, 1},
   };
   for (const Row& row : kRows) {
-    const WideProducts::Cut cut = WideProducts::best_cut({row.rows, row.outputs, row.inputs / 64}, 132, true);
+    const WideProducts::Cut cut =
+        WideProducts::best_cut({row.rows, row.outputs, row.inputs / 64}, 132, true);
     EXPECT_EQ(std::pair(cut.tokens, cut.splits), std::pair(row.tokens, row.splits))
         << row.rows << " rows, " << row.outputs << " x " << row.inputs;
   }
-  // Without wgmma blocks are of 64 rows at most, of two parts 32; and inputs of few units are not split into nothing.
+  // Without wgmma blocks are of 64 rows at most, of two parts 32; and inputs of few units are not
+  // split into nothing.
   EXPECT_EQ(WideProducts::best_cut({2048, 4096, 64}, 108, false), (WideProducts::Cut{64, 1}));
   EXPECT_EQ(WideProducts::best_cut({64, 14336, 64}, 108, false).tokens, 32);
   for (const int rows : {9, 64, 65, 300})

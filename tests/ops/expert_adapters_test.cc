@@ -12,7 +12,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kExperts = 5, kTokens = 24, kDim = 256, kHidden = 192, kTopK = 2, kSlots = 3, kRank = 3;
+constexpr int kExperts = 5, kTokens = 24, kDim = 256, kHidden = 192, kTopK = 2, kSlots = 3,
+              kRank = 3;
 
 // Of all experts one matrix, plain and with each adapter's part in it.
 struct Matrices {
@@ -25,8 +26,9 @@ struct Matrices {
 Matrices make_matrices(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
   Matrices made;
   for (int e = 0; e < kExperts; ++e) {
-    std::vector<float> values = random_floats(static_cast<size_t>(rows) * static_cast<size_t>(cols),
-                                              seed + 7 * e, 1 / std::sqrt(static_cast<float>(cols)));
+    std::vector<float> values =
+        random_floats(static_cast<size_t>(rows) * static_cast<size_t>(cols), seed + 7 * e,
+                      1 / std::sqrt(static_cast<float>(cols)));
     std::vector<std::byte> bytes(static_cast<size_t>(rows) * quant_bytes(type, cols));
     for (int r = 0; r < rows; ++r) {
       float* const row = values.data() + static_cast<ptrdiff_t>(r) * cols;
@@ -40,13 +42,16 @@ Matrices make_matrices(Ops& ops, QuantType type, int rows, int cols, unsigned se
       std::vector<float> sum = values;
       // An adapter need not have every expert.
       if (slot < kSlots && (slot + e) % 4 != 0) {
-        const unsigned own = seed + 1000 + 10 * static_cast<unsigned>(slot) + static_cast<unsigned>(e);
-        const auto a =
-            random_floats(static_cast<size_t>(kRank * cols), own, 1 / std::sqrt(static_cast<float>(cols)));
+        const unsigned own =
+            seed + 1000 + 10 * static_cast<unsigned>(slot) + static_cast<unsigned>(e);
+        const auto a = random_floats(static_cast<size_t>(kRank * cols), own,
+                                     1 / std::sqrt(static_cast<float>(cols)));
         const auto b = random_floats(static_cast<size_t>(rows * kRank), own + 500, 0.5f);
         for (const auto& [thin, n, k] : {std::tuple{&a, kRank, cols}, std::tuple{&b, rows, kRank}})
-          made.thin.push_back(ops.pack({QuantType::kF32, n, k, std::as_bytes(std::span(*thin))}).value());
-        terms[static_cast<size_t>(slot)] = {made.thin[made.thin.size() - 2].get(), made.thin.back().get()};
+          made.thin.push_back(
+              ops.pack({QuantType::kF32, n, k, std::as_bytes(std::span(*thin))}).value());
+        terms[static_cast<size_t>(slot)] = {made.thin[made.thin.size() - 2].get(),
+                                            made.thin.back().get()};
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < cols; ++c) {
             for (int k = 0; k < kRank; ++k) sum[r * cols + c] += b[r * kRank + k] * a[k * cols + c];
@@ -66,7 +71,8 @@ class ExpertAdaptersTest : public testing::TestWithParam<OpsUnderTest> {
   static int slot_of(int token) { return token % 4 == 3 ? -1 : token * 5 % kSlots; }
 
   // Rows of tokens [first, first + n). adapted: the tokens have their adapters.
-  std::vector<float> rows_of(Ops& ops, const MoeParams& params, int first, int n, bool adapted) const {
+  std::vector<float> rows_of(Ops& ops, const MoeParams& params, int first, int n,
+                             bool adapted) const {
     const auto part = [&](const std::vector<float>& all, int cols) {
       return std::vector<float>(all.begin() + static_cast<ptrdiff_t>(first) * cols,
                                 all.begin() + static_cast<ptrdiff_t>(first + n) * cols);
@@ -76,11 +82,12 @@ class ExpertAdaptersTest : public testing::TestWithParam<OpsUnderTest> {
     std::vector<int32_t> offsets(static_cast<size_t>(n) + 1), slots;
     std::iota(offsets.begin(), offsets.end(), 0);
     for (int t = 0; t < n; ++t) slots.push_back(adapted ? slot_of(first + t) : -1);
-    const Batch batch{.tokens = tokens, .seq_offsets = offsets, .seq_lens = lens, .adapters = slots};
+    const Batch batch{
+        .tokens = tokens, .seq_offsets = offsets, .seq_lens = lens, .adapters = slots};
     ops.begin_step(&batch);
     const Tensor out = ops.new_tensor(n, kDim);
-    ops.moe(tensor_of(ops, part(x_, kDim), n, kDim), tensor_of(ops, part(logits_, kExperts), n, kExperts),
-            params, out);
+    ops.moe(tensor_of(ops, part(x_, kDim), n, kDim),
+            tensor_of(ops, part(logits_, kExperts), n, kExperts), params, out);
     return read(ops, out).all;
   }
 
@@ -115,7 +122,8 @@ TEST_P(ExpertAdaptersTest, GiveWhatMergedExpertsGiveWhateverTheCompany) {
           }
         }
       }
-      EXPECT_LE(difference, (type == QuantType::kF32 ? 1e-5f : 0.03f) * largest) << quant_info(type).name;
+      EXPECT_LE(difference, (type == QuantType::kF32 ? 1e-5f : 0.03f) * largest)
+          << quant_info(type).name;
       if (!GetParam().config.batch_invariant) continue;
       for (const int n : {1, 7}) {
         for (int first = 0; first < kTokens; first += n) {

@@ -1,5 +1,6 @@
-// A libnccl.so.2 for ranks that are threads of one process, with devices whose memory is the host's: it does what NCCL does and fails what NCCL refuses, so that
-// a call in the wrong order, of the wrong size or with another stream shows.
+// A libnccl.so.2 for ranks that are threads of one process, with devices whose memory is the
+// host's: it does what NCCL does and fails what NCCL refuses, so that a call in the wrong order, of
+// the wrong size or with another stream shows.
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -18,7 +19,8 @@ struct Id {
 };
 
 struct World {
-  explicit World(int n) : n_ranks(n), shown(static_cast<size_t>(n)), sizes(static_cast<size_t>(n)) {}
+  explicit World(int n)
+      : n_ranks(n), shown(static_cast<size_t>(n)), sizes(static_cast<size_t>(n)) {}
   const int n_ranks;
   std::mutex mutex;
   std::condition_variable changed;
@@ -71,7 +73,9 @@ int ncclGetVersion(int* version) {
   return kSuccess;
 }
 const char* ncclGetErrorString(int code) {
-  return code == kInvalidArgument ? "invalid argument" : code == kInvalidUsage ? "invalid usage" : "no error";
+  return code == kInvalidArgument ? "invalid argument"
+         : code == kInvalidUsage  ? "invalid usage"
+                                  : "no error";
 }
 
 int ncclGetUniqueId(Id* id) {
@@ -82,7 +86,8 @@ int ncclGetUniqueId(Id* id) {
 }
 
 int ncclCommInitRank(void** comm, int n_ranks, Id id, int rank) {
-  if (rank < 0 || rank >= n_ranks || std::string(id.bytes).rfind("world ", 0) != 0) return kInvalidArgument;
+  if (rank < 0 || rank >= n_ranks || std::string(id.bytes).rfind("world ", 0) != 0)
+    return kInvalidArgument;
   std::shared_ptr<World> world;
   {
     const std::lock_guard lock(g_mutex);
@@ -130,7 +135,8 @@ int ncclAllGather(const void* from, void* to, size_t n, int type, void* comm, vo
   int result = kSuccess;
   for (size_t r = 0; r < world.shown.size(); ++r) {
     if (world.sizes[r] != n) result = kInvalidUsage;
-    if (result == kSuccess) std::memcpy(static_cast<float*>(to) + n * r, world.shown[r], n * sizeof(float));
+    if (result == kSuccess)
+      std::memcpy(static_cast<float*>(to) + n * r, world.shown[r], n * sizeof(float));
   }
   return world.meet() ? result : kInvalidUsage;
 }
@@ -142,7 +148,8 @@ int ncclGroupStart() {
 
 int ncclSend(const void* from, size_t n, int type, int peer, void* comm, void* stream) {
   Comm& own = *static_cast<Comm*>(comm);
-  if (type != kFloat || stream != nullptr || t_groups == 0 || peer < 0 || peer >= own.world->n_ranks)
+  if (type != kFloat || stream != nullptr || t_groups == 0 || peer < 0 ||
+      peer >= own.world->n_ranks)
     return kInvalidArgument;
   own.transfers[peer].from = from, own.transfers[peer].n = n;
   t_in_group = {&own};

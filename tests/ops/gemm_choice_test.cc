@@ -26,7 +26,8 @@ namespace {
 
 // Encodings that are multiplied alike, with activations that have a scale for every group.
 const std::map<std::string, std::vector<PanelType>>& encodings() {
-  const auto of = [](std::initializer_list<QuantType> types, std::initializer_list<PanelType> grouped) {
+  const auto of = [](std::initializer_list<QuantType> types,
+                     std::initializer_list<PanelType> grouped) {
     std::vector<PanelType> all(grouped);
     for (const QuantType type : types) all.push_back(panel_type(type));
     return all;
@@ -40,9 +41,9 @@ const std::map<std::string, std::vector<PanelType>>& encodings() {
       {"nibbles", of({kQ4_0, kQ4_1, kQ4_K}, {kI4Z32, kI4Z128, kI4G128})},
       {"bytes", of({kQ8_0}, {kI8Z32, kI8Row})},
       {"grid", of({kIQ1_S, kIQ1_M, kIQ2_XXS, kIQ2_XS, kIQ2_S, kIQ3_XXS, kIQ3_S}, {})},
-      {"codes",
-       of({kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kTQ2_0, kMXFP4, kNVFP4, kQ1_0, kQ2_0},
-          {kI2Z32, kI2Z128, kI3Z32, kI3Z128, kTernaryRow, kLevels16, kLevels64})},
+      {"codes", of({kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kTQ2_0, kMXFP4,
+                    kNVFP4, kQ1_0, kQ2_0},
+                   {kI2Z32, kI2Z128, kI3Z32, kI3Z128, kTernaryRow, kLevels16, kLevels64})},
   };
   return all;
 }
@@ -68,7 +69,9 @@ std::vector<Processor> processors() {
       {"avx512", {avx512::kPlans, {}}, {}},
       {"avx512, one stream", {avx512::kPlans, {}}, {.one_stream = true}},
       {"avx512bf16", {avx512::kPlans, avx512bf16::kPlans}, {}},
-      {"avx512bf16, batch-invariant", {avx512::kPlans, avx512bf16::kPlans}, {.batch_invariant = true}},
+      {"avx512bf16, batch-invariant",
+       {avx512::kPlans, avx512bf16::kPlans},
+       {.batch_invariant = true}},
       {"amx", {avx512::kPlans, amx::kPlans}, {}},
       {"amx, between", {avx512::kPlans, amx::kPlans}, {.unpack_between = true}},
       {"amx, batch-invariant", {avx512::kPlans, amx::kPlans}, {.batch_invariant = true}},
@@ -83,19 +86,21 @@ std::vector<Processor> processors() {
 // as "vectors".
 std::string told(const Processor& processor, PanelType type, bool one_scale) {
   const auto vectors_only = [&](int n_rows) {
-    return choose_gemm({processor.plans.vectors, {}}, type, one_scale, n_rows, processor.traits).plan;
+    return choose_gemm({processor.plans.vectors, {}}, type, one_scale, n_rows, processor.traits)
+        .plan;
   };
   std::string all, last;
   for (int n_rows = 1; n_rows <= 1100; ++n_rows) {
-    const GemmChoice choice = choose_gemm(processor.plans, type, one_scale, n_rows, processor.traits);
+    const GemmChoice choice =
+        choose_gemm(processor.plans, type, one_scale, n_rows, processor.traits);
     const GemmPlan& plan = *choice.plan;
     const bool by_vectors = plan.path == GemmPath::kF32 || plan.path == GemmPath::kInt8;
     EXPECT_EQ(&(by_vectors ? processor.plans.vectors : processor.plans.tiles)[choice.index], &plan);
     EXPECT_EQ(by_vectors, &plan == vectors_only(n_rows));
     std::string one = "vectors";
     if (!by_vectors || processor.plans.tiles.empty()) {
-      one = std::string(gemm_strategy_name(plan.strategy)) + " " + std::to_string(plan.block) + "x" +
-            std::to_string(plan.panels);
+      one = std::string(gemm_strategy_name(plan.strategy)) + " " + std::to_string(plan.block) +
+            "x" + std::to_string(plan.panels);
       if (plan.prefetch.ahead == Prefetch::kUnits) one += " units";
       if (plan.prefetch.ahead == Prefetch::kStep) one += " step";
       if (plan.prefetch.ahead > 0) one += " " + std::to_string(plan.prefetch.ahead);
@@ -105,8 +110,8 @@ std::string told(const Processor& processor, PanelType type, bool one_scale) {
     const bool same_strategy =
         word != std::string::npos && last.substr(0, word + 1) == one.substr(0, word + 1);
     last = one;
-    all +=
-        (all.empty() ? "" : "; ") + std::to_string(n_rows) + (same_strategy ? one.substr(word) : " " + one);
+    all += (all.empty() ? "" : "; ") + std::to_string(n_rows) +
+           (same_strategy ? one.substr(word) : " " + one);
   }
   return all;
 }
@@ -115,9 +120,11 @@ std::string told(const Processor& processor, PanelType type, bool one_scale) {
 const std::map<std::string, std::map<std::string, std::string>>& expected_plans() {
   // By processor: encodings, and their plans.
   static const std::map<std::string, std::map<std::string, std::string>> all = {
-      {"scalar", {{"bf16 bytes codes f16 f32 grid nibbles whole-bytes whole-codes", "1 blocks 16x1"}}},
+      {"scalar",
+       {{"bf16 bytes codes f16 f32 grid nibbles whole-bytes whole-codes", "1 blocks 16x1"}}},
       {"neon",
-       {{"bf16 f16 f32", "1 streams 1x2 1152; 2 2x2 1152; 3 blocks 4x1; 4 streams 4x1 1152; 5 blocks 4x1"},
+       {{"bf16 f16 f32",
+         "1 streams 1x2 1152; 2 2x2 1152; 3 blocks 4x1; 4 streams 4x1 1152; 5 blocks 4x1"},
         {"bytes codes grid nibbles whole-bytes whole-codes",
          "1 streams 1x2 units; 2 2x2 units; 3 3x1 units; 4 4x1 units; 5 blocks 3x1; 7 4x1"}}},
       {"avx2",
@@ -131,8 +138,10 @@ const std::map<std::string, std::map<std::string, std::string>>& expected_plans(
         {"nibbles",
          "1 streams 1x2 units; 2 2x2 units; 3 3x1 units; 4 4x1 units; 5 panel 3x1 units; "
          "7 4x1 units; 17 unpacked 4x1"},
-        {"whole-bytes", "1 streams 1x2 step; 2 2x2 step; 3 3x1 units; 4 4x1 units; 5 blocks 3x1; 7 4x1"},
-        {"whole-codes", "1 streams 1x2 units; 2 2x2 units; 3 3x1 units; 4 4x1 units; 5 blocks 3x1; 7 4x1"}}},
+        {"whole-bytes",
+         "1 streams 1x2 step; 2 2x2 step; 3 3x1 units; 4 4x1 units; 5 blocks 3x1; 7 4x1"},
+        {"whole-codes",
+         "1 streams 1x2 units; 2 2x2 units; 3 3x1 units; 4 4x1 units; 5 blocks 3x1; 7 4x1"}}},
       {"avx2, one stream",
        {{"bf16 f16 f32", "1 streams 1x2 4736; 2 2x2 4736; 3 columns 5x1 2304"},
         {"bytes",
@@ -144,10 +153,13 @@ const std::map<std::string, std::map<std::string, std::string>>& expected_plans(
         {"nibbles",
          "1 streams 1x1 9216; 2 2x1 9216; 3 3x1 9216; 4 4x1 9216; 5 panel 3x1 units; "
          "7 4x1 units; 17 unpacked 4x1"},
-        {"whole-bytes", "1 streams 1x1 6784; 2 2x1 6784; 3 3x1 6784; 4 4x1 6784; 5 blocks 3x1; 7 4x1"},
-        {"whole-codes", "1 streams 1x1 9216; 2 2x1 9216; 3 3x1 9216; 4 4x1 9216; 5 blocks 3x1; 7 4x1"}}},
+        {"whole-bytes",
+         "1 streams 1x1 6784; 2 2x1 6784; 3 3x1 6784; 4 4x1 6784; 5 blocks 3x1; 7 4x1"},
+        {"whole-codes",
+         "1 streams 1x1 9216; 2 2x1 9216; 3 3x1 9216; 4 4x1 9216; 5 blocks 3x1; 7 4x1"}}},
       {"avx512",
-       {{"bf16 f16 f32", "1 streams 1x4 1152; 2 2x4 1152; 3 blocks 8x2; 4 streams 4x2 1152; 5 blocks 8x2"},
+       {{"bf16 f16 f32",
+         "1 streams 1x4 1152; 2 2x4 1152; 3 blocks 8x2; 4 streams 4x2 1152; 5 blocks 8x2"},
         {"bytes",
          "1 streams 1x4 units; 2 2x4 units; 3 3x2 units; 4 4x2 units; 5 6x1 units; "
          "7 8x1 units; 9 unpacked 4x2"},
@@ -161,7 +173,8 @@ const std::map<std::string, std::map<std::string, std::string>>& expected_plans(
          "1 streams 1x4 units; 2 2x4 units; 3 3x2 units; 4 4x2 units; 5 6x1 units; "
          "7 8x1 units; 9 16x1 units; 17 blocks 16x1"}}},
       {"avx512, one stream",
-       {{"bf16 f16 f32", "1 streams 1x2 4736; 2 2x2 4736; 3 blocks 8x2; 4 streams 4x2 1152; 5 blocks 8x2"},
+       {{"bf16 f16 f32",
+         "1 streams 1x2 4736; 2 2x2 4736; 3 blocks 8x2; 4 streams 4x2 1152; 5 blocks 8x2"},
         {"bytes",
          "1 streams 1x1 6784; 2 2x1 6784; 3 3x1 6784; 4 4x1 6784; 5 6x1 9216; 7 8x1 9216; "
          "9 unpacked 4x2"},
@@ -222,7 +235,8 @@ TEST(GemmChoice, IsTheMeasuredOneForEveryEncodingAndNumberOfRows) {
         begin = end + 1;
       }
     }
-    const auto expect = [&](const std::string& name, const std::vector<PanelType>& types, bool one_scale) {
+    const auto expect = [&](const std::string& name, const std::vector<PanelType>& types,
+                            bool one_scale) {
       for (const PanelType type : types) {
         EXPECT_EQ(told(processor, type, one_scale), plans.at(name))
             << processor.name << ", " << name << ", panel type " << static_cast<int>(type);
@@ -244,7 +258,8 @@ TEST(GemmChoice, OneScaleMattersToWholeRowsAlone) {
     for (const auto& [name, types] : encodings()) {
       for (const PanelType type : types) {
         if (type == PanelType::kI8Row || type == PanelType::kTernaryRow) continue;
-        EXPECT_EQ(told(processor, type, true), told(processor, type, false)) << processor.name << " " << name;
+        EXPECT_EQ(told(processor, type, true), told(processor, type, false))
+            << processor.name << " " << name;
       }
     }
   }
@@ -253,7 +268,8 @@ TEST(GemmChoice, OneScaleMattersToWholeRowsAlone) {
 TEST(GemmChoice, LaysActivationsOutInBlocks) {
   const GemmPlans vectors{avx512::kPlans, {}}, tiles{avx512::kPlans, amx::kPlans};
   const auto block = [](const GemmPlans& plans, bool one_scale, int n_rows) {
-    return choose_gemm(plans, panel_type(QuantType::kQ4_0), one_scale, n_rows, {.batch_invariant = true})
+    return choose_gemm(plans, panel_type(QuantType::kQ4_0), one_scale, n_rows,
+                       {.batch_invariant = true})
         .block_rows;
   };
   const std::map<int, int> blocks = {{1, 1}, {2, 2}, {3, 4}, {4, 4},  {5, 6},
@@ -279,8 +295,8 @@ TEST(GemmChoice, EveryPlanHasItsKernels) {
         const auto multiplies = [&](bool one_scale) {
           return plans[i].multiplies(panel_kind(static_cast<PanelType>(type), one_scale));
         };
-        const bool is_path = plans[i].path == path ||
-                             (path == GemmPath::kBf16Tiles && plans[i].path == GemmPath::kInt8RowTiles);
+        const bool is_path = plans[i].path == path || (path == GemmPath::kBf16Tiles &&
+                                                       plans[i].path == GemmPath::kInt8RowTiles);
         EXPECT_EQ(kernels[type][i] != nullptr, is_path && (multiplies(false) || multiplies(true)))
             << isa << ", panel type " << type << ", plan " << i;
       }

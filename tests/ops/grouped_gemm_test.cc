@@ -1,6 +1,6 @@
-// Weights of other quantizers (grouped matrices) through packing and products on every instruction set:
-// against sums in double of the values by their specification, with the activations as the kernels round
-// them.
+// Weights of other quantizers (grouped matrices) through packing and products on every instruction
+// set: against sums in double of the values by their specification, with the activations as the
+// kernels round them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,15 +22,16 @@ struct GroupedShape {
   int bits, cols, group;
   PanelType expected;
   friend std::ostream& operator<<(std::ostream& out, const GroupedShape& s) {
-    return out << static_cast<int>(s.kind) << "/" << s.bits << " bits, " << s.cols << " in groups of "
-               << s.group;
+    return out << static_cast<int>(s.kind) << "/" << s.bits << " bits, " << s.cols
+               << " in groups of " << s.group;
   }
 };
 
 constexpr PanelType kF16 = panel_type(QuantType::kF16);
 using enum PanelType;
 
-// Every layout, groups that are not those of any, columns that are not whole units, and what must be decoded.
+// Every layout, groups that are not those of any, columns that are not whole units, and what must
+// be decoded.
 const GroupedShape kShapes[] = {
     {Kind::kSymmetric, 4, 512, 128, kI4G128},
     {Kind::kSymmetric, 4, 768, 256, kI4G128},
@@ -70,8 +71,9 @@ const GroupedShape kShapes[] = {
     {Kind::kF8, 8, 96, 32, kF16},
 };
 
-const float kNf4[16] = {-1.0f,    -0.69619f, -0.52507f, -0.39492f, -0.28444f, -0.18477f, -0.09105f, 0.0f,
-                        0.07958f, 0.16093f,  0.24611f,  0.33792f,  0.44071f,  0.56262f,  0.72296f,  1.0f};
+const float kNf4[16] = {-1.0f,     -0.69619f, -0.52507f, -0.39492f, -0.28444f, -0.18477f,
+                        -0.09105f, 0.0f,      0.07958f,  0.16093f,  0.24611f,  0.33792f,
+                        0.44071f,  0.56262f,  0.72296f,  1.0f};
 
 struct Grouped {
   GroupedMatrix matrix;
@@ -82,7 +84,8 @@ struct Grouped {
 void set_codebook(const GroupedShape& shape, GroupedMatrix& m) {
   if (shape.kind == Kind::kNf4) m.codebook.assign(kNf4, kNf4 + 16);
   if (shape.kind == Kind::kE2M1) {
-    for (const int8_t doubled : quant::kE2M1Levels) m.codebook.push_back(0.5f * static_cast<float>(doubled));
+    for (const int8_t doubled : quant::kE2M1Levels)
+      m.codebook.push_back(0.5f * static_cast<float>(doubled));
   }
   for (int c = 0; shape.kind == Kind::kF8 && c < 256; ++c)
     m.codebook.push_back(quant::decode_f8e4m3(static_cast<uint8_t>(c)));
@@ -103,11 +106,13 @@ void fill_codes(const GroupedShape& shape, int rows, std::minstd_rand& random, G
       if (plain) {
         g.bytes[static_cast<size_t>(r) * shape.cols + k] = static_cast<uint8_t>(code);
       } else {
-        packed[static_cast<size_t>(r) * words + k / per_word] |= code << (k % per_word * shape.bits);
+        packed[static_cast<size_t>(r) * words + k / per_word] |= code
+                                                                 << (k % per_word * shape.bits);
       }
     }
   }
-  if (!plain) std::copy_n(reinterpret_cast<const uint8_t*>(packed.data()), g.bytes.size(), g.bytes.data());
+  if (!plain)
+    std::copy_n(reinterpret_cast<const uint8_t*>(packed.data()), g.bytes.size(), g.bytes.data());
 }
 
 Grouped make_grouped(const GroupedShape& shape, int rows, bool act_order, unsigned seed) {
@@ -159,7 +164,8 @@ TEST(GroupedPanels, HoldTheWeightsInTheExpectedLayout) {
         weight.decode_row(r, row.data());
         const float* expected = &g.values[static_cast<size_t>(r + 16) * shape.cols];
         double largest = 0;
-        for (int k = 0; k < shape.cols; ++k) largest = std::max<double>(largest, std::fabs(expected[k]));
+        for (int k = 0; k < shape.cols; ++k)
+          largest = std::max<double>(largest, std::fabs(expected[k]));
         for (int k = 0; k < shape.cols; ++k)
           ASSERT_NEAR(row[k], expected[k], largest * packing_error(shape)) << r << " " << k;
       }
@@ -197,11 +203,13 @@ TEST(GroupedPanels, NumbersThatAreNoneAreRefused) {
 TEST(GroupedPanels, RowsOutsideTheMatrixAreRefused) {
   ThreadPool pool(1);
   const Grouped g = make_grouped(kShapes[0], 32, false, 1);
-  for (const auto& [first, n] : {std::pair{-1, 4}, std::pair{0, 0}, std::pair{30, 3}, std::pair{0, 33}})
+  for (const auto& [first, n] :
+       {std::pair{-1, 4}, std::pair{0, 0}, std::pair{30, 3}, std::pair{0, 33}})
     EXPECT_FALSE(WeightPacker(pool).pack(g.matrix, first, n).has_value());
 }
 
-// What the activations become: 8 bits by group, row or a given scale; with BF16 tiles 8 bits of mantissa.
+// What the activations become: 8 bits by group, row or a given scale; with BF16 tiles 8 bits of
+// mantissa.
 struct Tolerance {
   double relative;  // of the sum of magnitudes
 };
@@ -215,8 +223,9 @@ double row_max(const float* x, int n) {
 }
 
 // Products of rows by the specification, and how far from them rounding may lead: [row, output].
-std::vector<std::pair<double, double>> references(const GroupedShape& shape, const Grouped& w, int from,
-                                                  int n_outputs, const std::vector<float>& x) {
+std::vector<std::pair<double, double>> references(const GroupedShape& shape, const Grouped& w,
+                                                  int from, int n_outputs,
+                                                  const std::vector<float>& x) {
   using Coding = ActivationCoding::Kind;
   const ActivationCoding& coding = w.matrix.activations;
   const int n_rows = static_cast<int>(x.size()) / shape.cols;
@@ -235,9 +244,11 @@ std::vector<std::pair<double, double>> references(const GroupedShape& shape, con
       double sum = 0, bound = 0, total = 0;
       for (int k = 0; k < shape.cols; ++k) {
         double value = row[k];
-        // A static scale that saturates is part of the checkpoint's definition; everything else is an error.
+        // A static scale that saturates is part of the checkpoint's definition; everything else is
+        // an error.
         if (coding.kind == Coding::kInt8Static)
-          value = std::clamp<double>(value, -127.0 * coding.static_scale, 127.0 * coding.static_scale);
+          value =
+              std::clamp<double>(value, -127.0 * coding.static_scale, 127.0 * coding.static_scale);
         const double rounding = step * 0.5 * weights[k], level = level_errors[n] * value;
         sum += weights[k] * value;
         bound += rounding * rounding + level * level;
@@ -267,13 +278,15 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
       for (const int n_rows : {slow ? 9 : 40, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33}) {
         if (slow && n_rows > 9) continue;
         ops->begin_step(nullptr);
-        const std::vector<float> x(all_x.begin(), all_x.begin() + static_cast<long>(n_rows) * shape.cols);
+        const std::vector<float> x(all_x.begin(),
+                                   all_x.begin() + static_cast<long>(n_rows) * shape.cols);
         const Tensor input = tensor_of(*ops, x, n_rows, shape.cols);
         const Tensor y = ops->new_tensor(n_rows, 85), z = ops->new_tensor(n_rows, 32);
         const LinearTarget targets[] = {{first.get(), nullptr, y}, {second.get(), nullptr, z}};
         ops->linear(input, targets);
         const Values rows_of_y = read(*ops, y), rows_of_z = read(*ops, z);
-        const auto check = [&](const std::vector<std::pair<double, double>>& expected, const Values& out) {
+        const auto check = [&](const std::vector<std::pair<double, double>>& expected,
+                               const Values& out) {
           for (int m = 0; m < n_rows; ++m) {
             for (int n = 0; n < out.cols; ++n) {
               const auto [sum, bound] = expected[static_cast<size_t>(m) * out.cols + n];
@@ -283,12 +296,13 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
         };
         check(expected_y, rows_of_y);
         check(expected_z, rows_of_z);
-        // The same row alone and among others: bit for bit in the invariant mode, and where sums are whole
-        // numbers.
+        // The same row alone and among others: bit for bit in the invariant mode, and where sums
+        // are whole numbers.
         const bool whole = shape.expected == kI8Row || shape.expected == kTernaryRow;
         if (previous.empty()) previous.assign(rows_of_y.row(), rows_of_y.row() + 85);
         if (GetParam().config.batch_invariant || (whole && kind != Coding::kNone)) {
-          for (int n = 0; n < 85; ++n) ASSERT_EQ(rows_of_y.at(0, n), previous[n]) << n << " of " << n_rows;
+          for (int n = 0; n < 85; ++n)
+            ASSERT_EQ(rows_of_y.at(0, n), previous[n]) << n << " of " << n_rows;
         }
       }
     }

@@ -1,4 +1,5 @@
-// Weights that stay in their file until they are used: the same bits in the first step, in the one that packs them and behind it.
+// Weights that stay in their file until they are used: the same bits in the first step, in the one
+// that packs them and behind it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Large enough to wait, no multiple of 16 rows; behind a few bytes, so that rows lie at odd addresses.
+// Large enough to wait, no multiple of 16 rows; behind a few bytes, so that rows lie at odd
+// addresses.
 constexpr int kRows = 4005, kCols = 2048;
 constexpr size_t kBegin = 12;
 
@@ -27,9 +29,11 @@ class LatePanels : public testing::TestWithParam<QuantType> {
     bytes_.resize(kBegin + quant_bytes(GetParam(), int64_t{kRows} * kCols));
     const size_t stride = (bytes_.size() - kBegin) / kRows;
     for (int r = 0; r < kRows; ++r)
-      quantize_row(GetParam(), values.data() + size_t{kCols} * r, bytes_.data() + kBegin + stride * r, kCols);
+      quantize_row(GetParam(), values.data() + size_t{kCols} * r,
+                   bytes_.data() + kBegin + stride * r, kCols);
     std::ofstream(path_, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
+        .write(reinterpret_cast<const char*>(bytes_.data()),
+               static_cast<std::streamsize>(bytes_.size()));
   }
   void TearDown() override { fs::remove(path_); }
 
@@ -97,9 +101,9 @@ TEST_P(LatePanels, StoredAndDecodedAsIfTheyHadBeenPacked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LatePanels,
-                         testing::Values(QuantType::kF32, QuantType::kF16, QuantType::kBF16, QuantType::kQ8_0,
-                                         QuantType::kQ4_0, QuantType::kQ4_K, QuantType::kQ6_K,
-                                         QuantType::kIQ4_XS, QuantType::kTQ2_0),
+                         testing::Values(QuantType::kF32, QuantType::kF16, QuantType::kBF16,
+                                         QuantType::kQ8_0, QuantType::kQ4_0, QuantType::kQ4_K,
+                                         QuantType::kQ6_K, QuantType::kIQ4_XS, QuantType::kTQ2_0),
                          [](const auto& info) { return std::string(quant_info(info.param).name); });
 
 TEST(KeptMap, OutlivesItsMappedFile) {

@@ -14,7 +14,8 @@ class LayerParts : public testing::TestWithParam<OpsUnderTest> {
     ops_ = GetParam().make();
     norm_weight_ = ops_->pack_vector(random_floats(kDim, 1)).value();
     bias_ = ops_->pack_vector(random_floats(kWide, 2)).value();
-    wide_ = weight(kWide, kDim, 3), other_ = weight(kWide, kDim, 4), narrow_ = weight(kDim, kWide, 5);
+    wide_ = weight(kWide, kDim, 3), other_ = weight(kWide, kDim, 4),
+    narrow_ = weight(kDim, kWide, 5);
   }
   std::unique_ptr<Weight> weight(int rows, int cols, unsigned seed) {
     const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.1f);
@@ -48,8 +49,8 @@ TEST_P(LayerParts, AreTheOperationsInARow) {
       ops_->prepare(h);
       const LinearTarget one{wide_.get(), bias_.get(), plain};
       ops_->norm_linear(h, {&one, 1});
-      ops_->gated_linear(h, {wide_.get(), nullptr, gate}, {other_.get(), bias_.get(), up}, Activation::kSilu,
-                         gate);
+      ops_->gated_linear(h, {wide_.get(), nullptr, gate}, {other_.get(), bias_.get(), up},
+                         Activation::kSilu, gate);
       ops_->linear_add(gate, {narrow_.get(), nullptr, delta}, x, 0.5f, &h);
       const Tensor after = ops_->new_tensor(n, kWide);
       const LinearTarget again{wide_.get(), nullptr, after};

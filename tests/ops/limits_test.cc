@@ -1,4 +1,5 @@
-// What the machine can do at most: the units that are measured are those that the kernels use, or faster ones.
+// What the machine can do at most: the units that are measured are those that the kernels use, or
+// faster ones.
 #include "ops/limits.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,8 @@ struct Matrix {
 Matrix make_matrix(QuantType type, int rows, int cols, unsigned seed) {
   Matrix m{type, rows, cols, std::vector<std::byte>(rows * quant_bytes(type, cols)),
            std::vector<float>(static_cast<size_t>(rows) * cols)};
-  const auto values = random_floats(m.values.size(), seed, 1.0f / std::sqrt(static_cast<float>(cols)));
+  const auto values =
+      random_floats(m.values.size(), seed, 1.0f / std::sqrt(static_cast<float>(cols)));
   for (int r = 0; r < rows; ++r) {
     std::byte* to = m.bytes.data() + r * quant_bytes(type, cols);
     quantize_row(type, values.data() + static_cast<size_t>(r) * cols, to, cols);
@@ -62,7 +63,8 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
     const Tensor input = tensor_of(*ops, x, n_rows, kCols);
     std::vector<LinearTarget> targets;
     for (size_t i = 0; i < std::size(matrices); ++i) {
-      targets.push_back({weights[i].get(), biases[i].get(), ops->new_tensor(n_rows, matrices[i].rows)});
+      targets.push_back(
+          {weights[i].get(), biases[i].get(), ops->new_tensor(n_rows, matrices[i].rows)});
     }
     ops->linear(input, targets);
     for (size_t i = 0; i < std::size(matrices); ++i) {
@@ -76,9 +78,11 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
           size += sum * sum;
         }
       }
-      // F32 weights are exact; otherwise activations are rounded to 8 bits within groups of 32, or to BF16.
+      // F32 weights are exact; otherwise activations are rounded to 8 bits within groups of 32, or
+      // to BF16.
       const double bound = matrices[i].type == QuantType::kF32 ? 2e-6 : 0.008;
-      EXPECT_LT(std::sqrt(error / size), bound) << quant_info(matrices[i].type).name << " rows " << n_rows;
+      EXPECT_LT(std::sqrt(error / size), bound)
+          << quant_info(matrices[i].type).name << " rows " << n_rows;
     }
   }
 }
@@ -112,7 +116,8 @@ TEST_P(LinearTest, EveryHeadHasItsWeight) {
         }
       }
       const double bound = type == QuantType::kF32 ? 2e-6 : 0.008;
-      EXPECT_LT(std::sqrt(error / size), bound) << quant_info(type).name << ", " << n_tokens << " tokens";
+      EXPECT_LT(std::sqrt(error / size), bound)
+          << quant_info(type).name << ", " << n_tokens << " tokens";
     }
   }
 }
@@ -132,8 +137,9 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
         ops->begin_step(nullptr);
         const int n = std::min(n_rows, kRows - first);
         const Tensor input = ops->new_tensor(n, kCols);
-        ops->write_rows(
-            std::span(x).subspan(static_cast<size_t>(first) * kCols, static_cast<size_t>(n) * kCols), input);
+        ops->write_rows(std::span(x).subspan(static_cast<size_t>(first) * kCols,
+                                             static_cast<size_t>(n) * kCols),
+                        input);
         const LinearTarget target{weight.get(), nullptr, ops->new_tensor(n, m.rows)};
         ops->linear(input, {&target, 1});
         const std::vector<float> got = read(*ops, target.out).all;
@@ -146,15 +152,16 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
   }
 }
 
-// Many rows go through the matrix units in blocks of rows, and a large output around the caches; weights are unpacked before the
-// products or between them.
+// Many rows go through the matrix units in blocks of rows, and a large output around the caches;
+// weights are unpacked before the products or between them.
 TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
   if (!GetParam().isa.starts_with("amx"))
     return;  // elsewhere rows do not go in such blocks, and this would take long
   constexpr int kCols = 768, kRows = 700, kOutputs = 1520;
   for (QuantType type : {QuantType::kQ4_K, QuantType::kBF16}) {
     const Matrix m = make_matrix(type, kOutputs, kCols, 31);
-    const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32), bias = random_floats(kOutputs, 33);
+    const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32),
+               bias = random_floats(kOutputs, 33);
     std::vector<float> unpacked_before;
     for (const char* unpack : {"before", "between"}) {
       setenv("PENSTOCK_UNPACK", unpack, 1);
@@ -173,8 +180,9 @@ TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
         const int n = std::min(90, kRows - first);
         const LinearTarget some{weight.get(), packed_bias.get(), ops->new_tensor(n, kOutputs)};
         ops->linear(input.row_range(first, n), {&some, 1});
-        ASSERT_TRUE(std::ranges::equal(read(*ops, some.out).all,
-                                       std::span(whole.row(first), static_cast<size_t>(n) * kOutputs)))
+        ASSERT_TRUE(
+            std::ranges::equal(read(*ops, some.out).all,
+                               std::span(whole.row(first), static_cast<size_t>(n) * kOutputs)))
             << quant_info(type).name << " " << first << " " << unpack;
       }
       for (int row = 0; row < kRows; row += 37) {
@@ -218,7 +226,8 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
       ops->embed_token_types(*table, sum);
       got = read(*ops, sum);
       for (int t = 0; t < 7; ++t) {
-        for (int i = 0; i < 256; ++i) ASSERT_FLOAT_EQ(got.at(t, i), m.row(each.empty() ? 0 : types[t])[i]);
+        for (int i = 0; i < 256; ++i)
+          ASSERT_FLOAT_EQ(got.at(t, i), m.row(each.empty() ? 0 : types[t])[i]);
       }
     }
   }
@@ -281,7 +290,8 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
     if (gated) params.gate = gates;
     params.routing = {.n_active = top_k, .normalize = normalize};
     const Tensor out = ops->new_tensor(n_tokens, kDim);
-    ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts), params, out);
+    ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts),
+             params, out);
     const Values got = read(*ops, out);
     for (int t = 0; t < n_tokens; ++t) {
       const float* l = &logits[static_cast<size_t>(t) * kExperts];
@@ -300,7 +310,8 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
           hidden[h] = static_cast<float>(g / (1 + std::exp(-g)) * (gated ? u : 1.0));
         }
         const double weight = std::exp(l[e]) / (normalize ? chosen : total);
-        for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
+        for (int i = 0; i < kDim; ++i)
+          expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
       }
       for (int i = 0; i < kDim; ++i) ASSERT_NEAR(got.at(t, i), expected[i], 2e-5) << t << " " << i;
     }
@@ -334,9 +345,9 @@ TEST_P(LinearTest, InvariantMoeGivesEachTokenTheSameWhateverItsCompany) {
           const auto rows_of = [&](const std::vector<float>& all, int cols) {
             const auto size = static_cast<size_t>(cols);
             const Tensor tensor = ops->new_tensor(n, cols);
-            ops->write_rows(
-                std::span(all).subspan(static_cast<size_t>(first) * size, static_cast<size_t>(n) * size),
-                tensor);
+            ops->write_rows(std::span(all).subspan(static_cast<size_t>(first) * size,
+                                                   static_cast<size_t>(n) * size),
+                            tensor);
             return tensor;
           };
           const Tensor out = ops->new_tensor(n, kDim);

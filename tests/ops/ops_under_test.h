@@ -24,7 +24,9 @@ struct OpsUnderTest {
     if (!is_cpu()) return std::move(make_ops(backend, config).value());
     return std::make_unique<CpuOps>(**select_kernels(isa), config);
   }
-  friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) { return out << ops.name; }
+  friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) {
+    return out << ops.name;
+  }
 };
 
 inline std::vector<OpsUnderTest> ops_under_test() {
@@ -40,9 +42,9 @@ inline std::vector<OpsUnderTest> ops_under_test() {
     }
   }
   for (const std::string backend : {"cuda_emulated", "cuda"}) {
-    const OpsConfig config{.n_threads = 1,
-                           .batch_invariant = true};  // tolerances of sums that nothing was rounded for
-    const auto made = make_ops(backend, config);      // an error: not in this build, or no GPU here
+    // tolerances of sums that nothing was rounded for
+    const OpsConfig config{.n_threads = 1, .batch_invariant = true};
+    const auto made = make_ops(backend, config);  // an error: not in this build, or no GPU here
     if (made) all.push_back({backend, "", config, backend});
   }
   return all;
@@ -53,7 +55,8 @@ inline std::vector<float> random_floats(size_t n, unsigned seed, float scale = 1
   std::vector<float> x(n);
   for (float& v : x) {  // close to normal, and cheap
     const uint32_t bits = generator();
-    v = (static_cast<float>((bits & 1023) + (bits >> 10 & 1023) + (bits >> 20 & 1023)) / 512.0f - 3.0f) *
+    v = (static_cast<float>((bits & 1023) + (bits >> 10 & 1023) + (bits >> 20 & 1023)) / 512.0f -
+         3.0f) *
         scale;
   }
   return x;

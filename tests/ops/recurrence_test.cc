@@ -19,18 +19,21 @@ struct Sequence {
 float rounded(float x) { return to_float(to_bfloat16(x)); }
 
 // Where states in BF16 are rounded behind every token, whatever the steps.
-bool rounds_by_token(const OpsUnderTest& ops) { return !ops.is_cpu() || ops.config.batch_invariant; }
+bool rounds_by_token(const OpsUnderTest& ops) {
+  return !ops.is_cpu() || ops.config.batch_invariant;
+}
 
 // out[t][c] = bias[c] + sum over taps of weight[k][c] * x[t - taps + 1 + k][c].
-float expected(const Sequence& sequence, int t, int c, int channels, const std::vector<float>& weight,
-               const std::vector<float>& bias, bool round_tail) {
+float expected(const Sequence& sequence, int t, int c, int channels,
+               const std::vector<float>& weight, const std::vector<float>& bias, bool round_tail) {
   double sum = bias.empty() ? 0.0 : bias[c];
   const int taps = static_cast<int>(weight.size()) / channels;
   for (int k = 0; k < taps; ++k) {
     const int from = t - taps + 1 + k;
     if (from < 0) continue;
     const float x = sequence.x[from * channels + c];
-    sum += static_cast<double>(weight[k * channels + c]) * (round_tail && from < t ? rounded(x) : x);
+    sum +=
+        static_cast<double>(weight[k * channels + c]) * (round_tail && from < t ? rounded(x) : x);
   }
   return static_cast<float>(sum);
 }
@@ -55,14 +58,17 @@ void check_conv(const OpsUnderTest& under_test, int channels, int taps, bool wit
   const auto packed_bias = with_bias ? ops.pack_vector(bias).value() : nullptr;
   std::vector<Sequence> sequences;
   for (unsigned s = 0; s < 3; ++s) {
-    sequences.push_back({random_floats(static_cast<size_t>(kLength) * channels, 10 + s), BlockId(3 - s)});
+    sequences.push_back(
+        {random_floats(static_cast<size_t>(kLength) * channels, 10 + s), BlockId(3 - s)});
   }
   // States of other sequences lie in the blocks before.
   for (int b = 0; b < 4; ++b) {
-    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});  // about 8e5
+    // about 8e5
+    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});
     cache->write_block(1, BlockId(b), old);
   }
-  const std::vector<std::vector<int>> steps = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
+  const std::vector<std::vector<int>> steps = {
+      {1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
   for (const std::vector<int>& counts : steps) {
     std::vector<float> x;
     std::vector<std::pair<int, int>> rows;  // sequence, token
@@ -87,7 +93,8 @@ void check_conv(const OpsUnderTest& under_test, int channels, int taps, bool wit
     const Batch batch{tokens, positions, seq_offsets, lens, views, {}, {}};
     const StepShape shape = ops.begin_step(&batch);
     x.resize(static_cast<size_t>(shape.tokens) * channels);
-    const Tensor wide = ops.new_tensor(shape.tokens, 3 * channels);  // its columns are not contiguous
+    // its columns are not contiguous
+    const Tensor wide = ops.new_tensor(shape.tokens, 3 * channels);
     const Tensor in = wide.columns(channels, channels);
     ops.copy(tensor_of(ops, x, shape.tokens, channels), in);
     const Tensor out = ops.new_tensor(shape.tokens, channels);
@@ -141,9 +148,11 @@ std::vector<double> unit(const float* x, int n) {
   return result;
 }
 
-// [length, values] by the definition: the decayed state forgets what it has for the key, and learns the value.
+// [length, values] by the definition: the decayed state forgets what it has for the key, and learns
+// the value.
 std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, int length,
-                                    const std::vector<float>& rate, const std::vector<float>& bias) {
+                                    const std::vector<float>& rate,
+                                    const std::vector<float>& bias) {
   std::vector<double> out(static_cast<size_t>(length) * c.values());
   for (int h = 0; h < c.n_value_heads; ++h) {
     const int key_head = c.in_turn ? h % c.n_key_heads : h * c.n_key_heads / c.n_value_heads;
@@ -155,7 +164,8 @@ std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, in
       const double beta = 1 / (1 + std::exp(-in.b[t * c.n_value_heads + h]));
       for (int i = 0; i < c.key_dim; ++i) {
         const int at = h * c.decays_per_head() + (c.by_key ? i : 0);
-        const double decay = std::exp(rate[h] * std::log1p(std::exp(in.a[t * c.decays() + at] + bias[at])));
+        const double decay =
+            std::exp(rate[h] * std::log1p(std::exp(in.a[t * c.decays() + at] + bias[at])));
         for (int v = 0; v < c.value_dim; ++v) state[i * c.value_dim + v] *= decay;
       }
       for (int v = 0; v < c.value_dim; ++v) {
@@ -166,7 +176,8 @@ std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, in
           state[i * c.value_dim + v] += k[i] * update;
           read += state[i * c.value_dim + v] * q[i];
         }
-        out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] = read / std::sqrt(c.key_dim);
+        out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] =
+            read / std::sqrt(c.key_dim);
       }
     }
   }
@@ -186,7 +197,8 @@ std::vector<double> scan_reference(const DeltaCase& c, const DeltaInput& in, int
       const float* x = in.qkv.data() + static_cast<size_t>(t) * c.channels();
       const float* key = x + c.values() + group * c.key_dim;
       const double free = std::log1p(std::exp(in.a[t * c.n_value_heads + h] + bias[h]));
-      const double step = std::clamp<double>(free, kMinStep, kMaxStep), decay = std::exp(rate[h] * step);
+      const double step = std::clamp<double>(free, kMinStep, kMaxStep),
+                   decay = std::exp(rate[h] * step);
       for (int v = 0; v < c.value_dim; ++v) {
         const double input = x[h * c.value_dim + v];
         double read = bias[h] * input;  // the skip's weights are the biases
@@ -212,23 +224,28 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
   constexpr int kOffset = 16, kLayer = 1;
   CacheSpec spec;
   spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
-  spec.state_values = {16, kOffset + DeltaParams::state_values(c.n_value_heads, c.key_dim, c.value_dim)};
+  spec.state_values = {
+      16, kOffset + DeltaParams::state_values(c.n_value_heads, c.key_dim, c.value_dim)};
   spec.state_dtype = type;
   const int n_blocks[] = {8, 4};
   const auto cache = ops.make_cache(spec, n_blocks).value();
   for (int b = 0; b < 4; ++b) {
-    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});  // about 8e5
+    // about 8e5
+    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});
     cache->write_block(1, BlockId(b), old);
   }
-  const auto packed_rate = ops.pack_vector(rate).value(), packed_bias = ops.pack_vector(bias).value();
+  const auto packed_rate = ops.pack_vector(rate).value(),
+             packed_bias = ops.pack_vector(bias).value();
   std::vector<std::vector<float>> results(sequences.size());
   for (const StepCounts& counts : steps) {
     std::vector<float> qkv, a, b;
     std::vector<size_t> owners;
     std::vector<int32_t> positions, seq_offsets = {0}, lens, table_offsets = {0};
     std::vector<BlockId> tables;
-    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int row, int cols) {
-      to.insert(to.end(), from.begin() + ptrdiff_t{row} * cols, from.begin() + (ptrdiff_t{row} + 1) * cols);
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int row,
+                           int cols) {
+      to.insert(to.end(), from.begin() + ptrdiff_t{row} * cols,
+                from.begin() + (ptrdiff_t{row} + 1) * cols);
     };
     for (size_t s = 0; s < sequences.size(); ++s) {
       DeltaInput& sequence = sequences[s];
@@ -254,13 +271,15 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
       return tensor_of(ops, values, shape.tokens, cols);
     };
     const Tensor out = ops.new_tensor(shape.tokens, c.values());
-    const DeltaParams params{packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
-                             c.value_dim,       c.in_turn,         c.by_key,      kLayer,          kOffset};
+    const DeltaParams params{
+        packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
+        c.value_dim,       c.in_turn,         c.by_key,      kLayer,          kOffset};
     StateSpaceParams scan;
     scan.rate = packed_rate.get(), scan.bias = packed_bias.get(), scan.skip = packed_bias.get();
     scan.n_groups = c.n_key_heads, scan.n_heads = c.n_value_heads;
     scan.state_dim = c.key_dim, scan.head_dim = c.value_dim;
-    scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer, scan.state_offset = kOffset;
+    scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer,
+    scan.state_offset = kOffset;
     const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.decays()),
                  second = tensor(b, c.n_value_heads);
     if (c.scan) {
@@ -271,7 +290,8 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
     ops.wait(ops.submit());
     const Values got = read(ops, out);
     for (size_t r = 0; r < owners.size(); ++r) {
-      for (int i = 0; i < c.values(); ++i) results[owners[r]].push_back(got.at(static_cast<int>(r), i));
+      for (int i = 0; i < c.values(); ++i)
+        results[owners[r]].push_back(got.at(static_cast<int>(r), i));
     }
   }
   std::vector<float> all;
@@ -288,8 +308,8 @@ struct DeltaInputs {
     for (unsigned s = 0; s < 3; ++s) {
       const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
       sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
-                           random_floats(heads * c.decays_per_head(), 20 + s), random_floats(heads, 30 + s),
-                           BlockId(3 - s)});
+                           random_floats(heads * c.decays_per_head(), 20 + s),
+                           random_floats(heads, 30 + s), BlockId(3 - s)});
     }
   }
   std::vector<float> rate, bias;
@@ -315,7 +335,8 @@ void check_delta(const OpsUnderTest& under_test, const DeltaCase& c) {
   const double tolerance = c.scan ? 2e-5 : 2e-6;
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::fabs(want[i]))) << i;
-  const std::vector<float> at_once = run_delta(ops, c, sequences, {{kLength, kLength, kLength}}, rate, bias);
+  const std::vector<float> at_once =
+      run_delta(ops, c, sequences, {{kLength, kLength, kLength}}, rate, bias);
   if (!under_test.is_cpu() || under_test.config.batch_invariant) {
     EXPECT_EQ(at_once, got);
     return;
@@ -346,9 +367,10 @@ TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
   check_delta(GetParam(), {1, 3, 3, 33, false, true});
 }
 
-// States in BF16. What is rounded behind every token is the same in any steps; otherwise a sequence that is one step is computed in
-// F32 altogether. Rounding moves a number by at most 2^-9 of it, at random, and what was forgotten of a state no longer counts: results
-// stay within 2^-8 of their size, as a whole.
+// States in BF16. What is rounded behind every token is the same in any steps; otherwise a sequence
+// that is one step is computed in F32 altogether. Rounding moves a number by at most 2^-9 of it, at
+// random, and what was forgotten of a state no longer counts: results stay within 2^-8 of their
+// size, as a whole.
 void check_bf16(const OpsUnderTest& under_test, const DeltaCase& c) {
   const auto ops = under_test.make();
   const auto [rate, bias, sequences] = DeltaInputs(c);
@@ -356,7 +378,8 @@ void check_bf16(const OpsUnderTest& under_test, const DeltaCase& c) {
     return run_delta(*ops, c, sequences, steps, rate, bias, type);
   };
   const std::vector<StepCounts> whole = {{kLength, kLength, kLength}}, singly(kLength, {1, 1, 1});
-  const std::vector<float> f32 = run(whole, StateDType::kF32), by_token = run(singly, StateDType::kBF16),
+  const std::vector<float> f32 = run(whole, StateDType::kF32),
+                           by_token = run(singly, StateDType::kBF16),
                            cut = run(kCut, StateDType::kBF16);
   EXPECT_EQ(run(whole, StateDType::kBF16), rounds_by_token(under_test) ? by_token : f32);
   if (rounds_by_token(under_test)) {

@@ -35,7 +35,8 @@ Expected expected(const std::vector<float>& logits, const ExpertRouting& routing
     const auto begin = merits.begin() + static_cast<long>(per_group) * g;
     std::vector<double> sorted(begin, begin + static_cast<long>(per_group));
     std::ranges::sort(sorted, std::greater());
-    groups.push_back({-std::accumulate(sorted.begin(), sorted.begin() + routing.group_top, 0.0), g});
+    groups.push_back(
+        {-std::accumulate(sorted.begin(), sorted.begin() + routing.group_top, 0.0), g});
   }
   std::ranges::sort(groups);
   std::vector<std::pair<double, int>> order;
@@ -96,7 +97,8 @@ TEST(Routing, EveryVariantIsItsDefinition) {
 TEST(Routing, SparseMixerWeighsAmongTheNearThatAreLeft) {
   const std::vector<float> logits{1.0f, 2.0f, 1.98f, -3.0f};
   std::vector<ExpertChoice> got(2);
-  const ExpertRouting routing{.score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.01f};
+  const ExpertRouting routing{
+      .score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.01f};
   choose_experts(logits.data(), 4, routing, nullptr, got.data());
   EXPECT_EQ(got[0].expert, 1);
   EXPECT_EQ(got[1].expert, 2);

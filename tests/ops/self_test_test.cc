@@ -1,5 +1,6 @@
-// A backend is trusted when it computes what the CPU computes: the emulated device passes, and does not with results that are wrong, a
-// device that is lost or memory that is refused; then, and without a device, there is the CPU and a reason.
+// A backend is trusted when it computes what the CPU computes: the emulated device passes, and does
+// not with results that are wrong, a device that is lost or memory that is refused; then, and
+// without a device, there is the CPU and a reason.
 #include "ops/self_test.h"
 
 #include <gmock/gmock.h>
@@ -43,8 +44,8 @@ TEST_F(SelfTest, WrongResultsAreNotTrusted) {
 }
 
 TEST_F(SelfTest, ADeviceThatFailsIsNotTaken) {
-  for (const auto kind :
-       {cuda::EmulatedCalls::kLaunches, cuda::EmulatedCalls::kOthers, cuda::EmulatedCalls::kMemory}) {
+  for (const auto kind : {cuda::EmulatedCalls::kLaunches, cuda::EmulatedCalls::kOthers,
+                          cuda::EmulatedCalls::kMemory}) {
     for (const int at : {1, 7}) {
       cuda::fail_emulated_call(at, kind);
       const BackendChoice choice = choose_among(kEmulatedOrCpu);

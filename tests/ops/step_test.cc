@@ -31,7 +31,8 @@ extern "C" void* aligned_alloc(size_t alignment, size_t size) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   return memalign(alignment, size);
 }
-// Not inlined: g++ does not see that operator new is malloc here, and warns of a free that does not match.
+// Not inlined: g++ does not see that operator new is malloc here, and warns of a free that does not
+// match.
 [[gnu::noinline]] static void release(void* p) { std::free(p); }
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, size_t) noexcept { release(p); }
@@ -56,7 +57,9 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
   void SetUp() override {
     ops_ = GetParam().make();
     unsigned seed = 1;
-    const auto weight = [&](int rows, int cols) { return random_weight(*ops_, rows, cols, ++seed); };
+    const auto weight = [&](int rows, int cols) {
+      return random_weight(*ops_, rows, cols, ++seed);
+    };
     for (Layer& layer : layers_) {
       layer = {weight(kDim, kDim),
                weight(kKvHeads * kHeadDim, kDim),
@@ -93,7 +96,8 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
     for (int i = 0; i < kLayers; ++i) {
       const Layer& layer = layers_[i];
       ops_->norm(x, {}, h);
-      const Tensor q = ops_->new_tensor(n, kDim), k = ops_->new_tensor(n, 32), v = ops_->new_tensor(n, 32);
+      const Tensor q = ops_->new_tensor(n, kDim), k = ops_->new_tensor(n, 32),
+                   v = ops_->new_tensor(n, 32);
       const LinearTarget qkv[] = {
           {layer.q.get(), nullptr, q}, {layer.k.get(), nullptr, k}, {layer.v.get(), nullptr, v}};
       ops_->linear(h, qkv);
@@ -104,7 +108,8 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
       ops_->linear(h, o);
       ops_->add_norm(x, delta, 1.0f, {}, h);
       const Tensor gate = ops_->new_tensor(n, kFfn), up = ops_->new_tensor(n, kFfn);
-      const LinearTarget gate_up[] = {{layer.gate.get(), nullptr, gate}, {layer.up.get(), nullptr, up}};
+      const LinearTarget gate_up[] = {{layer.gate.get(), nullptr, gate},
+                                      {layer.up.get(), nullptr, up}};
       ops_->linear(h, gate_up);
       ops_->activate_mul(gate, up, Activation::kSilu, gate);
       const LinearTarget down[] = {{layer.down.get(), nullptr, delta}};
@@ -174,7 +179,8 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
     for (int t = 0; t < 2; ++t) {
       for (int h = 0; h < kHeads; ++h) {
         for (int i = 0; i < 8; ++i) {
-          const int a = h * 16 + (interleaved ? 2 * i : i), b = h * 16 + (interleaved ? 2 * i + 1 : i + 8);
+          const int a = h * 16 + (interleaved ? 2 * i : i),
+                    b = h * 16 + (interleaved ? 2 * i + 1 : i + 8);
           const double angle = double{static_cast<float>(positions[t]) * inv_freq_[i]};
           const double x = values[t * kDim + a], y = values[t * kDim + b];
           EXPECT_NEAR(rotated.at(t, a), 1.5 * (x * std::cos(angle) - y * std::sin(angle)), 1e-5);
@@ -193,7 +199,8 @@ TEST_P(StepTest, RopeHasTwoKindsOfSequences) {
   RopeParams rope = {packed_freq_.get(), 1.5f, false};
   const std::vector<float> values = random_floats(4 * kDim, 5), zeros(4 * 32);
   // Rotated queries of the tokens [first, end) of sequences of 1, 2 and 1 tokens.
-  const auto rotated = [&](std::span<const int32_t> offsets, std::span<const int32_t> kinds, size_t first) {
+  const auto rotated = [&](std::span<const int32_t> offsets, std::span<const int32_t> kinds,
+                           size_t first) {
     const auto n = static_cast<size_t>(offsets.back()), n_seqs = offsets.size() - 1;
     const int32_t positions[] = {3, 250, 251, 17}, slots[] = {0, 16, 17, 32};
     const std::vector<int32_t> lens(n_seqs, 1), tables(n_seqs + 1, 0);
@@ -235,10 +242,12 @@ TEST_P(StepTest, GatherOutputs) {
   const int32_t rows[] = {0, 1, 4};
   const Batch batch{.output_rows = rows};
   EXPECT_EQ(ops_->begin_step(&batch).outputs, 3);
-  const Tensor x = tensor_of(*ops_, random_floats(5 * kDim, 1), 5, kDim), out = ops_->new_tensor(3, kDim);
+  const Tensor x = tensor_of(*ops_, random_floats(5 * kDim, 1), 5, kDim),
+               out = ops_->new_tensor(3, kDim);
   ops_->gather_outputs(x, out);
   const Values from = read(*ops_, x), got = read(*ops_, out);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::equal(got.row(i), got.row(i) + kDim, from.row(rows[i])));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(std::equal(got.row(i), got.row(i) + kDim, from.row(rows[i])));
 }
 
 TEST(MakeOps, NamesAreCheckedAndTheCacheKnowsItsLimits) {

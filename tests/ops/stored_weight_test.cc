@@ -45,7 +45,8 @@ std::vector<Packed> packed_weights(Ops& ops) {
     if (!can_quantize(type) || info.ggml_id < 0) continue;
     std::vector<std::byte> bytes(quant_bytes(type, int64_t{rows} * cols));
     for (int r = 0; r < rows; ++r)
-      quantize_row(type, values.data() + size_t{cols} * r, bytes.data() + bytes.size() / rows * r, cols);
+      quantize_row(type, values.data() + size_t{cols} * r, bytes.data() + bytes.size() / rows * r,
+                   cols);
     all.push_back({std::string(info.name), ops.pack({type, rows, cols, bytes}).value()});
   }
   GroupedMatrix grouped;
@@ -96,14 +97,16 @@ TEST(StoredWeight, RoundTripOfADevice) {
   for (const Packed& packed : packed_weights(**ops)) {
     const OwnedBytes bytes = (*ops)->store(*packed.weight);
     const StoredWeight stored{(*ops)->describe(*packed.weight), bytes.bytes};
-    ASSERT_EQ(static_cast<int64_t>(stored.bytes.size()), packed.weight->packed_bytes()) << packed.name;
+    ASSERT_EQ(static_cast<int64_t>(stored.bytes.size()), packed.weight->packed_bytes())
+        << packed.name;
     const auto restored = (*ops)->restore(stored, bytes.owner);
     ASSERT_TRUE(restored) << packed.name << ": " << restored.error().message;
     const OwnedBytes again = (*ops)->store(**restored);
     EXPECT_TRUE(std::ranges::equal(again.bytes, bytes.bytes)) << packed.name;
     EXPECT_EQ((*ops)->describe(**restored), stored.description) << packed.name;
     const std::vector<float> x = random_floats(static_cast<size_t>(packed.weight->cols()), 9);
-    EXPECT_EQ(product_of(**ops, **restored, x), product_of(**ops, *packed.weight, x)) << packed.name;
+    EXPECT_EQ(product_of(**ops, **restored, x), product_of(**ops, *packed.weight, x))
+        << packed.name;
   }
 }
 
@@ -116,11 +119,13 @@ TEST(StoredWeight, WhatIsNoneIsRefusedByADevice) {
     for (size_t n = 0; n < stored.description.size(); ++n)
       EXPECT_FALSE((*ops)->restore({stored.description.substr(0, n), stored.bytes}, nullptr));
     for (const size_t n : {size_t{0}, size_t{64}, stored.bytes.size() - 1})
-      EXPECT_FALSE((*ops)->restore({stored.description, stored.bytes.first(n)}, nullptr)) << packed.name;
+      EXPECT_FALSE((*ops)->restore({stored.description, stored.bytes.first(n)}, nullptr))
+          << packed.name;
     int refused = 0;
     for (size_t bit = 0; bit < 8 * stored.description.size(); ++bit) {
       StoredWeight changed = stored;
-      changed.description[bit / 8] = static_cast<char>(changed.description[bit / 8] ^ (1 << bit % 8));
+      changed.description[bit / 8] =
+          static_cast<char>(changed.description[bit / 8] ^ (1 << bit % 8));
       refused += (*ops)->restore(changed, nullptr) ? 0 : 1;
     }
     EXPECT_GT(refused, 80) << packed.name;  // of shape and type
@@ -133,7 +138,8 @@ TEST(StoredWeight, WhatIsNoneIsRefusedByADevice) {
 }
 
 #ifdef PENSTOCK_CUDA_EMULATION
-// The emulated device takes what is on its way as late as it may: a buffer that is filled too early would show.
+// The emulated device takes what is on its way as late as it may: a buffer that is filled too early
+// would show.
 TEST(StagedCopies, ABufferIsFilledAgainWhenItIsOnTheDevice) {
   const auto device = cuda::make_emulated_device();
   constexpr size_t kBytes = 1000, kPieces = 7;
@@ -144,10 +150,12 @@ TEST(StagedCopies, ABufferIsFilledAgainWhenItIsOnTheDevice) {
     std::ranges::fill(to, static_cast<std::byte>(i));
     copies.send(memory.as<std::byte>() + i * kBytes);
   }
-  EXPECT_EQ(copies.next(cuda::StagedCopies::kPieceBytes + 1)->size(), cuda::StagedCopies::kPieceBytes + 1);
+  EXPECT_EQ(copies.next(cuda::StagedCopies::kPieceBytes + 1)->size(),
+            cuda::StagedCopies::kPieceBytes + 1);
   std::vector<std::byte> got(kBytes * kPieces);
   device->copy_out(got.data(), memory.data(), got.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<std::byte>(i / kBytes)) << i;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], static_cast<std::byte>(i / kBytes)) << i;
   // That it would: what is changed before it was waited for arrives changed.
   void* const pinned = device->allocate_host(1).value();
   std::memset(pinned, 1, 1);
@@ -178,7 +186,8 @@ TEST(StoredWeight, WhatIsNoneIsRefusedOrHarmless) {
     int refused = 0;
     for (size_t bit = 0; bit < 8 * std::min<size_t>(stored.description.size(), 48); ++bit) {
       StoredWeight changed = stored;
-      changed.description[bit / 8] = static_cast<char>(changed.description[bit / 8] ^ (1 << bit % 8));
+      changed.description[bit / 8] =
+          static_cast<char>(changed.description[bit / 8] ^ (1 << bit % 8));
       refused += try_it(changed) ? 0 : 1;
     }
     EXPECT_GT(refused, 100) << packed.name;  // shape and type are 17 bytes

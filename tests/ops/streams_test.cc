@@ -16,8 +16,8 @@ void check_mixed(Ops& ops, int n_from, int n_to, int width, int rows) {
                            by = random_floats(count(n_from * n_to), 2),
                            to = random_floats(count(n_to * width), 3);
   const Tensor out = tensor_of(ops, to, rows, n_to * width);
-  ops.add_mixed(tensor_of(ops, from, rows, n_from * width), tensor_of(ops, by, rows, n_from * n_to), width,
-                out);
+  ops.add_mixed(tensor_of(ops, from, rows, n_from * width), tensor_of(ops, by, rows, n_from * n_to),
+                width, out);
   const Values got = read(ops, out);
   for (int t = 0; t < rows; ++t) {
     for (int i = 0; i < n_to * width; ++i) {
@@ -75,7 +75,8 @@ TEST_P(Streams, OnlyWhatStandsOutIsKept) {
       for (int i = 0; i < kCols; ++i) variance += std::pow(values[t * kCols + i] - mean, 2) / kCols;
       const double cutoff = mean + deviations * std::sqrt(variance);
       for (int i = 0; i < kCols; ++i)
-        EXPECT_NEAR(got.at(t, i), std::max(values[t * kCols + i] - cutoff, 0.0), 1e-5) << t << ", " << i;
+        EXPECT_NEAR(got.at(t, i), std::max(values[t * kCols + i] - cutoff, 0.0), 1e-5)
+            << t << ", " << i;
     }
   }
 }

@@ -23,7 +23,8 @@ TEST(WeightMemory, OneMatrixBeginsOnThePageBehindTheOther) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(all[0].data()) % kHugePage, 0);
   for (size_t i = 0; i < all.size(); ++i) {
     ASSERT_EQ(all[i].size(), sizes[i]);
-    EXPECT_TRUE(std::all_of(all[i].data(), all[i].data() + sizes[i], [](uint8_t b) { return b == 0; }));
+    EXPECT_TRUE(
+        std::all_of(all[i].data(), all[i].data() + sizes[i], [](uint8_t b) { return b == 0; }));
     std::memset(all[i].data(), static_cast<int>(i) + 1, sizes[i]);
     if (i > 0) EXPECT_EQ(all[i].data(), all[i - 1].data() + (sizes[i - 1] + 4095) / 4096 * 4096);
   }

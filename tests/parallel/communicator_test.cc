@@ -52,7 +52,8 @@ std::unique_ptr<Communicator> join(const CommunicatorConfig& config) {
 }
 
 // Calls `work` as each of n ranks, in a thread of its own, and waits for all.
-void as_ranks(int n, const std::function<void(Communicator&)>& work, size_t buffer_bytes = kSmallBuffer) {
+void as_ranks(int n, const std::function<void(Communicator&)>& work,
+              size_t buffer_bytes = kSmallBuffer) {
   const auto fd = make_shm_segment(n, buffer_bytes);
   ASSERT_TRUE(fd) << fd.error().message;
   const Descriptor segment{*fd};
@@ -93,7 +94,8 @@ std::pair<std::vector<float>, std::vector<float>> rounded_sums(int n_ranks, size
 
 // The bits do not depend on the way, and the exact sum is within 2^-7 of the shares' sizes.
 void sums_in_bf16(Communicator& ranks) {
-  for (const size_t n : {size_t{1}, size_t{33}, size_t{2048}, size_t{2049}, size_t{9000}, size_t{150'001}}) {
+  for (const size_t n :
+       {size_t{1}, size_t{33}, size_t{2048}, size_t{2049}, size_t{9000}, size_t{150'001}}) {
     std::vector<float> x = numbers_of_rank(ranks.rank(), n), exact = x;
     const int64_t before = ranks.use().bytes;
     ASSERT_TRUE(ranks.all_reduce(x, WireType::kBf16));
@@ -109,7 +111,8 @@ void sums_in_bf16(Communicator& ranks) {
 
 void sums_parts(Communicator& ranks) {
   for (const WireType wire : {WireType::kF32, WireType::kBf16}) {
-    for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{2600}, size_t{100'003}}) {
+    for (const size_t n :
+         {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{2600}, size_t{100'003}}) {
       std::vector<float> whole = numbers_of_rank(ranks.rank(), n), x = whole;
       ASSERT_TRUE(ranks.reduce_scatter(x, wire));
       ASSERT_TRUE(ranks.all_reduce(whole));
@@ -122,10 +125,13 @@ void sums_parts(Communicator& ranks) {
 }
 
 void gathers_parts_of_unequal_sizes(Communicator& ranks) {
-  const auto size_of = [](int rank) { return static_cast<size_t>(rank == 1 ? 0 : 1500 * rank + 3); };
+  const auto size_of = [](int rank) {
+    return static_cast<size_t>(rank == 1 ? 0 : 1500 * rank + 3);
+  };
   std::vector<std::vector<float>> rows;
   for (int r = 0; r < ranks.size(); ++r)
-    rows.push_back(r == ranks.rank() ? numbers_of_rank(r, size_of(r)) : std::vector<float>(size_of(r)));
+    rows.push_back(r == ranks.rank() ? numbers_of_rank(r, size_of(r))
+                                     : std::vector<float>(size_of(r)));
   const std::vector<PartRows> parts(rows.begin(), rows.end());
   ASSERT_TRUE(ranks.all_gather(parts));
   for (int r = 0; r < ranks.size(); ++r)
@@ -141,10 +147,12 @@ void gathers_rows(Communicator& ranks) {
   std::vector<float> x = whole;
   std::vector<PartRows> parts;
   for (int r = 0; r < shard.n_ranks; ++r) {
-    const auto first = static_cast<size_t>(columns_of(r).first), n = static_cast<size_t>(columns_of(r).count);
+    const auto first = static_cast<size_t>(columns_of(r).first),
+               n = static_cast<size_t>(columns_of(r).count);
     parts.emplace_back(x.data() + first, n, kRows, kStride);
     if (r == shard.rank) continue;
-    for (size_t row = 0; row < kRows; ++row) std::fill_n(x.data() + row * kStride + first, n, -1.0f);
+    for (size_t row = 0; row < kRows; ++row)
+      std::fill_n(x.data() + row * kStride + first, n, -1.0f);
   }
   ASSERT_TRUE(ranks.all_gather(parts));
   EXPECT_EQ(x, whole);
@@ -191,13 +199,16 @@ void rank_0_hears_what_each_has_done(Communicator& ranks) {
   }
   const auto all_heard = [&] {
     const auto uses = ranks.uses();
-    return uses.size() == static_cast<size_t>(ranks.size()) && std::ranges::all_of(uses, [](const auto& use) {
-             return use.calls >= 1 && use.bytes >= 400 && use.seconds > 0 && use.memory_bytes > 1 << 20;
+    return uses.size() == static_cast<size_t>(ranks.size()) &&
+           std::ranges::all_of(uses, [](const auto& use) {
+             return use.calls >= 1 && use.bytes >= 400 && use.seconds > 0 &&
+                    use.memory_bytes > 1 << 20;
            });
   };
   if (ranks.rank() == 0) {
     const auto give_up = steady_clock::now() + std::chrono::seconds(30);
-    while (!all_heard() && steady_clock::now() < give_up) std::this_thread::sleep_for(milliseconds(5));
+    while (!all_heard() && steady_clock::now() < give_up)
+      std::this_thread::sleep_for(milliseconds(5));
     EXPECT_TRUE(all_heard());
   }
   ASSERT_TRUE(ranks.barrier());
@@ -220,9 +231,11 @@ constexpr Conformance kConformance[] = {
 
 class ShmConformance : public testing::TestWithParam<std::tuple<Conformance, int>> {};
 INSTANTIATE_TEST_SUITE_P(Shm, ShmConformance,
-                         testing::Combine(testing::ValuesIn(kConformance), testing::Values(1, 2, 3, 5)),
+                         testing::Combine(testing::ValuesIn(kConformance),
+                                          testing::Values(1, 2, 3, 5)),
                          [](const auto& info) {
-                           return fmt::format("{}_{}", std::get<0>(info.param).name, std::get<1>(info.param));
+                           return fmt::format("{}_{}", std::get<0>(info.param).name,
+                                              std::get<1>(info.param));
                          });
 
 TEST_P(ShmConformance, Holds) { as_ranks(std::get<1>(GetParam()), std::get<0>(GetParam()).check); }
@@ -387,7 +400,8 @@ TEST(Communicators, WrongConfigurationsAreNamed) {
   };
   EXPECT_THAT(message("carrier pigeon", {}), HasSubstr("expected one of self, shm"));
   EXPECT_THAT(message("self", config_of(1, 2, -1)), HasSubstr("expected 1 rank, got 2"));
-  EXPECT_THAT(message("shm", config_of(2, 2, -1)), HasSubstr("rank 2 of 2: expected a rank from 0 to 1"));
+  EXPECT_THAT(message("shm", config_of(2, 2, -1)),
+              HasSubstr("rank 2 of 2: expected a rank from 0 to 1"));
   EXPECT_THAT(message("shm", config_of(0, 2, -1)), HasSubstr("file descriptor -1"));
 
   FILE* const file = tmpfile();

@@ -11,7 +11,8 @@
 namespace penstock {
 namespace {
 
-// The kernel's files of a machine whose cores have two CPUs, c and c + n_cores, and lie on nodes by turns or one node after the other.
+// The kernel's files of a machine whose cores have two CPUs, c and c + n_cores, and lie on nodes by
+// turns or one node after the other.
 class Machine {
  public:
   Machine(int n_cores, int n_nodes) : n_cores_(n_cores) {
@@ -20,7 +21,8 @@ class Machine {
       const auto folder = dir_.path() / ("cpu" + std::to_string(cpu));
       std::filesystem::create_directories(folder / "topology");
       std::filesystem::create_directories(folder / ("node" + std::to_string(core % n_nodes)));
-      std::ofstream(folder / "topology" / "thread_siblings_list") << core << ',' << core + n_cores << '\n';
+      std::ofstream(folder / "topology" / "thread_siblings_list")
+          << core << ',' << core + n_cores << '\n';
     }
   }
   std::vector<HostCpu> cpus() const {

@@ -94,7 +94,8 @@ TEST(Messages, AreNotWaitedForWhenTheRunHasFailed) {
       return ranks.fail("the disk is full");
     }
     // One waits for a message, the other for room: rank 2 reads nothing.
-    const Status status = ranks.rank() == 0 ? ranks.receive_from(1, message) : ranks.send_to(message, 2);
+    const Status status =
+        ranks.rank() == 0 ? ranks.receive_from(1, message) : ranks.send_to(message, 2);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message, "the disk is full");
   });

@@ -16,7 +16,8 @@ TEST_P(DecodeGolden, EqualsTheReferenceBitForBit) {
   const Golden golden = load_golden(info);
   ASSERT_FALSE(golden.values.empty());
   std::vector<float> values(golden.values.size());
-  dequantize_row(info.type, golden.blocks.data(), values.data(), static_cast<int64_t>(values.size()));
+  dequantize_row(info.type, golden.blocks.data(), values.data(),
+                 static_cast<int64_t>(values.size()));
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(golden.values[i])) {
       ASSERT_TRUE(std::isnan(values[i])) << i;

@@ -41,7 +41,8 @@ std::vector<float> decode(QuantType type, const std::vector<std::byte>& bytes) {
   return out;
 }
 
-double rmse(const std::vector<float>& a, const std::vector<float>& b, const float* weights = nullptr) {
+double rmse(const std::vector<float>& a, const std::vector<float>& b,
+            const float* weights = nullptr) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = double{a[i]} - double{b[i]};
@@ -109,17 +110,19 @@ TEST_P(NormalWeights, ErrorIsBounded) {
   EXPECT_LT(error, GetParam().rmse);
   EXPECT_GT(error, 0.9 * GetParam().rmse);  // the bounds are tight
 }
-INSTANTIATE_TEST_SUITE_P(All, NormalWeights,
-                         testing::Values(Bound{QuantType::kQ2_K, 0.275}, Bound{QuantType::kQ3_K, 0.149},
-                                         Bound{QuantType::kQ4_K, 0.072}, Bound{QuantType::kQ5_K, 0.0355},
-                                         Bound{QuantType::kQ6_K, 0.0175}, Bound{QuantType::kQ8_0, 0.0055},
-                                         Bound{QuantType::kQ4_0, 0.088}, Bound{QuantType::kQ4_1, 0.08},
-                                         Bound{QuantType::kQ5_0, 0.0435}, Bound{QuantType::kQ5_1, 0.0385},
-                                         Bound{QuantType::kIQ4_NL, 0.0755}, Bound{QuantType::kIQ4_XS, 0.076},
-                                         Bound{QuantType::kMXFP4, 0.1135}, Bound{QuantType::kF8E4M3, 0.0272}),
-                         [](const auto& param) { return std::string(quant_info(param.param.type).name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, NormalWeights,
+    testing::Values(Bound{QuantType::kQ2_K, 0.275}, Bound{QuantType::kQ3_K, 0.149},
+                    Bound{QuantType::kQ4_K, 0.072}, Bound{QuantType::kQ5_K, 0.0355},
+                    Bound{QuantType::kQ6_K, 0.0175}, Bound{QuantType::kQ8_0, 0.0055},
+                    Bound{QuantType::kQ4_0, 0.088}, Bound{QuantType::kQ4_1, 0.08},
+                    Bound{QuantType::kQ5_0, 0.0435}, Bound{QuantType::kQ5_1, 0.0385},
+                    Bound{QuantType::kIQ4_NL, 0.0755}, Bound{QuantType::kIQ4_XS, 0.076},
+                    Bound{QuantType::kMXFP4, 0.1135}, Bound{QuantType::kF8E4M3, 0.0272}),
+    [](const auto& param) { return std::string(quant_info(param.param.type).name); });
 
-// One matrix that llama.cpp encoded too (make_encoded.py), with importance and without: we are no further off.
+// One matrix that llama.cpp encoded too (make_encoded.py), with importance and without: we are no
+// further off.
 TEST(Encode, IsAsCloseAsLlamaCpp) {
   constexpr size_t kRows = 8, kColumns = 1024;
   const std::vector<std::byte> bytes = read_encoded("weights");
@@ -138,12 +141,13 @@ TEST(Encode, IsAsCloseAsLlamaCpp) {
     const QuantTypeInfo* info = find_quant_type(name);
     ASSERT_NE(info, nullptr) << name;
     const double weighted =
-        rmse(weights, decode(info->type, encode(info->type, weights, everywhere.data())), everywhere.data()) /
+        rmse(weights, decode(info->type, encode(info->type, weights, everywhere.data())),
+             everywhere.data()) /
         rmse(weights, zeros, everywhere.data());
     const double plain =
         rmse(weights, decode(info->type, encode(info->type, weights))) / rmse(weights, zeros);
-    std::printf("%-8s with importance %.5f (llama.cpp %s), without %.5f (%s)\n", name.c_str(), weighted,
-                theirs[0].c_str(), plain, theirs[1].c_str());
+    std::printf("%-8s with importance %.5f (llama.cpp %s), without %.5f (%s)\n", name.c_str(),
+                weighted, theirs[0].c_str(), plain, theirs[1].c_str());
     EXPECT_LE(weighted, 1.0001 * std::stod(theirs[0])) << name;
     if (theirs[1] == "nan") continue;
     EXPECT_LE(plain, 1.0001 * std::stod(theirs[1])) << name;
@@ -187,10 +191,13 @@ TEST_P(EveryBlockType, ImportanceLowersTheWeightedError) {
   for (size_t i = 0; i < input.size(); ++i) importance[i] = i % 5 == 0 ? 100.0f : 0.1f;
   const auto plain = decode(GetParam(), encode(GetParam(), input));
   const auto weighted = decode(GetParam(), encode(GetParam(), input, importance.data()));
-  const double ratio = rmse(input, weighted, importance.data()) / rmse(input, plain, importance.data());
-  std::printf("%s weighted error ratio %.4f\n", std::string(quant_info(GetParam()).name).c_str(), ratio);
+  const double ratio =
+      rmse(input, weighted, importance.data()) / rmse(input, plain, importance.data());
+  std::printf("%s weighted error ratio %.4f\n", std::string(quant_info(GetParam()).name).c_str(),
+              ratio);
   const QuantType type = GetParam();
-  const bool searched = type != QuantType::kQ8_0 && type != QuantType::kTQ1_0 && type != QuantType::kTQ2_0;
+  const bool searched =
+      type != QuantType::kQ8_0 && type != QuantType::kTQ1_0 && type != QuantType::kTQ2_0;
   // Scales of MXFP4 are powers of two; the codes of Q1_0 are the signs.
   const double bound = type == QuantType::kMXFP4 ? 0.98 : type == QuantType::kQ1_0 ? 0.9999 : 0.95;
   EXPECT_LE(ratio, searched ? bound : 1.0);
@@ -202,7 +209,8 @@ TEST_P(EveryBlockType, ExtremeValuesDoNotTrap) {
     std::vector<float> values = normal(256, 6);
     values[3] = extreme;
     EXPECT_EQ(encode(GetParam(), values).size(), quant_bytes(GetParam(), 256));
-    EXPECT_EQ(encode(GetParam(), std::vector<float>(256, extreme)).size(), quant_bytes(GetParam(), 256));
+    EXPECT_EQ(encode(GetParam(), std::vector<float>(256, extreme)).size(),
+              quant_bytes(GetParam(), 256));
   }
 }
 
@@ -218,7 +226,8 @@ TEST_P(EveryBlockType, AnOutlierStaysInItsBlock) {
   for (size_t i = 256; i < values.size(); ++i) EXPECT_EQ(decoded[i], calm[i]);
 }
 
-// The scale of the weights does not matter to the relative error (powers of two change exponents only).
+// The scale of the weights does not matter to the relative error (powers of two change exponents
+// only).
 TEST(Encode, ErrorIsInvariantUnderPowersOfTwo) {
   for (const QuantType type : block_types()) {
     const std::vector<float> values = normal(1024, static_cast<unsigned>(type) + 1);

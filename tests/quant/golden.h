@@ -25,11 +25,13 @@ inline std::string type_name(const testing::TestParamInfo<QuantType>& param) {
 }
 
 inline Golden load_golden(const QuantTypeInfo& info) {
-  const std::string path = tests_dir().string() + "/quant/golden/" + std::string(info.name) + ".bin";
+  const std::string path =
+      tests_dir().string() + "/quant/golden/" + std::string(info.name) + ".bin";
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file.is_open()) << path;
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  const size_t unit = static_cast<size_t>(info.block_bytes) + 4 * static_cast<size_t>(info.block_size);
+  const size_t unit =
+      static_cast<size_t>(info.block_bytes) + 4 * static_cast<size_t>(info.block_size);
   EXPECT_EQ(bytes.size() % unit, 0u) << path;
   const size_t n_blocks = bytes.size() / unit;
   Golden golden;

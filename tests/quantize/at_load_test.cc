@@ -1,5 +1,5 @@
-// Quantization at load: the same bits as the checkpoint that `penstock quantize` writes, one matrix in memory
-// at a time, and clear errors.
+// Quantization at load: the same bits as the checkpoint that `penstock quantize` writes, one matrix
+// in memory at a time, and clear errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,8 +54,8 @@ Rows by_file(const fs::path& in, const fs::path& out, const std::string& type, i
   return source ? logits_of(**source) : Rows{};
 }
 
-// A directory in F32 with random weights and the golden model's architecture, in sizes that groups of 128
-// divide.
+// A directory in F32 with random weights and the golden model's architecture, in sizes that groups
+// of 128 divide.
 fs::path wide_directory(const TempDir& dir, const std::string& name) {
   ModelConfig config = read_config(*open_weights(golden(name)).value()).value();
   config.model_dim = config.ffn_dim = 128;
@@ -124,7 +124,8 @@ TEST(QuantizeAtLoad, TransposedMatrices) {
 
 TEST(QuantizeAtLoad, EncodesOnLookUpAndGivesBackOnDrop) {
   const auto plain = open_weights(golden("llama3")).value();
-  const auto source = make_quantizing_source(open_weights(golden("llama3")).value(), "iq4_nl", 1).value();
+  const auto source =
+      make_quantizing_source(open_weights(golden("llama3")).value(), "iq4_nl", 1).value();
   const std::string layer = "model.layers.0.self_attn.q_proj", name = layer + ".weight";
   const TensorInfo* tensor = source->find(name);
   ASSERT_NE(tensor, nullptr);
@@ -137,7 +138,8 @@ TEST(QuantizeAtLoad, EncodesOnLookUpAndGivesBackOnDrop) {
   EXPECT_NE(source->find("model.norm.weight")->type, QuantType::kIQ4_NL);
   EXPECT_EQ(source->find("nothing"), nullptr);
 
-  const auto grouped = make_quantizing_source(open_weights(golden("llama3")).value(), "int4", 1).value();
+  const auto grouped =
+      make_quantizing_source(open_weights(golden("llama3")).value(), "int4", 1).value();
   ASSERT_NE(grouped->grouped_layers(), nullptr);
   const auto matrix = grouped->grouped_layers()->find_linear(layer).value();
   ASSERT_TRUE(matrix);
@@ -177,7 +179,8 @@ TEST(QuantizeAtLoad, NamesAMatrixThatIsNotFinite) {
   auto file = writer.create(dir / "m" / "model.safetensors").value();
   for (const TensorInfo& tensor : source->tensors()) {
     std::vector<std::byte> bytes(tensor.bytes.begin(), tensor.bytes.end());
-    if (tensor.name == bad) std::fill_n(bytes.end() - 4, 4, std::byte{0xff});  // a NaN in any float type
+    // a NaN in any float type
+    if (tensor.name == bad) std::fill_n(bytes.end() - 4, 4, std::byte{0xff});
     ASSERT_TRUE(file.write(tensor.name, bytes));
   }
   ASSERT_TRUE(file.finish());

@@ -1,5 +1,6 @@
-// Whole checkpoints of GPTQ, AWQ, compressed-tensors, bitsandbytes, BitNet and FP8 in blocks, as directories, on CUDA's emulated
-// device: the logits are those that the same weights give in F32 on the CPU.
+// Whole checkpoints of GPTQ, AWQ, compressed-tensors, bitsandbytes, BitNet and FP8 in blocks, as
+// directories, on CUDA's emulated device: the logits are those that the same weights give in F32 on
+// the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +29,8 @@ struct CheckpointCase {
   bool asymmetric = false;
   const char* method = "rtn";
   const char* act_order = "";
-  // Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the other way where sums differ.
+  // Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the
+  // other way where sums differ.
   double most = 1e-4;
 };
 void PrintTo(const CheckpointCase& of, std::ostream* out) { *out << of.name; }
@@ -83,7 +85,8 @@ TEST_P(CudaCheckpoints, GiveTheLogitsOfTheSameWeightsInF32) {
   QuantizeJob job;
   job.in = plain_directory(dir), job.out = dir / "out";
   job.recipe.type = c.type, job.recipe.layout = c.layout, job.recipe.method = c.method;
-  job.recipe.group_size = c.group, job.recipe.asymmetric = c.asymmetric, job.recipe.act_order = c.act_order;
+  job.recipe.group_size = c.group, job.recipe.asymmetric = c.asymmetric,
+  job.recipe.act_order = c.act_order;
   for (int s = 0; s < 4; ++s) {
     auto& sample = job.samples.emplace_back();
     for (int i = 0; i < 24; ++i) sample.push_back(static_cast<TokenId>((i * (2 * s + 7) + 3) % 64));
@@ -99,36 +102,39 @@ TEST_P(CudaCheckpoints, GiveTheLogitsOfTheSameWeightsInF32) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaCheckpoints,
-    ::testing::Values(CheckpointCase{"gptq_4_bits_16", "int4", "gptq", 16},
-                      CheckpointCase{"gptq_4_bits_32_zeros", "int4", "gptq", 32, true},
-                      CheckpointCase{"gptq_4_bits_64_zeros", "int4", "gptq", 64, true},
-                      CheckpointCase{"gptq_4_bits_rows", "int4", "gptq", 0},
-                      CheckpointCase{"gptq_act_order", "int4", "gptq", 16, true, "gptq", "group"},
-                      CheckpointCase{"gptq_act_order_rows", "int4", "gptq", 0, false, "gptq", "static"},
-                      CheckpointCase{"gptq_8_bits_act_order", "int8", "gptq", 32, false, "gptq", "group"},
-                      CheckpointCase{"gptq_8_bits", "int8", "gptq", 16},
-                      CheckpointCase{"gptq_6_bits", "int6", "gptq", 16},
-                      CheckpointCase{"gptq_5_bits_rows_zeros", "int5", "gptq", 0, true},
-                      CheckpointCase{"gptq_3_bits_zeros", "int3", "gptq", 16, true},
-                      CheckpointCase{"gptq_2_bits_zeros", "int2", "gptq", 16, true},
-                      CheckpointCase{"awq_16", "int4", "awq", 16, true},
-                      CheckpointCase{"awq_64", "int4", "awq", 64, true},
-                      CheckpointCase{"awq_rows", "int4", "awq", 0, true},
-                      CheckpointCase{"awq_scaled", "int4", "awq", 32, true, "awq"},
-                      CheckpointCase{"compressed_4_bits_zeros", "int4", "compressed-tensors", 16, true},
-                      CheckpointCase{"compressed_4_bits_rows", "int4", "compressed-tensors", 0},
-                      CheckpointCase{"compressed_7_bits", "int7", "compressed-tensors", 32},
-                      CheckpointCase{"compressed_8_bits_rows_zeros", "int8", "compressed-tensors", 0, true},
-                      CheckpointCase{"compressed_fp8", "fp8", "", 0},
-                      CheckpointCase{"bitsandbytes_nf4", "nf4", "bitsandbytes", 32, false, "rtn", "", 5e-3},
-                      CheckpointCase{"bitsandbytes_fp4", "fp4", "bitsandbytes", 64, false, "rtn", "", 5e-3},
-                      CheckpointCase{"w8a8", "w8a8", "", 0, false, "rtn", "", 1e-2},
-                      CheckpointCase{"w8a8_static", "w8a8-static", "", 0, false, "smoothquant", "", 1e-2},
-                      CheckpointCase{"ternary", "ternary", "", 0, false, "rtn", "", 1e-2}),
+    ::testing::Values(
+        CheckpointCase{"gptq_4_bits_16", "int4", "gptq", 16},
+        CheckpointCase{"gptq_4_bits_32_zeros", "int4", "gptq", 32, true},
+        CheckpointCase{"gptq_4_bits_64_zeros", "int4", "gptq", 64, true},
+        CheckpointCase{"gptq_4_bits_rows", "int4", "gptq", 0},
+        CheckpointCase{"gptq_act_order", "int4", "gptq", 16, true, "gptq", "group"},
+        CheckpointCase{"gptq_act_order_rows", "int4", "gptq", 0, false, "gptq", "static"},
+        CheckpointCase{"gptq_8_bits_act_order", "int8", "gptq", 32, false, "gptq", "group"},
+        CheckpointCase{"gptq_8_bits", "int8", "gptq", 16},
+        CheckpointCase{"gptq_6_bits", "int6", "gptq", 16},
+        CheckpointCase{"gptq_5_bits_rows_zeros", "int5", "gptq", 0, true},
+        CheckpointCase{"gptq_3_bits_zeros", "int3", "gptq", 16, true},
+        CheckpointCase{"gptq_2_bits_zeros", "int2", "gptq", 16, true},
+        CheckpointCase{"awq_16", "int4", "awq", 16, true},
+        CheckpointCase{"awq_64", "int4", "awq", 64, true},
+        CheckpointCase{"awq_rows", "int4", "awq", 0, true},
+        CheckpointCase{"awq_scaled", "int4", "awq", 32, true, "awq"},
+        CheckpointCase{"compressed_4_bits_zeros", "int4", "compressed-tensors", 16, true},
+        CheckpointCase{"compressed_4_bits_rows", "int4", "compressed-tensors", 0},
+        CheckpointCase{"compressed_7_bits", "int7", "compressed-tensors", 32},
+        CheckpointCase{"compressed_8_bits_rows_zeros", "int8", "compressed-tensors", 0, true},
+        CheckpointCase{"compressed_fp8", "fp8", "", 0},
+        CheckpointCase{"bitsandbytes_nf4", "nf4", "bitsandbytes", 32, false, "rtn", "", 5e-3},
+        CheckpointCase{"bitsandbytes_fp4", "fp4", "bitsandbytes", 64, false, "rtn", "", 5e-3},
+        CheckpointCase{"w8a8", "w8a8", "", 0, false, "rtn", "", 1e-2},
+        CheckpointCase{"w8a8_static", "w8a8-static", "", 0, false, "smoothquant", "", 1e-2},
+        CheckpointCase{"ternary", "ternary", "", 0, false, "rtn", "", 1e-2}),
     [](const auto& info) { return info.param.name; });
 
-// A copy of a directory whose matrices of layers are F8 with a scale for each block of so many rows and inputs.
-void write_block_fp8(const fs::path& from, const fs::path& to, int64_t block_rows, int64_t block_cols) {
+// A copy of a directory whose matrices of layers are F8 with a scale for each block of so many rows
+// and inputs.
+void write_block_fp8(const fs::path& from, const fs::path& to, int64_t block_rows,
+                     int64_t block_cols) {
   const auto source = open_weights(from).value();
   struct Written {
     std::string name;
@@ -139,12 +145,15 @@ void write_block_fp8(const fs::path& from, const fs::path& to, int64_t block_row
   std::vector<Written> all;
   for (const TensorInfo& tensor : source->tensors()) {
     const bool codes = tensor.shape.size() == 2 && tensor.name.find("layers.") != std::string::npos;
-    all.push_back({tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+    all.push_back(
+        {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
     if (!codes) continue;
     const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
-    const int64_t across = (cols + block_cols - 1) / block_cols, down = (rows + block_rows - 1) / block_rows;
+    const int64_t across = (cols + block_cols - 1) / block_cols,
+                  down = (rows + block_rows - 1) / block_rows;
     const auto* const values = reinterpret_cast<const float*>(tensor.bytes.data());
-    std::vector<float> scales(static_cast<size_t>(across * down)), scaled(static_cast<size_t>(rows * cols));
+    std::vector<float> scales(static_cast<size_t>(across * down)),
+        scaled(static_cast<size_t>(rows * cols));
     const auto scale_of = [&](int64_t r, int64_t c) -> float& {
       return scales[static_cast<size_t>(r / block_rows * across + c / block_cols)];
     };
@@ -166,7 +175,8 @@ void write_block_fp8(const fs::path& from, const fs::path& to, int64_t block_row
   }
   fs::create_directory(to);
   auto config = nlohmann::json::parse(std::ifstream(from / "config.json"));
-  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {block_rows, block_cols}}};
+  config["quantization_config"] = {{"quant_method", "fp8"},
+                                   {"weight_block_size", {block_rows, block_cols}}};
   write_bytes(to / "config.json", config.dump());
   SafetensorsWriter writer;
   for (const Written& each : all) writer.add_tensor(each.name, each.type, each.shape);

@@ -46,11 +46,13 @@ TEST_P(Passes, CopyWhatIsKnown) {
   const std::vector<float> wanted = runner->stream();
   runner->stream() = before;
 
-  // Attention inputs, o's, gate and up's (the router's), down's (the experts'): the products 0, 2, 3 and 4.
-  const Pass passes[] = {{.stop = 0},
-                         {.stop = 2, .record_first = 1, .record_last = 1},
-                         {.stop = moe ? Pass::kNever : 3, .first = 1, .record_first = 2, .record_last = 2},
-                         {.stop = moe ? Pass::kNever : 4, .first = 2, .record_first = 3, .record_last = 3}};
+  // Attention inputs, o's, gate and up's (the router's), down's (the experts'): the products 0, 2,
+  // 3 and 4.
+  const Pass passes[] = {
+      {.stop = 0},
+      {.stop = 2, .record_first = 1, .record_last = 1},
+      {.stop = moe ? Pass::kNever : 3, .first = 1, .record_first = 2, .record_last = 2},
+      {.stop = moe ? Pass::kNever : 4, .first = 2, .record_first = 3, .record_last = 3}};
   std::vector<std::vector<float>> seen;
   for (const Pass& pass : passes) {
     const Heard heard = run(*runner, false, pass);

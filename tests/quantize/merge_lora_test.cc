@@ -1,4 +1,5 @@
-// Adapters of tests/golden/lora (tools/make_tiny_adapters.py), merged into their bases: the logits are PEFT's.
+// Adapters of tests/golden/lora (tools/make_tiny_adapters.py), merged into their bases: the logits
+// are PEFT's.
 #include "quantize/merge_lora.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +69,8 @@ void expect_merged(const fs::path& base_path, const fs::path& adapter_path, cons
   EXPECT_FALSE(merge_lora(**base, *adapter, out).has_value()) << "overwrites";
 }
 
-void expect_not_merged(const fs::path& base_path, const fs::path& adapter_path, std::string_view part) {
+void expect_not_merged(const fs::path& base_path, const fs::path& adapter_path,
+                       std::string_view part) {
   const TempDir dir;
   const auto base = open_weights(base_path);
   ASSERT_TRUE(base.has_value()) << base.error().message;
@@ -105,8 +107,8 @@ TEST(MergeLora, ExpertsInGguf) {
   const fs::path adapter = tests_dir() / "golden" / "lora" / "qwen3_moe.each";
   const TempDir dir;
   testing::write_stacked(open_lora(adapter).value(), 2, 6, "qwen3moe", dir / "experts.gguf");
-  expect_merged(testing::golden("qwen3_moe") / "model.gguf", dir / "experts.gguf", dir / "merged.gguf",
-                read_merged_golden(adapter / "golden.bin"));
+  expect_merged(testing::golden("qwen3_moe") / "model.gguf", dir / "experts.gguf",
+                dir / "merged.gguf", read_merged_golden(adapter / "golden.bin"));
 }
 
 TEST(MergeLora, RefusesAnotherBase) {
@@ -114,7 +116,8 @@ TEST(MergeLora, RefusesAnotherBase) {
   expect_not_merged(testing::golden("llama3"), adapters / "llama2", "another model");
   expect_not_merged(testing::golden("gpt2"), adapters / "llama2", "another model");
   expect_not_merged(testing::golden("llama2") / "model.gguf", adapters / "llama2", "base's format");
-  expect_not_merged(testing::golden("llama2"), adapters / "llama2" / "adapter.gguf", "base's format");
+  expect_not_merged(testing::golden("llama2"), adapters / "llama2" / "adapter.gguf",
+                    "base's format");
   expect_not_merged(testing::golden("qwen3") / "model.gguf", adapters / "llama2" / "adapter.gguf",
                     "architecture");
   expect_not_merged(testing::golden("bitnet_packed"), adapters / "llama2", "quantization_config");

@@ -30,7 +30,8 @@ Problem make_problem(int rows, int cols, uint32_t seed, ThreadPool& pool) {
   for (int t = 0; t < 256; ++t) {
     const float common = normal(random);
     for (int j = 0; j < cols; ++j)
-      x[static_cast<size_t>(t * cols + j)] = size[static_cast<size_t>(j)] * (normal(random) + common);
+      x[static_cast<size_t>(t * cols + j)] =
+          size[static_cast<size_t>(j)] * (normal(random) + common);
   }
   p.stats.add(pool, {x.data(), DType::kF32, 256, cols, cols}, true, 256);
   p.stats.finish();
@@ -66,11 +67,12 @@ RC_GTEST_PROP(Rounding, RepresentableValuesSurvive, ()) {
   coding.bits = bits;
   coding.group_size = n;
   coding.symmetric = symmetric;
-  const float scale =
-      std::ldexp(1.0f + 0.25f * static_cast<float>(*rc::gen::inRange(0, 4)), *rc::gen::inRange(-8, 3));
+  const float scale = std::ldexp(1.0f + 0.25f * static_cast<float>(*rc::gen::inRange(0, 4)),
+                                 *rc::gen::inRange(-8, 3));
   const int zero = symmetric ? 1 << (bits - 1) : *rc::gen::inRange(0, 1 << bits);
   std::vector<float> x;
-  for (int i = 0; i < n; ++i) x.push_back(scale * static_cast<float>(*rc::gen::inRange(0, 1 << bits) - zero));
+  for (int i = 0; i < n; ++i)
+    x.push_back(scale * static_cast<float>(*rc::gen::inRange(0, 1 << bits) - zero));
   // The extremes are there, so that the range says what the scale was.
   x[0] = scale * static_cast<float>(-zero);
   x[1] = scale * static_cast<float>((1 << bits) - 1 - zero);
@@ -92,8 +94,10 @@ RC_GTEST_PROP(Rounding, ErrorIsAtMostHalfAStep, ()) {
   std::normal_distribution<float> normal;
   std::vector<float> x(32);
   for (float& value : x) value = normal(random);
-  const float most = std::fabs(*std::ranges::max_element(x, {}, [](float v) { return std::fabs(v); }));
-  // Beside the extreme, whose code may not exist, nothing is off by more than half of the widest step.
+  const float most =
+      std::fabs(*std::ranges::max_element(x, {}, [](float v) { return std::fabs(v); }));
+  // Beside the extreme, whose code may not exist, nothing is off by more than half of the widest
+  // step.
   const float step = 2 * most / static_cast<float>((1 << coding.bits) - 2);
   std::vector<uint8_t> codes(32);
   GroupScale scale;
@@ -109,8 +113,10 @@ TEST(Rounding, ZerosAndOutliersStayFinite) {
       GroupCoding coding;
       coding.group_size = 16;
       coding.symmetric = symmetric;
-      if (std::string(book) == "nf4") coding.codebook.assign(nf4_levels().begin(), nf4_levels().end());
-      if (std::string(book) == "fp4") coding.codebook.assign(fp4_levels().begin(), fp4_levels().end());
+      if (std::string(book) == "nf4")
+        coding.codebook.assign(nf4_levels().begin(), nf4_levels().end());
+      if (std::string(book) == "fp4")
+        coding.codebook.assign(fp4_levels().begin(), fp4_levels().end());
       if (std::string(book) == "f8") coding.codebook = f8e4m3_levels(), coding.bits = 8;
       std::vector<float> x(48, 0.0f);
       x[20] = 3e38f;
@@ -170,11 +176,12 @@ double plain_error(const Problem& p, const GroupedCodes& codes) {
   std::vector<float> row(static_cast<size_t>(p.cols));
   for (int r = 0; r < p.rows; ++r) {
     codes.dequantize_row(r, row.data());
-    for (int j = 0; j < p.cols; ++j) row[static_cast<size_t>(j)] -= p.w[static_cast<size_t>(r * p.cols + j)];
+    for (int j = 0; j < p.cols; ++j)
+      row[static_cast<size_t>(j)] -= p.w[static_cast<size_t>(r * p.cols + j)];
     for (int a = 0; a < p.cols; ++a) {
       for (int b = 0; b < p.cols; ++b)
-        sum +=
-            static_cast<double>(row[static_cast<size_t>(a)]) * p.hessian(a, b) * row[static_cast<size_t>(b)];
+        sum += static_cast<double>(row[static_cast<size_t>(a)]) * p.hessian(a, b) *
+               row[static_cast<size_t>(b)];
     }
   }
   return sum;
@@ -280,12 +287,14 @@ TEST(Awq, FoldingKeepsTheProductAndSearchIsNeverWorse) {
   for (int r = 0; r < p.rows; ++r) {
     for (int j = 0; j < p.cols; ++j) {
       const auto i = static_cast<size_t>(r * p.cols + j);
-      EXPECT_NEAR(layer.values.values[1][i] * layer.values.values[0][static_cast<size_t>(j)], p.w[i], 1e-6);
+      EXPECT_NEAR(layer.values.values[1][i] * layer.values.values[0][static_cast<size_t>(j)],
+                  p.w[i], 1e-6);
     }
   }
 }
 
-// Inputs of one size leave nothing to scale: alpha stays 0, the scale 1, and the error is that of rounding.
+// Inputs of one size leave nothing to scale: alpha stays 0, the scale 1, and the error is that of
+// rounding.
 TEST(Awq, AlphaZeroIsRounding) {
   ThreadPool pool(2);
   Problem p = make_problem(16, 64, 6, pool);

@@ -1,4 +1,5 @@
-// Checkpoints that other tools quantized go into packed kernels, and a real BitNet file into a directory.
+// Checkpoints that other tools quantized go into packed kernels, and a real BitNet file into a
+// directory.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -70,7 +71,8 @@ TEST(OtherTools, BitLlamaAsADirectory) {
     }
   }
   EXPECT_LT(std::sqrt(difference / norm), 0.05);
-  // Ternary numbers are for the layers only: the embedding, which is the output here too, would be lost.
+  // Ternary numbers are for the layers only: the embedding, which is the output here too, would be
+  // lost.
   job.in = job.out;
   job.out = dir / "back.gguf";
   job.recipe.type = "tq2_0";

@@ -25,10 +25,10 @@ inline double log_likelihood(const std::vector<float>& logits, int token) {
   return logits[static_cast<size_t>(token)] - most - std::log(sum);
 }
 
-// Of the stories, each in one step. batch_invariant: by the kernels that decoding uses, for any number of
-// rows.
-inline double perplexity(const std::filesystem::path& path, const std::vector<std::vector<int>>& stories,
-                         bool batch_invariant) {
+// Of the stories, each in one step. batch_invariant: by the kernels that decoding uses, for any
+// number of rows.
+inline double perplexity(const std::filesystem::path& path,
+                         const std::vector<std::vector<int>>& stories, bool batch_invariant) {
   constexpr size_t kMost = 500;
   const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = batch_invariant}).value();
   const auto source = open_weights(path).value();
@@ -57,11 +57,13 @@ inline void expect_packed_quality(const std::filesystem::path& file, const TempD
   const double plain = perplexity(job.out, stories, true);
   EXPECT_TRUE(std::isfinite(plain));
   for (const bool batch_invariant : {false, true}) {
-    const double packed = perplexity(file, stories, batch_invariant), percent = 100 * (packed / plain - 1);
+    const double packed = perplexity(file, stories, batch_invariant),
+                 percent = 100 * (packed / plain - 1);
     ::testing::Test::RecordProperty(batch_invariant ? "rows_percent" : "batch_percent",
                                     std::to_string(percent));
-    EXPECT_LE(std::fabs(percent), 0.5) << "perplexity " << packed << ", of F32 " << plain
-                                       << (batch_invariant ? ", by the kernels of single rows" : "");
+    EXPECT_LE(std::fabs(percent), 0.5)
+        << "perplexity " << packed << ", of F32 " << plain
+        << (batch_invariant ? ", by the kernels of single rows" : "");
   }
 }
 

@@ -35,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, RealCheckpoints,
     ::testing::Values(Checkpoint{"stories260K", "stories260K-f32.gguf", "tok512", kTypes},
                       Checkpoint{"stories3M", "stories3M-q8_0.gguf", "tok4096", kTypes},
-                      Checkpoint{"bitllama", "bitllama-3m-tq2_0.gguf", "tok512", {"tq2_0", "tq1_0"}}),
+                      Checkpoint{
+                          "bitllama", "bitllama-3m-tq2_0.gguf", "tok512", {"tq2_0", "tq1_0"}}),
     [](const ::testing::TestParamInfo<Checkpoint>& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// For every encoding the packed kernels predict held-out stories as well as the same weights in F32 do.
+// For every encoding the packed kernels predict held-out stories as well as the same weights in F32
+// do.
 #include "quantize/packed_quality.h"
 #include "support/test_data.h"
 
@@ -14,7 +15,8 @@ struct Case {
   RecipeOptions recipe;
 };
 
-RecipeOptions type(const char* name, int group = -1, bool asymmetric = false, const char* layout = "") {
+RecipeOptions type(const char* name, int group = -1, bool asymmetric = false,
+                   const char* layout = "") {
   RecipeOptions options;
   options.type = name;
   options.group_size = group;
@@ -52,25 +54,25 @@ RecipeOptions act_order() {
 
 INSTANTIATE_TEST_SUITE_P(
     All, PackedQuality,
-    ::testing::Values(Case{"gguf_f16", type("f16")}, Case{"gguf_bf16", type("bf16")},
-                      Case{"gguf_q8_0", type("q8_0")}, Case{"gguf_q5_0", type("q5_0")},
-                      Case{"gguf_q5_1", type("q5_1")}, Case{"gguf_q4_0", type("q4_0")},
-                      Case{"gguf_q4_1", type("q4_1")}, Case{"blocks_gguf_q2_k", type("q2_k")},
-                      Case{"blocks_gguf_q3_k", type("q3_k")}, Case{"blocks_gguf_q4_k", type("q4_k")},
-                      Case{"blocks_gguf_q5_k", type("q5_k")}, Case{"blocks_gguf_q6_k", type("q6_k")},
-                      Case{"blocks_gguf_q4_k_m", type("q4_k_m")}, Case{"gguf_iq4_nl", type("iq4_nl")},
-                      Case{"blocks_gguf_iq4_xs", type("iq4_xs")}, Case{"gguf_mxfp4", type("mxfp4")},
-                      Case{"int8", type("int8")}, Case{"int8_rows", type("int8", 0)},
-                      Case{"int8_asymmetric", type("int8", 32, true)}, Case{"int7", type("int7")},
-                      Case{"int6", type("int6")}, Case{"int5", type("int5", 32)},
-                      Case{"int5_asymmetric", type("int5", 32, true)}, Case{"int4", type("int4")},
-                      Case{"int4_groups_of_32", type("int4", 32)},
-                      Case{"int4_groups_of_16", type("int4", 16)},
-                      Case{"int4_asymmetric", type("int4", -1, true)},
-                      Case{"int4_awq", type("int4", 32, true, "awq")}, Case{"int4_act_order", act_order()},
-                      Case{"int3", type("int3", 32)}, Case{"int3_asymmetric", type("int3", 128, true)},
-                      Case{"int2", type("int2", 32, true)}, Case{"nf4", type("nf4")},
-                      Case{"fp4", type("fp4")}, Case{"fp8", type("fp8")}, Case{"w8a8", type("w8a8")}),
+    ::testing::Values(
+        Case{"gguf_f16", type("f16")}, Case{"gguf_bf16", type("bf16")},
+        Case{"gguf_q8_0", type("q8_0")}, Case{"gguf_q5_0", type("q5_0")},
+        Case{"gguf_q5_1", type("q5_1")}, Case{"gguf_q4_0", type("q4_0")},
+        Case{"gguf_q4_1", type("q4_1")}, Case{"blocks_gguf_q2_k", type("q2_k")},
+        Case{"blocks_gguf_q3_k", type("q3_k")}, Case{"blocks_gguf_q4_k", type("q4_k")},
+        Case{"blocks_gguf_q5_k", type("q5_k")}, Case{"blocks_gguf_q6_k", type("q6_k")},
+        Case{"blocks_gguf_q4_k_m", type("q4_k_m")}, Case{"gguf_iq4_nl", type("iq4_nl")},
+        Case{"blocks_gguf_iq4_xs", type("iq4_xs")}, Case{"gguf_mxfp4", type("mxfp4")},
+        Case{"int8", type("int8")}, Case{"int8_rows", type("int8", 0)},
+        Case{"int8_asymmetric", type("int8", 32, true)}, Case{"int7", type("int7")},
+        Case{"int6", type("int6")}, Case{"int5", type("int5", 32)},
+        Case{"int5_asymmetric", type("int5", 32, true)}, Case{"int4", type("int4")},
+        Case{"int4_groups_of_32", type("int4", 32)}, Case{"int4_groups_of_16", type("int4", 16)},
+        Case{"int4_asymmetric", type("int4", -1, true)},
+        Case{"int4_awq", type("int4", 32, true, "awq")}, Case{"int4_act_order", act_order()},
+        Case{"int3", type("int3", 32)}, Case{"int3_asymmetric", type("int3", 128, true)},
+        Case{"int2", type("int2", 32, true)}, Case{"nf4", type("nf4")}, Case{"fp4", type("fp4")},
+        Case{"fp8", type("fp8")}, Case{"w8a8", type("w8a8")}),
     [](const ::testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
 
 // A model that was trained for them.

@@ -1,5 +1,5 @@
-// Checkpoints in, checkpoints out: conversions keep the logits, every layout is read back, and interrupted,
-// full and damaged runs end in one clear error.
+// Checkpoints in, checkpoints out: conversions keep the logits, every layout is read back, and
+// interrupted, full and damaged runs end in one clear error.
 #include "quantize/quantize.h"
 #include "model/arch/read_config.h"
 #include "quantize/methods/layer_method.h"
@@ -62,7 +62,8 @@ Rows further_logits_of(const fs::path& path) {
   if (!layer) return {};
   const std::vector<int> tokens = some_tokens();
   const CacheSpec spec = (*layer)->cache_spec(KvDType::kF32, 16);
-  const auto cache = ops->make_cache(spec, std::vector<int>(static_cast<size_t>(spec.n_groups()), 4)).value();
+  const auto cache =
+      ops->make_cache(spec, std::vector<int>(static_cast<size_t>(spec.n_groups()), 4)).value();
   const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), 16);
   BatchBuilder builder(spec);
   builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
@@ -88,20 +89,23 @@ void write_config(const fs::path& dir, const json& settings) {
   std::ofstream(dir / "config.json") << config;
 }
 
-// Names, shapes and the key of the norms' epsilon are those of the file that llama.cpp's converter made of the same checkpoint, where
-// there is one. It keeps a layer's copies of the model's tables, and llama.cpp takes experts' gates and ups apart as well as together.
+// Names, shapes and the key of the norms' epsilon are those of the file that llama.cpp's converter
+// made of the same checkpoint, where there is one. It keeps a layer's copies of the model's tables,
+// and llama.cpp takes experts' gates and ups apart as well as together.
 void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path& written) {
   if (!fs::exists(checkpoint / "model.gguf")) return;
-  const auto theirs = open_weights(checkpoint / "model.gguf").value(), ours = open_weights(written).value();
+  const auto theirs = open_weights(checkpoint / "model.gguf").value(),
+             ours = open_weights(written).value();
   const auto without_leading_ones = [](std::vector<int64_t> shape) {
     while (shape.size() > 1 && shape.front() == 1) shape.erase(shape.begin());
     return shape;
   };
   const std::string arch = ours->config().at("general.architecture");
-  const std::string further = fmt::format("blk.{}.", ours->config().at(arch + ".block_count").get<int>());
+  const std::string further =
+      fmt::format("blk.{}.", ours->config().at(arch + ".block_count").get<int>());
   const auto of_both = [&](std::string_view name) {
-    const bool copy =
-        name.ends_with("nextn.embed_tokens.weight") || name.ends_with("nextn.shared_head_head.weight");
+    const bool copy = name.ends_with("nextn.embed_tokens.weight") ||
+                      name.ends_with("nextn.shared_head_head.weight");
     return !copy && !name.starts_with(further) && name.find("_exps.") == std::string_view::npos;
   };
   for (const TensorInfo& tensor : theirs->tensors()) {
@@ -119,8 +123,8 @@ void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path&
 
 class Conversion : public ::testing::TestWithParam<const char*> {};
 
-// Directory -> GGUF -> directory, all in F32: names, orders of heads, offsets of norms and the configuration
-// are right exactly when the logits stay.
+// Directory -> GGUF -> directory, all in F32: names, orders of heads, offsets of norms and the
+// configuration are right exactly when the logits stay.
 TEST_P(Conversion, KeepsTheLogits) {
   const TempDir dir;
   const fs::path in = golden(GetParam());
@@ -137,24 +141,26 @@ TEST_P(Conversion, KeepsTheLogits) {
 INSTANTIATE_TEST_SUITE_P(
     Models, Conversion,
     ::testing::Values(
-        "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2", "qwen3", "qwen3_moe",
-        "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3", "phi3_longrope", "phi4_partial_rotary", "gpt2",
-        "smollm3", "cohere", "cohere_qk_norm", "cohere2", "olmo3_plain", "exaone4_full", "ministral3",
-        "seed_oss", "seed_oss_biases", "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial",
-        "falcon", "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
-        "mpt", "bloom", "gpt_bigcode", "gpt_bigcode_heads", "gptj", "opt", "olmo", "olmo_biases", "glm4_moe",
-        "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed",
-        "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
-        "qwen3_5_text_plain", "qwen3_5_moe", "gemma4", "gemma4_keys_are_values", "gemma4_experts",
-        "gemma4_full", "gemma3n", "gemma3n_apart", "gemma3n_streams", "granitemoehybrid_attention", "mamba2",
-        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent",
-        "nemotron_h_moe_groups", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases", "solar_open",
-        "solar_open_groups", "dots1", "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe",
-        "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases",
-        "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl",
-        "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo", "persimmon", "biogpt", "exaone",
-        "internlm3", "vaultgemma", "flex_olmo", "afmoe", "afmoe_plain", "nanochat", "minicpm3",
-        "minicpm3_scales", "xglm"));
+        "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2", "qwen3",
+        "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3", "phi3_longrope",
+        "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm", "cohere2",
+        "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases", "ernie4_5",
+        "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon", "falcon_new",
+        "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi", "mpt", "bloom",
+        "gpt_bigcode", "gpt_bigcode_heads", "gptj", "opt", "olmo", "olmo_biases", "glm4_moe",
+        "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe",
+        "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail", "lfm2_moe",
+        "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
+        "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart",
+        "gemma3n_streams", "granitemoehybrid_attention", "mamba2", "mamba2_groups", "nemotron_h",
+        "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent", "nemotron_h_moe_groups",
+        "falcon_h1", "falcon_h1_norm", "falcon_h1_biases", "solar_open", "solar_open_groups",
+        "dots1", "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe",
+        "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium",
+        "helium_biases", "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa",
+        "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo",
+        "persimmon", "biogpt", "exaone", "internlm3", "vaultgemma", "flex_olmo", "afmoe",
+        "afmoe_plain", "nanochat", "minicpm3", "minicpm3_scales", "xglm"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {
@@ -188,7 +194,8 @@ TEST(Quantize, FactorsOfOneOfTwoRopesAreRefused) {
                         {"original_max_position_embeddings", 32}});
     write_config(in, {{"rope_parameters", ropes}});
     const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
-    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("rope: the output's format cannot"));
+    EXPECT_THAT(there ? "" : there.error().message,
+                ::testing::HasSubstr("rope: the output's format cannot"));
   }
 }
 
@@ -210,22 +217,25 @@ TEST_P(IntoGguf, KeepsTheLogits) {
 INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                          ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
                                            "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
-                                           "deepseek_v3_halves", "glm4_moe_lite", "youtu", "youtu_halves",
-                                           "qwen3_next", "qwen3_next_mixed", "llama4", "granitemoehybrid",
-                                           "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba",
-                                           "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
-                                           "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
-                                           "qwen3_vl_moe_saved"));
+                                           "deepseek_v3_halves", "glm4_moe_lite", "youtu",
+                                           "youtu_halves", "qwen3_next", "qwen3_next_mixed",
+                                           "llama4", "granitemoehybrid", "granitemoehybrid_dense",
+                                           "granitemoehybrid_rope", "bamba", "bamba_biases",
+                                           "kimi_linear", "mistral4", "mistral4_groups",
+                                           "granitemoe_swa", "granitemoe_swa_shared",
+                                           "qwen3_vl_moe", "qwen3_vl_moe_saved"));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
   const TempDir dir;
   const auto there = quantize(job_of(golden("kimi_linear_odd"), dir / "a.gguf", "f32"));
-  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("the output's format cannot say it"));
+  EXPECT_THAT(there ? "" : there.error().message,
+              ::testing::HasSubstr("the output's format cannot say it"));
   EXPECT_FALSE(fs::exists(dir / "a.gguf"));
 }
 
-// The layer that predicts a token further goes with the others: it proposes the same from every file.
+// The layer that predicts a token further goes with the others: it proposes the same from every
+// file.
 class NextTokenConversion : public ::testing::TestWithParam<const char*> {};
 TEST_P(NextTokenConversion, KeepsWhatIsProposed) {
   const TempDir dir;
@@ -275,8 +285,9 @@ TEST(Quantize, LayersOfFurtherTokensOfNemotronAreLeftOut) {
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
   ASSERT_TRUE(quantize(job_of(file, dir / "b", "f32")));
   EXPECT_LT(max_difference(logits_of(file), logits_of(dir / "b")), 2e-4);
-  EXPECT_NE(open_weights(dir / "b").value()->find("backbone.layers.2.mixer.experts.3.up_proj.weight"),
-            nullptr);
+  EXPECT_NE(
+      open_weights(dir / "b").value()->find("backbone.layers.2.mixer.experts.3.up_proj.weight"),
+      nullptr);
 }
 
 // There it is relu2.
@@ -298,7 +309,8 @@ TEST(Quantize, AGgufFileCannotHoldOtherChunksOfLlama4) {
   for (const char* name : {"llama4_chunks", "llama4_plain"}) {
     const auto there = quantize(job_of(golden(name), dir / "a.gguf", "f32"));
     EXPECT_FALSE(there) << name;
-    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("format cannot say it")) << name;
+    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("format cannot say it"))
+        << name;
   }
 }
 
@@ -377,10 +389,11 @@ TEST(QuantizeDirectory, SmallMatricesOfStreamsAreNamedAsKept) {
   ASSERT_TRUE(report) << report.error().message;
   const auto written = open_weights(dir / "out").value();
   const std::string quantization = written->config().at("quantization_config").dump();
-  for (const char* name : {"model.altup_projections.2", "model.altup_unembed_projections.0",
-                           "model.per_layer_model_projection", "model.layers.0.altup.modality_router",
-                           "model.layers.4.altup.prediction_coefs", "model.layers.4.altup.correction_coefs",
-                           "model.layers.1.laurel.linear_left", "model.layers.1.laurel.linear_right"}) {
+  for (const char* name :
+       {"model.altup_projections.2", "model.altup_unembed_projections.0",
+        "model.per_layer_model_projection", "model.layers.0.altup.modality_router",
+        "model.layers.4.altup.prediction_coefs", "model.layers.4.altup.correction_coefs",
+        "model.layers.1.laurel.linear_left", "model.layers.1.laurel.linear_right"}) {
     EXPECT_NE(quantization.find(name), std::string::npos) << name;
     EXPECT_NE(written->find(fmt::format("{}.weight", name)), nullptr) << name;
   }
@@ -453,18 +466,20 @@ INSTANTIATE_TEST_SUITE_P(
     All, Layouts,
     ::testing::Values(
         LayoutCase{"int8", "compressed-tensors", 16, false, 0.01},
-        LayoutCase{"int8", "compressed-tensors", 0, true, 0.02}, LayoutCase{"int8", "gptq", 16, false, 0.01},
-        LayoutCase{"int4", "gptq", 16, false, 0.25}, LayoutCase{"int4", "gptq", 16, true, 0.25},
-        LayoutCase{"int4", "awq", 16, true, 0.25}, LayoutCase{"int4", "compressed-tensors", 16, true, 0.25},
-        LayoutCase{"int4", "compressed-tensors", 0, false, 0.4}, LayoutCase{"int6", "gptq", 16, false, 0.06},
-        LayoutCase{"int5", "gptq", 0, true, 0.2}, LayoutCase{"int3", "gptq", 16, true, 0.6},
-        LayoutCase{"int2", "gptq", 16, true, 1.5}, LayoutCase{"int7", "compressed-tensors", 16, false, 0.03},
-        LayoutCase{"nf4", "bitsandbytes", 32, false, 0.3}, LayoutCase{"fp4", "bitsandbytes", 32, false, 0.4},
-        LayoutCase{"w8a8", "", 0, false, 0.05}, LayoutCase{"fp8", "", 0, false, 0.1},
-        LayoutCase{"ternary", "", 0, false, 2.0}));
+        LayoutCase{"int8", "compressed-tensors", 0, true, 0.02},
+        LayoutCase{"int8", "gptq", 16, false, 0.01}, LayoutCase{"int4", "gptq", 16, false, 0.25},
+        LayoutCase{"int4", "gptq", 16, true, 0.25}, LayoutCase{"int4", "awq", 16, true, 0.25},
+        LayoutCase{"int4", "compressed-tensors", 16, true, 0.25},
+        LayoutCase{"int4", "compressed-tensors", 0, false, 0.4},
+        LayoutCase{"int6", "gptq", 16, false, 0.06}, LayoutCase{"int5", "gptq", 0, true, 0.2},
+        LayoutCase{"int3", "gptq", 16, true, 0.6}, LayoutCase{"int2", "gptq", 16, true, 1.5},
+        LayoutCase{"int7", "compressed-tensors", 16, false, 0.03},
+        LayoutCase{"nf4", "bitsandbytes", 32, false, 0.3},
+        LayoutCase{"fp4", "bitsandbytes", 32, false, 0.4}, LayoutCase{"w8a8", "", 0, false, 0.05},
+        LayoutCase{"fp8", "", 0, false, 0.1}, LayoutCase{"ternary", "", 0, false, 2.0}));
 
-// Nobody asked for a group size: one that divides every layer's inputs (32 and 48 here: whole rows) is taken.
-// Who asks gets it or an error.
+// Nobody asked for a group size: one that divides every layer's inputs (32 and 48 here: whole rows)
+// is taken. Who asks gets it or an error.
 TEST(GroupSize, ThatOfTheTypeOrOneThatFits) {
   const TempDir dir;
   QuantizeJob job = job_of(golden("llama3"), dir / "fits", "int4");
@@ -497,8 +512,8 @@ TEST(Layout, ThatOfTheTypeOrOneThatFits) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
 }
 
-// BitNet in a directory is packed or, as master weights, rounded at load; a GGUF file holds -1, 0 and 1 times
-// the scale, and both round activations.
+// BitNet in a directory is packed or, as master weights, rounded at load; a GGUF file holds -1, 0
+// and 1 times the scale, and both round activations.
 TEST(Formats, BitNetKeepsTheLogits) {
   const TempDir dir;
   for (const std::string name : {"bitnet", "bitnet_packed"}) {
@@ -550,7 +565,8 @@ TEST(Formats, Gpt2InFewBits) {
     job.recipe.group_size = 32;
     const auto report = quantize(job);
     ASSERT_TRUE(report) << type << ": " << report.error().message;
-    EXPECT_LT(relative(original, logits_of(job.out)), job.recipe.type == "int8" ? 0.02 : 0.3) << type;
+    EXPECT_LT(relative(original, logits_of(job.out)), job.recipe.type == "int8" ? 0.02 : 0.3)
+        << type;
   }
   QuantizeJob gptq = job_of(golden("gpt2"), dir / "gptq", "int4");
   gptq.recipe.method = "gptq";
@@ -600,7 +616,8 @@ TEST(Formats, MixturesOfExpertsWithAQuantizedHead) {
     const fs::path gguf = dir / (name + ".gguf");
     ASSERT_TRUE(quantize(job_of(golden(name), gguf, "q8_0")));
     const auto source = open_weights(gguf).value();
-    for (const char* tensor : {"output.weight", "blk.1.ffn_gate_exps.weight", "blk.0.attn_q.weight"}) {
+    for (const char* tensor :
+         {"output.weight", "blk.1.ffn_gate_exps.weight", "blk.0.attn_q.weight"}) {
       ASSERT_NE(source->find(tensor), nullptr) << name << " " << tensor;
       EXPECT_EQ(source->find(tensor)->type, QuantType::kQ8_0) << name << " " << tensor;
     }
@@ -658,7 +675,8 @@ TEST(QuantizeErrors, NotFiniteWeightsAreNamed) {
   }
 }
 
-// A model with parts that its configuration does not say of is refused as it is by loading, not written without them.
+// A model with parts that its configuration does not say of is refused as it is by loading, not
+// written without them.
 TEST(QuantizeErrors, TensorsOfAnotherArchitectureAreNamedAsByLoading) {
   const TempDir dir;
   const fs::path in = dir / "in";
@@ -698,8 +716,8 @@ TEST(QuantizeErrors, WrongRecipesSayWhatWouldBeRight) {
   EXPECT_THAT(message("x", [](auto& r) { r.method = "smoothquant"; }), HasSubstr("w8a8"));
 }
 
-// Stopped after some layers, the same command makes the same bytes as one run, and does not do the finished
-// layers again.
+// Stopped after some layers, the same command makes the same bytes as one run, and does not do the
+// finished layers again.
 TEST(QuantizeResume, GoesOnWhereItStopped) {
   const TempDir dir;
   for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
@@ -751,8 +769,8 @@ std::vector<std::vector<TokenId>> calibration() {
   return samples;
 }
 
-// Methods that only move scales around compute the same function when nothing is rounded hard: 8 bits per
-// group.
+// Methods that only move scales around compute the same function when nothing is rounded hard: 8
+// bits per group.
 TEST(QuantizeMethods, ScalesAreFoldedExactly) {
   for (const char* model : {"llama3", "qwen2", "mistral", "mixtral", "gemma3"}) {
     const TempDir dir;
@@ -834,7 +852,8 @@ TEST(Evaluate, TheOriginalAgreesWithItself) {
   ASSERT_TRUE(made);
   EvaluateOptions options;
   options.threads = 2;
-  const auto result = evaluate(golden("llama3"), {golden("llama3"), dir / "q4.gguf"}, calibration(), options);
+  const auto result =
+      evaluate(golden("llama3"), {golden("llama3"), dir / "q4.gguf"}, calibration(), options);
   ASSERT_TRUE(result) << result.error().message;
   const Agreement &same = result->variants[0], &other = result->variants[1];
   EXPECT_EQ(same.n_tokens, 8 * 47);

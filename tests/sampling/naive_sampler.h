@@ -1,4 +1,5 @@
-// The specification of the sampler in plain double arithmetic: definitions as published, no shortcuts.
+// The specification of the sampler in plain double arithmetic: definitions as published, no
+// shortcuts.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -30,7 +31,8 @@ inline void normalize(Dist& dist) {
 inline std::vector<TokenId> ordered(const Dist& dist) {
   std::vector<TokenId> order;
   for (const auto& [token, p] : dist) order.push_back(token);
-  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return dist.at(a) > dist.at(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return dist.at(a) > dist.at(b); });
   return order;
 }
 
@@ -39,8 +41,8 @@ inline void keep(Dist& dist, const std::set<TokenId>& kept) {
   normalize(dist);
 }
 
-// DRY as its author defines it: every earlier occurrence of the last token is the end of a possible repeat;
-// walk back while the tokens agree and are no breakers.
+// DRY as its author defines it: every earlier occurrence of the last token is the end of a possible
+// repeat; walk back while the tokens agree and are no breakers.
 inline std::map<TokenId, double> dry_penalties(const SamplingParams& p, const Context& c) {
   std::map<TokenId, double> penalties;
   const int all = static_cast<int>(c.tokens.size());
@@ -49,12 +51,14 @@ inline std::map<TokenId, double> dry_penalties(const SamplingParams& p, const Co
   std::map<TokenId, int> longest;
   for (int i = 0; i + 1 < n; ++i) {
     int match = 0;
-    while (match <= i && t[i - match] == t[n - 1 - match] && !c.dry_breakers.contains(t[i - match])) ++match;
+    while (match <= i && t[i - match] == t[n - 1 - match] && !c.dry_breakers.contains(t[i - match]))
+      ++match;
     if (match > 0) longest[t[i + 1]] = std::max(longest[t[i + 1]], match);
   }
   for (const auto& [token, match] : longest) {
     if (match >= p.dry_allowed_length) {
-      penalties[token] = p.dry_multiplier * std::pow(double{p.dry_base}, match - p.dry_allowed_length);
+      penalties[token] =
+          p.dry_multiplier * std::pow(double{p.dry_base}, match - p.dry_allowed_length);
     }
   }
   return penalties;
@@ -71,7 +75,8 @@ inline std::vector<double> edited_logits(std::vector<double> logits, const Sampl
   for (const auto& word : c.bad_words) {
     const size_t prefix = word.size() - 1;
     bool match = c.tokens.size() >= prefix;
-    for (size_t i = 0; match && i < prefix; ++i) match = c.tokens[c.tokens.size() - prefix + i] == word[i];
+    for (size_t i = 0; match && i < prefix; ++i)
+      match = c.tokens[c.tokens.size() - prefix + i] == word[i];
     if (match) logits[word.back()] = ninf;
   }
   if (static_cast<int>(c.tokens.size()) - c.n_prompt < p.min_tokens) {
@@ -97,7 +102,8 @@ inline Dist softmax(const std::vector<double>& logits, double temperature) {
   const double max = *std::max_element(logits.begin(), logits.end());
   Dist dist;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > -INFINITY) dist[static_cast<TokenId>(i)] = std::exp((logits[i] - max) / temperature);
+    if (logits[i] > -INFINITY)
+      dist[static_cast<TokenId>(i)] = std::exp((logits[i] - max) / temperature);
   }
   normalize(dist);
   return dist;
@@ -146,7 +152,8 @@ inline Dist mirostat(Dist dist, int version, double mu) {
       numerator += t * std::log(dist[order[i]] / dist[order[i + 1]]);
       denominator += t * t;
     }
-    const double s = numerator / denominator, epsilon = s - 1, n = static_cast<double>(order.size());
+    const double s = numerator / denominator, epsilon = s - 1,
+                 n = static_cast<double>(order.size());
     const double k = std::pow(epsilon * std::pow(2, mu) / (1 - std::pow(n, -epsilon)), 1 / s);
     const size_t count = static_cast<size_t>(std::clamp(std::round(k), 1.0, n));
     kept.insert(order.begin(), order.begin() + count);
@@ -185,7 +192,8 @@ inline Dist next_token(const std::vector<float>& row, const SamplingParams& p, c
     xtc(cut, p.xtc_threshold);
     for (auto& [token, q] : dist) {
       const auto found = cut.find(token);
-      q = (1 - p.xtc_probability) * q + p.xtc_probability * (found == cut.end() ? 0 : found->second);
+      q = (1 - p.xtc_probability) * q +
+          p.xtc_probability * (found == cut.end() ? 0 : found->second);
     }
     std::erase_if(dist, [](const auto& entry) { return entry.second <= 0; });
   }

@@ -28,7 +28,8 @@ std::vector<float> random_logits(int vocab, float spread, uint32_t seed) {
 std::shared_ptr<const SamplingSpec> spec_of(const SamplingParams& params, const naive::Context& c,
                                             uint64_t seed, int vocab) {
   return SamplingSpec::make(
-      params, {c.end_ids, c.bad_words, {c.dry_breakers.begin(), c.dry_breakers.end()}, nullptr}, seed, vocab);
+      params, {c.end_ids, c.bad_words, {c.dry_breakers.begin(), c.dry_breakers.end()}, nullptr},
+      seed, vocab);
 }
 
 SamplerState state_of(std::shared_ptr<const SamplingSpec> spec, const naive::Context& c) {
@@ -51,7 +52,8 @@ void expect_distribution(const std::vector<float>& logits, const SamplingParams&
   Sampler sampler;
   std::vector<TokenLogprob> alternatives;
   for (int i = 0; i < n; ++i) {
-    SamplerState state = state_of(spec_of(params, c, mix_seed(17, i), static_cast<int>(logits.size())), c);
+    SamplerState state =
+        state_of(spec_of(params, c, mix_seed(17, i), static_cast<int>(logits.size())), c);
     std::vector<float> row = logits;
     const SampleResult sampled = sampler.sample({state, c.tokens, c.n_prompt}, row, alternatives);
     ASSERT_TRUE(exact.contains(sampled.token)) << "impossible token " << sampled.token;
@@ -139,11 +141,13 @@ std::vector<Case> distribution_cases() {
   add("repetition", [](P& p) { p.repetition_penalty = 1.5f; });
   add("presence", [](P& p) { p.presence_penalty = 1.2f; });
   add("frequency", [](P& p) { p.frequency_penalty = -0.7f; });
-  add("penalties",
-      [](P& p) { p.repetition_penalty = 0.8f, p.presence_penalty = 0.5f, p.frequency_penalty = 0.3f; });
+  add("penalties", [](P& p) {
+    p.repetition_penalty = 0.8f, p.presence_penalty = 0.5f, p.frequency_penalty = 0.3f;
+  });
   add("dry", [](P& p) { p.dry_multiplier = 0.8f, p.dry_allowed_length = 1; });
   add("xtc", [](P& p) { p.xtc_probability = 0.5f, p.xtc_threshold = 0.05f; });
-  add("xtc_always", [](P& p) { p.xtc_probability = 1.0f, p.xtc_threshold = 0.1f, p.temperature = 0.6f; });
+  add("xtc_always",
+      [](P& p) { p.xtc_probability = 1.0f, p.xtc_threshold = 0.1f, p.temperature = 0.6f; });
   add("mirostat_1", [](P& p) { p.mirostat = 1, p.mirostat_tau = 1.5f; });
   add("mirostat_2", [](P& p) { p.mirostat = 2, p.mirostat_tau = 1.2f; });
   add("bias", [](P& p) { p.logit_bias = {{3, 4.0f}, {5, -500.0f}, {9, 1.0f}}; });
@@ -156,14 +160,16 @@ std::vector<Case> distribution_cases() {
   add("bad_words", [](P&) {});
   add("min_tokens", [](P& p) { p.min_tokens = 50; });
   add("k_p", [](P& p) { p.top_k = 12, p.top_p = 0.8f; });
-  add("min_k_p_typical", [](P& p) { p.min_p = 0.02f, p.top_k = 20, p.top_p = 0.9f, p.typical_p = 0.8f; });
+  add("min_k_p_typical",
+      [](P& p) { p.min_p = 0.02f, p.top_k = 20, p.top_p = 0.9f, p.typical_p = 0.8f; });
   add("p_xtc", [](P& p) { p.top_p = 0.9f, p.xtc_probability = 0.3f, p.xtc_threshold = 0.08f; });
   add("k_xtc", [](P& p) { p.top_k = 9, p.xtc_probability = 0.7f, p.xtc_threshold = 0.1f; });
   add("everything", [](P& p) {
     p.temperature = 1.3f, p.min_p = 0.01f, p.top_k = 25, p.top_p = 0.95f, p.typical_p = 0.9f;
     p.repetition_penalty = 1.1f, p.presence_penalty = 0.4f, p.frequency_penalty = 0.2f,
     p.dry_multiplier = 0.5f;
-    p.dry_allowed_length = 1, p.xtc_probability = 0.4f, p.xtc_threshold = 0.1f, p.logit_bias = {{7, 1.0f}};
+    p.dry_allowed_length = 1, p.xtc_probability = 0.4f, p.xtc_threshold = 0.1f,
+    p.logit_bias = {{7, 1.0f}};
     p.banned_token_ids = {8}, p.min_tokens = 20;
   });
   return cases;
@@ -229,8 +235,8 @@ TEST(Filters, KeepExactlyTheSpecifiedTokens) {
 }
 
 // Of each token, the longest repeat before it: every place is compared with the end.
-std::map<TokenId, int32_t> naive_repeats(const std::vector<TokenId>& t, const std::vector<TokenId>& breakers,
-                                         int min_length) {
+std::map<TokenId, int32_t> naive_repeats(const std::vector<TokenId>& t,
+                                         const std::vector<TokenId>& breakers, int min_length) {
   std::map<TokenId, int32_t> longest;
   for (size_t end = 1; end < t.size(); ++end) {
     int32_t length = 0;
@@ -251,8 +257,9 @@ TEST(Repeats, AreThoseOfTheDefinition) {
     for (int i = 0; i < n; ++i) {
       const bool repeats = i > 0 && rng() % 8 != 0;  // mostly what stood some tokens before
       const size_t back = 1 + rng() % (rng() % 4 != 0 ? 3 : 70);
-      tokens.push_back(repeats && back <= tokens.size() ? tokens[tokens.size() - back]
-                                                        : static_cast<TokenId>(1000 * (rng() % alphabet)));
+      tokens.push_back(repeats && back <= tokens.size()
+                           ? tokens[tokens.size() - back]
+                           : static_cast<TokenId>(1000 * (rng() % alphabet)));
     }
     if (rng() % 3 == 0) breakers = {static_cast<TokenId>(1000 * (rng() % alphabet))};
     const int min_length = 1 + static_cast<int>(rng() % 4);
@@ -314,7 +321,8 @@ TEST(Dry, MatchesTheNaiveDefinition) {
     Sampler().edit_logits({state, c.tokens, c.n_prompt}, logits);
     std::map<TokenId, double> expected = naive::dry_penalties(params, c);
     for (TokenId token = 0; token < alphabet; ++token) {
-      EXPECT_NEAR(logits[token], -expected[token], 1e-4 * (1 + expected[token])) << "round " << round;
+      EXPECT_NEAR(logits[token], -expected[token], 1e-4 * (1 + expected[token]))
+          << "round " << round;
     }
   }
 }
@@ -350,8 +358,8 @@ TEST(Mirostat, FollowsTheDefinitionOverManySteps) {
       const TokenId token = sampler.sample({state, tokens, 0}, row, none).token;
       const naive::Dist base = naive::softmax({logits.begin(), logits.end()}, 1.0);
       ASSERT_TRUE(naive::mirostat(base, version, mu).contains(token))
-          << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token)) << " mu "
-          << mu;
+          << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token))
+          << " mu " << mu;
       const double surprise = -std::log2(base.at(token));
       mu -= params.mirostat_eta * (surprise - params.mirostat_tau);
       ASSERT_NEAR(state.mirostat_mu, mu, 1e-2);
@@ -425,7 +433,9 @@ class ModuloSeven : public TokenMatcher {
   }
   void rollback(int n) override { n_ -= static_cast<size_t>(n); }
   bool complete() const override { return n_ % 2 == 0; }
-  std::unique_ptr<TokenMatcher> fork() const override { return std::make_unique<ModuloSeven>(*this); }
+  std::unique_ptr<TokenMatcher> fork() const override {
+    return std::make_unique<ModuloSeven>(*this);
+  }
 
  private:
   size_t n_ = 0;
@@ -514,26 +524,31 @@ TEST(SampleRow, SaysAllThatThereIsToADraw) {
     LogitEdits edits;
     for (uint64_t seed = 0; seed < 3000; ++seed) {
       SamplerState state = state_of(spec_of(each.params, c, seed, kVocab), c);
-      std::vector<float> row = random_logits(kVocab, 2.0f, static_cast<uint32_t>(seed % 50)), same = row;
+      std::vector<float> row = random_logits(kVocab, 2.0f, static_cast<uint32_t>(seed % 50)),
+                         same = row;
       SampleRow described = sampler.describe({state, c.tokens, c.n_prompt}, edits);
       std::vector<TokenLogprob> top, expected_top;
       top.resize(static_cast<size_t>(described.n_top));
       described.top = top.data();
-      const SampleResult expected = sampler.sample({state, c.tokens, c.n_prompt}, same, expected_top);
-      described = sampler.describe({state, c.tokens, c.n_prompt}, edits);  // sample() has its own edits
+      const SampleResult expected =
+          sampler.sample({state, c.tokens, c.n_prompt}, same, expected_top);
+      // sample() has its own edits
+      described = sampler.describe({state, c.tokens, c.n_prompt}, edits);
       described.top = top.data();
       const SampleResult got = sampler.draw(described, row);
       ASSERT_EQ(got.token, expected.token) << each.name << " " << seed;
       ASSERT_EQ(got.logprob, expected.logprob);
       ASSERT_EQ(got.rank, expected.rank);
       ASSERT_EQ(got.n_top, expected.n_top);
-      for (size_t i = 0; i < expected_top.size(); ++i) ASSERT_EQ(top[i].token, expected_top[i].token);
+      for (size_t i = 0; i < expected_top.size(); ++i)
+        ASSERT_EQ(top[i].token, expected_top[i].token);
     }
   }
   EXPECT_GT(n_described, 15);
 }
 
-// With the logits of the tokens that a draw says it needs and nothing of the others it is the same draw, whatever ties there are.
+// With the logits of the tokens that a draw says it needs and nothing of the others it is the same
+// draw, whatever ties there are.
 TEST(Sampler, DrawsTheSameFromWhatItNeeds) {
   std::mt19937 rng(11);
   int n_few = 0;
@@ -549,10 +564,12 @@ TEST(Sampler, DrawsTheSameFromWhatItNeeds) {
     params.min_tokens = rng() % 8 == 0 ? 9 : 0;
     naive::Context c;
     c.tokens = {1, 2, 3, 4}, c.n_prompt = 2, c.end_ids = {5};
-    SamplerState state = state_of(spec_of(params, c, mix_seed(3, static_cast<uint64_t>(round)), vocab), c);
+    SamplerState state =
+        state_of(spec_of(params, c, mix_seed(3, static_cast<uint64_t>(round)), vocab), c);
     const SampleContext context{state, c.tokens, c.n_prompt};
     const int n = Sampler::n_needed(context);
-    if (params.min_tokens > 0 || (params.temperature > 0 && (params.min_p > 0 || params.top_k == 0))) {
+    if (params.min_tokens > 0 ||
+        (params.temperature > 0 && (params.min_p > 0 || params.top_k == 0))) {
       EXPECT_EQ(n, 0);
       continue;
     }
@@ -620,7 +637,8 @@ TEST(SampleRow, TellsHowLikelyTheLikeliestTokenIs) {
   const std::vector<float> logits = random_logits(500, 2.0f, 3);
   const naive::Dist exact = naive::softmax({logits.begin(), logits.end()}, 1.0);
   std::vector<float> row = logits;
-  EXPECT_NEAR(Sampler().draw({.likeliest = true}, row).likeliest, exact.at(naive::ordered(exact)[0]), 1e-6);
+  EXPECT_NEAR(Sampler().draw({.likeliest = true}, row).likeliest,
+              exact.at(naive::ordered(exact)[0]), 1e-6);
 }
 
 // An edit of a phase never meets another one for the same token, so that they can be made at once.
@@ -643,7 +661,8 @@ TEST(LogitEdits, TokensOfAPhaseAreDifferent) {
   EXPECT_TRUE(std::ranges::is_sorted(edits.list(), {}, &LogitEdit::phase));
 }
 
-// Whatever a request bans, and how often: the engine's thread makes no more edits than for a few tokens.
+// Whatever a request bans, and how often: the engine's thread makes no more edits than for a few
+// tokens.
 TEST(LogitEdits, ManyBannedTokensAreNoEdits) {
   SamplingParams params;
   for (TokenId token = 0; token < 2000; ++token) params.banned_token_ids.push_back(token % 90);
@@ -653,7 +672,8 @@ TEST(LogitEdits, ManyBannedTokensAreNoEdits) {
   Sampler().describe({state, c.tokens, c.n_prompt}, edits);
   EXPECT_EQ(edits.list().size(), 0u);
   for (TokenId token = 0; token < 100; ++token)
-    EXPECT_EQ((edits.mask()[static_cast<size_t>(token) / 32] >> (token % 32) & 1u) != 0, token >= 90)
+    EXPECT_EQ((edits.mask()[static_cast<size_t>(token) / 32] >> (token % 32) & 1u) != 0,
+              token >= 90)
         << token;
 }
 
@@ -688,7 +708,8 @@ TEST(Logprobs, AreThoseOfTheRawDistribution) {
 TEST(Philox, MatchesThePublishedVectors) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, ~0ull), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, ~0ull),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822ull),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -703,7 +724,8 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   EXPECT_EQ(message([](SamplingParams&) {}), "");
   EXPECT_EQ(message([](SamplingParams& p) { p.temperature = -1; }),
             "temperature: expected a number in [0, 1000000], got -1");
-  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }), "top_p: expected a number in (0, 1], got 0");
+  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }),
+            "top_p: expected a number in (0, 1], got 0");
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
             "top_p: expected a number in (0, 1], got nan");
   EXPECT_EQ(message([](SamplingParams& p) { p.n = 0; }), "n: expected 1 to 1024, got 0");

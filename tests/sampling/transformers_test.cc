@@ -1,5 +1,5 @@
-// The same tokens survive with the same probabilities as with transformers' logits processors. Made by
-// make_goldens.py.
+// The same tokens survive with the same probabilities as with transformers' logits processors. Made
+// by make_goldens.py.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -21,15 +21,17 @@ TEST(Transformers, LogitsProcessorsAgree) {
     params.max_tokens = 100;
     SamplingParams::visit(params, [&](const char* name, auto& field, const char*, const auto&) {
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(field)>>) {
-        if (c["params"].contains(name)) field = c["params"][name].get<std::decay_t<decltype(field)>>();
+        if (c["params"].contains(name))
+          field = c["params"][name].get<std::decay_t<decltype(field)>>();
       }
     });
     std::vector<float> logits = c["logits"].get<std::vector<float>>();
     const auto tokens = c["tokens"].get<std::vector<TokenId>>();
     const int n_prompt = c["n_prompt"];
-    SamplerState state(SamplingSpec::make(params, {.end_ids = c["end_ids"].get<std::vector<TokenId>>()}, 0,
-                                          static_cast<int>(logits.size())),
-                       0, std::span(tokens).first(n_prompt), 100);
+    SamplerState state(
+        SamplingSpec::make(params, {.end_ids = c["end_ids"].get<std::vector<TokenId>>()}, 0,
+                           static_cast<int>(logits.size())),
+        0, std::span(tokens).first(n_prompt), 100);
     for (size_t i = n_prompt; i < tokens.size(); ++i) state.append(tokens[i]);
     TokenDistribution left;
     ASSERT_NE(Sampler().draw_draft({state, tokens, n_prompt}, logits, left), kNoToken);

@@ -50,8 +50,8 @@ TEST_F(AdapterFoldersTest, WhatLiesInOneIsFoundHoweverItIsNamed) {
 }
 
 TEST_F(AdapterFoldersTest, NothingLeadsOut) {
-  for (const char* path : {"../outside", "../loras-not", "link", "link/a", "link/none", "half", "..", "/",
-                           "/etc/passwd", "/none", "good/../../outside"})
+  for (const char* path : {"../outside", "../loras-not", "link", "link/a", "link/none", "half",
+                           "..", "/", "/etc/passwd", "/none", "good/../../outside"})
     EXPECT_EQ(found(path), "outside") << path;
   EXPECT_EQ(found((folder_ / "loras-not").string()), "outside");
   EXPECT_EQ(AdapterFolders().find("good").value(), std::nullopt);
@@ -59,7 +59,8 @@ TEST_F(AdapterFoldersTest, NothingLeadsOut) {
 
 TEST_F(AdapterFoldersTest, AFolderIsThere) {
   for (const char* path : {"none", "loras/one.gguf"})
-    EXPECT_EQ(AdapterFolders::open({(folder_ / path).string()}).error().code, ErrorCode::kNotFound) << path;
+    EXPECT_EQ(AdapterFolders::open({(folder_ / path).string()}).error().code, ErrorCode::kNotFound)
+        << path;
 }
 
 TEST(ClientReason, PathsHaveNoFolders) {

@@ -34,13 +34,14 @@ class ApartThreadsTest : public testing::Test {
     std::string outcome;  // "done", or why it ended; after over
     std::thread::id back_on;
   };
-  std::shared_ptr<Call> start(size_t n_bytes, std::function<void()> work, const std::string& peer = "one") {
+  std::shared_ptr<Call> start(size_t n_bytes, std::function<void()> work,
+                              const std::string& peer = "one") {
     auto call = std::make_shared<Call>(context_, peer);
     net::co_spawn(context_, run(call, n_bytes, std::move(work)), net::detached);
     return call;
   }
-  // Returns when the work has begun. To occupy several threads, start the largest work first: small work may be taken by
-  // any thread, and large work only by the last one.
+  // Returns when the work has begun. To occupy several threads, start the largest work first: small
+  // work may be taken by any thread, and large work only by the last one.
   std::shared_ptr<Call> start_and_wait(size_t n_bytes, const std::function<void()>& work) {
     const auto begun = std::make_shared<std::latch>(1);
     auto call = start(n_bytes, [begun, work] {
@@ -154,7 +155,8 @@ TEST_F(ApartThreadsTest, WorkEndsWhenItsClientLeaves) {
 
 TEST_F(ApartThreadsTest, StopCancelsAndWaits) {
   std::vector<std::shared_ptr<Call>> calls;
-  for (const size_t size : {kLargeWork, kSmall}) calls.push_back(start_and_wait(size, until_cancelled));
+  for (const size_t size : {kLargeWork, kSmall})
+    calls.push_back(start_and_wait(size, until_cancelled));
   calls.push_back(start(kLargeWork, [] {}));
   apart_.stop();
   calls.push_back(start(kSmall, [] {}));

@@ -18,8 +18,8 @@ using std::chrono::seconds;
 class KeyFile : public testing::Test {
  protected:
   KeyFile()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("keys-{}-{}.json", getpid(), counter_++)) {
-  }
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("keys-{}-{}.json", getpid(), counter_++)) {}
   ~KeyFile() override { std::filesystem::remove(path_); }
 
   std::string add(const std::string& scopes, double requests = 0, double tokens = 0) {
@@ -77,9 +77,9 @@ TEST_F(KeyFile, FindsKeysAndNothingElse) {
   EXPECT_TRUE((*keys)->find(second)->may(Scope::kMetrics));
   EXPECT_FALSE((*keys)->find(second)->may(Scope::kInference));
   EXPECT_TRUE((*keys)->find("plain two")->may(Scope::kAdmin));
-  for (std::string wrong :
-       {std::string(), std::string("plain"), first.substr(0, first.size() - 1), first + "0",
-        std::string("pst-000000000000-0"), std::string("plain one\0", 10), std::string(100000, 'a')}) {
+  for (std::string wrong : {std::string(), std::string("plain"), first.substr(0, first.size() - 1),
+                            first + "0", std::string("pst-000000000000-0"),
+                            std::string("plain one\0", 10), std::string(100000, 'a')}) {
     EXPECT_EQ((*keys)->find(wrong), nullptr) << wrong.substr(0, 80);
   }
   // The id of one key with the secret of another.
@@ -125,7 +125,8 @@ TEST_F(KeyFile, ChangesAreTakenUpAndBalancesKept) {
   EXPECT_FALSE(keys->find(first)->admit(now));
   EXPECT_FALSE(keys->find(first)->admit(now));
   EXPECT_TRUE(keys->find(first)->admit(now));
-  std::erase_if(records_, [&](const auto& record) { return second.find(record.id) != std::string::npos; });
+  std::erase_if(records_,
+                [&](const auto& record) { return second.find(record.id) != std::string::npos; });
   const std::string third = add("metrics");
   std::this_thread::sleep_for(milliseconds(1100));
   EXPECT_EQ(keys->find(second), nullptr);

@@ -13,8 +13,9 @@ using testing::HasSubstr;
 constexpr const char* kEndpoint = "/v1/completions";
 
 std::string batch_line(const std::string& custom_id) {
-  return fmt::format(R"({{"custom_id": "{}", "method": "POST", "url": "{}", "body": {{"prompt": "x"}}}})",
-                     custom_id, kEndpoint);
+  return fmt::format(
+      R"({{"custom_id": "{}", "method": "POST", "url": "{}", "body": {{"prompt": "x"}}}})",
+      custom_id, kEndpoint);
 }
 
 TEST(ReadBatch, LinesMayEndInAnyWay) {
@@ -47,10 +48,11 @@ TEST(ReadBatch, SoManyLines) {
 }
 
 TEST(ReadBatch, NothingIsGuessed) {
-  for (const char* text : {"", "\n", "null", "5", "\"\"", "{}", "[[[[", "\xff\xfe", "{\"custom_id\": 5}",
-                           "{\"custom_id\": \"a\"}",
-                           R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": [1]})",
-                           R"({"custom_id": "a", "method": "post", "url": "/v1/completions", "body": {}})"}) {
+  for (const char* text :
+       {"", "\n", "null", "5", "\"\"", "{}", "[[[[", "\xff\xfe", "{\"custom_id\": 5}",
+        "{\"custom_id\": \"a\"}",
+        R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": [1]})",
+        R"({"custom_id": "a", "method": "post", "url": "/v1/completions", "body": {}})"}) {
     std::vector<BatchMistake> mistakes;
     EXPECT_TRUE(read_batch(text, kEndpoint, mistakes).empty()) << text;
     EXPECT_EQ(mistakes.size(), 1u) << text;

@@ -17,8 +17,8 @@ using testing::HasSubstr;
 class BatchesTest : public testing::Test {
  protected:
   BatchesTest()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("batches-{}-{}", getpid(), counter_++)) {
-  }
+      : folder_(std::filesystem::temp_directory_path() /
+                fmt::format("batches-{}-{}", getpid(), counter_++)) {}
   ~BatchesTest() override { std::filesystem::remove_all(folder_); }
 
   void open() {
@@ -109,7 +109,8 @@ TEST_F(BatchesTest, AnEndMakesFilesOfTheResults) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "batches"));
   EXPECT_TRUE(batches_->unfinished().value().empty());
   open();
-  EXPECT_EQ(content_of(batches_->find("me", batch.id).value().output_file), "{\"custom_id\":\"a\"}\n");
+  EXPECT_EQ(content_of(batches_->find("me", batch.id).value().output_file),
+            "{\"custom_id\":\"a\"}\n");
 }
 
 TEST_F(BatchesTest, ResultsOfNobodysBatchesArePutAside) {
@@ -121,7 +122,8 @@ TEST_F(BatchesTest, ResultsOfNobodysBatchesArePutAside) {
   for (const std::string& id : {ended, running, std::string("batch_unknown")})
     std::ofstream(folder_ / "batches" / (id + ".output.jsonl")) << id;
   open();
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "batches" / (ended + ".output.jsonl")));  // it is a file
+  // it is a file
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "batches" / (ended + ".output.jsonl")));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "batches" / (running + ".output.jsonl")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "batches" / "batch_unknown.output.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "quarantine" / "batch_unknown.output.jsonl"));

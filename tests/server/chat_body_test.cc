@@ -1,5 +1,5 @@
-// What the way of a chat's body to its prompt costs: it is parsed once, and its texts are moved from the parser to the
-// template.
+// What the way of a chat's body to its prompt costs: it is parsed once, and its texts are moved
+// from the parser to the template.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -74,8 +74,9 @@ struct Cost {
 
 // From the body of a request to the text of the prompt.
 Cost cost_of(const Json& body, Result<Conversation> (*read)(Json&)) {
-  const auto prompter = ChatPrompter::open(
-      small_session().tokenizer(), "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}");
+  const auto prompter =
+      ChatPrompter::open(small_session().tokenizer(),
+                         "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}");
   const std::string text = body.dump();
   const int64_t n_before = n_large;
   most_large_bytes = large_bytes.load();
@@ -83,7 +84,8 @@ Cost cost_of(const Json& body, Result<Conversation> (*read)(Json&)) {
   Json value = read_json(text, 1 << 20).value();
   Conversation conversation = read(value).value();
   const std::string prompt =
-      prompter->render(std::move(conversation.messages), conversation.tools, conversation.variables).value();
+      prompter->render(std::move(conversation.messages), conversation.tools, conversation.variables)
+          .value();
   EXPECT_GE(prompt.size(), 4u << 20);
   EXPECT_NE(prompt.find("user: "), std::string::npos);
   return {n_large - n_before,
@@ -106,16 +108,21 @@ Json with_others(const char* field, Json value) {
   return body;
 }
 
-Json said_by_user(Json content) { return Json::array({{{"role", "user"}, {"content", std::move(content)}}}); }
+Json said_by_user(Json content) {
+  return Json::array({{{"role", "user"}, {"content", std::move(content)}}});
+}
 
 TEST(ChatBody, TextsOfChatCompletionsAreMoved) {
   const auto read = [](Json& body) { return Result<Conversation>(conversation_of_chat(body)); };
   expect_moved(cost_of(with_others("messages", said_by_user(kText)), read));
   expect_moved(cost_of(
-      with_others("messages", said_by_user(Json::array({{{"type", "text"}, {"text", kText}}}))), read));
+      with_others("messages", said_by_user(Json::array({{{"type", "text"}, {"text", kText}}}))),
+      read));
   Json messages = said_by_user("go on");
-  messages.push_back(
-      {{"role", "assistant"}, {"content", kText}, {"reasoning", "short"}, {"tool_calls", Json::array()}});
+  messages.push_back({{"role", "assistant"},
+                      {"content", kText},
+                      {"reasoning", "short"},
+                      {"tool_calls", Json::array()}});
   expect_moved(cost_of(with_others("messages", messages), read));
 }
 
@@ -123,20 +130,22 @@ TEST(ChatBody, TextsOfResponsesAreMoved) {
   const auto read = [](Json& body) { return conversation_of_response(body); };
   expect_moved(cost_of(with_others("input", kText), read));
   Json items = said_by_user("go on");
+  items.push_back({{"role", "assistant"},
+                   {"content", Json::array({{{"type", "output_text"}, {"text", kText}}})}});
   items.push_back(
-      {{"role", "assistant"}, {"content", Json::array({{{"type", "output_text"}, {"text", kText}}})}});
-  items.push_back({{"type", "function_call"}, {"call_id", "1"}, {"name", "f"}, {"arguments", "{}"}});
+      {{"type", "function_call"}, {"call_id", "1"}, {"name", "f"}, {"arguments", "{}"}});
   expect_moved(cost_of(with_others("input", items), read));
 }
 
 TEST(ChatBody, TextsOfMessagesAreMoved) {
   expect_moved(cost_of(with_others("messages", said_by_user(kText)), conversation_of_messages));
   Json messages = said_by_user("go on");
-  messages.push_back({{"role", "assistant"},
-                      {"content",
-                       {{{"type", "text"}, {"text", kText}},
-                        {{"type", "thinking"}, {"thinking", "short"}},
-                        {{"type", "tool_use"}, {"id", "1"}, {"name", "f"}, {"input", Json::object()}}}}});
+  messages.push_back(
+      {{"role", "assistant"},
+       {"content",
+        {{{"type", "text"}, {"text", kText}},
+         {{"type", "thinking"}, {"thinking", "short"}},
+         {{"type", "tool_use"}, {"id", "1"}, {"name", "f"}, {"input", Json::object()}}}}});
   expect_moved(cost_of(with_others("messages", messages), conversation_of_messages));
 }
 

@@ -132,7 +132,8 @@ TEST_F(CompileQueues, QuickAttemptsHaveFewSteps) {
     effort.ran_out = !effort.waits;
   });
   until_back(1);
-  EXPECT_EQ(steps, (std::vector<uint64_t>{CompileQueue::kQuickSteps, grammar::CompileLimits().max_steps}));
+  EXPECT_EQ(steps,
+            (std::vector<uint64_t>{CompileQueue::kQuickSteps, grammar::CompileLimits().max_steps}));
 }
 
 }  // namespace

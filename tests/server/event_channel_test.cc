@@ -44,8 +44,8 @@ class EventChannelTest : public ::testing::Test {
     return taken;
   }
 
-  // Well below 1: a timer may be early by rounding. A busy machine may be late by any time: no upper bounds but
-  // against a wait that never ends.
+  // Well below 1: a timer may be early by rounding. A busy machine may be late by any time: no
+  // upper bounds but against a wait that never ends.
   static constexpr double kEarly = 0.98;
 
   net::io_context context_;

@@ -67,7 +67,8 @@ HttpReply text_reply(std::string text) {
   return reply;
 }
 
-// /echo: the body; /wait: an answer when the client has left or after ten seconds; /stream: three chunks.
+// /echo: the body; /wait: an answer when the client has left or after ten seconds; /stream: three
+// chunks.
 net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
   const std::string& path = exchange.request().path;
   if (path == "/wait") {
@@ -148,13 +149,14 @@ TEST_F(HttpServerTest, KeepsConnectionsAndAnswersPipelinesInOrder) {
   start({});
   Client client(server_->port());
   client.send(
-      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /a%20b HTTP/1.1\r\nHost: "
-      "x\r\n\r\n");
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /a%20b "
+      "HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string data = client.read(".", 2 + 2);  // and those of "HTTP/1.1"
   EXPECT_THAT(data, HasSubstr("POST /echo hello."));
   EXPECT_THAT(data.substr(data.find("hello.")), HasSubstr("GET /a b ."));
   client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_THAT(client.read("0\r\n\r\n"), HasSubstr("4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"));
+  EXPECT_THAT(client.read("0\r\n\r\n"),
+              HasSubstr("4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"));
   EXPECT_EQ(server_->counters().accepted.load(), 1u);
 }
 
@@ -167,7 +169,8 @@ TEST_F(HttpServerTest, OldClientsGetAnUnchunkedStreamAndAClosedConnection) {
 
 TEST_F(HttpServerTest, RequestIdsAreEchoedWhenTheyAreHarmless) {
   start({});
-  EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: abc-1\r\n\r\n"), HasSubstr("x-request-id: abc-1\r\n"));
+  EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: abc-1\r\n\r\n"),
+              HasSubstr("x-request-id: abc-1\r\n"));
   EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: a b\r\n\r\n"), HasSubstr("x-request-id: req-"));
   EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: " + std::string(200, 'a') + "\r\n\r\n"),
               HasSubstr("x-request-id: req-"));
@@ -180,13 +183,16 @@ TEST_F(HttpServerTest, SizesAreLimited) {
   start(config);
   EXPECT_THAT(ask("GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(2000, 'a') + "\r\n\r\n"),
               StartsWith("HTTP/1.1 431 "));
-  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n"), StartsWith("HTTP/1.1 413 "));
-  const std::string chunk = "32\r\n" + std::string(50, 'c') + "\r\n";
-  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk + chunk),
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n"),
               StartsWith("HTTP/1.1 413 "));
-  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" +
-                  chunk + chunk + "0\r\n\r\n"),
-              StartsWith("HTTP/1.1 200 "));
+  const std::string chunk = "32\r\n" + std::string(50, 'c') + "\r\n";
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk +
+                  chunk + chunk),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(
+      ask("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" +
+          chunk + chunk + "0\r\n\r\n"),
+      StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, BodiesOfAllConnectionsShareABudget) {
@@ -196,14 +202,16 @@ TEST_F(HttpServerTest, BodiesOfAllConnectionsShareABudget) {
   constexpr size_t kFree = 16384;  // of each body
   const auto send = [](Client& client, const std::string& key, size_t size, size_t sent) {
     client.send(
-        fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\nx-key: {}\r\nContent-Length: {}\r\n\r\n", key, size) +
+        fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\nx-key: {}\r\nContent-Length: {}\r\n\r\n",
+                    key, size) +
         std::string(sent, 'a'));
   };
   const auto holds = [&](size_t bytes) {
-    return soon([&] { return server_->counters().body_bytes.load() == static_cast<int64_t>(bytes); });
+    return soon(
+        [&] { return server_->counters().body_bytes.load() == static_cast<int64_t>(bytes); });
   };
-  Client first(server_->port()), second(server_->port()), third(server_->port()), small(server_->port()),
-      greedy(server_->port());
+  Client first(server_->port()), second(server_->port()), third(server_->port()),
+      small(server_->port()), greedy(server_->port());
   send(first, "one", 81000, 80000);
   ASSERT_TRUE(holds(80000 - kFree));
   send(greedy, "one", 30000, 30000);  // one key has three quarters at the most
@@ -226,9 +234,10 @@ TEST_F(HttpServerTest, RoutesMayTakeSmallerBodies) {
   EXPECT_THAT(ask("POST /few HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
                   std::string(1001, 'c') + "\r\n"),
               StartsWith("HTTP/1.1 413 "));
-  EXPECT_THAT(ask("POST /few HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" +
-                  std::string(1000, 'c')),
-              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(
+      ask("POST /few HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" +
+          std::string(1000, 'c')),
+      StartsWith("HTTP/1.1 200 "));
 }
 
 // Clients that do not read: what waits for them is bounded, and others have their small replies.
@@ -242,7 +251,8 @@ TEST_F(HttpServerTest, LargeRepliesShareABudget) {
     first.send(large);
     ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 32'000'000; }));
     EXPECT_THAT(ask(large), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Retry-After: 1")));
-    EXPECT_THAT(ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+                StartsWith("HTTP/1.1 200 "));
     EXPECT_THAT(ask("GET /large_stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
                 Not(HasSubstr("\r\n0\r\n\r\n")));  // cut
     EXPECT_GT(first.read().size(), 32'000'000u);
@@ -265,7 +275,8 @@ TEST_F(HttpServerTest, TimesAreLimited) {
 TEST_F(HttpServerTest, MalformedRequestsGetFourHundred) {
   start({});
   for (const char* request :
-       {"GET / HTTP/1.1\r\n\r\n", "GET / HTTP/3.7\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
+       {"GET / HTTP/1.1\r\n\r\n", "GET / HTTP/3.7\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", "\x16\x03\x01\x02"}) {
     Client client(server_->port());
     client.send(request);
@@ -285,8 +296,8 @@ TEST_F(HttpServerTest, WhatABodysLengthLeavesOpenIsRefused) {
   const std::string host = "Host: x\r\nConnection: close\r\n";
   EXPECT_EQ(status_of(host + "Transfer-Encoding: chunked\r\n"), "200");
   EXPECT_EQ(status_of(host + "transfer-encoding: CHUNKED\r\n"), "200");
-  for (const char* coding : {"gzip, chunked", "chunked, gzip", "gzip", "identity", "chunked, chunked",
-                             "identity, chunked", "chunked;q=1", "x"}) {
+  for (const char* coding : {"gzip, chunked", "chunked, gzip", "gzip", "identity",
+                             "chunked, chunked", "identity, chunked", "chunked;q=1", "x"}) {
     const std::string status = status_of(host + "Transfer-Encoding: " + coding + "\r\n");
     EXPECT_TRUE(status == "501" || status == "400") << coding << ": " << status;
   }
@@ -301,15 +312,17 @@ TEST_F(HttpServerTest, WhatABodysLengthLeavesOpenIsRefused) {
   for (const char* hosts :
        {"Host: x\r\nHost: x\r\n", "Host: x\r\nHost: y\r\n", "", "Host: a, b\r\n", "Host: a b\r\n"})
     EXPECT_EQ(status_of(std::string(hosts) + "Content-Length: 0\r\n"), "400") << hosts;
-  EXPECT_EQ(ask("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").substr(9, 3), "400");
+  EXPECT_EQ(ask("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").substr(9, 3),
+            "400");
 }
 
 TEST_F(HttpServerTest, RefusalsDoNotWaitForTheBody) {
   HttpConfig config;
   config.max_body_bytes = 1 << 20;
   start(config);
-  for (const char* headers : {"Content-Length: 100", "Content-Length: 1000000", "Content-Length: 99999999999",
-                              "Transfer-Encoding: chunked", "Expect: 100-continue\r\nContent-Length: 100"}) {
+  for (const char* headers :
+       {"Content-Length: 100", "Content-Length: 1000000", "Content-Length: 99999999999",
+        "Transfer-Encoding: chunked", "Expect: 100-continue\r\nContent-Length: 100"}) {
     Client client(server_->port());
     client.send(std::string("POST /refused HTTP/1.1\r\nHost: x\r\n") + headers + "\r\n\r\n");
     const std::string reply = client.read("refused.");
@@ -347,7 +360,8 @@ TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
   EXPECT_EQ(server_->counters().turned_away.load(), 1u);
   // Those that ask for nothing make room.
   EXPECT_TRUE(soon([&] {
-    return ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 200 ");
+    return ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .starts_with("HTTP/1.1 200 ");
   }));
 }
 

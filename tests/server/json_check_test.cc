@@ -31,7 +31,8 @@ TEST(JsonCheck, Types) {
 TEST(JsonCheck, Ranges) {
   EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "0"), "");
   EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "1"), "");
-  EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "1.001"), "body: expected a number <= 1, got 1.001");
+  EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "1.001"),
+            "body: expected a number <= 1, got 1.001");
   EXPECT_EQ(mismatch(R"({"minimum": 0})", "-1e300"), "body: expected a number >= 0, got -1e+300");
   EXPECT_EQ(mismatch(R"({"exclusiveMinimum": 0})", "0"), "body: expected a number > 0, got 0");
   EXPECT_EQ(mismatch(R"({"maximum": 9})", "18446744073709551615"),
@@ -53,7 +54,8 @@ TEST(JsonCheck, ListsAndTheirPlaces) {
 }
 
 TEST(JsonCheck, UnknownFields) {
-  const char* closed = R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false})";
+  const char* closed =
+      R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false})";
   EXPECT_EQ(mismatch(closed, R"({"a": [1]})"), "");
   EXPECT_EQ(mismatch(closed, R"({"b": null})"), "b: this server knows no such field");
   EXPECT_EQ(mismatch(R"({"type": "object"})", R"({"b": 1})"), "");
@@ -73,12 +75,15 @@ TEST(JsonCheck, WhatAnObjectIsComesBeforeItsOtherFields) {
 
 TEST(JsonCheck, LengthsAreCountedInCharacters) {
   EXPECT_EQ(mismatch(R"({"maxLength": 3})", "\"\u20ac\u20ac\u20ac\""), "");
-  EXPECT_EQ(mismatch(R"({"maxLength": 3})", "\"abcd\""), "body: expected at most 3 characters, got 4");
-  EXPECT_EQ(mismatch(R"({"minLength": 1})", "\"\""), "body: expected a string that is not empty, got \"\"");
+  EXPECT_EQ(mismatch(R"({"maxLength": 3})", "\"abcd\""),
+            "body: expected at most 3 characters, got 4");
+  EXPECT_EQ(mismatch(R"({"minLength": 1})", "\"\""),
+            "body: expected a string that is not empty, got \"\"");
 }
 
 TEST(JsonCheck, RefusedFieldsSayWhy) {
-  const char* schema = R"({"properties": {"suffix": {"type": "null", "description": "not supported"},
+  const char* schema =
+      R"({"properties": {"suffix": {"type": "null", "description": "not supported"},
       "store": {"enum": [false, null]}}})";
   EXPECT_EQ(mismatch(schema, R"({"suffix": null, "store": false})"), "");
   EXPECT_EQ(mismatch(schema, R"({"suffix": "x"})"), "suffix: not supported");
@@ -92,7 +97,8 @@ TEST(JsonCheck, Alternatives) {
   EXPECT_EQ(mismatch(schema, R"("x")"), "");
   EXPECT_EQ(mismatch(schema, R"([1, 2])"), "");
   EXPECT_EQ(mismatch(schema, R"([1, -2])"), "[1]: expected a number >= 0, got -2");
-  EXPECT_EQ(mismatch(schema, R"(true)"), "body: expected a string or a list of token ids, got true");
+  EXPECT_EQ(mismatch(schema, R"(true)"),
+            "body: expected a string or a list of token ids, got true");
 }
 
 TEST(JsonCheck, AnObjectIsTheAlternativeOfItsTypeAndFields) {
@@ -103,7 +109,8 @@ TEST(JsonCheck, AnObjectIsTheAlternativeOfItsTypeAndFields) {
       {"type": "object", "properties": {"type": {"enum": ["regex"]}, "pattern": {"type": "string"}},
        "additionalProperties": false, "required": ["type", "pattern"]}]}}})";
   EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "regex": {"pattern": "a"}}})"), "");
-  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "regex": {}}})"), "form.regex.pattern: missing");
+  EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "regex": {}}})"),
+            "form.regex.pattern: missing");
   EXPECT_EQ(mismatch(schema, R"({"form": {"type": "regex", "pattern": 1}})"),
             "form.pattern: expected a string, got 1");
   EXPECT_EQ(mismatch(schema, R"({"form": {"type": "text", "text": 1}})"),

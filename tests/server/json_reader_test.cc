@@ -75,8 +75,8 @@ TEST(JsonReader, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(error_of(""), HasSubstr("got nothing"));
   EXPECT_THAT(error_of("{\"a\": \"\xff\"}"), HasSubstr("not valid JSON at byte"));
   EXPECT_THAT(error_of("{\"a\": \"\x01\"}"), HasSubstr("not valid JSON at byte"));
-  for (const char* text : {"{", "[1,]", "{\"a\" 1}", "NaN", "Infinity", "'a'", "// c\n1", "01", "1.", ".5",
-                           "+1", "[1 2]", "\xef\xbb\xbf{}", "{\"a\":1,}", "\"\\x\""})
+  for (const char* text : {"{", "[1,]", "{\"a\" 1}", "NaN", "Infinity", "'a'", "// c\n1", "01",
+                           "1.", ".5", "+1", "[1 2]", "\xef\xbb\xbf{}", "{\"a\":1,}", "\"\\x\""})
     EXPECT_THAT(error_of(text), HasSubstr("not valid JSON")) << text;
 }
 
@@ -92,12 +92,13 @@ size_t allocated() {
   return info.uordblks + info.hblkhd;
 }
 
-// What is counted is no less than what the value takes: the longest list of each shape that is read.
+// What is counted is no less than what the value takes: the longest list of each shape that is
+// read.
 TEST(JsonReader, WhatIsCountedHoldsForSmallValues) {
   constexpr size_t kLittle = 1 << 18;
   for (const char* element :
-       {"[]", "[0]", "[[[]]]", "{}", R"({"a":1})", R"({"text":"x"})", R"({"a":{}})", R"({"a":[{"b":""}]})",
-        R"({"a":1,"b":2,"c":3})", R"({"a":1,"b":2,"c":3,"d":4,"e":5})",
+       {"[]", "[0]", "[[[]]]", "{}", R"({"a":1})", R"({"text":"x"})", R"({"a":{}})",
+        R"({"a":[{"b":""}]})", R"({"a":1,"b":2,"c":3})", R"({"a":1,"b":2,"c":3,"d":4,"e":5})",
         R"({"a name of sixteen":"a text of sixteen"})", R"("")", R"("a text of sixteen")"}) {
     const auto list = [&](size_t n) {
       std::string text = "[";
@@ -120,7 +121,8 @@ TEST(JsonReader, WhatIsCountedHoldsForSmallValues) {
 // Of texts as large as a body may be: what they take, and how long.
 TEST(JsonReader, MemoryAndTimeAreBoundedForEveryShape) {
   constexpr size_t kSize = 32 << 20;
-  const auto repeated = [](std::string_view piece, std::string_view before, std::string_view after) {
+  const auto repeated = [](std::string_view piece, std::string_view before,
+                           std::string_view after) {
     std::string text(before);
     while (text.size() < kSize - 100) text += piece;
     text.resize(text.size() - 1);  // the last comma

@@ -14,8 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-// tests/server/vllm_metrics.json: names, types, labels and bucket bounds as vLLM 0.33 documents them.
-json vllm() { return json::parse(std::ifstream(tests_dir().string() + "/server/vllm_metrics.json")); }
+// tests/server/vllm_metrics.json: names, types, labels and bucket bounds as vLLM 0.33 documents
+// them.
+json vllm() {
+  return json::parse(std::ifstream(tests_dir().string() + "/server/vllm_metrics.json"));
+}
 
 struct Fixture {
   EngineInfo info;
@@ -37,7 +40,8 @@ struct Fixture {
 
 std::vector<double> bounds_of(const prometheus::MetricFamily& family) {
   std::vector<double> bounds;
-  for (const auto& bucket : family.metric.at(0).histogram.bucket) bounds.push_back(bucket.upper_bound);
+  for (const auto& bucket : family.metric.at(0).histogram.bucket)
+    bounds.push_back(bucket.upper_bound);
   bounds.pop_back();  // infinity
   return bounds;
 }
@@ -51,7 +55,8 @@ TEST(Metrics, ModelsShareAFamilyAndDifferInTheirLabels) {
   ASSERT_EQ(families.size(), n);
   const auto text = prometheus::TextSerializer().Serialize(families);
   for (const char* model : {"tiny", "other"})
-    EXPECT_NE(text.find(std::string("vllm:num_requests_running{model_name=\"") + model), std::string::npos)
+    EXPECT_NE(text.find(std::string("vllm:num_requests_running{model_name=\"") + model),
+              std::string::npos)
         << model;
 }
 
@@ -83,7 +88,8 @@ TEST(VllmMetrics, NamesLabelsAndBucketsAreVllms) {
 TEST(VllmMetrics, CoarserBucketsKeepTheCounts) {
   Fixture fixture;
   Histogram& histogram = fixture.source.metrics.inter_token_latency_seconds;
-  for (const double value : {0.0005, 0.002, 0.01, 0.02, 0.05, 0.06, 100.0}) histogram.observe(value);
+  for (const double value : {0.0005, 0.002, 0.01, 0.02, 0.05, 0.06, 100.0})
+    histogram.observe(value);
   const double bounds[] = {.01, .05};
   const Histogram coarse = with_bounds(histogram, bounds);
   EXPECT_EQ(coarse.counts[0], 3u);
@@ -104,16 +110,12 @@ TEST(OwnMetrics, EveryMetricOnceAndWellFormed) {
   EXPECT_EQ(families.size(), n + 1);  // and cache_config_info
   const std::string text = prometheus::TextSerializer().Serialize(families);
   EXPECT_THAT(text, testing::HasSubstr("# TYPE penstock:generation_tokens_total counter\n"));
-  EXPECT_THAT(text,
-              testing::HasSubstr("penstock:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 5\n"));
-  EXPECT_THAT(
-      text,
-      testing::HasSubstr(
-          "penstock:time_to_first_token_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"0.06\"} 0\n"));
-  EXPECT_THAT(
-      text,
-      testing::HasSubstr(
-          "penstock:time_to_first_token_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"0.08\"} 1\n"));
+  EXPECT_THAT(text, testing::HasSubstr(
+                        "penstock:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 5\n"));
+  EXPECT_THAT(text, testing::HasSubstr("penstock:time_to_first_token_seconds_bucket{model_name="
+                                       "\"tiny\",engine=\"0\",le=\"0.06\"} 0\n"));
+  EXPECT_THAT(text, testing::HasSubstr("penstock:time_to_first_token_seconds_bucket{model_name="
+                                       "\"tiny\",engine=\"0\",le=\"0.08\"} 1\n"));
 }
 
 TEST(OwnMetrics, RanksHaveALabel) {
@@ -145,11 +147,12 @@ TEST(HttpMetrics, TrafficByRouteAndStatus) {
   add_http_families(counters, traffic.snapshot(), families);
   add_process_families(families);
   const std::string text = prometheus::TextSerializer().Serialize(families);
-  EXPECT_THAT(text, testing::HasSubstr(
-                        "penstock:http_requests_total{path=\"/health\",method=\"GET\",status=\"200\"} 2\n"));
-  EXPECT_THAT(text,
-              testing::HasSubstr(
-                  "penstock:http_requests_total{path=\"/v1/completions\",method=\"POST\",status=\"0\"} 1\n"));
+  EXPECT_THAT(
+      text,
+      testing::HasSubstr(
+          "penstock:http_requests_total{path=\"/health\",method=\"GET\",status=\"200\"} 2\n"));
+  EXPECT_THAT(text, testing::HasSubstr("penstock:http_requests_total{path=\"/v1/"
+                                       "completions\",method=\"POST\",status=\"0\"} 1\n"));
   EXPECT_THAT(text, testing::HasSubstr("process_resident_memory_bytes "));
 }
 

@@ -49,7 +49,8 @@ TEST(Multipart, WhatIsNotAFormIsRefused) {
                            "multipart/form-data; boundary=", "multipart/form-data; x"}) {
     EXPECT_EQ(read_form(type, whole).error().code, ErrorCode::kInvalidArgument) << type;
   }
-  // Cut anywhere it is an error or, behind the last boundary, whole; never a part that is shorter than it was.
+  // Cut anywhere it is an error or, behind the last boundary, whole; never a part that is shorter
+  // than it was.
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto parts = read_form(kForm, whole.substr(0, size));
     EXPECT_EQ(parts.has_value(), size >= whole.size() - 2) << size;

@@ -9,27 +9,24 @@
 namespace penstock {
 
 inline constexpr const char* kStoreVersion1 =
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
-    "CREATE TABLE files (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
-    "NULL,"
-    " name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE INDEX files_of_owner ON files (owner, number);"
-    "PRAGMA application_id = 1347638320; PRAGMA user_version = 1;";
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);CREATE TABLE files (number "
+    "INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT "
+    "NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);CREATE "
+    "INDEX files_of_owner ON files (owner, number);PRAGMA application_id = 1347638320; PRAGMA "
+    "user_version = 1;";
 inline constexpr const char* kStoreVersion2 =
-    "CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
-    "NULL,"
-    " key TEXT NOT NULL, endpoint TEXT NOT NULL, input_file TEXT NOT NULL, window TEXT NOT NULL,"
-    " metadata TEXT NOT NULL, errors TEXT NOT NULL DEFAULT '', output_file TEXT NOT NULL DEFAULT '',"
-    " error_file TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT "
-    "0,"
-    " created INTEGER NOT NULL, expires INTEGER NOT NULL, since TEXT NOT NULL DEFAULT '[]',"
-    " total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL "
-    "DEFAULT 0);"
-    "CREATE INDEX batches_of_owner ON batches (owner, number);"
-    "CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = 0;"
-    "PRAGMA user_version = 2;";
+    "CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
+    "owner TEXT NOT NULL, key TEXT NOT NULL, endpoint TEXT NOT NULL, input_file TEXT NOT NULL, "
+    "window TEXT NOT NULL, metadata TEXT NOT NULL, errors TEXT NOT NULL DEFAULT '', output_file "
+    "TEXT NOT NULL DEFAULT '', error_file TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL "
+    "DEFAULT 0, ended INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL, expires INTEGER NOT "
+    "NULL, since TEXT NOT NULL DEFAULT '[]', total INTEGER NOT NULL DEFAULT 0, completed INTEGER "
+    "NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0);CREATE INDEX batches_of_owner ON "
+    "batches (owner, number);CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = "
+    "0;PRAGMA user_version = 2;";
 
-// Runs SQL on the database of a folder, which is made when it is not there. Returns the first value of the last row.
+// Runs SQL on the database of a folder, which is made when it is not there. Returns the first value
+// of the last row.
 inline std::string sql_on(const std::filesystem::path& folder, const std::string& sql) {
   std::filesystem::create_directories(folder / "files");
   std::string value;

@@ -33,7 +33,8 @@ TEST(OllamaConversation, AnswersOfToolsFindTheirCalls) {
   EXPECT_EQ(messages[2]["tool_call_id"], calls[1]["id"]);
   EXPECT_EQ(messages[3]["tool_call_id"], calls[0]["id"]);
   EXPECT_EQ(messages[4]["tool_call_id"], calls[2]["id"]);
-  for (const nlohmann::ordered_json& call : calls) EXPECT_NE(messages[5]["tool_call_id"], call["id"]);
+  for (const nlohmann::ordered_json& call : calls)
+    EXPECT_NE(messages[5]["tool_call_id"], call["id"]);
   EXPECT_EQ(messages[2]["name"], "b");
   EXPECT_FALSE(messages[4].contains("name"));
   EXPECT_TRUE(read->options.add_generation_prompt);
@@ -56,14 +57,16 @@ TEST(OllamaConversation, ImagesAreRefusedByTheirPlace) {
 }
 
 TEST(OllamaTimes, AreUtcWithMicroseconds) {
-  const std::chrono::system_clock::time_point time(std::chrono::microseconds(1'700'000'000'000'007));
+  const std::chrono::system_clock::time_point time(
+      std::chrono::microseconds(1'700'000'000'000'007));
   EXPECT_EQ(rfc3339(time), "2023-11-14T22:13:20.000007Z");
   EXPECT_EQ(nanoseconds(0.25), 250'000'000);
 }
 
 TEST(OllamaErrors, AreOfItsPathsOnly) {
   EXPECT_EQ(error_body_at("/api/none", 404, "no \"x\""), R"({"error":"no \"x\""})");
-  EXPECT_TRUE(nlohmann::ordered_json::parse(error_body_at("/apix", 404, "no"))["error"].is_object());
+  EXPECT_TRUE(
+      nlohmann::ordered_json::parse(error_body_at("/apix", 404, "no"))["error"].is_object());
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 namespace penstock {
 namespace {
 
-bool same(std::string_view a, std::string_view b) { return agree(particulars_of(a), particulars_of(b)); }
+bool same(std::string_view a, std::string_view b) {
+  return agree(particulars_of(a), particulars_of(b));
+}
 
 TEST(Particulars, ParaphrasesHaveTheSame) {
   EXPECT_TRUE(same("What is the capital of France?", "Tell me the capital of France."));
@@ -54,10 +56,12 @@ TEST(Particulars, NamesCount) {
 TEST(Particulars, TheOrderOfCommonWordsCounts) {
   EXPECT_FALSE(same("How many dollars is a pound?", "How many pounds is a dollar?"));
   EXPECT_FALSE(same("The dog bites the man.", "The man bites the dog."));
-  EXPECT_FALSE(same("Mary has a cat. Does Peter like Mary?", "Mary has a cat. Does Mary like Peter?"));
+  EXPECT_FALSE(
+      same("Mary has a cat. Does Peter like Mary?", "Mary has a cat. Does Mary like Peter?"));
   EXPECT_FALSE(same("Is water heavier than ice?", "Is ice heavier than water?"));
   EXPECT_TRUE(same("What is the main reason?", "Tell me what the principal reason is."));
-  EXPECT_TRUE(same("How can I answer my boss?", "Please answer this question: how can I answer my boss?"));
+  EXPECT_TRUE(
+      same("How can I answer my boss?", "Please answer this question: how can I answer my boss?"));
   EXPECT_TRUE(same("What is Anna's plan?", "What is the plan of Anna?"));
 }
 

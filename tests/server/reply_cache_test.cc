@@ -109,7 +109,8 @@ class ReplyCacheTest : public ::testing::Test {
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
-  static CachedReply reply(const std::string& key, const std::string& model = "m", size_t size = 10) {
+  static CachedReply reply(const std::string& key, const std::string& model = "m",
+                           size_t size = 10) {
     return {.key = key, .model = model, .record = std::string(size, 'x')};
   }
   std::unique_ptr<ReplyCache> open(ReplyCacheConfig config, bool on_disk = false) {
@@ -211,8 +212,8 @@ TEST_F(ReplyCacheTest, ReadsNoMoreThanItMayHold) {
 
 TEST_F(ReplyCacheTest, FindsByMeaningWithinAScope) {
   auto cache = open({.bytes = 1 << 20, .ttl = 60, .threshold = 0.9});
-  const auto put = [&](const std::string& key, const std::string& scope, const std::string& question,
-                       std::vector<float> meaning) {
+  const auto put = [&](const std::string& key, const std::string& scope,
+                       const std::string& question, std::vector<float> meaning) {
     CachedReply one = reply(key);
     one.scope = scope;
     one.question = question;
@@ -220,7 +221,8 @@ TEST_F(ReplyCacheTest, FindsByMeaningWithinAScope) {
   };
   put("a", "s", "What is the capital of France?", {1, 0});
   put("b", "s", "What is the capital of Spain?", {0.99f, 0.14f});
-  const auto find = [&](const std::string& scope, std::vector<float> meaning, const std::string& question) {
+  const auto find = [&](const std::string& scope, std::vector<float> meaning,
+                        const std::string& question) {
     return cache->find_near(scope, meaning, question, 1000);
   };
   auto near = find("s", {0.995f, 0.1f}, "Tell me the capital of France");

@@ -29,7 +29,8 @@ class ResponsesTest : public testing::Test {
     stores_ = std::move(*stores);
   }
   StoredResponses& responses() { return *stores_->responses; }
-  static StoredResponse response(const std::string& id, const std::string& owner = "me", size_t n_bytes = 0) {
+  static StoredResponse response(const std::string& id, const std::string& owner = "me",
+                                 size_t n_bytes = 0) {
     StoredResponse one;
     one.id = id, one.owner = owner;
     one.input = std::string(n_bytes, 'i');
@@ -141,8 +142,8 @@ TEST_F(ResponsesTest, StoresOfTheVersionBeforeAreBroughtUp) {
   sql_on(folder_, kStoreVersion1);
   sql_on(folder_, kStoreVersion2);
   sql_on(folder_,
-         "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, expires)"
-         " VALUES ('batch_1', 'me', '', '/v1/completions', 'file-1', '24h', '', 1, 2)");
+         "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, "
+         "expires) VALUES ('batch_1', 'me', '', '/v1/completions', 'file-1', '24h', '', 1, 2)");
   open();
   EXPECT_TRUE(stores_->batches->find("me", "batch_1"));
   EXPECT_TRUE(*responses().add(response("a")));

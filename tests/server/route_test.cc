@@ -117,7 +117,8 @@ TEST(RouteScore, TrainsToTheMinimum) {
 }
 
 TEST(RouteScore, IsKeptInAFile) {
-  const std::string file = (fs::temp_directory_path() / ("route_" + std::to_string(::getpid()))).string();
+  const std::string file =
+      (fs::temp_directory_path() / ("route_" + std::to_string(::getpid()))).string();
   const std::vector<std::vector<float>> vectors = {{1, 0}, {0, 1}, {0.9f, 0.1f}, {0.2f, 0.9f}};
   auto score = RouteScore::train(vectors, {true, false, true, false}, 0.1);
   ASSERT_TRUE(score);
@@ -143,7 +144,8 @@ TEST(RouteScore, IsKeptInAFile) {
 }
 
 TEST(RouteScore, Outcomes) {
-  const std::vector<std::pair<double, bool>> scored = {{0.9, true}, {0.8, false}, {0.7, true}, {0.1, false}};
+  const std::vector<std::pair<double, bool>> scored = {
+      {0.9, true}, {0.8, false}, {0.7, true}, {0.1, false}};
   EXPECT_DOUBLE_EQ(route_auc(scored), 0.75);
   EXPECT_DOUBLE_EQ(route_auc({{0.5, true}, {0.5, false}}), 0.5);
   const auto outcomes = route_outcomes(scored, 4);

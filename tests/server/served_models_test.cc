@@ -42,14 +42,16 @@ TEST(ServedModels, EachIsFoundByItsNames) {
   EXPECT_EQ(&models.default_model(), first);
   for (const char* name : {"", "stories", "org/stories:1m"})
     EXPECT_EQ(models.find(name).value(), first) << name;
-  for (const char* name : {"org/other", "org/other/v2"}) EXPECT_EQ(models.find(name).value(), second) << name;
+  for (const char* name : {"org/other", "org/other/v2"})
+    EXPECT_EQ(models.find(name).value(), second) << name;
   for (const char* name : {"other", "org", "org/", "org/other/", "Stories", "stories "}) {
     const auto found = models.find(name);
     ASSERT_FALSE(found) << name;
     EXPECT_EQ(found.error().code, ErrorCode::kNotFound);
-    EXPECT_EQ(
-        found.error().message,
-        std::string("model: expected stories or org/stories:1m or org/other or org/other/v2, got ") + name);
+    EXPECT_EQ(found.error().message,
+              std::string(
+                  "model: expected stories or org/stories:1m or org/other or org/other/v2, got ") +
+                  name);
   }
 }
 
@@ -64,7 +66,8 @@ TEST(ServedModels, WithAnyNameTheRestIsTheDefault) {
 TEST(ServedModels, ANameIsOneModels) {
   ServedModels models;
   ASSERT_TRUE(models.add(model_of({"a/b", "b"})));
-  EXPECT_EQ(refusal(models, {"c", "b"}), "served model name: expected every name once, got b for two models");
+  EXPECT_EQ(refusal(models, {"c", "b"}),
+            "served model name: expected every name once, got b for two models");
   EXPECT_EQ(refusal(models, {"c", "d", "c"}),
             "served model name: expected every name once, got c for the same model twice");
   EXPECT_THAT(refusal(models, {}), HasSubstr("expected a name, got none"));
@@ -168,7 +171,8 @@ TEST(ServedModels, FilesAreMeasured) {
   EXPECT_EQ(weight_bytes_of((models_dir() / "penstock-stories-1m-q8_0.gguf").string()), 1282048);
   EXPECT_GT(weight_bytes_of((models_dir() / "penstock-stories-1m-bf16").string()), 2'000'000);
   EXPECT_EQ(weight_bytes_of("/there/is/none"), 0);
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "penstock_shards";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "penstock_shards";
   std::filesystem::create_directories(folder);
   for (const char* name : {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "other.gguf"})
     std::ofstream(folder / name) << "12345";

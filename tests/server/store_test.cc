@@ -21,7 +21,8 @@ using testing::HasSubstr;
 class StoreTest : public testing::Test {
  protected:
   StoreTest()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("store-{}-{}", getpid(), counter_++)) {}
+      : folder_(std::filesystem::temp_directory_path() /
+                fmt::format("store-{}-{}", getpid(), counter_++)) {}
   ~StoreTest() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<StoredFiles> open(FileLimits limits = {}) {
@@ -39,11 +40,13 @@ class StoreTest : public testing::Test {
   void sql(const char* text) const {
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open((folder_ / "penstock.db").c_str(), &database), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(database, text, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+    EXPECT_EQ(sqlite3_exec(database, text, nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(database);
     sqlite3_close(database);
   }
   size_t n_on_disk() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_ / "files"), {}));
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(folder_ / "files"), {}));
   }
 
   const std::filesystem::path folder_;
@@ -52,7 +55,8 @@ class StoreTest : public testing::Test {
   static inline int counter_ = 0;
 };
 
-std::vector<std::string> names(StoredFiles& files, const std::string& owner, const FileQuery& query = {}) {
+std::vector<std::string> names(StoredFiles& files, const std::string& owner,
+                               const FileQuery& query = {}) {
   bool more = false;
   const auto found = files.list(owner, query, more);
   EXPECT_TRUE(found) << found.error().message;
@@ -119,9 +123,11 @@ TEST_F(StoreTest, ARemovedFileIsGoneFromTheDisk) {
 
 TEST_F(StoreTest, BoundsHoldForEachOwner) {
   const auto files = open({.files = 2, .bytes = 10});
-  EXPECT_THAT(files->add("me", "a", "batch", "12345678901").error().message, HasSubstr("at most 10 bytes"));
+  EXPECT_THAT(files->add("me", "a", "batch", "12345678901").error().message,
+              HasSubstr("at most 10 bytes"));
   ASSERT_TRUE(files->add("me", "a", "batch", "123456"));
-  EXPECT_THAT(files->add("me", "b", "batch", "12345").error().message, HasSubstr("at most 4 bytes"));
+  EXPECT_THAT(files->add("me", "b", "batch", "12345").error().message,
+              HasSubstr("at most 4 bytes"));
   const auto second = files->add("me", "b", "batch", "1234");
   ASSERT_TRUE(second);
   const Error full = files->add("me", "c", "batch", "").error();
@@ -154,7 +160,8 @@ TEST_F(StoreTest, ADatabaseThatCannotGrowKeepsNothing) {
   const auto files = open();
   ASSERT_TRUE(files->store().database().run("PRAGMA max_page_count = 1"));  // as many as it has
   Result<StoredFile> added;
-  for (int i = 0; i < 2000 && added; ++i) added = files->add("me", std::string(500, 'n'), "batch", "x");
+  for (int i = 0; i < 2000 && added; ++i)
+    added = files->add("me", std::string(500, 'n'), "batch", "x");
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, ErrorCode::kIo);
   EXPECT_EQ(n_on_disk(), names(*files, "me").size());
@@ -199,7 +206,8 @@ TEST_F(StoreTest, TheLogOfAnEmptiedDatabaseIsKept) {
   std::ofstream(folder_ / "penstock.db", std::ios::trunc);
   std::ofstream(folder_ / "penstock.db-wal") << "the last changes";
   open();
-  EXPECT_EQ(*read_regular_file(folder_ / "quarantine" / "penstock.db-wal", 100), "the last changes");
+  EXPECT_EQ(*read_regular_file(folder_ / "quarantine" / "penstock.db-wal", 100),
+            "the last changes");
 }
 
 TEST_F(StoreTest, ADatabaseThatIsNoFileIsRefusedAtOnce) {
@@ -244,7 +252,8 @@ TEST_F(StoreTest, AnotherProgramsDatabaseIsRefused) {
 TEST_F(StoreTest, DamageIsFoundAtTheStart) {
   {
     const auto files = open();
-    for (int i = 0; i < 200; ++i) ASSERT_TRUE(files->add("me", std::string(300, 'n'), "batch", "x"));
+    for (int i = 0; i < 200; ++i)
+      ASSERT_TRUE(files->add("me", std::string(300, 'n'), "batch", "x"));
   }
   const auto path = folder_ / "penstock.db";
   const auto size = std::filesystem::file_size(path);
@@ -261,7 +270,8 @@ TEST_F(StoreTest, DamageIsFoundAtTheStart) {
 TEST_F(StoreTest, AnOlderStoreIsBroughtUp) {
   std::filesystem::create_directories(folder_);
   const auto path = folder_ / "two.db";
-  const char* const schema[] = {"CREATE TABLE a (x INTEGER)", "ALTER TABLE a ADD COLUMN y INTEGER DEFAULT 7",
+  const char* const schema[] = {"CREATE TABLE a (x INTEGER)",
+                                "ALTER TABLE a ADD COLUMN y INTEGER DEFAULT 7",
                                 "CREATE TABLE broken (", "CREATE TABLE c (x INTEGER)"};
   {
     const auto first = Database::open(path, std::span(schema, 1));
@@ -272,8 +282,8 @@ TEST_F(StoreTest, AnOlderStoreIsBroughtUp) {
   const auto second = Database::open(path, std::span(schema, 2));
   ASSERT_TRUE(second) << second.error().message;
   int64_t sum = 0;
-  ASSERT_TRUE(
-      (*second)->run("SELECT x + y FROM a", {}, [&](const DatabaseRow& row) { sum = row.integer(0); }));
+  ASSERT_TRUE((*second)->run("SELECT x + y FROM a", {},
+                             [&](const DatabaseRow& row) { sum = row.integer(0); }));
   EXPECT_EQ(sum, 12);
 }
 

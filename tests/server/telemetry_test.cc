@@ -83,7 +83,8 @@ TEST_F(TelemetryTest, Json) {
   span.end = span.begin + std::chrono::milliseconds(1);
   span.attributes = {
       {"n", int64_t{1} << 60}, {"x", 0.5}, {"b", true}, {"l", std::vector<std::string>{"p", "q"}}};
-  const auto body = nlohmann::json::parse(otlp_json({{"service.name", std::string("s")}}, {&span, 1}));
+  const auto body =
+      nlohmann::json::parse(otlp_json({{"service.name", std::string("s")}}, {&span, 1}));
   const auto& got = body["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
   EXPECT_EQ(got["startTimeUnixNano"], "3000000000");
   EXPECT_EQ(got["endTimeUnixNano"], "3001000000");

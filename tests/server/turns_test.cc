@@ -10,7 +10,8 @@ namespace {
 // Something for which memory runs out when it is kept.
 struct Costly {
   explicit Costly(int of, bool fails = false) : number(of), fails_to_move(fails) {}
-  Costly(Costly&& from) : number(from.number), fails_to_move(from.fails_to_move) {  // NOLINT: it throws
+  Costly(Costly&& from)
+      : number(from.number), fails_to_move(from.fails_to_move) {  // NOLINT: it throws
     if (fails_to_move) throw std::bad_alloc();
   }
   int number;

@@ -15,7 +15,8 @@ using testing::HasSubstr;
 class UsageTest : public testing::Test {
  protected:
   UsageTest()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("usage-{}-{}", getpid(), counter_++)) {}
+      : folder_(std::filesystem::temp_directory_path() /
+                fmt::format("usage-{}-{}", getpid(), counter_++)) {}
   ~UsageTest() override { std::filesystem::remove_all(folder_); }
 
   void open(bool kept = true) {
@@ -31,7 +32,8 @@ class UsageTest : public testing::Test {
   void set_day(const char* text) { now_ = *day_of_text(text) * 86400 + 3600; }
   static UseCounts use(int64_t input, int64_t output, int64_t nano_cost = 0) {
     UseCounts one;
-    one.requests = 1, one.input_tokens = input, one.output_tokens = output, one.nano_cost = nano_cost;
+    one.requests = 1, one.input_tokens = input, one.output_tokens = output,
+    one.nano_cost = nano_cost;
     return one;
   }
 
@@ -147,7 +149,8 @@ TEST_F(UsageTest, IsReadBesideTheProcessThatWritesIt) {
 TEST_F(UsageTest, Budgets) {
   set_day("2026-11-30");
   open();
-  const Budget budget{.tokens_per_day = 100, .tokens_per_month = 150, .cost_per_day = 0, .cost_per_month = 2};
+  const Budget budget{
+      .tokens_per_day = 100, .tokens_per_month = 150, .cost_per_day = 0, .cost_per_month = 2};
   const auto spent = [&] { return spent_budget(budget, usage_->spent("a"), now_); };
   EXPECT_FALSE(spent());
   usage_->note("a", "m", use(60, 40, 1'000'000'000));

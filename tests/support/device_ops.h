@@ -1,8 +1,9 @@
-// A backend that behaves as a device may while an inner one computes: nothing is computed before somebody waits for it; its
-// tensors lie in memory that only it may look into, a host that tries dies; it records the operations of a step and plays
-// them again for steps with the same key; and, if it is told how, it draws tokens, which it tells when it is waited for, and
-// which the next step may name. A model whose operations depend on anything but the key gives other results on it than on
-// the inner one. Blocks of its caches are not read or written by the host.
+// A backend that behaves as a device may while an inner one computes: nothing is computed before
+// somebody waits for it; its tensors lie in memory that only it may look into, a host that tries
+// dies; it records the operations of a step and plays them again for steps with the same key; and,
+// if it is told how, it draws tokens, which it tells when it is waited for, and which the next step
+// may name. A model whose operations depend on anything but the key gives other results on it than
+// on the inner one. Blocks of its caches are not read or written by the host.
 #pragma once
 #include <sys/mman.h>
 
@@ -19,8 +20,8 @@
 
 namespace penstock {
 
-// Memory that cannot be touched but while it is open. Recorded steps have thousands of tensors: they lie in few regions, each of
-// which is opened by one call.
+// Memory that cannot be touched but while it is open. Recorded steps have thousands of tensors:
+// they lie in few regions, each of which is opened by one call.
 class DeviceMemory {
  public:
   ~DeviceMemory() {
@@ -30,7 +31,8 @@ class DeviceMemory {
     bytes = (std::max<size_t>(bytes, 1) + kAligned - 1) / kAligned * kAligned;
     if (regions_.empty() || regions_.back().bytes - regions_.back().used < bytes) {
       const size_t size = std::max(bytes, kRegion);
-      void* data = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* data =
+          mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       PENSTOCK_CHECK(data != MAP_FAILED);
       regions_.push_back({static_cast<std::byte*>(data), size, 0});
     }
@@ -48,7 +50,8 @@ class DeviceMemory {
     size_t bytes, used;
   };
   void protect(int how) {
-    for (const Region& region : regions_) PENSTOCK_CHECK(mprotect(region.data, region.bytes, how) == 0);
+    for (const Region& region : regions_)
+      PENSTOCK_CHECK(mprotect(region.data, region.bytes, how) == 0);
   }
   std::vector<Region> regions_;
 };
@@ -67,8 +70,8 @@ struct KeptBatch {
         long_ropes(copy(from.long_ropes)),
         tree_masks(copy(from.tree_masks)) {
     for (const KvView& kv : from.kv) {
-      const Group& group = groups.emplace_back(
-          Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
+      const Group& group = groups.emplace_back(Group{
+          copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
     batch = {tokens,   positions,   seq_offsets, seq_lens,   views, tree_masks, output_rows,
@@ -83,8 +86,8 @@ struct KeptBatch {
     std::vector<BlockId> tables;
   };
   std::vector<TokenId> tokens;
-  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, row_tops, token_types, adapters,
-      long_ropes;
+  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, row_tops, token_types,
+      adapters, long_ropes;
   std::vector<uint64_t> tree_masks;
   std::deque<Group> groups;
   std::vector<KvView> views;
@@ -117,21 +120,24 @@ class DeviceOps : public Ops {
   Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override {
     return inner_->pack_vector(values);
   }
-  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
+                                              std::span<const int> n_blocks) override {
     return inner_->make_cache(spec, n_blocks);
   }
   StepShape begin_step(const Batch* batch) override {
     const StepShape shape = inner_->begin_step(batch);
     n_ahead_ += steps_.empty() ? 0 : 1;
     draws_ = {}, results_ = {};
-    if (batch != nullptr) draws_.assign(batch->draws.begin(), batch->draws.end()), results_ = batch->drawn;
+    if (batch != nullptr)
+      draws_.assign(batch->draws.begin(), batch->draws.end()), results_ = batch->drawn;
     auto kept = std::make_shared<KeptBatch>(batch != nullptr ? *batch : Batch{});
     steps_.emplace_back();
     queue([this, kept] {
       for (TokenId& token : kept->tokens)
         if (token < 0) token = drawn_.at(static_cast<size_t>(-1 - token)).token;
       inner_->begin_step(&kept->batch);
-      begun_ = kept;  // the rest of the step may come after a write_rows()
+      // the rest of the step may come after a write_rows()
+      begun_ = kept;
     });
     return shape;
   }
@@ -143,7 +149,8 @@ class DeviceOps : public Ops {
     while (!steps_.empty() && steps_.front().ticket <= ticket) compute_first();
   }
   bool samples() const override { return draw_ != nullptr; }
-  void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+  void sample(Tensor logits, std::span<const SampleRow> rows,
+              std::span<SampleResult> results) override {
     n_drawn_ += static_cast<int>(rows.size());
     queue([this, logits, kept = std::vector(rows.begin(), rows.end()), results] {
       drawn_.clear();
@@ -190,7 +197,8 @@ class DeviceOps : public Ops {
   void norm(Tensor x, const NormParams& params, Tensor out) override {
     act([this, x, params, out] { inner_->norm(x, params, out); });
   }
-  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params, Tensor out) override {
+  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params,
+                Tensor out) override {
     act([this, x, delta, scale, params, out] { inner_->add_norm(x, delta, scale, params, out); });
   }
   void add(Tensor x, Tensor delta, float scale) override {
@@ -238,15 +246,17 @@ class DeviceOps : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     act([this, x, params, &cache, out] { inner_->causal_conv(x, params, cache, out); });
   }
-  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
-                   Tensor out) override {
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                   KvCache& cache, Tensor out) override {
     act([this, x, dt, scratch, params, &cache, out] {
       inner_->state_space(x, dt, scratch, params, cache, out);
     });
   }
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override {
-    act([this, qkv, a, b, params, &cache, out] { inner_->gated_delta(qkv, a, b, params, cache, out); });
+    act([this, qkv, a, b, params, &cache, out] {
+      inner_->gated_delta(qkv, a, b, params, cache, out);
+    });
   }
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     act([this, x, scale] { inner_->scale_by_position(x, scale); });
@@ -259,7 +269,9 @@ class DeviceOps : public Ops {
   }
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override {
-    act([this, q, k, v, rope, &cache, layer] { inner_->rope_and_store(q, k, v, rope, cache, layer); });
+    act([this, q, k, v, rope, &cache, layer] {
+      inner_->rope_and_store(q, k, v, rope, cache, layer);
+    });
   }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override {
     act([this, q, &cache, params, out] { inner_->attend(q, cache, params, out); });
@@ -267,7 +279,9 @@ class DeviceOps : public Ops {
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     queue([this, &cache, group, kept = std::vector(from.begin(), from.end()),
-           there = std::vector(to.begin(), to.end())] { inner_->move_kv(cache, group, kept, there); });
+           there = std::vector(to.begin(), to.end())] {
+      inner_->move_kv(cache, group, kept, there);
+    });
   }
 
  protected:
@@ -299,7 +313,8 @@ class DeviceOps : public Ops {
   };
   struct Step {
     std::vector<std::function<void()>> actions;
-    StepTicket ticket = 0;  // 0: not submitted, computed with whatever is waited for next
+    // 0: not submitted, computed with whatever is waited for next
+    StepTicket ticket = 0;
   };
   void act(std::function<void()> action) {
     if (recording_ != nullptr) recording_->actions.push_back(action);

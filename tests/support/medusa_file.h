@@ -57,7 +57,9 @@ struct MedusaFile {
     write_bytes(*directory / "config.json", config.dump());
     return directory->path();
   }
-  Result<std::unique_ptr<WeightSource>> open(size_t cut = 0) const { return open_weights(write(cut)); }
+  Result<std::unique_ptr<WeightSource>> open(size_t cut = 0) const {
+    return open_weights(write(cut));
+  }
 };
 
 }  // namespace penstock

@@ -18,7 +18,8 @@ class PlainOps final : public DeviceOps {
                      values.data() + static_cast<size_t>(row) * static_cast<size_t>(matrix.cols),
                      matrix.cols);
     }
-    return DeviceOps::pack({QuantType::kF32, matrix.rows, matrix.cols, std::as_bytes(std::span(values))});
+    return DeviceOps::pack(
+        {QuantType::kF32, matrix.rows, matrix.cols, std::as_bytes(std::span(values))});
   }
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override {
@@ -27,7 +28,8 @@ class PlainOps final : public DeviceOps {
       return DeviceOps::pack_grouped(matrix, first_row, n_rows);
     std::vector<float>& values = new_values(n_rows, matrix.cols);
     matrix.dequantize(first_row, n_rows, values.data());
-    return DeviceOps::pack({QuantType::kF32, n_rows, matrix.cols, std::as_bytes(std::span(values))});
+    return DeviceOps::pack(
+        {QuantType::kF32, n_rows, matrix.cols, std::as_bytes(std::span(values))});
   }
 
  private:

@@ -1,4 +1,5 @@
-// Where tests find their files. Tests that need the optional data folder are in *_data_test.cc files (label `data`).
+// Where tests find their files. Tests that need the optional data folder are in *_data_test.cc
+// files (label `data`).
 #pragma once
 #include <filesystem>
 

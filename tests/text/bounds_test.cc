@@ -20,7 +20,8 @@ std::vector<std::pair<size_t, size_t>> matches_of(const Regex& regex, std::strin
   return found;
 }
 
-std::vector<std::pair<size_t, size_t>> matches_of(const std::string& pattern, std::string_view text) {
+std::vector<std::pair<size_t, size_t>> matches_of(const std::string& pattern,
+                                                  std::string_view text) {
   const auto regex = Regex::compile(pattern);
   EXPECT_TRUE(regex) << regex.error().message;
   return matches_of(*regex, text);
@@ -41,9 +42,10 @@ TEST(DigitGroups, AreWhatThePatternsSay) {
       {"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))", "(?:\\p{N}){1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"},
       {"(?=(\\d{3})+(?!\\d))", "(?=(?:(\\d{3}))+(?!\\d))"},
       {"(?=(?:\\p{Nd}{3})+(?!\\p{Nd}))", "(?=(?:(?:\\p{Nd}{3}))+(?!\\p{Nd}))"}};
-  const char* texts[] = {"",         "1",         "12",       "123",        "1234",     "1234567 89 x1234",
-                         "1234x",    "x1234",     "12_345",   "a 1234, b5", "1234567.", "٣٤٥٦٧ ٣٤",
-                         "1٣2٤5٥67", "½123¼4567", "00000000", "é1234é",     "123\n456", "1 2 3 1234 é 56789"};
+  const char* texts[] = {
+      "",         "1",         "12",       "123",        "1234",     "1234567 89 x1234",
+      "1234x",    "x1234",     "12_345",   "a 1234, b5", "1234567.", "٣٤٥٦٧ ٣٤",
+      "1٣2٤5٥67", "½123¼4567", "00000000", "é1234é",     "123\n456", "1 2 3 1234 é 56789"};
   for (const auto& [known, written] : patterns) {
     for (const char* text : texts)
       EXPECT_EQ(matches_of(known, text), matches_of(written, text)) << known << " " << text;
@@ -61,7 +63,8 @@ TEST(DigitGroups, TakeLinearTime) {  // as written, a run of these takes hours
   EXPECT_EQ(matches_of("(?=(\\d{3})+(?!\\d))", digits).size(), kDigits / 3);
 }
 
-// A pattern that nobody knows: a few of its costly searches are made, then the work ends with a reason.
+// A pattern that nobody knows: a few of its costly searches are made, then the work ends with a
+// reason.
 TEST(Regex, CostlySearchesAreCounted) {
   const auto regex = Regex::compile("x\\d{2}(?=(?:\\d{2})*\\D)|x\\d(?=(?:\\d{2})*z)");
   ASSERT_TRUE(regex) << regex.error().message;

@@ -1,4 +1,5 @@
-// The strings of make_tokenizer_golden.py, made by the same steps, and the hashes it compares them by.
+// The strings of make_tokenizer_golden.py, made by the same steps, and the hashes it compares them
+// by.
 #pragma once
 #include <unicode/uchar.h>
 
@@ -51,7 +52,8 @@ class Rng {
 // Whether every Unicode version since 14 gives this code point the same properties.
 inline bool stable(uint32_t c) {
   if (c >= 0x40000) return c < 0x110000;
-  if ((c >= 0xD800 && c < 0xE000) || c == 0x111C9 || u_charType(static_cast<UChar32>(c)) == U_UNASSIGNED)
+  if ((c >= 0xD800 && c < 0xE000) || c == 0x111C9 ||
+      u_charType(static_cast<UChar32>(c)) == U_UNASSIGNED)
     return false;
   UVersionInfo age;
   u_charAge(static_cast<UChar32>(c), age);
@@ -142,7 +144,8 @@ class Cases {
     for (size_t i = 0; i < words.size();) {
       const size_t length = static_cast<size_t>(unicode::decode(words, i).length);
       std::string c = words.substr(i, length);
-      if (rng_.below(5) < 2 && length == 1 && c[0] >= 'a' && c[0] <= 'z') c[0] = static_cast<char>(c[0] - 32);
+      if (rng_.below(5) < 2 && length == 1 && c[0] >= 'a' && c[0] <= 'z')
+        c[0] = static_cast<char>(c[0] - 32);
       text += c;
       i += length;
     }

@@ -16,10 +16,12 @@ inline std::string show(const std::vector<TokenId>& ids) {
 }
 
 // mode: "plain" (no special tokens added or parsed) or "special" (both).
-inline void check_mode(const Tokenizer& tokenizer, const nlohmann::json& golden, const std::string& mode) {
+inline void check_mode(const Tokenizer& tokenizer, const nlohmann::json& golden,
+                       const std::string& mode) {
   const bool special = mode == "special";
   const nlohmann::json& want = golden[mode];
-  const size_t n = golden["n"].get<size_t>(), n_full = want.value("first", nlohmann::json::array()).size();
+  const size_t n = golden["n"].get<size_t>(),
+               n_full = want.value("first", nlohmann::json::array()).size();
   Cases cases(golden["seed"].get<uint64_t>());
   Hash ids_hash, text_hash;
   for (size_t i = 0; i < n; ++i) {
@@ -28,8 +30,8 @@ inline void check_mode(const Tokenizer& tokenizer, const nlohmann::json& golden,
         tokenizer.encode(text, {.add_special = special, .parse_special = special});
     if (i < n_full) {
       const auto expected = want["first"][i].get<std::vector<TokenId>>();
-      ASSERT_EQ(ids, expected) << mode << " string " << i << ": \"" << text << "\"\ngot  " << show(ids)
-                               << "\nwant " << show(expected);
+      ASSERT_EQ(ids, expected) << mode << " string " << i << ": \"" << text << "\"\ngot  "
+                               << show(ids) << "\nwant " << show(expected);
     }
     ids_hash.add(std::span(ids));
     if (want.contains("decoded")) text_hash.add(tokenizer.decode(ids, true));

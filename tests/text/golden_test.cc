@@ -20,8 +20,9 @@ TEST_P(TinyGolden, EqualsReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
-                         testing::Values("tiny_byte_bpe.json", "tiny_word_piece.json", "tiny_spm_bpe.json",
-                                         "tiny_unigram.json", "tiny_spm_bpe.model", "tiny_unigram.model"));
+                         testing::Values("tiny_byte_bpe.json", "tiny_word_piece.json",
+                                         "tiny_spm_bpe.json", "tiny_unigram.json",
+                                         "tiny_spm_bpe.model", "tiny_unigram.model"));
 
 // A small vocabulary with one section exchanged, as make_tokenizer_golden.py does it.
 nlohmann::json variant(nlohmann::json root, const nlohmann::json& change) {
@@ -38,8 +39,10 @@ nlohmann::json variant(nlohmann::json root, const nlohmann::json& change) {
 }
 
 TEST(Variants, EveryStepEqualsReference) {
-  const auto variants = nlohmann::json::parse(golden::read_file(golden::folder() / "variants.golden.json"));
-  const auto base = nlohmann::json::parse(golden::read_file(golden::folder() / "tiny_spm_bpe.json"));
+  const auto variants =
+      nlohmann::json::parse(golden::read_file(golden::folder() / "variants.golden.json"));
+  const auto base =
+      nlohmann::json::parse(golden::read_file(golden::folder() / "tiny_spm_bpe.json"));
   ASSERT_GT(variants.size(), 40u);
   for (const auto& entry : variants) {
     SCOPED_TRACE(entry["change"].dump());

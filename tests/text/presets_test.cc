@@ -1,4 +1,5 @@
-// How GGUF's families split text: their rules are those of the sources, and give what the reference gives.
+// How GGUF's families split text: their rules are those of the sources, and give what the reference
+// gives.
 #include "text/load/presets.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +12,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json golden_json(const char* name) { return Json::parse(golden::read_file(golden::folder() / name)); }
+Json golden_json(const char* name) {
+  return Json::parse(golden::read_file(golden::folder() / name));
+}
 
 // presets.json: "known" are the names that llama.cpp knows, "families" what their sources have.
 const Json& sources() {
@@ -19,7 +22,8 @@ const Json& sources() {
   return json;
 }
 
-// The metadata of a GGUF file with the vocabulary of a small tokenizer.json, which has no tokens beside it.
+// The metadata of a GGUF file with the vocabulary of a small tokenizer.json, which has no tokens
+// beside it.
 Json metadata_of(const Json& file, const std::string& kind, const std::string& pre) {
   const Json& vocabulary = file.at("model").at("vocab");
   std::vector<std::string> tokens(vocabulary.size());
@@ -78,14 +82,12 @@ TEST_P(Presets, SplitAsTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Presets, testing::Range<size_t>(0, sources()["families"].size()),
-                         [](const auto& info) {
-                           auto name =
-                               sources()["families"][info.param]["names"][0].template get<std::string>();
-                           for (char& c : name)
-                             c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Presets, testing::Range<size_t>(0, sources()["families"].size()), [](const auto& info) {
+      auto name = sources()["families"][info.param]["names"][0].template get<std::string>();
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      return name;
+    });
 
 TEST(PresetNames, AllThatLlamaCppKnowsWorkOrAreRefusedByName) {
   const auto refused = sources()["refused"].get<std::vector<std::string>>();
@@ -134,8 +136,9 @@ TEST(PresetNames, AreFoundByWhatTheyDo) {
 TEST(PresetNames, KimiNeedsNoMerges) {
   std::vector<std::string> tokens;
   for (const char* piece : {"a", "b", "c", "ab", "bc", "abc"}) tokens.emplace_back(piece);
-  Json metadata = {
-      {"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", "kimi-k2"}, {"tokenizer.ggml.tokens", tokens}};
+  Json metadata = {{"tokenizer.ggml.model", "gpt2"},
+                   {"tokenizer.ggml.pre", "kimi-k2"},
+                   {"tokenizer.ggml.tokens", tokens}};
   const auto tokenizer = Tokenizer::from_gguf(metadata);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   EXPECT_EQ((*tokenizer)->encode("abcb"), (std::vector<TokenId>{5, 1}));

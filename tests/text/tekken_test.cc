@@ -41,7 +41,8 @@ TEST(Tekken, SpecialTokensComeFirst) {
   EXPECT_EQ(t.token_bytes(40 + 'A'), "A");
   EXPECT_TRUE(t.add_bos());
   EXPECT_THAT(t.end_of_generation_ids(), testing::ElementsAre(2));
-  EXPECT_THAT(t.encode("[INST]", {.add_special = true, .parse_special = true}), testing::ElementsAre(1, 3));
+  EXPECT_THAT(t.encode("[INST]", {.add_special = true, .parse_special = true}),
+              testing::ElementsAre(1, 3));
   EXPECT_EQ(t.decode(t.encode("[INST] a", {.parse_special = false})), "[INST] a");
 }
 
@@ -66,20 +67,25 @@ TEST(Tekken, DamagedFilesAreRefused) {
     return tokenizer ? "loaded" : tokenizer.error().message;
   };
   EXPECT_EQ(with([](Json&) {}), "loaded");
-  EXPECT_EQ(with([](Json& j) { j["image"] = {{"image_patch_size", 14}}, j["audio"] = Json::object(); }),
-            "loaded");
+  EXPECT_EQ(
+      with([](Json& j) { j["image"] = {{"image_patch_size", 14}}, j["audio"] = Json::object(); }),
+      "loaded");
   EXPECT_THAT(with([](Json& j) { j["config"]["version"] = "v99"; }),
               HasSubstr("version \"v99\" is not known"));
-  EXPECT_THAT(with([](Json& j) { j["config"]["pattern"] = 3; }), HasSubstr("expected a string \"pattern\""));
-  EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 30; }), HasSubstr("default_vocab_size"));
+  EXPECT_THAT(with([](Json& j) { j["config"]["pattern"] = 3; }),
+              HasSubstr("expected a string \"pattern\""));
+  EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 30; }),
+              HasSubstr("default_vocab_size"));
   EXPECT_THAT(with([](Json& j) { j["config"]["default_vocab_size"] = 100'000; }),
               HasSubstr("expected at least"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][7]["rank"] = 8; }), HasSubstr("token 7"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][7]["token_bytes"] = "AAA="; }), HasSubstr("token 7"));
   EXPECT_THAT(with([](Json& j) { j["vocab"][300]["token_bytes"] = "*"; }), HasSubstr("base64"));
-  EXPECT_THAT(with([](Json& j) { j["vocab"][300] = j["vocab"][301], j["vocab"][300]["rank"] = 300; }),
-              HasSubstr("equal bytes"));
-  EXPECT_THAT(with([](Json& j) { j["special_tokens"][3]["rank"] = 4; }), HasSubstr("a rank of its own"));
+  EXPECT_THAT(
+      with([](Json& j) { j["vocab"][300] = j["vocab"][301], j["vocab"][300]["rank"] = 300; }),
+      HasSubstr("equal bytes"));
+  EXPECT_THAT(with([](Json& j) { j["special_tokens"][3]["rank"] = 4; }),
+              HasSubstr("a rank of its own"));
   EXPECT_THAT(with([](Json& j) { j["special_tokens"][3]["rank"] = 40; }), HasSubstr("below 40"));
   EXPECT_THAT(with([](Json& j) { j.erase("special_tokens"); }), HasSubstr("special_tokens"));
   EXPECT_THAT(with([](Json& j) { j["vocab"] = 1; }), HasSubstr("vocab"));

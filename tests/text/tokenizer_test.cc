@@ -1,5 +1,5 @@
-// Behaviour that no reference defines: errors of damaged files, round trips, special tokens, configuration
-// files.
+// Behaviour that no reference defines: errors of damaged files, round trips, special tokens,
+// configuration files.
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,8 @@ TEST(RoundTrip, ByteFallbackKeepsAnyText) {
   for (int i = 0; i < 5000; ++i) {
     const std::string text = cases.next(true);
     if (text.find("▁") != std::string::npos) continue;  // reads as a space
-    ASSERT_EQ(tokenizer->decode_bytes(tokenizer->encode(text)), unicode::replace_invalid_bytes(text));
+    ASSERT_EQ(tokenizer->decode_bytes(tokenizer->encode(text)),
+              unicode::replace_invalid_bytes(text));
   }
 }
 
@@ -67,7 +68,8 @@ TEST(Tokenizer, TokenBytesConcatenateToTheText) {
     const auto tokenizer = open_tiny(name);
     golden::Cases cases(5);
     for (int i = 0; i < 500; ++i) {
-      const auto ids = tokenizer->encode(cases.next(false), {.add_special = true, .parse_special = true});
+      const auto ids =
+          tokenizer->encode(cases.next(false), {.add_special = true, .parse_special = true});
       std::string text;
       bool first = true;
       for (const TokenId id : ids) {
@@ -87,7 +89,8 @@ TEST(Tokenizer, ModelAndJsonGiveTheSameIds) {
     const std::string text = cases.next(true);
     // The .model keeps its user's pieces whole, which this tokenizer.json does not know of.
     if (text.find("<mid>") != std::string::npos || text.find("»«") != std::string::npos) continue;
-    ASSERT_EQ(model->encode(text, {.parse_special = true}), json->encode(text, {.parse_special = true}))
+    ASSERT_EQ(model->encode(text, {.parse_special = true}),
+              json->encode(text, {.parse_special = true}))
         << text;
   }
 }
@@ -142,7 +145,8 @@ TEST(Tokenizer, GgufAndJsonGiveTheSameIds) {
   EXPECT_EQ((*from_gguf)->chat_templates().at("tool_use"), "b");
   EXPECT_TRUE((*from_gguf)->add_bos());
   EXPECT_TRUE((*from_gguf)->is_end_of_generation(1));
-  EXPECT_FALSE((*from_gguf)->is_end_of_generation(*(*from_gguf)->find("<|im_end|>")));  // a name says nothing
+  // a name says nothing
+  EXPECT_FALSE((*from_gguf)->is_end_of_generation(*(*from_gguf)->find("<|im_end|>")));
   metadata["tokenizer.ggml.eot_token_id"] = *(*from_gguf)->find("<|im_end|>");
   metadata["tokenizer.ggml.eom_token_id"] = 5;
   const auto with_ends = Tokenizer::from_gguf(metadata);
@@ -158,7 +162,8 @@ TEST(Tokenizer, SpecialTokensInTextAreTextUnlessParsed) {
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
       if (!tokenizer->is_special(id) || id == tokenizer->unk()) continue;
       const std::string text = "a " + std::string(tokenizer->piece(id)) + " b";
-      EXPECT_THAT(tokenizer->encode(text, {.add_special = false}), testing::Not(testing::Contains(id)))
+      EXPECT_THAT(tokenizer->encode(text, {.add_special = false}),
+                  testing::Not(testing::Contains(id)))
           << name << text;
       EXPECT_THAT(tokenizer->encode(text, {.add_special = false, .parse_special = true}),
                   testing::Contains(id))
@@ -186,7 +191,8 @@ TEST(Tokenizer, ConfigurationFiles) {
   EXPECT_FALSE(t.add_eos());
   EXPECT_EQ(t.chat_template(), "x");
   EXPECT_EQ(t.chat_templates().at("rag"), "y");
-  EXPECT_THAT(t.encode("<|extra|>", {.add_special = false, .parse_special = true}), ElementsAre(700));
+  EXPECT_THAT(t.encode("<|extra|>", {.add_special = false, .parse_special = true}),
+              ElementsAre(700));
   EXPECT_TRUE(t.is_special(700));
   EXPECT_TRUE(t.is_end_of_generation(7));
   EXPECT_EQ(t.vocab_size(), 701);
@@ -223,33 +229,41 @@ TEST(Hostile, TokenizerJson) {
     return error_of(json);
   };
   EXPECT_EQ(with([](Json&) {}), "loaded");
-  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = -1; }), HasSubstr("expected an id from 0"));
+  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = -1; }),
+              HasSubstr("expected an id from 0"));
   EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 4000000000u; }),
               HasSubstr("expected an id from 0"));
-  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 1e300; }), HasSubstr("expected an integer id"));
-  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 20; }), HasSubstr("id 20 belongs to both"));
+  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 1e300; }),
+              HasSubstr("expected an integer id"));
+  EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 20; }),
+              HasSubstr("id 20 belongs to both"));
   EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back({"zz", "qq"}); }),
               HasSubstr("\"zz\" is not in the vocabulary"));
   EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back({"a", "Ä"}); }),
               HasSubstr("is not in the vocabulary"));
-  EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back("abc"); }), HasSubstr("expected two tokens"));
+  EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back("abc"); }),
+              HasSubstr("expected two tokens"));
   EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back(Json::array({1, 2})); }),
               HasSubstr("expected two tokens"));
-  EXPECT_THAT(with([](Json& j) { j["model"]["type"] = "Magic"; }), HasSubstr("\"Magic\" is not known"));
+  EXPECT_THAT(with([](Json& j) { j["model"]["type"] = "Magic"; }),
+              HasSubstr("\"Magic\" is not known"));
   EXPECT_THAT(with([](Json& j) { j["model"] = 3; }), HasSubstr("expected an object \"model\""));
   EXPECT_THAT(with([](Json& j) { j["normalizer"] = Json{{"type", "Magic"}}; }),
               HasSubstr("normalizer \"Magic\" is not known"));
-  EXPECT_THAT(with([](Json& j) { j["pre_tokenizer"] = Json::array(); }), HasSubstr("expected an object"));
+  EXPECT_THAT(with([](Json& j) { j["pre_tokenizer"] = Json::array(); }),
+              HasSubstr("expected an object"));
   EXPECT_THAT(with([](Json& j) { j["decoder"] = Json{{"type", 7}}; }),
               HasSubstr("expected a string \"type\""));
-  EXPECT_THAT(with([](Json& j) { j["added_tokens"].push_back({{"id", 1u << 31}, {"content", "x"}}); }),
-              HasSubstr("expected an id from 0"));
+  EXPECT_THAT(
+      with([](Json& j) { j["added_tokens"].push_back({{"id", 1u << 31}, {"content", "x"}}); }),
+      HasSubstr("expected an id from 0"));
   EXPECT_THAT(with([](Json& j) { j["post_processor"]["special_tokens"]["<s>"]["ids"] = {99999}; }),
               HasSubstr("id is not in the vocabulary"));
   EXPECT_THAT(with([](Json& j) { j["model"]["unk_token"] = "nope"; }), HasSubstr("unk_token"));
   EXPECT_THAT(with([](Json& j) {
-                j["pre_tokenizer"] = {
-                    {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(unclosed"}}}};
+                j["pre_tokenizer"] = {{"type", "Split"},
+                                      {"behavior", "Isolated"},
+                                      {"pattern", {{"Regex", "(unclosed"}}}};
               }),
               HasSubstr("parenthesis"));
   EXPECT_THAT(with([](Json& j) {
@@ -261,8 +275,8 @@ TEST(Hostile, TokenizerJson) {
 }
 
 TEST(Hostile, DeepNesting) {
-  std::string text = R"({"model": {"type": "BPE", "vocab": {}, "merges": [)" + std::string(200'000, '[') +
-                     std::string(200'000, ']') + "]}}";
+  std::string text = R"({"model": {"type": "BPE", "vocab": {}, "merges": [)" +
+                     std::string(200'000, '[') + std::string(200'000, ']') + "]}}";
   TokenizerFiles files;
   files.tokenizer_json = text;
   EXPECT_FALSE(Tokenizer::from_files(files));
@@ -294,7 +308,8 @@ TEST(Hostile, TruncatedModelFiles) {
       TokenizerFiles files;
       files.tokenizer_model = whole.substr(0, rng.below(whole.size()));
       for (int flips = 0; flips < 3 && !files.tokenizer_model.empty(); ++flips) {
-        files.tokenizer_model[rng.below(files.tokenizer_model.size())] = static_cast<char>(rng.below(256));
+        files.tokenizer_model[rng.below(files.tokenizer_model.size())] =
+            static_cast<char>(rng.below(256));
       }
       const auto tokenizer = Tokenizer::from_files(files);
       if (!tokenizer) {
@@ -322,13 +337,16 @@ TEST(Hostile, GgufMetadata) {
               HasSubstr("\"unheard-of\" is not a known way"));
   EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.model"] = "rwkv"; }),
               HasSubstr("\"rwkv\" is not a known kind"));
-  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.tokens"] = 1; }), HasSubstr("tokenizer.ggml.tokens"));
-  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.tokens"][3] = 1; }), HasSubstr("token 3 is not a string"));
+  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.tokens"] = 1; }),
+              HasSubstr("tokenizer.ggml.tokens"));
+  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.tokens"][3] = 1; }),
+              HasSubstr("token 3 is not a string"));
   EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.token_type"].push_back(1); }),
               HasSubstr("token_type: expected an array of"));
   EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.merges"][0] = "zz qq"; }),
               HasSubstr("tokens that do not exist"));
-  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.merges"][0] = ""; }), HasSubstr("expected two tokens"));
+  EXPECT_THAT(with([](Json& j) { j["tokenizer.ggml.merges"][0] = ""; }),
+              HasSubstr("expected two tokens"));
   EXPECT_EQ(with([](Json& j) { j["tokenizer.ggml.bos_token_id"] = 1u << 30; }),
             "loaded");  // an id outside is no token
 }
@@ -341,7 +359,8 @@ TEST(Regex, ClassesMeanWhatTheyMeanInTokenizerFiles) {
     regex->find_all(text, matches);
     return matches.size();
   };
-  EXPECT_EQ(count("\\s", " \u00a0\u3000\u0085\u2028x\u180e\u200b"), 5u);  // not the Mongolian separator
+  // not the Mongolian separator
+  EXPECT_EQ(count("\\s", " \u00a0\u3000\u0085\u2028x\u180e\u200b"), 5u);
   EXPECT_EQ(count("[^\\s]", " \u180e\u200bx"), 3u);
   EXPECT_EQ(count("[\\S]", " \u180e\u200bx"), 3u);
   EXPECT_EQ(count("\\w", "a_1é²́‿-"),
@@ -359,7 +378,8 @@ TEST(Unicode, InvalidSequences) {
   EXPECT_EQ(unicode::replace_invalid_sequences("a\xFFz"), "a" + fffd + "z");
   EXPECT_EQ(unicode::replace_invalid_sequences("\xE4\xBD"), fffd);
   EXPECT_EQ(unicode::replace_invalid_sequences("\xE4\xBDz\xF0\x9F\x98"), fffd + "z" + fffd);
-  EXPECT_EQ(unicode::replace_invalid_sequences("\xC0\xAF\xED\xA0\x80"), fffd + fffd + fffd + fffd + fffd);
+  EXPECT_EQ(unicode::replace_invalid_sequences("\xC0\xAF\xED\xA0\x80"),
+            fffd + fffd + fffd + fffd + fffd);
   EXPECT_EQ(unicode::replace_invalid_bytes("\xE4\xBD"), fffd + fffd);
   EXPECT_TRUE(unicode::is_valid("👍🏽 é"));
   EXPECT_FALSE(unicode::is_valid("\xF4\x90\x80\x80"));

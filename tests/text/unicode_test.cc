@@ -1,4 +1,5 @@
-// Classes of characters in expressions, over all characters, against Oniguruma as Hugging Face's tokenizers have it.
+// Classes of characters in expressions, over all characters, against Oniguruma as Hugging Face's
+// tokenizers have it.
 #include "text/unicode/unicode.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& unicode_golden() {
-  static const Json value = Json::parse(golden::read_file(golden::folder() / "unicode.golden.json"));
+  static const Json value =
+      Json::parse(golden::read_file(golden::folder() / "unicode.golden.json"));
   return value;
 }
 
@@ -69,11 +71,10 @@ TEST(Unicode, ClassesAreTheReferencesOverAllCharacters) {
     for (size_t c = 0; c < set.size(); ++c) {
       if (set[c] != wanted[c]) wrong.push_back(fmt::format("{}U+{:04X}", set[c] ? "+" : "-", c));
     }
-    EXPECT_TRUE(wrong.empty()) << expression << ": " << wrong.size() << " characters, the first "
-                               << fmt::format(
-                                      "{}",
-                                      fmt::join(wrong.begin(),
-                                                wrong.begin() + std::min<size_t>(8, wrong.size()), " "));
+    EXPECT_TRUE(wrong.empty())
+        << expression << ": " << wrong.size() << " characters, the first "
+        << fmt::format("{}", fmt::join(wrong.begin(),
+                                       wrong.begin() + std::min<size_t>(8, wrong.size()), " "));
   }
 }
 

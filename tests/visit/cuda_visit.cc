@@ -1,6 +1,6 @@
-// What a visit to a machine with a GPU measures (scripts/visit_cuda): limits, kernels on shapes of real models, decode and prefill of
-// whole models with random weights. One JSON object on the standard output. On the emulated device everything is tiny, and only
-// shows that it runs.
+// What a visit to a machine with a GPU measures (scripts/visit_cuda): limits, kernels on shapes of
+// real models, decode and prefill of whole models with random weights. One JSON object on the
+// standard output. On the emulated device everything is tiny, and only shows that it runs.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,7 +26,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kRounds = 5;
-constexpr int64_t kColdBytes = int64_t{320} << 20;  // read in between, so that nothing is left in a cache
+// read in between, so that nothing is left in a cache
+constexpr int64_t kColdBytes = int64_t{320} << 20;
 
 struct Visit {
   std::unique_ptr<Ops> ops;
@@ -41,7 +42,8 @@ struct Visit {
       const auto start = std::chrono::steady_clock::now();
       fn();
       ops->wait(ops->submit());
-      all.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      all.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(all.size() / 2), all.end());
     return all[all.size() / 2];
@@ -51,14 +53,16 @@ struct Visit {
 std::vector<float> random_values(size_t n) {
   std::minstd_rand generator(7);
   std::vector<float> values(n);
-  for (float& value : values) value = static_cast<float>(static_cast<int>(generator() % 2001) - 1000) * 1e-4f;
+  for (float& value : values)
+    value = static_cast<float>(static_cast<int>(generator() % 2001) - 1000) * 1e-4f;
   return values;
 }
 
 // A matrix of which 64 rows are random, and repeated.
 std::vector<std::byte> random_matrix(QuantType type, int rows, int cols) {
   const int n = std::min(rows, 64);
-  const std::vector<float> values = random_values(static_cast<size_t>(n) * static_cast<size_t>(cols));
+  const std::vector<float> values =
+      random_values(static_cast<size_t>(n) * static_cast<size_t>(cols));
   const size_t row_bytes = quant_bytes(type, cols);
   std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(rows));
   for (int r = 0; r < rows; ++r) {
@@ -101,19 +105,22 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 Result<Json> measure_products(Visit& visit) {
-  const std::vector<Shape> shapes = visit.emulated
-                                        ? std::vector<Shape>{{32, 256}}
-                                        : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
+  const std::vector<Shape> shapes =
+      visit.emulated ? std::vector<Shape>{{32, 256}}
+                     : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
   const std::vector<int> tokens =
       visit.emulated ? std::vector<int>{1, 9} : std::vector<int>{1, 4, 8, 16, 32, 128, 1024};
   Json all = Json::array();
-  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kF8E4M3}) {
+  for (const QuantType type :
+       {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kF8E4M3}) {
     for (const Shape& shape : shapes) {
       ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kColdBytes));
       for (const int n : tokens) {
         visit.ops->begin_step(nullptr);
-        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
-        visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(shape.in)), x);
+        const Tensor x = visit.ops->new_tensor(n, shape.in),
+                     out = visit.ops->new_tensor(n, shape.out);
+        visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(shape.in)),
+                              x);
         const auto multiply_all = [&] {
           for (const auto& weight : weights) {
             const LinearTarget target{weight.get(), nullptr, out};
@@ -141,14 +148,15 @@ Result<Json> measure_products(Visit& visit) {
   return all;
 }
 
-// Products of few rows, recorded, with weights that lie in no cache: through shared memory and not. Expected: a start of 2 us, and the
-// bytes at 4.1 TB/s, which is what reading reaches.
+// Products of few rows, recorded, with weights that lie in no cache: through shared memory and not.
+// Expected: a start of 2 us, and the bytes at 4.1 TB/s, which is what reading reaches.
 Result<Json> measure_stream(Visit& visit, std::string_view only, std::string_view only_shape) {
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   const std::vector<Shape> shapes =
-      visit.emulated ? std::vector<Shape>{{80, 256}}
-                     : std::vector<Shape>{{2048, 2048},  {8192, 2048},  {2048, 8192},   {4096, 4096},
-                                          {14336, 4096}, {4096, 14336}, {128'256, 4096}};
+      visit.emulated
+          ? std::vector<Shape>{{80, 256}}
+          : std::vector<Shape>{{2048, 2048},  {8192, 2048},  {2048, 8192},   {4096, 4096},
+                               {14336, 4096}, {4096, 14336}, {128'256, 4096}};
   constexpr int64_t kCold = int64_t{160} << 20;
   using enum QuantType;
   ops.wide().enable(false);  // which takes eight rows of codes
@@ -164,7 +172,8 @@ Result<Json> measure_stream(Visit& visit, std::string_view only, std::string_vie
       for (const int n : {1, 2, 4, 8}) {
         if (head && n > 1) continue;
         ops.begin_step(nullptr);
-        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
+        const Tensor x = visit.ops->new_tensor(n, shape.in),
+                     out = visit.ops->new_tensor(n, shape.out);
         ops.write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(shape.in)), x);
         const auto multiply_all = [&] {
           for (const auto& weight : weights) {
@@ -185,8 +194,8 @@ Result<Json> measure_stream(Visit& visit, std::string_view only, std::string_vie
           const auto recording = ops.device().end_recording();
           if (!recording) return errorf(ErrorCode::kInternal, "products could not be recorded");
           ops.device().play(*recording);
-          seconds[streams] =
-              visit.seconds_of([&] { ops.device().play(*recording); }) / static_cast<double>(weights.size());
+          seconds[streams] = visit.seconds_of([&] { ops.device().play(*recording); }) /
+                             static_cast<double>(weights.size());
         }
         ops.stream(true);
         const double off = distance(values[1], values[0]);
@@ -210,25 +219,26 @@ Result<Json> measure_stream(Visit& visit, std::string_view only, std::string_vie
   return all;
 }
 
-// Products of many rows, by every size of block; and how far results are from those of the kernel for few rows, which streams weights up to
-// eight of them.
+// Products of many rows, by every size of block; and how far results are from those of the kernel
+// for few rows, which streams weights up to eight of them.
 Result<Json> measure_wide(Visit& visit, std::string_view only) {
   using Rows = std::vector<int>;
-  const std::vector<Shape> shapes = visit.emulated
-                                        ? std::vector<Shape>{{160, 256}}
-                                        : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
+  const std::vector<Shape> shapes =
+      visit.emulated ? std::vector<Shape>{{160, 256}}
+                     : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
   const Rows tokens = visit.emulated ? Rows{5, 16, 70} : Rows{8, 16, 64, 128, 256, 1024, 2048};
   const Rows compared = visit.emulated ? Rows{16, 70} : Rows{50, 300};
-  constexpr int64_t kLeastBytes = int64_t{72}
-                                  << 20;  // of weights that are taken by turns: more than a cache has
+  constexpr int64_t kLeastBytes =
+      int64_t{72}  // of weights that are taken by turns: more than a cache has
+      << 20;
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   int widest = 0;
   for (const Shape& shape : shapes) widest = std::max(widest, shape.in);
   const std::vector<float> values =
       random_values(static_cast<size_t>(tokens.back()) * static_cast<size_t>(widest));
   Json all = Json::array();
-  for (const QuantType type : {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0, QuantType::kQ4_K,
-                               QuantType::kQ4_0, QuantType::kF8E4M3}) {
+  for (const QuantType type : {QuantType::kBF16, QuantType::kF16, QuantType::kQ8_0,
+                               QuantType::kQ4_K, QuantType::kQ4_0, QuantType::kF8E4M3}) {
     if (!only.empty() && only != quant_info(type).name) continue;
     for (const Shape& shape : shapes) {
       ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kLeastBytes));
@@ -245,10 +255,13 @@ Result<Json> measure_wide(Visit& visit, std::string_view only) {
                                        {"4 splits", true, {0, 4}}};
       const std::vector<Way> of_many = {
           {"64", true, {64, 1}}, {"128", true, {128, 1}}, {"256", true, {256, 1}}};
-      const auto take = [&](const Way& way) { ops.wide().enable(way.wide), ops.wide().cut(way.cut); };
+      const auto take = [&](const Way& way) {
+        ops.wide().enable(way.wide), ops.wide().cut(way.cut);
+      };
       const auto tensors = [&](int n) {
         ops.begin_step(nullptr);
-        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
+        const Tensor x = visit.ops->new_tensor(n, shape.in),
+                     out = visit.ops->new_tensor(n, shape.out);
         ops.write_rows({values.data(), static_cast<size_t>(n) * static_cast<size_t>(shape.in)}, x);
         return std::pair(x, out);
       };
@@ -281,7 +294,8 @@ Result<Json> measure_wide(Visit& visit, std::string_view only) {
           if (!way.wide && n > 256) return;  // slow
           take(way);
           multiply_all();
-          const double seconds = visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
+          const double seconds =
+              visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
           of[way.name] = 2e-12 * n * shape.out * shape.in / seconds;
         };
         std::ranges::for_each(ways, measure);
@@ -306,16 +320,19 @@ void fill_cache(KvCache& cache, int n_blocks) {
     }
   }
   for (int b = 0; b < n_blocks; ++b)
-    cache.write_block(0, BlockId{static_cast<uint32_t>(b)}, blocks[static_cast<size_t>(b) % blocks.size()]);
+    cache.write_block(0, BlockId{static_cast<uint32_t>(b)},
+                      blocks[static_cast<size_t>(b) % blocks.size()]);
 }
 
-// What a layer's rotation, storing and attention take of a recorded step, in one kernel and in two: 32 heads over 8, 128 features.
-// Expected: less by a boundary (0.4 to 0.5 us) and what a kernel takes to begin and to end.
+// What a layer's rotation, storing and attention take of a recorded step, in one kernel and in two:
+// 32 heads over 8, 128 features. Expected: less by a boundary (0.4 to 0.5 us) and what a kernel
+// takes to begin and to end.
 Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
   constexpr int kDim = 128, kQueries = 32 * kDim, kKeys = 8 * kDim;
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   std::vector<float> frequencies;
-  for (int i = 0; i < kDim / 2; ++i) frequencies.push_back(std::pow(5e5f, -static_cast<float>(2 * i) / kDim));
+  for (int i = 0; i < kDim / 2; ++i)
+    frequencies.push_back(std::pow(5e5f, -static_cast<float>(2 * i) / kDim));
   ASSIGN_OR_RETURN(const auto packed, ops.pack_vector(frequencies));
   const RopeParams rope{packed.get()};
   const int rows = ops.begin_step(&batch).tokens;
@@ -323,7 +340,8 @@ Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
   ASSIGN_OR_RETURN(const auto unrotated, ops.pack_vector(values));
   std::unique_ptr<Vector> queries, keys;
   const auto tensor_of = [rows](const auto& vector, int cols) {
-    return Tensor{const_cast<float*>(cuda::device_data(vector.get())), DType::kF32, rows, cols, cols};
+    return Tensor{const_cast<float*>(cuda::device_data(vector.get())), DType::kF32, rows, cols,
+                  cols};
   };
   const auto step = [&](int n) {
     const StepShape shape = ops.begin_step(&batch);
@@ -332,7 +350,8 @@ Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
       Tensor out;
       for (int i = 0; i < n; ++i) {
         out = visit.ops->new_tensor(shape.tokens, kQueries);
-        ops.store_and_attend(q, k, tensor_of(unrotated, kKeys), &rope, cache, {0, 32, 0.088f, 0.0f}, out);
+        ops.store_and_attend(q, k, tensor_of(unrotated, kKeys), &rope, cache, {0, 32, 0.088f, 0.0f},
+                             out);
       }
       return StepOutputs{.hidden = out};
     });
@@ -359,16 +378,19 @@ Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
   return row;
 }
 
-// Attention of 32 heads over 8 of K and V, 128 features, F16: by the kernels for caches of all types and by those for 16 bits.
+// Attention of 32 heads over 8 of K and V, 128 features, F16: by the kernels for caches of all
+// types and by those for 16 bits.
 Result<Json> measure_attention(Visit& visit) {
   struct Case {
-    int n_seqs, context, tokens;  // of each sequence: tokens in the cache after the step, tokens of the step
+    // of each sequence: tokens in the cache after the step, tokens of the step
+    int n_seqs, context, tokens;
   };
   const std::vector<Case> cases =
       visit.emulated
           ? std::vector<Case>{{2, 40, 1}, {1, 300, 1}, {1, 20, 20}}
-          : std::vector<Case>{{1, 1024, 1},  {1, 2048, 1}, {1, 4096, 1},  {32, 4096, 1},   {1, 32768, 1},
-                              {64, 1024, 1}, {8, 2048, 4}, {1, 512, 512}, {1, 2048, 2048}, {1, 8192, 8192}};
+          : std::vector<Case>{{1, 1024, 1},    {1, 2048, 1},   {1, 4096, 1}, {32, 4096, 1},
+                              {1, 32768, 1},   {64, 1024, 1},  {8, 2048, 4}, {1, 512, 512},
+                              {1, 2048, 2048}, {1, 8192, 8192}};
   Json all = Json::array();
   for (const Case& c : cases) {
     CacheSpec spec;
@@ -382,8 +404,9 @@ Result<Json> measure_attention(Visit& visit) {
       blocks.push_back(consecutive_blocks(s * per_seq, c.context, spec.block_size));
     BatchBuilder builder(spec);
     for (int s = 0; s < c.n_seqs; ++s)
-      builder.add(
-          {.tokens = tokens, .first = c.context - c.tokens, .kv = {&blocks[static_cast<size_t>(s)], 1}});
+      builder.add({.tokens = tokens,
+                   .first = c.context - c.tokens,
+                   .kv = {&blocks[static_cast<size_t>(s)], 1}});
     const Batch& batch = builder.build();
     fill_cache(*cache, n_blocks[0]);
     auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
@@ -392,8 +415,8 @@ Result<Json> measure_attention(Visit& visit) {
     const int rows = ops.begin_step(&batch).tokens;
     values.resize(static_cast<size_t>(rows) * 32 * 128);
     ASSIGN_OR_RETURN(const auto queries, ops.pack_vector(values));
-    const Tensor q{const_cast<float*>(cuda::device_data(queries.get())), DType::kF32, rows, 32 * 128,
-                   32 * 128};
+    const Tensor q{const_cast<float*>(cuda::device_data(queries.get())), DType::kF32, rows,
+                   32 * 128, 32 * 128};
     // A step that attends n times, which is recorded where steps of so many tokens are.
     const auto attend = [&](int n) {
       const StepShape shape = ops.begin_step(&batch);
@@ -410,8 +433,8 @@ Result<Json> measure_attention(Visit& visit) {
       for (int i = 0; i < 3; ++i) attend(n);  // the second is recorded
       return visit.seconds_of([&] { attend(n); });
     };
-    const double read =
-        static_cast<double>(CacheSpec::token_bytes(spec.layers[0], spec.dtype)) * c.context * c.n_seqs;
+    const double read = static_cast<double>(CacheSpec::token_bytes(spec.layers[0], spec.dtype)) *
+                        c.context * c.n_seqs;
     const double seen = c.tokens * (c.context - (c.tokens - 1) / 2.0) * c.n_seqs;
     Json row = {{"sequences", c.n_seqs}, {"context", c.context}, {"tokens", c.tokens}};
     std::vector<float> expected, got(values.size());
@@ -452,16 +475,18 @@ Result<Json> measure_draws(Visit& visit) {
     const char* name;
     SampleRow row;
   };
-  const Case cases[] = {{"greedy", {}},
-                        {"temperature", {.temperature = 0.8f, .u = 0.6}},
-                        {"top-k 40, top-p 0.9", {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .u = 0.6}},
-                        {"greedy, log-probability", {.report = true}}};
+  const Case cases[] = {
+      {"greedy", {}},
+      {"temperature", {.temperature = 0.8f, .u = 0.6}},
+      {"top-k 40, top-p 0.9", {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .u = 0.6}},
+      {"greedy, log-probability", {.report = true}}};
   const int vocab = visit.emulated ? 3000 : 128'256;
   Json all = Json::array();
   for (const int n : visit.emulated ? std::vector<int>{2} : std::vector<int>{1, 8, 64}) {
     visit.ops->begin_step(nullptr);
     const Tensor logits = visit.ops->new_tensor(n, vocab, TensorRole::kLogits);
-    visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(vocab)), logits);
+    visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(vocab)),
+                          logits);
     for (const Case& c : cases) {
       std::vector<SampleRow> rows(static_cast<size_t>(n), c.row);
       std::vector<SampleResult> results(rows.size());
@@ -490,7 +515,8 @@ class Decoding {
       blocks_.push_back(consecutive_blocks(s * per_seq_, longest, spec_.block_size));
   }
   Status open() {
-    const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec_.n_groups())), per_seq_ * n_seqs_);
+    const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec_.n_groups())),
+                                    per_seq_ * n_seqs_);
     ASSIGN_OR_RETURN(cache_, visit_.ops->make_cache(spec_, n_blocks));
     return {};
   }
@@ -517,7 +543,8 @@ class Decoding {
     }
     return seconds;
   }
-  // One token of every sequence. ahead: what the step before drew is named by reference, and waited for behind this step's submission.
+  // One token of every sequence. ahead: what the step before drew is named by reference, and waited
+  // for behind this step's submission.
   void step(bool ahead) {
     BatchBuilder builder(spec_);
     for (int s = 0; s < n_seqs_; ++s) {
@@ -604,12 +631,14 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < n_steps; ++i) decoding.step(way.ahead);
     if (way.ahead) decoding.finish();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     row["tokens_per_s"][way.name] = n_seqs * n_steps / seconds;
     texts.push_back(std::exchange(decoding.text(), {}));
   }
   ops.attention().fuse_stores(true);
-  row["same_tokens"] = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
+  row["same_tokens"] =
+      std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
   row["drawn"] = std::ranges::none_of(texts[0], [](TokenId token) { return token == kNoToken; });
   return row;
 }
@@ -620,7 +649,8 @@ Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_vie
   ASSIGN_OR_RETURN(const auto source, make_synthetic_source(shape, type));
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const auto model, Model::load(*source, *visit.ops));
-  const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double load =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Json result = {{"shape", shape},
                  {"type", type},
                  {"load_s", load},
@@ -659,9 +689,8 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "model" && (words.size() == 3 || words.size() == 4))
     return measure_model(visit, words[1], words[2], word(3));
   return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], attention, draws or "
-                "model SHAPE TYPE "
-                "[SEQUENCESxDEPTH], got {}",
+                "expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], "
+                "attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got {}",
                 what);
 }
 
@@ -686,8 +715,7 @@ int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
     std::fprintf(stderr,
                  "usage: %s cuda|cuda_emulated device|limits|products|wide [TYPE]|stream [TYPE "
-                 "[OUTxIN]]|attention|draws|model "
-                 "SHAPE TYPE [SEQUENCESxDEPTH]\n",
+                 "[OUTxIN]]|attention|draws|model SHAPE TYPE [SEQUENCESxDEPTH]\n",
                  argv[0]);
     return 2;
   }

@@ -55,7 +55,8 @@ ModelConfig small_model(ModelConfig config) {
 
 int64_t bytes_of(const WeightSource& source) {
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : source.tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorInfo& tensor : source.tensors())
+    bytes += static_cast<int64_t>(tensor.bytes.size());
   return bytes;
 }
 
@@ -69,7 +70,8 @@ std::pair<double, double> rounds_between(const Metrics& before, const Metrics& a
   const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
   const double kept =
       after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
-  const double guesses = after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value;
+  const double guesses =
+      after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value;
   return {drafts > 0 ? 1 + kept / drafts : 1, guesses > 0 ? kept / guesses : 0};
 }
 
@@ -81,7 +83,10 @@ double median(std::vector<double> values) {
 class LadderRun {
  public:
   LadderRun(const Ladder& ladder, EngineConfig config, std::string shape, int repetitions)
-      : ladder_(ladder), config_(std::move(config)), shape_(std::move(shape)), repetitions_(repetitions) {
+      : ladder_(ladder),
+        config_(std::move(config)),
+        shape_(std::move(shape)),
+        repetitions_(repetitions) {
     config_.enable_prefix_caching = false;
     config_.max_model_len = ladder.tokens + kPromptRoom;
     config_.max_num_seqs = ladder.batch;
@@ -112,8 +117,8 @@ class LadderRun {
     return rungs_;
   }
 
-  // The same request of one sequence without and with speculation in turn, `repetitions` times after a first
-  // one that does not count. type: of a shape's weights; a file is taken as it is.
+  // The same request of one sequence without and with speculation in turn, `repetitions` times
+  // after a first one that does not count. type: of a shape's weights; a file is taken as it is.
   Result<SpeculationPairs> compare(const std::string& type) {
     const std::string spec = config_.spec, draft_model = config_.draft_model;
     config_.spec.clear(), config_.draft_model.clear();
@@ -133,8 +138,9 @@ class LadderRun {
       if (i == 0) continue;
       pairs.plain_seconds.push_back(without), pairs.seconds.push_back(with);
       pairs.by_clock.push_back(without / with);
-      pairs.by_processor.push_back(static_cast<double>(between - started) /
-                                   static_cast<double>(std::max<std::clock_t>(1, std::clock() - between)));
+      pairs.by_processor.push_back(
+          static_cast<double>(between - started) /
+          static_cast<double>(std::max<std::clock_t>(1, std::clock() - between)));
     }
     pairs.after = speculating->metrics();
     return pairs;
@@ -189,9 +195,11 @@ class LadderRun {
       config_.spec = "draft";
       config_.spec_length = ladder_.spec_nodes > 0 ? std::to_string(ladder_.spec_nodes) : "auto";
       forced_ = true;
-      note_ = fmt::format("a synthetic draft of a quarter of the width and half of the layers, acceptance {}",
-                          ladder_.acceptance);
-    } else if (const auto draft = find_model("penstock-stories-1m-q8_0"); draft && is_story_model()) {
+      note_ = fmt::format(
+          "a synthetic draft of a quarter of the width and half of the layers, acceptance {}",
+          ladder_.acceptance);
+    } else if (const auto draft = find_model("penstock-stories-1m-q8_0");
+               draft && is_story_model()) {
       config_.spec = "draft";
       config_.draft_model = draft->string();
       note_ = "draft " + draft->filename().string();
@@ -208,21 +216,26 @@ class LadderRun {
     return inputs;
   }
 
-  bool is_story_model() const { return config_.model.find("penstock-stories-15m") != std::string::npos; }
+  bool is_story_model() const {
+    return config_.model.find("penstock-stories-15m") != std::string::npos;
+  }
 
   // Seconds until n_requests prompts with `known` tokens behind each have n_tokens more.
-  Result<double> decode(Engine& engine, int n_requests, std::span<const TokenId> known, int n_tokens) {
+  Result<double> decode(Engine& engine, int n_requests, std::span<const TokenId> known,
+                        int n_tokens) {
     std::vector<std::shared_ptr<CountingSink>> sinks;
     const double begin = seconds_now();
     for (int i = 0; i < n_requests; ++i) {
       Request request;
       request.prompt = prompt_;
-      if (i > 0) request.prompt.push_back(static_cast<TokenId>((300 + 17 * i) % engine.info().vocab_size));
+      if (i > 0)
+        request.prompt.push_back(static_cast<TokenId>((300 + 17 * i) % engine.info().vocab_size));
       request.prompt.insert(request.prompt.end(), known.begin(), known.end());
       request.sampling.max_tokens = n_tokens;
       request.sampling.temperature = 0;
       request.sampling.ignore_eos = true;
-      if (forced_) request.sampling.allowed_token_ids = {7};  // what a synthetic draft knows to be right
+      // what a synthetic draft knows to be right
+      if (forced_) request.sampling.allowed_token_ids = {7};
       sinks.push_back(std::make_shared<CountingSink>());
       RETURN_IF_ERROR(engine.submit(std::move(request), sinks.back()));
     }
@@ -255,8 +268,9 @@ class LadderRun {
     const Metrics before = engine.metrics();
     // The first does not count, unless it took so long that it must do.
     for (int i = 0; i <= repetitions_ && total < kMostSeconds; ++i) {
-      ASSIGN_OR_RETURN(const double seconds,
-                       naive ? decode_naive(engine) : decode(engine, n_requests, {}, ladder_.tokens));
+      ASSIGN_OR_RETURN(const double seconds, naive
+                                                 ? decode_naive(engine)
+                                                 : decode(engine, n_requests, {}, ladder_.tokens));
       total += seconds;
       if (i > 0 || total >= kMostSeconds) times.push_back(seconds);
     }
@@ -266,7 +280,8 @@ class LadderRun {
     rung.tokens_per_second = n_requests * ladder_.tokens / rung.request_seconds;
     const int64_t kept = naive ? 0 : static_cast<int64_t>(prompt_.size()) + ladder_.tokens;
     const bool drafts = !engine.config().spec.empty();
-    rung.memory_bytes = engine.info().weight_bytes + n_requests * kept * engine.info().kv_bytes_per_token +
+    rung.memory_bytes = engine.info().weight_bytes +
+                        n_requests * kept * engine.info().kv_bytes_per_token +
                         (drafts ? draft_bytes_ : 0);
     rung.tokens_per_round = rounds_between(before, after).first;
     return rung;
@@ -330,8 +345,10 @@ std::string ladder_svg(const std::string& title, const std::vector<LadderRung>& 
   for (const LadderRung& rung : rungs) most = std::max(most, rung.tokens_per_second);
   const int height = kTop + kRow * static_cast<int>(rungs.size()) + 20;
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{0}\" viewBox=\"0 0 860 {0}\" "
-      "font-family=\"sans-serif\" font-size=\"14\">\n<rect width=\"860\" height=\"{0}\" fill=\"#ffffff\"/>\n"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{0}\" viewBox=\"0 0 860 "
+      "{0}\" "
+      "font-family=\"sans-serif\" font-size=\"14\">\n<rect width=\"860\" height=\"{0}\" "
+      "fill=\"#ffffff\"/>\n"
       "<text x=\"16\" y=\"28\" font-size=\"17\" fill=\"#1a2733\">{1}</text>\n",
       height, escaped(title));
   for (size_t i = 0; i < rungs.size(); ++i) {
@@ -351,10 +368,12 @@ std::string ladder_svg(const std::string& title, const std::vector<LadderRung>& 
 Ladder::Ladder(CLI::App& app) {
   const char* group = "Ladder";
   app.add_flag("--ladder", wanted,
-               "one request without KV cache, then with it, with INT4 weights, in a batch, with speculation")
+               "one request without KV cache, then with it, with INT4 weights, in a batch, with "
+               "speculation")
       ->group(group);
-  app.add_flag("--ladder-spec", pairs_wanted,
-               "only one request without and with speculation, in turn, with the weights as they are")
+  app.add_flag(
+         "--ladder-spec", pairs_wanted,
+         "only one request without and with speculation, in turn, with the weights as they are")
       ->group(group);
   app.add_option("--ladder-tokens", tokens, "tokens per request")
       ->check(CLI::Range(2, 4096))
@@ -398,7 +417,8 @@ Status Ladder::run_pairs(EngineConfig config, const std::string& shape, const st
   return {};
 }
 
-Status Ladder::run(EngineConfig config, const std::string& shape, int repetitions, bool json) const {
+Status Ladder::run(EngineConfig config, const std::string& shape, int repetitions,
+                   bool json) const {
   std::string name = shape;
   if (shape.empty()) {
     ASSIGN_OR_RETURN(const auto path, find_model(config.model));
@@ -407,7 +427,8 @@ Status Ladder::run(EngineConfig config, const std::string& shape, int repetition
   }
   const std::string title = fmt::format("{}: a request of {} tokens", name, tokens);
   if (!json)
-    fmt::print("{}\n{:20} {:>4}  {:>13}  {:>19}  {:>10}\n", title, "", "requests", "time", "", "memory");
+    fmt::print("{}\n{:20} {:>4}  {:>13}  {:>19}  {:>10}\n", title, "", "requests", "time", "",
+               "memory");
   LadderRun ladder(*this, std::move(config), shape, repetitions);
   ASSIGN_OR_RETURN(const auto rungs, ladder.run([&](const LadderRung& rung) {
     if (!json) print_rung(rung);

@@ -14,18 +14,20 @@ namespace penstock {
 
 // A rung of the ladder: the optimizations of all earlier rungs and one more.
 struct LadderRung {
-  std::string name;              // "+ KV cache"
-  int n_requests = 1;            // number of concurrent requests
-  double request_seconds = 0;    // duration of a request, from its start to its last token
+  std::string name;    // "+ KV cache"
+  int n_requests = 1;  // number of concurrent requests
+  // duration of a request, from its start to its last token
+  double request_seconds = 0;
   double tokens_per_second = 0;  // throughput of all requests together
-  int64_t memory_bytes = 0;      // bytes of weights and of the requests' K and V
-  double tokens_per_round = 1;   // tokens per round of speculation; 1: none
+  // bytes of weights and of the requests' K and V
+  int64_t memory_bytes = 0;
+  double tokens_per_round = 1;  // tokens per round of speculation; 1: none
 };
 
 struct Ladder {
   explicit Ladder(CLI::App& app);
-  // Measures the rungs, prints them and writes the plot. config: flags of the engine; shape: if not empty,
-  // random weights of this shape instead of a model file.
+  // Measures the rungs, prints them and writes the plot. config: flags of the engine; shape: if not
+  // empty, random weights of this shape instead of a model file.
   Status run(EngineConfig config, const std::string& shape, int repetitions, bool json) const;
 
   // Measures one request with and without speculation, alternating; prints a JSON object.

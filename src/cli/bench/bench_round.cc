@@ -14,8 +14,8 @@
 namespace penstock {
 namespace {
 
-// Counts the requests of one round and keeps the stats of each. Who waits is woken by ends only: it would take a CPU from those who compute
-// at every token.
+// Counts the requests of one round and keeps the stats of each. Who waits is woken by ends only: it
+// would take a CPU from those who compute at every token.
 class Round {
  public:
   explicit Round(int n_requests) : n_requests_(n_requests) {}
@@ -40,7 +40,8 @@ class Round {
 
   Result<RoundReport> wait() {
     std::unique_lock lock(mutex_);
-    while (n_done_ < n_requests_ && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
+    while (n_done_ < n_requests_ && !interrupted())
+      done_.wait_for(lock, std::chrono::milliseconds(100));
     if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
     if (error_) return tl::unexpected(*error_);
     return RoundReport{stats_, together_};
@@ -59,10 +60,12 @@ class Round {
   RoundReport::Together together_;
 };
 
-// One request's news. Whole steps are counted: from one token of the first request to another of it.
+// One request's news. Whole steps are counted: from one token of the first request to another of
+// it.
 class RoundSink : public EventSink {
  public:
-  RoundSink(std::shared_ptr<Round> round, int request) : round_(std::move(round)), request_(request) {}
+  RoundSink(std::shared_ptr<Round> round, int request)
+      : round_(std::move(round)), request_(request) {}
   void on_tokens(RequestId, std::span<const TokenEvent> events) override {
     round_->note(request_, events, std::exchange(first_, false));
   }
@@ -88,8 +91,8 @@ Result<RoundReport> run_round(Engine& engine, std::vector<Request> requests) {
   const auto n = static_cast<int>(requests.size());
   const auto round = std::make_shared<Round>(n);
   for (int i = 0; i < n; ++i) {
-    RETURN_IF_ERROR(
-        engine.submit(std::move(requests[static_cast<size_t>(i)]), std::make_shared<RoundSink>(round, i)));
+    RETURN_IF_ERROR(engine.submit(std::move(requests[static_cast<size_t>(i)]),
+                                  std::make_shared<RoundSink>(round, i)));
   }
   return round->wait();
 }
@@ -102,14 +105,16 @@ Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Reque
 Status settle(Engine& engine) {
   // An expert is packed when a step chooses it, so that a mixture takes in many different tokens.
   const EngineInfo& info = engine.info();
-  const int n_tokens =
-      info.n_experts > 0 ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size)) : 1;
+  const int n_tokens = info.n_experts > 0
+                           ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size))
+                           : 1;
   for (int step = 0; step < kPackingSteps; ++step) {
     std::vector<TokenId> prompt;
     for (int i = 0; i < n_tokens; ++i)
       prompt.push_back(
           static_cast<TokenId>((step + int64_t{i} * info.vocab_size / n_tokens) % info.vocab_size));
-    ASSIGN_OR_RETURN(const auto stats, run_requests(engine, {decode_request(std::move(prompt), 1)}));
+    ASSIGN_OR_RETURN(const auto stats,
+                     run_requests(engine, {decode_request(std::move(prompt), 1)}));
   }
   return {};
 }

@@ -34,7 +34,9 @@ class LoadSink : public EventSink {
     struct Part : EventSink {
       LoadSink* all;
       size_t index;
-      void on_tokens(RequestId, std::span<const TokenEvent> events) override { all->note(index, events); }
+      void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+        all->note(index, events);
+      }
     };
     auto part = std::make_shared<Part>();
     part->all = this;
@@ -140,7 +142,8 @@ class Sampling {
          .cache_usage = now.kv_cache_usage_perc.value,
          .waste = now.kv_cache_waste_perc.value,
          .hit_share = queried > 0 ? hits / queried : 0,
-         .tokens_per_second = (now.generation_tokens.value - last_.generation_tokens.value) / seconds});
+         .tokens_per_second =
+             (now.generation_tokens.value - last_.generation_tokens.value) / seconds});
     last_ = now;
   }
 
@@ -172,20 +175,22 @@ Result<std::vector<TraceRequest>> requests_of(const Engine& engine, const ServeL
     if (chosen.size() < static_cast<size_t>(load.n_requests)) chosen.push_back(std::move(request));
   }
   if (chosen.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "no request of the trace fits into {} tokens", longest);
+    return errorf(ErrorCode::kInvalidArgument, "no request of the trace fits into {} tokens",
+                  longest);
   }
   if (load.rate > 0) {
     const double start = chosen.front().arrival, end = chosen.back().arrival;
     const double own = end > start ? static_cast<double>(chosen.size() - 1) / (end - start) : 0;
     for (size_t i = 0; i < chosen.size(); ++i) {
-      chosen[i].arrival =
-          own > 0 ? (chosen[i].arrival - start) * own / load.rate : static_cast<double>(i) / load.rate;
+      chosen[i].arrival = own > 0 ? (chosen[i].arrival - start) * own / load.rate
+                                  : static_cast<double>(i) / load.rate;
     }
   }
   return chosen;
 }
 
-Request engine_request(const TraceRequest& traced, size_t index, const ServeLoad& load, int vocab_size) {
+Request engine_request(const TraceRequest& traced, size_t index, const ServeLoad& load,
+                       int vocab_size) {
   Request request;
   request.prompt = trace_prompt(traced, index, load.shared_prefix, vocab_size);
   request.sampling.max_tokens = traced.output_tokens;
@@ -213,16 +218,17 @@ Status send_all(Engine& engine, const ServeLoad& load, const std::vector<TraceRe
       if (i >= most) go_on = interrupted_wait(far, i - most + 1);
       due = Clock::now();
     } else {
-      due = start +
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(requests[i].arrival));
+      due = start + std::chrono::duration_cast<Clock::duration>(
+                        std::chrono::duration<double>(requests[i].arrival));
       if (due > Clock::now()) go_on = interrupted_wait(due, requests.size() + 1);
     }
     if (!go_on) return make_error(ErrorCode::kCancelled, "interrupted");
-    const auto id =
-        engine.submit(engine_request(requests[i], i, load, engine.info().vocab_size), sink.sink_for(i, due));
+    const auto id = engine.submit(engine_request(requests[i], i, load, engine.info().vocab_size),
+                                  sink.sink_for(i, due));
     if (!id) sink.fail_one();
   }
-  if (!interrupted_wait(far, requests.size())) return make_error(ErrorCode::kCancelled, "interrupted");
+  if (!interrupted_wait(far, requests.size()))
+    return make_error(ErrorCode::kCancelled, "interrupted");
   return {};
 }
 
@@ -245,15 +251,18 @@ void fill_from_metrics(ServeReport& report, const Metrics& before, const Metrics
 void ServeLoad::add_options(CLI::App& app) {
   const char* group = "Load (--serve)";
   app.add_flag("--serve", on, "measure a load of many requests in this process")->group(group);
-  app.add_option("--trace", trace, "CSV (Azure) or JSON lines (Mooncake) with arrival times and lengths")
+  app.add_option("--trace", trace,
+                 "CSV (Azure) or JSON lines (Mooncake) with arrival times and lengths")
       ->group(group);
   app.add_option("--requests", n_requests, "requests to send")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
   app.add_option("--rate", rate, "requests per second; 0 is as the trace has it")->group(group);
-  app.add_option("--concurrency", concurrency, "closed loop: this many requests at any time")->group(group);
-  app.add_option("--length-scale", length_scale, "factor of prompt and output lengths")->group(group);
+  app.add_option("--concurrency", concurrency, "closed loop: this many requests at any time")
+      ->group(group);
+  app.add_option("--length-scale", length_scale, "factor of prompt and output lengths")
+      ->group(group);
   app.add_option("--max-length", max_length, "leave out requests with more tokens")->group(group);
   app.add_option("--mean-prompt", mean_prompt, "prompt tokens without a trace")
       ->capture_default_str()
@@ -261,7 +270,8 @@ void ServeLoad::add_options(CLI::App& app) {
   app.add_option("--mean-output", mean_output, "output tokens without a trace")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--shared-prefix", shared_prefix, "leading tokens that all prompts share")->group(group);
+  app.add_option("--shared-prefix", shared_prefix, "leading tokens that all prompts share")
+      ->group(group);
   app.add_option("--serve-svg", svg, "draw batch size, cache and throughput over time to this file")
       ->group(group);
 }
@@ -271,7 +281,8 @@ double percentile(const std::vector<double>& ascending, double share) {
   const double at = share * static_cast<double>(ascending.size() - 1);
   const auto below = static_cast<size_t>(at);
   const size_t above = std::min(below + 1, ascending.size() - 1);
-  return ascending[below] + (at - static_cast<double>(below)) * (ascending[above] - ascending[below]);
+  return ascending[below] +
+         (at - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
 Spread Spread::of(std::vector<double> values) {
@@ -351,8 +362,9 @@ void print_report(const ServeReport& report) {
   fmt::print("{} requests in {:.1f} s, {} failed: {:.2f} requests/s, {:.1f} output tokens/s\n",
              report.n_requests, report.seconds, report.n_failed, report.n_requests / report.seconds,
              report.output_tokens / report.seconds);
-  fmt::print("tokens: {:.0f} of prompts ({:.0f} from the cache), {:.0f} of output, {:.0f} computed\n",
-             report.prompt_tokens, report.cached_tokens, report.output_tokens, report.computed_tokens);
+  fmt::print(
+      "tokens: {:.0f} of prompts ({:.0f} from the cache), {:.0f} of output, {:.0f} computed\n",
+      report.prompt_tokens, report.cached_tokens, report.output_tokens, report.computed_tokens);
   const auto row = [](const char* name, const Spread& s) {
     fmt::print("{:<20} {:9.1f} {:9.1f} {:9.1f}\n", name, s.p50 * 1e3, s.p90 * 1e3, s.p99 * 1e3);
   };
@@ -361,11 +373,11 @@ void print_report(const ServeReport& report) {
   row("between tokens", report.inter_token);
   row("whole request", report.total);
   fmt::print(
-      "sequences at once: {:.0f} at most, {:.1f} on average; {:.0f} preemptions; {:.1f} % of their blocks "
-      "unfilled\n",
+      "sequences at once: {:.0f} at most, {:.1f} on average; {:.0f} preemptions; {:.1f} % of their "
+      "blocks unfilled\n",
       report.most_running, report.mean_running, report.preemptions, report.mean_waste * 100);
-  fmt::print("scheduling: {:.2f} % of the step time, {:.0f} us per step\n", report.schedule_share * 100,
-             report.schedule_seconds_per_step * 1e6);
+  fmt::print("scheduling: {:.2f} % of the step time, {:.0f} us per step\n",
+             report.schedule_share * 100, report.schedule_seconds_per_step * 1e6);
 }
 
 }  // namespace penstock

@@ -14,16 +14,21 @@ namespace penstock {
 
 struct ServeLoad {
   bool on = false;
-  std::string trace;  // file of a request trace; "": lengths spread around mean_prompt and mean_output
+  // file of a request trace; "": lengths spread around mean_prompt and mean_output
+  std::string trace;
   int n_requests = 100;
-  double rate = 0;          // open loop: requests per second; 0: arrival times of the trace
-  int concurrency = 0;      // > 0: closed loop with this number of concurrent requests
-  double length_scale = 1;  // factor on the lengths of prompts and outputs
+  // open loop: requests per second; 0: arrival times of the trace
+  double rate = 0;
+  // > 0: closed loop with this number of concurrent requests
+  int concurrency = 0;
+  // factor on the lengths of prompts and outputs
+  double length_scale = 1;
   // Maximum tokens of prompt and output together; longer requests are omitted; 0: max_model_len.
   int max_length = 0;
   int mean_prompt = 200, mean_output = 100;
-  int shared_prefix = 0;  // number of leading tokens that all prompts share
-  std::string svg;        // file of the plot; "": none
+  // number of leading tokens that all prompts share
+  int shared_prefix = 0;
+  std::string svg;  // file of the plot; "": none
 
   void add_options(CLI::App& app);
 };
@@ -43,15 +48,18 @@ struct LoadSample {
   double cache_usage = 0, waste = 0;  // shares, 0 to 1
   // Prefix cache hits as a share of the prompt tokens looked up since the previous sample.
   double hit_share = 0;
-  double tokens_per_second = 0;  // output tokens per second since the previous sample
+  // output tokens per second since the previous sample
+  double tokens_per_second = 0;
 };
 
 struct ServeReport {
   int n_requests = 0, n_failed = 0;
   double seconds = 0;
   double prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  double computed_tokens = 0;  // tokens that the model computed, of prompts and outputs
-  double schedule_share = 0;   // share of the steps' time that scheduling takes
+  // tokens that the model computed, of prompts and outputs
+  double computed_tokens = 0;
+  // share of the steps' time that scheduling takes
+  double schedule_share = 0;
   double schedule_seconds_per_step = 0;
   double preemptions = 0;
   double most_running = 0, mean_running = 0, mean_waste = 0;
@@ -59,14 +67,14 @@ struct ServeReport {
   std::vector<LoadSample> samples;
 };
 
-// Runs the load and reports. REQUIRES: the engine was started. Errors: those of read_trace(); kCancelled
-// after Ctrl-C.
+// Runs the load and reports. REQUIRES: the engine was started. Errors: those of read_trace();
+// kCancelled after Ctrl-C.
 Result<ServeReport> run_load(Engine& engine, const ServeLoad& load);
 
 nlohmann::json report_json(const ServeReport& report);
 void print_report(const ServeReport& report);
-// Returns an SVG plot of batch size, waiting requests, cache use and throughput over time, and of the
-// latencies' quantiles.
+// Returns an SVG plot of batch size, waiting requests, cache use and throughput over time, and of
+// the latencies' quantiles.
 std::string plot_svg(const ServeReport& report, const std::string& title);
 
 }  // namespace penstock

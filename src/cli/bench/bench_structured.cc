@@ -37,7 +37,8 @@ class OneSpelling final : public TokenMatcher {
   std::unique_ptr<TokenMatcher> inner_;
 };
 
-Result<std::shared_ptr<const TokenMatcher>> matcher_of(const std::string& schema, const Tokenizer& tokenizer,
+Result<std::shared_ptr<const TokenMatcher>> matcher_of(const std::string& schema,
+                                                       const Tokenizer& tokenizer,
                                                        bool random_weights) {
   const grammar::GrammarSpec spec{.text = schema, .json = {.any_whitespace = false}};
   auto compiled = grammar::Grammar::compile(spec, grammar::Vocabulary::make(tokenizer));
@@ -63,9 +64,10 @@ Result<double> rate_of(Engine& engine, const StructuredBench::Setup& setup, int 
   double seconds = 0;
   for (const RequestStats& one : stats) {
     if (one.completion_tokens != setup.n_decode + 1) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "--json-schema: expected texts of more than {} tokens (minItems), got one of {}",
-                    setup.n_decode, one.completion_tokens);
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "--json-schema: expected texts of more than {} tokens (minItems), got one of {}",
+          setup.n_decode, one.completion_tokens);
     }
     seconds = std::max(seconds, one.decode_seconds);
   }
@@ -121,10 +123,10 @@ void print_structured(const StructuredBench::Setup& setup, const StructuredRow& 
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print(
-        "decode {} x {}: free {:.1f} tokens/s, schema {:.1f} ({:.3f}), drafting {:.1f} ({:.3f}), {:.0f} % "
-        "of the tokens forced\n",
-        setup.n_decode, row.batch, row.free, row.schema, row.schema_ratio, row.drafting, row.drafting_ratio,
-        row.forced_share * 100);
+        "decode {} x {}: free {:.1f} tokens/s, schema {:.1f} ({:.3f}), drafting {:.1f} ({:.3f}), "
+        "{:.0f} % of the tokens forced\n",
+        setup.n_decode, row.batch, row.free, row.schema, row.schema_ratio, row.drafting,
+        row.drafting_ratio, row.forced_share * 100);
   }
   std::fflush(stdout);
 }
@@ -133,15 +135,17 @@ void print_structured(const StructuredBench::Setup& setup, const StructuredRow& 
 
 void StructuredBench::add_options(CLI::App& app) {
   app.add_option("--json-schema", schema_file_,
-                 "decode under this schema (without white space) and without it, in turn; the text must not "
-                 "end early")
+                 "decode under this schema (without white space) and without it, in turn; the text "
+                 "must not end early")
       ->check(CLI::ExistingFile);
-  app.add_option("--tokenizer", tokenizer_, "for --json-schema with --shape: a model or tokenizer file")
+  app.add_option("--tokenizer", tokenizer_,
+                 "for --json-schema with --shape: a model or tokenizer file")
       ->check(CLI::ExistingPath);
 }
 
 Status StructuredBench::run(const Setup& setup) const {
-  ASSIGN_OR_RETURN(const auto tokenizer, open_tokenizer(tokenizer_.empty() ? setup.model : tokenizer_));
+  ASSIGN_OR_RETURN(const auto tokenizer,
+                   open_tokenizer(tokenizer_.empty() ? setup.model : tokenizer_));
   ASSIGN_OR_RETURN(const std::string schema, read_text(schema_file_));
   ASSIGN_OR_RETURN(const auto matcher, matcher_of(schema, *tokenizer, setup.random_weights));
   setup.plain.start();

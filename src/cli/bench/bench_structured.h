@@ -1,5 +1,5 @@
-// Measures the cost of a JSON Schema during generation and the gain from drafting its forced text: the same
-// number of tokens without the schema, with it, and with it and drafting, alternating.
+// Measures the cost of a JSON Schema during generation and the gain from drafting its forced text:
+// the same number of tokens without the schema, with it, and with it and drafting, alternating.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -20,8 +20,8 @@ class StructuredBench {
     Engine& drafting;  // engine that drafts, with the same model
     const std::vector<int>& batches;
     int n_decode = 0, repetitions = 0;
-    // The model has random weights, which prefer no tokenization of forced text. All three runs then allow
-    // only the tokenizer's own, which trained models prefer.
+    // The model has random weights, which prefer no tokenization of forced text. All three runs
+    // then allow only the tokenizer's own, which trained models prefer.
     bool random_weights = false;
     std::string model;  // file or directory with the tokenizer
     bool json = false;

@@ -35,7 +35,8 @@ void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& t
              limits.read_bytes_per_second / 1e9, limits.floats.operations_per_second / 1e9,
              limits.floats.unit);
   if (limits.integers.unit != limits.floats.unit)
-    fmt::print(", {:.0f} Gop/s {}", limits.integers.operations_per_second / 1e9, limits.integers.unit);
+    fmt::print(", {:.0f} Gop/s {}", limits.integers.operations_per_second / 1e9,
+               limits.integers.unit);
   fmt::print("\n");
   for (const ThreadLimit& limit : threads) {
     fmt::print("  {:20} {:8.1f} G/s by all threads, {:8.1f} by one: {:.2f} times\n", limit.name,
@@ -46,8 +47,8 @@ void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& t
 void print_limits(const UnpackingRates& rates) {
   if (rates.chosen.empty()) return;
   fmt::print(
-      "  weights are unpacked {} products of tiles: {:.0f} Gop/s of a thread before them, {:.0f} between "
-      "them\n",
+      "  weights are unpacked {} products of tiles: {:.0f} Gop/s of a thread before them, {:.0f} "
+      "between them\n",
       rates.chosen, rates.before / 1e9, rates.between / 1e9);
 }
 

@@ -12,13 +12,14 @@
 
 namespace penstock {
 
-// Samples the machine's limits between the runs of a benchmark, under the same conditions, and keeps the
-// best.
+// Samples the machine's limits between the runs of a benchmark, under the same conditions, and
+// keeps the best.
 class LimitWatch {
  public:
   // ops: null: nothing is measured.
   explicit LimitWatch(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
-  // Sets the bytes that a sample reads to what the model reads for a token, as far as memory allows.
+  // Sets the bytes that a sample reads to what the model reads for a token, as far as memory
+  // allows.
   void read_as(const EngineInfo& info);
   void sample();
   const MachineLimits& best() const { return best_; }
@@ -36,12 +37,13 @@ class LimitWatch {
 
  private:
   std::unique_ptr<Ops> ops_;
-  int64_t bytes_ = 0;  // bytes that a sample reads; 0: more than the caches hold
+  // bytes that a sample reads; 0: more than the caches hold
+  int64_t bytes_ = 0;
   MachineLimits best_;
 };
 
-// Returns the maximum tokens per second when each token needs these operations and reads `bytes`; 0: nothing
-// was measured.
+// Returns the maximum tokens per second when each token needs these operations and reads `bytes`;
+// 0: nothing was measured.
 double token_limit(const MachineLimits& limits, const TokenOperations& token, double bytes);
 
 void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& threads);

@@ -22,9 +22,11 @@ class Steps {
   // Computes `rows` tokens after the first `depth` ones; the seconds that takes.
   double run(int depth, int rows) {
     tokens_.clear();
-    for (int i = 0; i < rows; ++i) tokens_.push_back((depth + i) * 131 % model_.config().vocab_size);
+    for (int i = 0; i < rows; ++i)
+      tokens_.push_back((depth + i) * 131 % model_.config().vocab_size);
     builder_.clear();
-    builder_.add({.tokens = tokens_, .first = depth, .kv = {&kv_, 1}, .rows = BatchPart::Rows::kAll});
+    builder_.add(
+        {.tokens = tokens_, .first = depth, .kv = {&kv_, 1}, .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder_.build();
     const auto begin = std::chrono::steady_clock::now();
     model_.forward(batch, cache_, ops_);
@@ -43,7 +45,8 @@ class Steps {
 
 }  // namespace
 
-Result<std::vector<double>> measure_step_times(const WeightSource& source, const StepTimesConfig& config) {
+Result<std::vector<double>> measure_step_times(const WeightSource& source,
+                                               const StepTimesConfig& config) {
   ASSIGN_OR_RETURN(const auto ops, make_ops("auto", config.ops));
   ASSIGN_OR_RETURN(const auto model, Model::load(source, *ops));
   const CacheSpec spec = model->cache_spec(KvDType::kF16, 16);
@@ -58,7 +61,8 @@ Result<std::vector<double>> measure_step_times(const WeightSource& source, const
   for (int i = 0; i <= config.repetitions; ++i) {
     for (int rows = 1; rows <= max_rows; ++rows) {
       const double seconds = steps.run(context, rows);
-      if (i > 0) times[static_cast<size_t>(rows) - 1].push_back(seconds);  // the first does not count
+      // the first does not count
+      if (i > 0) times[static_cast<size_t>(rows) - 1].push_back(seconds);
     }
   }
   std::vector<double> result;

@@ -1,5 +1,5 @@
-// Measures the duration of a model's steps on this machine, as input of `plan --spec` and of the benchmarks
-// of speculation.
+// Measures the duration of a model's steps on this machine, as input of `plan --spec` and of the
+// benchmarks of speculation.
 #pragma once
 #include <vector>
 
@@ -11,14 +11,17 @@ namespace penstock {
 
 struct StepTimesConfig {
   OpsConfig ops = {};
-  int context = 64;  // number of tokens in the cache before the step
+  // number of tokens in the cache before the step
+  int context = 64;
   int max_rows = 1;  // measure steps of 1 to max_rows rows
-  // Repetitions of each step, alternating; the lower quartile counts, since other load only adds time.
+  // Repetitions of each step, alternating; the lower quartile counts, since other load only adds
+  // time.
   int repetitions = 13;
 };
 
-// Returns the step times: [i] is the seconds of a step of i + 1 tokens of one sequence, with the logits of
-// every token.
-Result<std::vector<double>> measure_step_times(const WeightSource& source, const StepTimesConfig& config);
+// Returns the step times: [i] is the seconds of a step of i + 1 tokens of one sequence, with the
+// logits of every token.
+Result<std::vector<double>> measure_step_times(const WeightSource& source,
+                                               const StepTimesConfig& config);
 
 }  // namespace penstock

@@ -56,7 +56,8 @@ bool parse_json_line(const std::string& line, TraceRequest& request) {
     return value >= 0 && value < 1e15;
   };
   double arrival = 0, prompt = 0, output = 0;
-  if (!number("timestamp", arrival) || !number("input_length", prompt) || !number("output_length", output))
+  if (!number("timestamp", arrival) || !number("input_length", prompt) ||
+      !number("output_length", output))
     return false;
   if (prompt > (1 << 24) || output > (1 << 24)) return false;
   request.arrival = arrival / 1e3;
@@ -81,18 +82,20 @@ Result<std::vector<TraceRequest>> read_trace(const std::filesystem::path& path, 
     if (line.empty() || line.starts_with("TIMESTAMP")) continue;
     TraceRequest request;
     if (line[0] == '{' ? !parse_json_line(line, request) : !parse_csv_line(line, request)) {
-      return errorf(
-          ErrorCode::kCorruptFile,
-          "trace {}, line {}: expected TIMESTAMP,ContextTokens,GeneratedTokens or an object with timestamp, "
-          "input_length and output_length, got {}",
-          path.string(), number, line.substr(0, 60));
+      return errorf(ErrorCode::kCorruptFile,
+                    "trace {}, line {}: expected TIMESTAMP,ContextTokens,GeneratedTokens or an "
+                    "object with timestamp, input_length and output_length, got {}",
+                    path.string(), number, line.substr(0, 60));
     }
     request.prompt_tokens = std::max(request.prompt_tokens, 1);
     request.output_tokens = std::max(request.output_tokens, 1);
     requests.push_back(std::move(request));
   }
-  if (requests.empty()) return errorf(ErrorCode::kCorruptFile, "trace {}: holds no request", path.string());
-  const auto by_arrival = [](const TraceRequest& a, const TraceRequest& b) { return a.arrival < b.arrival; };
+  if (requests.empty())
+    return errorf(ErrorCode::kCorruptFile, "trace {}: holds no request", path.string());
+  const auto by_arrival = [](const TraceRequest& a, const TraceRequest& b) {
+    return a.arrival < b.arrival;
+  };
   std::stable_sort(requests.begin(), requests.end(), by_arrival);
   const double start = requests.front().arrival;
   for (TraceRequest& request : requests) request.arrival -= start;
@@ -123,8 +126,9 @@ std::vector<TokenId> trace_prompt(const TraceRequest& request, size_t index, int
     } else if (block < request.blocks.size()) {
       stream = 0x2000000000ull + static_cast<uint64_t>(request.blocks[block]);
     }
-    prompt[i] = static_cast<TokenId>(mix(stream * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(i)) %
-                                     static_cast<uint64_t>(vocab_size));
+    prompt[i] =
+        static_cast<TokenId>(mix(stream * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(i)) %
+                             static_cast<uint64_t>(vocab_size));
   }
   return prompt;
 }

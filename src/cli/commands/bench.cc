@@ -1,8 +1,9 @@
-// penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do at most.
+// penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do
+// at most.
 //
-// Every figure is the median of --repetitions requests through the engine, after one that does not count.
-// Prompts are random tokens (the first repetition's prompt would otherwise be found in the prefix cache,
-// which is off).
+// Every figure is the median of --repetitions requests through the engine, after one that does not
+// count. Prompts are random tokens (the first repetition's prompt would otherwise be found in the
+// prefix cache, which is off).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -33,7 +34,8 @@
 namespace penstock {
 namespace {
 
-// The median of ratios that were measured in pairs, and what it lies between with 95 % certainty, whatever they are spread like.
+// The median of ratios that were measured in pairs, and what it lies between with 95 % certainty,
+// whatever they are spread like.
 struct Ratio {
   double median = 0, low = 0, high = 0;
 };
@@ -45,8 +47,10 @@ struct Row {
   TokenOperations operations = {};  // of a token, and the bytes read for it: what the limit goes by
   double bytes = 0;
   double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
-  double invariant = 0;                          // tokens/s in batch-invariant mode; 0 = not measured
-  Ratio to_plain;                                // of decoding without speculation; 0 = not measured
+  // tokens/s in batch-invariant mode; 0 = not measured
+  double invariant = 0;
+  // of decoding without speculation; 0 = not measured
+  Ratio to_plain;
 };
 
 double limit_share(const Row& row, const MachineLimits& limits) {
@@ -58,38 +62,42 @@ struct BenchCommand {
   explicit BenchCommand(CLI::App& app) : ladder(app) {
     add_engine_flags(app, config);
     std::string names;
-    for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    for (const NamedShape& row : named_shapes())
+      names += (names.empty() ? "" : ", ") + std::string(row.name);
     app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
-    app.add_option(
-           "--type", type,
-           "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, int3, nf4, w8a8, "
-           "fp8, ternary, …")
+    app.add_option("--type", type,
+                   "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, "
+                   "int3, nf4, w8a8, fp8, ternary, …")
         ->capture_default_str();
     app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
     lengths_option = app.add_option("-p,--prompt-tokens", prompt_tokens,
                                     "prompt lengths to measure prefill with; 0 is none")
                          ->delimiter(',')
                          ->capture_default_str();
-    app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")->capture_default_str();
+    app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")
+        ->capture_default_str();
     app.add_option("-d,--depth", depths, "context lengths to decode after")
         ->delimiter(',')
         ->capture_default_str();
-    app.add_option("--batch", batches, "sequences decoding together")->delimiter(',')->capture_default_str();
+    app.add_option("--batch", batches, "sequences decoding together")
+        ->delimiter(',')
+        ->capture_default_str();
     app.add_option("-r,--repetitions", repetitions, "measured repetitions")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option(
-           "--prompts", prompts_file,
-           "decode after the lines of this text file, in turn, instead of random tokens (speculation on "
-           "random tokens says nothing)")
+    app.add_option("--prompts", prompts_file,
+                   "decode after the lines of this text file, in turn, instead of random tokens "
+                   "(speculation on random tokens says nothing)")
         ->check(CLI::ExistingFile);
+    app.add_flag("--invariant-price", invariant_price,
+                 "measure each line in batch-invariant mode too, with an engine of its own (twice "
+                 "the memory)");
     app.add_flag(
-        "--invariant-price", invariant_price,
-        "measure each line in batch-invariant mode too, with an engine of its own (twice the memory)");
-    app.add_flag("--beside-plain", beside_plain,
-                 "decode each round also without speculation, in turn, with an engine of its own (twice the "
-                 "memory), and give the median of the rounds' ratios");
-    app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
+        "--beside-plain", beside_plain,
+        "decode each round also without speculation, in turn, with an engine of its own (twice the "
+        "memory), and give the median of the rounds' ratios");
+    app.add_flag("--roofline,!--no-roofline", roofline,
+                 "measure the machine's limits and show percentages");
     load.add_options(app);
     structured.add_options(app);
     app.add_flag("--json", json, "print one JSON object {model, limits, results}");
@@ -121,7 +129,8 @@ struct BenchCommand {
 };
 
 // The lines of a text file.
-Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, const WeightSource& source) {
+Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path,
+                                                       const WeightSource& source) {
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(source));
   ASSIGN_OR_RETURN(const auto file, open_input(path));
   std::vector<std::vector<TokenId>> prompts;
@@ -129,11 +138,13 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, 
     if (!line.empty()) prompts.push_back(tokenizer->encode(line));
   }
   if (prompts.empty())
-    return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none", path);
+    return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none",
+                  path);
   return prompts;
 }
 
-std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, int n, uint32_t seed) {
+std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, int n,
+                                                 uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<TokenId> token(0, vocab_size - 1);
   std::vector<std::vector<TokenId>> prompts(n);
@@ -144,18 +155,21 @@ std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, i
 }
 
 // Runs one request per prompt that each decode n_decode tokens, all at once.
-Result<RoundReport> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts, int n_decode) {
+Result<RoundReport> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
+                              int n_decode) {
   std::vector<Request> requests;
   for (auto& prompt : prompts) requests.push_back(decode_request(std::move(prompt), n_decode));
   return run_round(engine, std::move(requests));
 }
 
-Row summarize(std::string test, std::vector<double> rates, const TokenOperations& operations, double bytes) {
+Row summarize(std::string test, std::vector<double> rates, const TokenOperations& operations,
+              double bytes) {
   std::sort(rates.begin(), rates.end());
   return {std::move(test), rates[rates.size() / 2], rates.front(), rates.back(), operations, bytes};
 }
 
-// From their order alone: of n ratios, those about 0.98 sqrt(n) places below and above the middle one.
+// From their order alone: of n ratios, those about 0.98 sqrt(n) places below and above the middle
+// one.
 Ratio summarize(std::vector<double> ratios) {
   if (ratios.empty()) return {};
   std::sort(ratios.begin(), ratios.end());
@@ -167,10 +181,12 @@ Ratio summarize(std::vector<double> ratios) {
   return {at(n / 2), at(n / 2 - reach), at(n / 2 + reach)};
 }
 
-// Of a token that sees n_visible ones: two operations per weight, and for scores and weighted values four per query
-// dimension and visible token. left_out: of the weights, those of the output layer by the part of the tokens that need none.
+// Of a token that sees n_visible ones: two operations per weight, and for scores and weighted
+// values four per query dimension and visible token. left_out: of the weights, those of the output
+// layer by the part of the tokens that need none.
 TokenOperations token_operations(const EngineInfo& info, double n_visible, double left_out) {
-  const auto floats = static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
+  const auto floats =
+      static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
   const double integers = static_cast<double>(info.active_parameters) - floats;
   const double of_floats = std::min(left_out, floats);
   return {2.0 * (floats - of_floats) + 4.0 * static_cast<double>(info.attention_dims) * n_visible,
@@ -192,10 +208,11 @@ class Bench {
     }
     watch_.sample();
     const EngineInfo& info = engine_.info();
-    return summarize(fmt::format("prefill {}", n_tokens), rates,
-                     token_operations(info, n_tokens / 2.0,
-                                      static_cast<double>(command_.output_parameters) * (1 - 1.0 / n_tokens)),
-                     static_cast<double>(info.active_weight_bytes) / n_tokens);
+    return summarize(
+        fmt::format("prefill {}", n_tokens), rates,
+        token_operations(info, n_tokens / 2.0,
+                         static_cast<double>(command_.output_parameters) * (1 - 1.0 / n_tokens)),
+        static_cast<double>(info.active_weight_bytes) / n_tokens);
   }
 
   Result<Row> decode(int depth, int batch) {
@@ -210,7 +227,8 @@ class Bench {
       double rate = 0, plain = 0;
       for (Engine* engine : turns) {
         if (engine == nullptr) continue;
-        ASSIGN_OR_RETURN((engine == plain_ ? plain : rate), decode_round(*engine, n_prompt, batch, i));
+        ASSIGN_OR_RETURN((engine == plain_ ? plain : rate),
+                         decode_round(*engine, n_prompt, batch, i));
       }
       if (i == 0) continue;
       rates.push_back(rate);
@@ -230,8 +248,8 @@ class Bench {
     const double kept =
         after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
     if (drafts > 0) {
-      row.acceptance =
-          kept / (after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value);
+      row.acceptance = kept / (after.spec_decode_num_draft_tokens.value -
+                               before.spec_decode_num_draft_tokens.value);
       row.tokens_per_round = 1 + kept / drafts;
     }
     return row;
@@ -242,9 +260,9 @@ class Bench {
     return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
   }
 
-  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random tokens. Short ones may end before
-  // the last has begun, since this thread may have to wait for a processor: then once more. Those that never decode together
-  // count as one after the other.
+  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random
+  // tokens. Short ones may end before the last has begun, since this thread may have to wait for a
+  // processor: then once more. Those that never decode together count as one after the other.
   Result<double> decode_round(Engine& engine, int n_prompt, int batch, int i) const {
     constexpr int kTries = 5;
     constexpr double kLongSeconds = 0.2;
@@ -254,7 +272,8 @@ class Bench {
       for (int b = 0; b < batch && !prompts.empty(); ++b)
         round.push_back(prompts[(i * batch + b) % prompts.size()]);
       if (prompts.empty()) round = random(n_prompt, batch, i);
-      ASSIGN_OR_RETURN(const auto report, run_round(engine, std::move(round), command_.decode_tokens + 1));
+      ASSIGN_OR_RETURN(const auto report,
+                       run_round(engine, std::move(round), command_.decode_tokens + 1));
       if (report.together.n_tokens > 0) return rate_together(report, batch);
       double all = 0;
       for (const RequestStats& one : report.stats) all += one.decode_seconds;
@@ -263,8 +282,8 @@ class Bench {
     }
   }
 
-  // By who took longest. With speculation, where some end long before others, while all of them decode, if that was a part worth
-  // timing.
+  // By who took longest. With speculation, where some end long before others, while all of them
+  // decode, if that was a part worth timing.
   double rate_together(const RoundReport& report, int batch) const {
     const int64_t n_tokens = int64_t{command_.decode_tokens} * batch;
     const bool may_draft = !command_.config.spec.empty() && command_.config.spec != "off";
@@ -310,7 +329,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
     config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
     config.kv_cache_memory += 3 * spec.state_bytes() * most;  // with snapshots
-    if (!config.spec.empty()) config.kv_cache_memory *= 2;    // a draft model has a cache of its own
+    // a draft model has a cache of its own
+    if (!config.spec.empty()) config.kv_cache_memory *= 2;
   }
   return open_engine(std::move(source), config);
 }
@@ -327,13 +347,14 @@ void print_head(const std::string& name, const EngineInfo& info) {
   fmt::print("{}, {}, {} threads, {} of weights", name, info.backend, info.n_threads,
              format_bytes(static_cast<double>(info.weight_bytes)));
   if (info.state_bytes > 0)
-    fmt::print(", {} of states for each sequence", format_bytes(static_cast<double>(info.state_bytes)));
+    fmt::print(", {} of states for each sequence",
+               format_bytes(static_cast<double>(info.state_bytes)));
   fmt::print("\n");
 }
 
 void print_row(const Row& row, const MachineLimits& limits) {
-  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low,
-             row.high);
+  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second,
+             row.low, row.high);
   if (const double share = limit_share(row, limits); share > 0)
     fmt::print("  {:5.1f} % of the limit", share * 100);
   if (row.acceptance >= 0)
@@ -343,30 +364,33 @@ void print_row(const Row& row, const MachineLimits& limits) {
     fmt::print("  batch-invariant {:.1f}, {:.2f} of the speed", row.invariant,
                row.invariant / row.tokens_per_second);
   if (row.to_plain.median > 0)
-    fmt::print("  {:.3f} of plain decoding ({:.3f} to {:.3f})", row.to_plain.median, row.to_plain.low,
-               row.to_plain.high);
+    fmt::print("  {:.3f} of plain decoding ({:.3f} to {:.3f})", row.to_plain.median,
+               row.to_plain.low, row.to_plain.high);
   fmt::print("\n");
   std::fflush(stdout);
 }
 
-nlohmann::json report_json(const std::string& name, const EngineInfo& info, const MachineLimits& limits,
-                           const std::vector<ThreadLimit>& threads, const std::vector<Row>& rows) {
-  nlohmann::json object = {{"model", name},
-                           {"backend", info.backend},
-                           {"threads", info.n_threads},
-                           {"weight_bytes", info.weight_bytes},
-                           {"offloaded_bytes", info.offloaded_bytes},
-                           {"state_bytes_per_sequence", info.state_bytes},
-                           {"limits",
-                            {{"read_bytes_per_second", limits.read_bytes_per_second},
-                             {"flops_per_second", limits.floats.operations_per_second},
-                             {"compute_unit", limits.floats.unit},
-                             {"integer_operations_per_second", limits.integers.operations_per_second},
-                             {"integer_unit", limits.integers.unit},
-                             {"threads", nlohmann::json::array()}}},
-                           {"results", nlohmann::json::array()}};
+nlohmann::json report_json(const std::string& name, const EngineInfo& info,
+                           const MachineLimits& limits, const std::vector<ThreadLimit>& threads,
+                           const std::vector<Row>& rows) {
+  nlohmann::json object = {
+      {"model", name},
+      {"backend", info.backend},
+      {"threads", info.n_threads},
+      {"weight_bytes", info.weight_bytes},
+      {"offloaded_bytes", info.offloaded_bytes},
+      {"state_bytes_per_sequence", info.state_bytes},
+      {"limits",
+       {{"read_bytes_per_second", limits.read_bytes_per_second},
+        {"flops_per_second", limits.floats.operations_per_second},
+        {"compute_unit", limits.floats.unit},
+        {"integer_operations_per_second", limits.integers.operations_per_second},
+        {"integer_unit", limits.integers.unit},
+        {"threads", nlohmann::json::array()}}},
+      {"results", nlohmann::json::array()}};
   for (const ThreadLimit& limit : threads)
-    object["limits"]["threads"].push_back({{"of", limit.name}, {"all", limit.all}, {"one", limit.one}});
+    object["limits"]["threads"].push_back(
+        {{"of", limit.name}, {"all", limit.all}, {"one", limit.one}});
   for (const Row& row : rows) {
     object["results"].push_back({{"test", row.test},
                                  {"tokens_per_second", row.tokens_per_second},
@@ -377,7 +401,8 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
       object["results"].back()["acceptance"] = row.acceptance;
       object["results"].back()["tokens_per_round"] = row.tokens_per_round;
     }
-    if (row.invariant > 0) object["results"].back()["batch_invariant_tokens_per_second"] = row.invariant;
+    if (row.invariant > 0)
+      object["results"].back()["batch_invariant_tokens_per_second"] = row.invariant;
     if (row.to_plain.median > 0)
       object["results"].back()["to_plain"] = {
           {"median", row.to_plain.median}, {"min", row.to_plain.low}, {"max", row.to_plain.high}};
@@ -427,7 +452,8 @@ Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const Others& oth
   }
   for (const int depth : depths) {
     for (const int batch : batches) {
-      if (decode_tokens > 0) RETURN_IF_ERROR(keep([&](Bench& b) { return b.decode(depth, batch); }));
+      if (decode_tokens > 0)
+        RETURN_IF_ERROR(keep([&](Bench& b) { return b.decode(depth, batch); }));
     }
   }
   return rows;
@@ -460,8 +486,8 @@ int BenchCommand::run_structured() {
   config.spec = spec;
   auto drafting = open();
   if (!drafting) return fail(drafting.error());
-  const Status done = structured.run(
-      {**plain, **drafting, batches, decode_tokens, repetitions, !shape.empty(), config.model, json});
+  const Status done = structured.run({**plain, **drafting, batches, decode_tokens, repetitions,
+                                      !shape.empty(), config.model, json});
   return done ? kExitOk : fail(done.error());
 }
 
@@ -522,8 +548,9 @@ int BenchCommand::run() {
                                     {"prefetch", plan.prefetch}});
     }
     if (!unpacking.chosen.empty()) {
-      report["limits"]["unpacking"] = {
-          {"chosen", unpacking.chosen}, {"before", unpacking.before}, {"between", unpacking.between}};
+      report["limits"]["unpacking"] = {{"chosen", unpacking.chosen},
+                                       {"before", unpacking.before},
+                                       {"between", unpacking.between}};
     }
     fmt::print("{}\n", report.dump());
   } else {

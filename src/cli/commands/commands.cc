@@ -3,9 +3,10 @@
 
 namespace penstock {
 
-AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
-    add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch, add_route;
+AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score,
+    add_perplexity, add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys,
+    add_models, add_pull, add_rm, add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch,
+    add_route;
 
 namespace {
 

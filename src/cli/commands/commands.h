@@ -1,5 +1,5 @@
-// The commands of the program. Each one registers its options on its own CLI::App and returns the action that
-// runs after parsing.
+// The commands of the program. Each one registers its options on its own CLI::App and returns the
+// action that runs after parsing.
 #pragma once
 #include <functional>
 #include <span>

@@ -34,34 +34,39 @@ struct EmbedCommand {
     auto* input = app.add_option_group("input")->require_option(1);
     input->add_option("-p,--prompt", texts, "text; may be repeated");
     input->add_option("-f,--file", file, "file with a text on every line; - is standard input");
-    input->add_option(
-        "--ids", ids_file,
-        "file with a sequence of token ids on every line, taken as they are: separated by white space or "
-        "commas, or as JSON lists");
-    app.add_option(
-           "--pooling", pooling,
-           "mean, cls or last (default: the checkpoint's; where it says nothing mean of encoders, last of "
-           "decoders)")
+    input->add_option("--ids", ids_file,
+                      "file with a sequence of token ids on every line, taken as they are: "
+                      "separated by white space or commas, or as JSON lists");
+    app.add_option("--pooling", pooling,
+                   "mean, cls or last (default: the checkpoint's; where it says nothing mean of "
+                   "encoders, last of decoders)")
         ->check(CLI::IsMember(poolings()));
-    normalize = app.add_flag("--normalize,!--no-normalize", normalizes,
-                             "vectors of length 1 (default: as the checkpoint says; yes of GGUF files)");
+    normalize =
+        app.add_flag("--normalize,!--no-normalize", normalizes,
+                     "vectors of length 1 (default: as the checkpoint says; yes of GGUF files)");
     app.add_option("--dimensions", options.dimensions,
                    "the first so many numbers of every vector (Matryoshka)")
         ->check(CLI::PositiveNumber);
-    prompt = app.add_option("--prompt-name", prompt_name,
-                            "which of the checkpoint's prompts goes before every text; \"\" is none");
-    app.add_flag("--truncate", options.truncate, "cut texts that are too long, which are errors otherwise");
-    app.add_option("--lora", adapter, "a LoRA adapter beside the model: a PEFT directory or a GGUF file");
+    prompt =
+        app.add_option("--prompt-name", prompt_name,
+                       "which of the checkpoint's prompts goes before every text; \"\" is none");
+    app.add_flag("--truncate", options.truncate,
+                 "cut texts that are too long, which are errors otherwise");
+    app.add_option("--lora", adapter,
+                   "a LoRA adapter beside the model: a PEFT directory or a GGUF file");
     app.add_flag("--json", json, "print one JSON object {embeddings}");
-    app.add_option("-t,--threads", config.threads, "compute threads; 0 is as many as the process may use");
+    app.add_option("-t,--threads", config.threads,
+                   "compute threads; 0 is as many as the process may use");
     app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
                    "ranks that share every layer, processes of this host or of --hosts");
     app.add_option("--pipeline-parallel-size", config.pipeline_parallel_size,
                    "stages, each with some of the layers");
     app.add_option("--data-parallel-size", config.data_parallel_size,
                    "engines that share the texts out; 0: one for each NUMA node");
-    app.add_option("--rank-wire-dtype", config.rank_wire_dtype, "of what ranks give each other: f32 or bf16");
-    app.add_option("--quantize", config.quantize, "round full-precision weights at load: q8_0, q4_k_m, ...");
+    app.add_option("--rank-wire-dtype", config.rank_wire_dtype,
+                   "of what ranks give each other: f32 or bf16");
+    app.add_option("--quantize", config.quantize,
+                   "round full-precision weights at load: q8_0, q4_k_m, ...");
     app.add_option("--max-num-batched-tokens", config.max_num_batched_tokens,
                    "tokens of a step (default: 2048)")
         ->check(CLI::PositiveNumber);
@@ -102,7 +107,8 @@ Result<std::vector<TokenId>> ids_of(std::string_view line, size_t number, const 
     TokenId id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
     if (error != std::errc() || (stop != end && !is_space(*stop))) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: line {}: expected token ids, got \"{}\"", file, number,
+      return errorf(ErrorCode::kInvalidArgument, "{}: line {}: expected token ids, got \"{}\"",
+                    file, number,
                     std::string(at, static_cast<size_t>(std::min<ptrdiff_t>(12, end - at))));
     }
     ids.push_back(id);
@@ -123,8 +129,9 @@ Result<std::vector<Prompt>> EmbedCommand::inputs() const {
     if (lists.is_array() && std::ranges::any_of(lists, is_list)) {
       for (size_t i = 0; i < lists.size(); ++i) {
         if (!lists[i].is_array()) {
-          return errorf(ErrorCode::kInvalidArgument, "{}: entry {}: expected a list of token ids, got {}",
-                        ids_file, i, lists[i].dump().substr(0, 60));
+          return errorf(ErrorCode::kInvalidArgument,
+                        "{}: entry {}: expected a list of token ids, got {}", ids_file, i,
+                        lists[i].dump().substr(0, 60));
         }
         const std::string one = lists[i].dump();
         ASSIGN_OR_RETURN(std::vector<TokenId> ids, ids_of(one, i + 1, ids_file));

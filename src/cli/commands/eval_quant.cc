@@ -28,12 +28,16 @@ namespace fs = std::filesystem;
 struct EvalQuantCommand {
   explicit EvalQuantCommand(CLI::App& app) {
     app.add_option("original", original, "the checkpoint the others were made of")->required();
-    app.add_option("variants", variants, "quantized checkpoints, in the order of the table")->required();
+    app.add_option("variants", variants, "quantized checkpoints, in the order of the table")
+        ->required();
     app.add_option("-f,--file", file, "held-out text; - is standard input")->required();
-    app.add_option("--window", window, "tokens per window, with the BOS (default: 512, or the model's limit)")
+    app.add_option("--window", window,
+                   "tokens per window, with the BOS (default: 512, or the model's limit)")
         ->check(CLI::Range(2, 1 << 20));
-    app.add_option("--max-windows", max_windows, "stop after this many windows")->check(CLI::PositiveNumber);
-    app.add_option("--separator", separator, "split the text here: every document is a window of its own");
+    app.add_option("--max-windows", max_windows, "stop after this many windows")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--separator", separator,
+                   "split the text here: every document is a window of its own");
     app.add_flag("--speed,!--no-speed", speed, "measure prefill and decode speed");
     app.add_option("--worst", worst,
                    "matrices with the largest output error to list for each variant; 0 is none")
@@ -109,7 +113,8 @@ Status measure_speed(const fs::path& path, int threads, Line& line) {
   config.kv_cache_memory = 0;
   ASSIGN_OR_RETURN(const auto llm, LLM::open(config));
   const EngineInfo& info = llm->engine().info();
-  const int n_prompt = std::min(512, info.max_model_len / 2), n_decode = std::min(64, info.max_model_len / 4);
+  const int n_prompt = std::min(512, info.max_model_len / 2),
+            n_decode = std::min(64, info.max_model_len / 4);
   SamplingParams params;
   params.max_tokens = n_decode + 1;
   params.temperature = 0;
@@ -118,7 +123,8 @@ Status measure_speed(const fs::path& path, int threads, Line& line) {
   std::mt19937 random(1);
   for (int i = 0; i < 6; ++i) {
     std::vector<TokenId> prompt(static_cast<size_t>(n_prompt));
-    for (TokenId& id : prompt) id = static_cast<TokenId>(random() % static_cast<unsigned>(info.vocab_size));
+    for (TokenId& id : prompt)
+      id = static_cast<TokenId>(random() % static_cast<unsigned>(info.vocab_size));
     ASSIGN_OR_RETURN(const auto outputs, llm->generate(std::vector<Prompt>{prompt}, params, {}));
     const RequestStats& stats = outputs.at(0).outputs.at(0).stats;
     if (i == 0 || stats.prefill_seconds <= 0 || stats.decode_seconds <= 0) continue;
@@ -127,18 +133,21 @@ Status measure_speed(const fs::path& path, int threads, Line& line) {
   }
   std::ranges::sort(prefill);
   std::ranges::sort(decode);
-  if (!prefill.empty()) line.prefill = prefill[prefill.size() / 2], line.decode = decode[decode.size() / 2];
+  if (!prefill.empty())
+    line.prefill = prefill[prefill.size() / 2], line.decode = decode[decode.size() / 2];
   return {};
 }
 
 Result<double> tensor_bytes_of(const fs::path& path) {
   ASSIGN_OR_RETURN(const auto source, open_weights(path));
   double bytes = 0;
-  for (const TensorInfo& tensor : source->tensors()) bytes += static_cast<double>(tensor.bytes.size());
+  for (const TensorInfo& tensor : source->tensors())
+    bytes += static_cast<double>(tensor.bytes.size());
   return bytes;
 }
 
-// Of perplexity, in percent; the errors of both on the same text cancel, so the difference's own is given.
+// Of perplexity, in percent; the errors of both on the same text cancel, so the difference's own is
+// given.
 double increase(const Line& line, const Line& original) {
   return 100 * (std::exp(line.agreement.nll - original.agreement.nll) - 1);
 }
@@ -151,8 +160,8 @@ void print_table(const std::vector<Line>& lines, int worst, size_t n_windows) {
   for (const Line& line : lines) {
     const Agreement& a = line.agreement;
     fmt::print(
-        "{:{}} {:>9} {:>9.4f} +/- {:.3f} {:>8.3f} +/- {:.2f} % {:>9.6f} {:>6.2f}% {:>6.2f}% {:>9.0f} "
-        "{:>9.1f}\n",
+        "{:{}} {:>9} {:>9.4f} +/- {:.3f} {:>8.3f} +/- {:.2f} % {:>9.6f} {:>6.2f}% {:>6.2f}% "
+        "{:>9.0f} {:>9.1f}\n",
         line.name, width, format_bytes(line.bytes), a.perplexity(), a.perplexity_error(),
         increase(line, lines[0]), 100 * a.nll_difference_error, a.kl, 100 * a.top1, 100 * a.top5,
         line.prefill, line.decode);
@@ -170,7 +179,8 @@ nlohmann::json line_json(const Line& line, const Line& original, int worst) {
   const Agreement& a = line.agreement;
   nlohmann::json layers = nlohmann::json::array();
   for (size_t i = 0; i < line.layers.size() && i < static_cast<size_t>(worst); ++i)
-    layers.push_back({{"tensor", line.layers[i].tensor}, {"relative_error", line.layers[i].relative}});
+    layers.push_back(
+        {{"tensor", line.layers[i].tensor}, {"relative_error", line.layers[i].relative}});
   return {{"name", line.name},
           {"bytes", line.bytes},
           {"perplexity", a.perplexity()},

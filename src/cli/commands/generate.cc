@@ -26,21 +26,23 @@ struct GenerateCommand {
     prompt_option = app.add_option("-p,--prompt", prompt, "text to go on from");
     app.add_option("-f,--file", file, "read the prompt from this file; - is standard input")
         ->excludes(prompt_option);
-    app.add_flag("--chat", chat, "treat the prompt as a user's message: apply the model's chat template");
-    app.add_flag(
-        "--json", json,
-        "print one JSON object {text, tokens, prompt_tokens, completion_tokens, finish_reason, timings}");
+    app.add_flag("--chat", chat,
+                 "treat the prompt as a user's message: apply the model's chat template");
+    app.add_flag("--json", json,
+                 "print one JSON object {text, tokens, prompt_tokens, completion_tokens, "
+                 "finish_reason, timings}");
     app.add_flag("--no-echo", no_echo, "do not print the prompt before the text");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token, also where the model wants one");
-    app.add_flag("--no-parse-special", no_parse_special, "special tokens in the prompt are plain text");
+    app.add_flag("--no-parse-special", no_parse_special,
+                 "special tokens in the prompt are plain text");
     structured.add_to(app);
-    app.add_option("--session", session,
-                   "file that keeps what was computed: loaded first if it is there, saved at the end");
+    app.add_option(
+        "--session", session,
+        "file that keeps what was computed: loaded first if it is there, saved at the end");
     app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
     app.footer(
-        "The built-in model writes with --temperature 1 and --min-p 0.1, unless one of the two is given, and "
-        "at most "
-        "400 tokens;\nother models as their files say, and at most 256.\n" +
+        "The built-in model writes with --temperature 1 and --min-p 0.1, unless one of the two is "
+        "given, and at most 400 tokens;\nother models as their files say, and at most 256.\n" +
         app.get_footer());
   }
 
@@ -48,14 +50,16 @@ struct GenerateCommand {
   Result<std::string> read_prompt() const;
   Status load_session(Engine& engine) const;
   Status save_session(Engine& engine, const RequestOutput& result) const;
-  Result<RequestOutput> generate(LLM& llm, const SamplingParams& params, const std::string& text) const;
+  Result<RequestOutput> generate(LLM& llm, const SamplingParams& params,
+                                 const std::string& text) const;
 
   EngineConfig config;
   SamplingFlags sampling;
   StructuredFlags structured;
   CLI::Option* prompt_option = nullptr;
   std::string prompt, file, session;
-  bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false, quiet = false;
+  bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false,
+       quiet = false;
 };
 
 Result<std::string> GenerateCommand::read_prompt() const {
@@ -65,23 +69,26 @@ Result<std::string> GenerateCommand::read_prompt() const {
 
 nlohmann::json timings_json(const RequestStats& stats) {
   const int decoded = std::max(stats.completion_tokens - 1, 0);
-  const auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
-  return {
-      {"queued_seconds", stats.queued_seconds},
-      {"prefill_seconds", stats.prefill_seconds},
-      {"decode_seconds", stats.decode_seconds},
-      {"cached_tokens", stats.cached_tokens},
-      {"prompt_tokens_per_second", rate(stats.prompt_tokens - stats.cached_tokens, stats.prefill_seconds)},
-      {"decode_tokens_per_second", rate(decoded, stats.decode_seconds)}};
+  const auto rate = [](double tokens, double seconds) {
+    return seconds > 0 ? tokens / seconds : 0.0;
+  };
+  return {{"queued_seconds", stats.queued_seconds},
+          {"prefill_seconds", stats.prefill_seconds},
+          {"decode_seconds", stats.decode_seconds},
+          {"cached_tokens", stats.cached_tokens},
+          {"prompt_tokens_per_second",
+           rate(stats.prompt_tokens - stats.cached_tokens, stats.prefill_seconds)},
+          {"decode_tokens_per_second", rate(decoded, stats.decode_seconds)}};
 }
 
 nlohmann::json speculation_json(const RequestStats& stats) {
   const auto per_draft = [&](int n) { return static_cast<double>(n) / stats.drafts; };
-  return {{"drafts", stats.drafts},
-          {"draft_tokens", stats.draft_tokens},
-          {"accepted_tokens", stats.accepted_tokens},
-          {"acceptance", static_cast<double>(stats.accepted_tokens) / std::max(stats.draft_tokens, 1)},
-          {"tokens_per_round", 1 + per_draft(stats.accepted_tokens)}};
+  return {
+      {"drafts", stats.drafts},
+      {"draft_tokens", stats.draft_tokens},
+      {"accepted_tokens", stats.accepted_tokens},
+      {"acceptance", static_cast<double>(stats.accepted_tokens) / std::max(stats.draft_tokens, 1)},
+      {"tokens_per_round", 1 + per_draft(stats.accepted_tokens)}};
 }
 
 nlohmann::json logprobs_json(const CompletionOutput& output) {
@@ -91,8 +98,10 @@ nlohmann::json logprobs_json(const CompletionOutput& output) {
     for (size_t i = 1; i < row.size(); ++i) {
       alternatives.push_back({{"token", row[i].token}, {"logprob", row[i].logprob}});
     }
-    rows.push_back(
-        {{"token", row[0].token}, {"logprob", row[0].logprob}, {"rank", row[0].rank}, {"top", alternatives}});
+    rows.push_back({{"token", row[0].token},
+                    {"logprob", row[0].logprob},
+                    {"rank", row[0].rank},
+                    {"top", alternatives}});
   }
   return rows;
 }
@@ -121,14 +130,16 @@ void print_stats(const RequestOutput& result) {
   const double prefill = stats.prefill_seconds;
   std::string speculation;
   if (stats.drafts > 0) {
-    speculation = fmt::format(", {} of {} guesses right", stats.accepted_tokens, stats.draft_tokens);
+    speculation =
+        fmt::format(", {} of {} guesses right", stats.accepted_tokens, stats.draft_tokens);
   }
   fmt::print(stderr, "{}\n",
-             dim(fmt::format("prompt: {} tokens, {:.1f} tokens/s; decode: {} tokens, {:.1f} tokens/s{} ({})",
-                             stats.prompt_tokens,
-                             prefill > 0 ? (stats.prompt_tokens - stats.cached_tokens) / prefill : 0.0,
-                             completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0,
-                             speculation, finish_reason_name(result.outputs[0].finish_reason))));
+             dim(fmt::format(
+                 "prompt: {} tokens, {:.1f} tokens/s; decode: {} tokens, {:.1f} tokens/s{} ({})",
+                 stats.prompt_tokens,
+                 prefill > 0 ? (stats.prompt_tokens - stats.cached_tokens) / prefill : 0.0,
+                 completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0,
+                 speculation, finish_reason_name(result.outputs[0].finish_reason))));
 }
 
 Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& params,
@@ -138,10 +149,12 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
   options.add_bos = !no_bos;
   options.parse_special = !no_parse_special;
   options.should_stop = interrupted;
-  // The prompt is printed with the first piece of text: until then the request may turn out to be wrong.
+  // The prompt is printed with the first piece of text: until then the request may turn out to be
+  // wrong.
   bool begun = false;
   const auto begin = [&] {
-    if (!std::exchange(begun, true) && !chat && !no_echo) std::fwrite(text.data(), 1, text.size(), stdout);
+    if (!std::exchange(begun, true) && !chat && !no_echo)
+      std::fwrite(text.data(), 1, text.size(), stdout);
   };
   if (stream) {
     options.on_text = [&](const TextDelta& delta) {
@@ -152,8 +165,8 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
     };
   }
   const ChatMessage message{"user", text};
-  auto result =
-      chat ? llm.chat(std::span(&message, 1), params, options) : llm.generate(text, params, options);
+  auto result = chat ? llm.chat(std::span(&message, 1), params, options)
+                     : llm.generate(text, params, options);
   if (result && stream) begin();
   if (!result && begun) std::fputs("\n", stdout);
   return result;
@@ -205,12 +218,14 @@ int GenerateCommand::run() {
     std::fputs("\n", stdout);
   } else {
     for (const CompletionOutput& output : result->outputs) {
-      fmt::print("{} {}\n{}{}\n\n", bold("#"), output.index, no_echo || chat ? "" : *text, output.text);
+      fmt::print("{} {}\n{}{}\n\n", bold("#"), output.index, no_echo || chat ? "" : *text,
+                 output.text);
     }
   }
   std::fflush(stdout);
   if (!quiet && !json) print_stats(*result);
-  if (const Status saved = save_session((*llm)->engine(), *result); !saved) return fail(saved.error());
+  if (const Status saved = save_session((*llm)->engine(), *result); !saved)
+    return fail(saved.error());
   return interrupted() ? kExitInterrupted : kExitOk;
 }
 

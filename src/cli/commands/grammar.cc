@@ -46,9 +46,11 @@ std::string member_name(const KindName& kind) {
 struct GrammarCommand {
   explicit GrammarCommand(CLI::App& app) {
     app.require_subcommand(1);
-    check = app.add_subcommand("check", "compile, and tell which texts are allowed and how long masks take");
+    check = app.add_subcommand("check",
+                               "compile, and tell which texts are allowed and how long masks take");
     show = app.add_subcommand("show", "compile, and print what it became and what is not enforced");
-    sample = app.add_subcommand("sample", "draw texts at random from what is allowed, a JSON object a line");
+    sample = app.add_subcommand("sample",
+                                "draw texts at random from what is allowed, a JSON object a line");
     for (CLI::App* sub : {check, show, sample}) {
       auto* input = sub->add_option_group("input")->require_option(1);
       for (size_t i = 0; i < std::size(kKinds); ++i) {
@@ -57,16 +59,19 @@ struct GrammarCommand {
       if (sub == show) continue;
       input->add_option("--cases", cases,
                         "JSON lines: {id, schema | regex | grammar | structural_tag, texts}");
-      sub->add_option("-m,--tokenizer-model", model, "what `penstock tokenize -m` takes")->required();
-      sub->add_option(
-             "--member-order", member_order,
-             "of a schema's objects: any, as JSON Schema means it, or declared, as texts are generated")
+      sub->add_option("-m,--tokenizer-model", model, "what `penstock tokenize -m` takes")
+          ->required();
+      sub->add_option("--member-order", member_order,
+                      "of a schema's objects: any, as JSON Schema means it, or declared, as texts "
+                      "are generated")
           ->check(CLI::IsMember({"any", "declared"}))
           ->capture_default_str();
     }
     sample->add_option("-n", n_samples, "how many of each")->check(CLI::Range(1, 1'000'000));
     sample->add_option("--seed", seed, "of the draws");
-    sample->add_option("--wander", wander, "tokens drawn freely at most, before the text turns to its end")
+    sample
+        ->add_option("--wander", wander,
+                     "tokens drawn freely at most, before the text turns to its end")
         ->check(CLI::Range(0, 100'000));
     sample->add_option("--max-tokens", max_tokens, "of a text; longer ones are left out")
         ->check(CLI::Range(1, 1'000'000));
@@ -92,7 +97,8 @@ struct GrammarCommand {
   int run_check() const;
   int run_show() const;
   int run_sample() const;
-  int print_samples(const GrammarSpec& spec, const std::shared_ptr<const grammar::Vocabulary>& vocabulary,
+  int print_samples(const GrammarSpec& spec,
+                    const std::shared_ptr<const grammar::Vocabulary>& vocabulary,
                     const std::string& id) const;
   // Hands every line of `cases` to `run`, until that returns an exit code that is not 0.
   int for_each_case(const std::function<int(const JsonValue& line, GrammarSpec spec)>& run) const;
@@ -131,7 +137,8 @@ Result<std::vector<std::string>> read_instances(const std::string& file) {
     const auto value = grammar::parse_json(one, kMaxCaseDepth);
     const JsonValue* text = value ? value->find("text") : nullptr;
     if (text == nullptr || !text->is_string()) {
-      return errorf(ErrorCode::kInvalidArgument, "{}, line {}: expected {{\"text\": \"...\"}}", file, line);
+      return errorf(ErrorCode::kInvalidArgument, "{}, line {}: expected {{\"text\": \"...\"}}",
+                    file, line);
     }
     texts.push_back(text->string);
   }
@@ -139,7 +146,8 @@ Result<std::vector<std::string>> read_instances(const std::string& file) {
 }
 
 int GrammarCommand::print(const CheckAnswer& answer, const std::string& id) const {
-  if (!answer.broken.empty()) return fail({ErrorCode::kInternal, "grammar check: " + answer.broken});
+  if (!answer.broken.empty())
+    return fail({ErrorCode::kInternal, "grammar check: " + answer.broken});
   if (json || !cases.empty()) {
     fmt::print("{}\n", answer.json(id));
     std::fflush(stdout);
@@ -151,26 +159,30 @@ int GrammarCommand::print(const CheckAnswer& answer, const std::string& id) cons
     return kExitOk;
   }
   fmt::print("compiled in {:.0f} us\n", answer.compile_us);
-  for (const grammar::Note& note : answer.notes) fmt::print("note: {}: {}\n", note.where, note.message);
+  for (const grammar::Note& note : answer.notes)
+    fmt::print("note: {}: {}\n", note.where, note.message);
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const TextResult& result = answer.results[i];
-    const std::string verdict = result.valid ? "valid"
-                                : result.failure.empty()
-                                    ? fmt::format("not valid at token {}", result.at)
-                                    : fmt::format("given up at token {}: {}", result.at, result.failure);
+    const std::string verdict =
+        result.valid ? "valid"
+        : result.failure.empty()
+            ? fmt::format("not valid at token {}", result.at)
+            : fmt::format("given up at token {}: {}", result.at, result.failure);
     fmt::print("{}: {}\n", i + 1, verdict);
   }
   return kExitOk;
 }
 
-int GrammarCommand::for_each_case(const std::function<int(const JsonValue&, GrammarSpec)>& run) const {
+int GrammarCommand::for_each_case(
+    const std::function<int(const JsonValue&, GrammarSpec)>& run) const {
   const auto in = open_input(cases);
   if (!in) return fail(in.error());
   for (std::string line; std::getline(**in, line);) {
     if (line.find_first_not_of(" \r\t") == std::string::npos) continue;
     const auto value = grammar::parse_json(line, kMaxCaseDepth);
     if (!value)
-      return fail({ErrorCode::kInvalidArgument, fmt::format("{}: {}", cases, value.error().message)});
+      return fail(
+          {ErrorCode::kInvalidArgument, fmt::format("{}: {}", cases, value.error().message)});
     GrammarSpec one;
     for (const KindName& kind : kKinds) {
       const JsonValue* spec = value->find(member_name(kind));
@@ -209,8 +221,9 @@ int GrammarCommand::print_samples(const GrammarSpec& spec,
   if (!compiled) {
     const grammar::Refusal& refusal = compiled.error();
     if (cases.empty())
-      return fail({ErrorCode::kInvalidArgument, fmt::format("{}: {}: {}", grammar::name_of(refusal.kind),
-                                                            refusal.where, refusal.message)});
+      return fail(
+          {ErrorCode::kInvalidArgument, fmt::format("{}: {}: {}", grammar::name_of(refusal.kind),
+                                                    refusal.where, refusal.message)});
     return kExitOk;
   }
   GrammarSampler sampler(*compiled, seed, wander, max_tokens);
@@ -221,8 +234,8 @@ int GrammarCommand::print_samples(const GrammarSpec& spec,
     if (!drawn.failure.empty())
       return fail({ErrorCode::kInvalidArgument, "grammar sample: " + drawn.failure});
     if (drawn.dead_end)
-      return fail(
-          {ErrorCode::kInternal, "grammar sample: no token is allowed behind " + line["text"].dump()});
+      return fail({ErrorCode::kInternal,
+                   "grammar sample: no token is allowed behind " + line["text"].dump()});
     fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   return kExitOk;
@@ -233,7 +246,8 @@ int GrammarCommand::run_sample() const {
   if (!tokenizer) return fail(tokenizer.error());
   const auto vocabulary = grammar::Vocabulary::make(**tokenizer);
   if (vocabulary->ends().empty())
-    return fail({ErrorCode::kUnsupported, "grammar sample: the tokenizer has no end-of-generation token"});
+    return fail(
+        {ErrorCode::kUnsupported, "grammar sample: the tokenizer has no end-of-generation token"});
   if (!cases.empty()) {
     return for_each_case([&](const JsonValue& line, const GrammarSpec& spec) {
       return print_samples(spec, vocabulary, member_text(line, "id"));
@@ -250,10 +264,11 @@ int GrammarCommand::run_show() const {
   const auto compiled = grammar::Grammar::compile(*one, nullptr);
   if (!compiled) {
     const grammar::Refusal& refusal = compiled.error();
-    const ErrorCode code = refusal.kind == grammar::RefusalKind::kInvalid ? ErrorCode::kInvalidArgument
-                                                                          : ErrorCode::kUnsupported;
-    return fail(
-        {code, fmt::format("{}: {}: {}", grammar::name_of(refusal.kind), refusal.where, refusal.message)});
+    const ErrorCode code = refusal.kind == grammar::RefusalKind::kInvalid
+                               ? ErrorCode::kInvalidArgument
+                               : ErrorCode::kUnsupported;
+    return fail({code, fmt::format("{}: {}: {}", grammar::name_of(refusal.kind), refusal.where,
+                                   refusal.message)});
   }
   fmt::print("{}", grammar::summary_of((*compiled)->program()));
   for (const grammar::Note& note : (*compiled)->notes())

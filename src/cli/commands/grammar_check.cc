@@ -16,7 +16,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 double us_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 // Walks one text as sampling would: the mask decides, then the state takes the token.
@@ -36,8 +37,8 @@ class Walk {
       const bool taken = matcher_.append(tokens[at]);
       if (failed()) return {false, static_cast<int>(at), matcher_.failure()};
       if (bit != taken) {
-        answer_.broken =
-            fmt::format("token {} at {}: the mask says {}, the state does not", tokens[at], at, bit);
+        answer_.broken = fmt::format("token {} at {}: the mask says {}, the state does not",
+                                     tokens[at], at, bit);
       }
       if (!bit) return {false, static_cast<int>(at)};
     }
@@ -46,8 +47,8 @@ class Walk {
     const auto ends = vocabulary_.ends();
     if (ends.empty())
       return {matcher_.may_end(), static_cast<int>(tokens.size())};  // a tokenizer may name none
-    const bool valid =
-        std::any_of(ends.begin(), ends.end(), [&](TokenId end) { return grammar::has_bit(bits_, end); });
+    const bool valid = std::any_of(ends.begin(), ends.end(),
+                                   [&](TokenId end) { return grammar::has_bit(bits_, end); });
     if (valid != matcher_.may_end()) answer_.broken = "the end: the mask and the state disagree";
     return {valid, static_cast<int>(tokens.size())};
   }
@@ -72,7 +73,8 @@ std::array<double, 3> quantiles(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
   const auto at = [&](double q) {
-    return values[std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())))];
+    return values[std::min(values.size() - 1,
+                           static_cast<size_t>(q * static_cast<double>(values.size())))];
   };
   return {at(0.5), at(0.99), values.back()};
 }
@@ -94,7 +96,8 @@ CheckAnswer check_grammar(const GrammarCheck& check, const Tokenizer& tokenizer,
   answer.compile_us = us_since(begin);
   answer.notes.assign((*compiled)->notes().begin(), (*compiled)->notes().end());
   for (const std::string& text : check.texts) {
-    answer.results.push_back(Walk(*compiled, answer).run(tokenizer.encode(text, {.add_special = false})));
+    answer.results.push_back(
+        Walk(*compiled, answer).run(tokenizer.encode(text, {.add_special = false})));
   }
   return answer;
 }
@@ -103,8 +106,9 @@ std::string CheckAnswer::json(const std::string& id) const {
   OrderedJson out = OrderedJson::object();
   if (!id.empty()) out["id"] = bounded_json<OrderedJson>(id);
   if (refusal) {
-    out["error"] = {
-        {"kind", grammar::name_of(refusal->kind)}, {"where", refusal->where}, {"message", refusal->message}};
+    out["error"] = {{"kind", grammar::name_of(refusal->kind)},
+                    {"where", refusal->where},
+                    {"message", refusal->message}};
     if (!refusal->keyword.empty()) out["error"]["keyword"] = refusal->keyword;
     return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }

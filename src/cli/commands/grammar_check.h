@@ -17,18 +17,22 @@ struct GrammarCheck {
 
 struct TextResult {
   bool valid = false;
-  // !valid: position of the first forbidden token; the number of tokens if only the end is forbidden.
+  // !valid: position of the first forbidden token; the number of tokens if only the end is
+  // forbidden.
   int at = 0;
-  std::string failure = {};  // why the text could not be checked from `at` on; "": it was checked
+  // why the text could not be checked from `at` on; "": it was checked
+  std::string failure = {};
 };
 
 struct CheckAnswer {
   std::optional<grammar::Refusal> refusal;
-  double compile_us = 0;  // time from the specification's text to the first available mask
+  // time from the specification's text to the first available mask
+  double compile_us = 0;
   std::vector<TextResult> results;
   std::vector<double> mask_us;
   std::vector<grammar::Note> notes;
-  std::string broken;  // error of the program: a mask and the following step disagree; "": none
+  // error of the program: a mask and the following step disagree; "": none
+  std::string broken;
 
   // Returns the answer as one line of JSON. id: "": none.
   std::string json(const std::string& id) const;

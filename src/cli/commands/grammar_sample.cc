@@ -11,13 +11,14 @@ constexpr std::string_view kClosing = "\"}]:,0 ae/";  // bytes that end most thi
 
 }  // namespace
 
-GrammarSampler::GrammarSampler(std::shared_ptr<const grammar::Grammar> grammar, uint64_t seed, int wander,
-                               int max_tokens)
+GrammarSampler::GrammarSampler(std::shared_ptr<const grammar::Grammar> grammar, uint64_t seed,
+                               int wander, int max_tokens)
     : grammar_(std::move(grammar)), random_(seed), wander_(wander), max_tokens_(max_tokens) {
   const grammar::TokenTrie& trie = grammar_->vocabulary().trie();
   for (const char byte : kClosing) {
     const uint32_t node = trie.child(0, static_cast<uint8_t>(byte));
-    if (node != trie.size() && !trie.values(node).empty()) closing_.push_back(trie.values(node).front());
+    if (node != trie.size() && !trie.values(node).empty())
+      closing_.push_back(trie.values(node).front());
   }
 }
 

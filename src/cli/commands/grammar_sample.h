@@ -11,14 +11,18 @@ namespace penstock {
 // Draws tokens uniformly from the masks, as a model with random weights would.
 class GrammarSampler {
  public:
-  // wander: number of tokens after which texts are steered to their ends, as far as the grammar allows.
-  GrammarSampler(std::shared_ptr<const grammar::Grammar> grammar, uint64_t seed, int wander, int max_tokens);
+  // wander: number of tokens after which texts are steered to their ends, as far as the grammar
+  // allows.
+  GrammarSampler(std::shared_ptr<const grammar::Grammar> grammar, uint64_t seed, int wander,
+                 int max_tokens);
 
   struct Text {
     std::string text;
-    bool complete = false;  // false: max_tokens was reached, or (an error) no token was allowed
+    // false: max_tokens was reached, or (an error) no token was allowed
+    bool complete = false;
     bool dead_end = false;
-    std::string failure = {};  // why the text could not continue: following it takes too much work; "": none
+    // why the text could not continue: following it takes too much work; "": none
+    std::string failure = {};
   };
   Text draw();
 

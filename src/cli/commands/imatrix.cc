@@ -17,7 +17,8 @@ namespace {
 struct ImatrixCommand {
   explicit ImatrixCommand(CLI::App& app) {
     app.add_option("model", model, "GGUF file, Hugging Face directory or name")->required();
-    app.add_option("output", output, "file to write (GGUF, as llama.cpp's tools read it)")->required();
+    app.add_option("output", output, "file to write (GGUF, as llama.cpp's tools read it)")
+        ->required();
     calibration.add_flags(app);
     app.add_option("-t,--threads", threads, "threads; 0 is as many as the process may use");
   }
@@ -29,7 +30,8 @@ struct ImatrixCommand {
 };
 
 int ImatrixCommand::run() {
-  if (!calibration.given()) return fail({ErrorCode::kInvalidArgument, "--calibration: expected a text"});
+  if (!calibration.given())
+    return fail({ErrorCode::kInvalidArgument, "--calibration: expected a text"});
   auto found = find_model(model);
   if (!found) return fail(found.error());
   QuantizeJob job;
@@ -40,7 +42,9 @@ int ImatrixCommand::run() {
   job.samples = std::move(*samples);
   install_interrupt_handler();
   ProgressBar bar("imatrix");
-  job.progress = [&](int64_t done, int64_t total, const std::string& note) { bar.update(done, total, note); };
+  job.progress = [&](int64_t done, int64_t total, const std::string& note) {
+    bar.update(done, total, note);
+  };
   job.should_stop = interrupted;
   auto matrix = measure_importance(job);
   bar.update(0, 0);

@@ -51,7 +51,8 @@ std::map<std::string, Share> shares(const WeightSource& source) {
 nlohmann::json config_json(const ModelConfig& config) {
   const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
   int64_t token_bytes = 0;
-  for (const KvLayerSpec& layer : spec.layers) token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  for (const KvLayerSpec& layer : spec.layers)
+    token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
   return {{"architecture", config.arch},
           {"name", config.name},
           {"n_layers", config.n_layers},
@@ -82,7 +83,8 @@ nlohmann::json short_metadata(const nlohmann::json& metadata) {
 }
 
 void print_text(const WeightSource& source, const Result<ModelConfig>& config, bool all_tensors) {
-  fmt::print("{} ({})\n", source.path().string(), source.naming() == Naming::kGguf ? "GGUF" : "Hugging Face");
+  fmt::print("{} ({})\n", source.path().string(),
+             source.naming() == Naming::kGguf ? "GGUF" : "Hugging Face");
   if (config) {
     const nlohmann::json fields = config_json(*config);
     for (const auto& [key, value] : fields.items())
@@ -106,16 +108,16 @@ void print_text(const WeightSource& source, const Result<ModelConfig>& config, b
   int64_t total = 0;
   fmt::print("tensors\n");
   for (const auto& [type, share] : shares(source)) {
-    fmt::print("  {:8} {:5} tensors {:14} elements {:>10}\n", type, share.n_tensors, share.n_elements,
-               format_bytes(static_cast<double>(share.bytes)));
+    fmt::print("  {:8} {:5} tensors {:14} elements {:>10}\n", type, share.n_tensors,
+               share.n_elements, format_bytes(static_cast<double>(share.bytes)));
     total += share.bytes;
   }
   fmt::print("  {:8} {:5} tensors {:>36}\n", "all", source.tensors().size(),
              format_bytes(static_cast<double>(total)));
   if (!all_tensors) return;
   for (const TensorInfo& tensor : source.tensors()) {
-    fmt::print("  {:56} {:8} {:20} {:>10}\n", tensor.name, quant_info(tensor.type).name, shape_text(tensor),
-               format_bytes(static_cast<double>(tensor.bytes.size())));
+    fmt::print("  {:56} {:8} {:20} {:>10}\n", tensor.name, quant_info(tensor.type).name,
+               shape_text(tensor), format_bytes(static_cast<double>(tensor.bytes.size())));
   }
 }
 
@@ -129,10 +131,12 @@ int InspectCommand::run() const {
     print_text(**source, config, tensors);
     return kExitOk;
   }
-  nlohmann::json object = {{"path", path->string()},
-                           {"format", (*source)->naming() == Naming::kGguf ? "gguf" : "huggingface"},
-                           {"metadata", short_metadata((*source)->config())}};
-  object["config"] = config ? config_json(*config) : nlohmann::json{{"error", config.error().message}};
+  nlohmann::json object = {
+      {"path", path->string()},
+      {"format", (*source)->naming() == Naming::kGguf ? "gguf" : "huggingface"},
+      {"metadata", short_metadata((*source)->config())}};
+  object["config"] =
+      config ? config_json(*config) : nlohmann::json{{"error", config.error().message}};
   int64_t total = 0;
   object["types"] = nlohmann::json::object();
   for (const auto& [type, share] : shares(**source)) {

@@ -20,7 +20,8 @@ std::string time_text(int64_t unix_time) {
   char text[32] = "";
   const std::time_t time = unix_time;
   std::tm parts{};
-  if (gmtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
+  if (gmtime_r(&time, &parts) != nullptr)
+    std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
   return text;
 }
 
@@ -30,21 +31,23 @@ std::string budget_text(const Budget& budget) {
   Budget::visit(budget, [&](std::string_view name, double limit) {
     if (limit <= 0) return;
     text += fmt::format("{}{:g} {}/{}", text.empty() ? "" : ", ", limit,
-                        name.starts_with("cost") ? "cost" : "tok", name.ends_with("day") ? "day" : "month");
+                        name.starts_with("cost") ? "cost" : "tok",
+                        name.ends_with("day") ? "day" : "month");
   });
   return text.empty() ? "-" : text;
 }
 
 nlohmann::ordered_json use_row_json(const UseRow& row) {
-  return {{"day", row.day == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(day_text(row.day))},
-          {"key", row.key},
-          {"model", row.model},
-          {"requests", row.use.requests},
-          {"input_tokens", row.use.input_tokens},
-          {"cached_tokens", row.use.cached_tokens},
-          {"output_tokens", row.use.output_tokens},
-          {"seconds", static_cast<double>(row.use.microseconds) * 1e-6},
-          {"cost", row.use.cost()}};
+  return {
+      {"day", row.day == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(day_text(row.day))},
+      {"key", row.key},
+      {"model", row.model},
+      {"requests", row.use.requests},
+      {"input_tokens", row.use.input_tokens},
+      {"cached_tokens", row.use.cached_tokens},
+      {"output_tokens", row.use.output_tokens},
+      {"seconds", static_cast<double>(row.use.microseconds) * 1e-6},
+      {"cost", row.use.cost()}};
 }
 
 void print_json(const nlohmann::ordered_json& value) {
@@ -56,14 +59,18 @@ struct KeysCommand {
     app.require_subcommand(1);
     add = app.add_subcommand("add", "make a key and print it, once");
     list = app.add_subcommand("list", "show the keys of a file");
-    revoke = app.add_subcommand("revoke", "remove a key by its id; a running server follows within a second");
+    revoke = app.add_subcommand("revoke",
+                                "remove a key by its id; a running server follows within a second");
     for (CLI::App* sub : {add, list, revoke}) {
-      sub->add_option("-f,--file", file, "the file of keys, as for serve --api-key-file")->required();
+      sub->add_option("-f,--file", file, "the file of keys, as for serve --api-key-file")
+          ->required();
     }
-    usage = app.add_subcommand("usage", "show what keys have used, from the server's data directory");
+    usage =
+        app.add_subcommand("usage", "show what keys have used, from the server's data directory");
     audit = app.add_subcommand("audit", "show what administrators did, newest first");
     for (CLI::App* sub : {usage, audit}) {
-      sub->add_option("-d,--data-dir", data_dir, "as for serve; the server may be running")->required();
+      sub->add_option("-d,--data-dir", data_dir, "as for serve; the server may be running")
+          ->required();
       sub->add_flag("--json", json, "print a JSON object on each line");
     }
     usage->add_option("-f,--file", file, "the file of keys, for their names");
@@ -74,12 +81,16 @@ struct KeysCommand {
         ->delimiter(',')
         ->check(CLI::IsMember({"day", "key", "model"}))
         ->default_str("day,key,model");
-    audit->add_option("-n,--limit", limit, "entries")->check(CLI::Range(1, 100000))->capture_default_str();
+    audit->add_option("-n,--limit", limit, "entries")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
     add->add_option("--name", name, "whose key it is");
     add->add_option("--scope", scope, "inference, metrics, admin, separated by commas")
         ->capture_default_str();
-    add->add_option("--requests-per-minute", requests_per_minute, "0 is no limit")->capture_default_str();
-    add->add_option("--tokens-per-minute", tokens_per_minute, "prompt and completion tokens; 0 is no limit")
+    add->add_option("--requests-per-minute", requests_per_minute, "0 is no limit")
+        ->capture_default_str();
+    add->add_option("--tokens-per-minute", tokens_per_minute,
+                    "prompt and completion tokens; 0 is no limit")
         ->capture_default_str();
     Budget::visit(budget, [&](std::string field, double& limit_of_it) {
       const bool tokens = field.starts_with("tokens");
@@ -109,13 +120,13 @@ struct KeysCommand {
   int run_list() const {
     auto records = read_key_file(file);
     if (!records) return fail(records.error());
-    std::printf("%-12s  %-16s  %-24s  %10s  %10s  %-16s  %s\n", "id", "created", "scopes", "req/min",
-                "tok/min", "budget", "name");
+    std::printf("%-12s  %-16s  %-24s  %10s  %10s  %-16s  %s\n", "id", "created", "scopes",
+                "req/min", "tok/min", "budget", "name");
     for (const ApiKeyRecord& record : *records) {
       std::printf("%-12s  %-16s  %-24s  %10g  %10g  %-16s  %s\n", record.id.c_str(),
                   time_text(record.created).c_str(), scope_names(record.scopes).c_str(),
-                  record.requests_per_minute, record.tokens_per_minute, budget_text(record.budget).c_str(),
-                  record.name.c_str());
+                  record.requests_per_minute, record.tokens_per_minute,
+                  budget_text(record.budget).c_str(), record.name.c_str());
     }
     return kExitOk;
   }
@@ -126,7 +137,8 @@ struct KeysCommand {
     if (std::erase_if(*records, [&](const ApiKeyRecord& record) { return record.id == id; }) == 0) {
       return fail({ErrorCode::kNotFound, fmt::format("key file {}: no key {}", file, id)});
     }
-    if (const Status written = write_key_file(file, *records); !written) return fail(written.error());
+    if (const Status written = write_key_file(file, *records); !written)
+      return fail(written.error());
     return kExitOk;
   }
 
@@ -147,8 +159,8 @@ struct KeysCommand {
     };
     std::map<std::tuple<int64_t, std::string, std::string>, UseCounts> sums;
     for (const UseRow& row : rows) {
-      sums[{asked("day") ? row.day : 0, asked("key") ? row.key : "", asked("model") ? row.model : ""}] +=
-          row.use;
+      sums[{asked("day") ? row.day : 0, asked("key") ? row.key : "",
+            asked("model") ? row.model : ""}] += row.use;
     }
     rows.clear();
     for (const auto& [place, use] : sums)
@@ -168,8 +180,8 @@ struct KeysCommand {
       for (const ApiKeyRecord& record : *records) names[record.id] = record.name;
     }
     if (!json) {
-      fmt::print("{:10}  {:12}  {:24}  {:>9}  {:>12}  {:>12}  {:>12}  {:>10}  {:>12}  {}\n", "day", "key",
-                 "model", "requests", "input", "cached", "output", "seconds", "cost",
+      fmt::print("{:10}  {:12}  {:24}  {:>9}  {:>12}  {:>12}  {:>12}  {:>10}  {:>12}  {}\n", "day",
+                 "key", "model", "requests", "input", "cached", "output", "seconds", "cost",
                  file.empty() ? "" : "name");
     }
     UseCounts total;

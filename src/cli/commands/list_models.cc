@@ -20,7 +20,8 @@
 namespace penstock {
 namespace {
 
-// A model runs here when its weights and the cache of a conversation of this length fit into memory.
+// A model runs here when its weights and the cache of a conversation of this length fit into
+// memory.
 constexpr int kTokens = 2048;
 
 struct ModelRow {
@@ -36,13 +37,15 @@ struct ModelRow {
 std::string main_type(const WeightSource& source) {
   std::map<QuantType, size_t> bytes;
   for (const TensorInfo& tensor : source.tensors()) bytes[tensor.type] += tensor.bytes.size();
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
   return most == bytes.end() ? std::string() : std::string(quant_info(most->first).name);
 }
 
 int64_t needed_memory(const WeightSource& source, const ModelConfig& config) {
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : source.tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorInfo& tensor : source.tensors())
+    bytes += static_cast<int64_t>(tensor.bytes.size());
   const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
   for (const KvLayerSpec& layer : spec.layers)
     bytes += CacheSpec::token_bytes(layer, spec.dtype) * std::min(kTokens, config.max_seq_len);
@@ -74,9 +77,9 @@ ModelRow describe(FoundModel found) {
   row.context = config->max_seq_len;
   const int64_t needed = needed_memory(**source, *config), memory = machine_memory();
   if (needed > memory) {
-    row.problem =
-        fmt::format("needs {} of memory, this machine has {}", format_bytes(static_cast<double>(needed)),
-                    format_bytes(static_cast<double>(memory)));
+    row.problem = fmt::format("needs {} of memory, this machine has {}",
+                              format_bytes(static_cast<double>(needed)),
+                              format_bytes(static_cast<double>(memory)));
   } else if (!row.found.missing.empty()) {
     row.problem = fmt::format("{} is missing", row.found.missing);
   }
@@ -89,7 +92,8 @@ void add_models_folder(std::vector<FoundModel>& models) {
     std::error_code error;
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-      if (entry.is_regular_file(error) && entry.path().extension() == ".gguf") files.push_back(entry.path());
+      if (entry.is_regular_file(error) && entry.path().extension() == ".gguf")
+        files.push_back(entry.path());
     }
     std::ranges::sort(files);
     for (const auto& path : files) {
@@ -102,26 +106,30 @@ void add_models_folder(std::vector<FoundModel>& models) {
 }
 
 nlohmann::json row_json(const ModelRow& row) {
-  return {{"name", row.found.name},       {"source", row.found.source}, {"path", row.found.path.string()},
-          {"format", row.format},         {"architecture", row.arch},   {"type", row.type},
-          {"parameters", row.parameters}, {"bytes", row.found.bytes},   {"context", row.context},
-          {"runs", row.problem.empty()},  {"problem", row.problem}};
+  return {{"name", row.found.name},          {"source", row.found.source},
+          {"path", row.found.path.string()}, {"format", row.format},
+          {"architecture", row.arch},        {"type", row.type},
+          {"parameters", row.parameters},    {"bytes", row.found.bytes},
+          {"context", row.context},          {"runs", row.problem.empty()},
+          {"problem", row.problem}};
 }
 
 void print_table(const std::vector<ModelRow>& rows) {
   size_t width = 4;
   for (const ModelRow& row : rows) width = std::max(width, row.found.name.size());
-  fmt::print("{:{}}  {:18}  {:12}  {:8}  {:>8}  {:>8}  {}\n", "name", width, "in", "architecture", "type",
-             "size", "context", "runs here");
+  fmt::print("{:{}}  {:18}  {:12}  {:8}  {:>8}  {:>8}  {}\n", "name", width, "in", "architecture",
+             "type", "size", "context", "runs here");
   for (const ModelRow& row : rows) {
-    fmt::print("{:{}}  {:18}  {:12}  {:8}  {:>8}  {:>8}  {}\n", row.found.name, width, row.found.source,
-               row.arch, row.type, format_bytes(static_cast<double>(row.found.bytes)),
+    fmt::print("{:{}}  {:18}  {:12}  {:8}  {:>8}  {:>8}  {}\n", row.found.name, width,
+               row.found.source, row.arch, row.type,
+               format_bytes(static_cast<double>(row.found.bytes)),
                row.context > 0 ? std::to_string(row.context) : "",
                row.problem.empty() ? "yes" : "no: " + row.problem);
   }
 }
 
-// README's table, for tools/architecture_table.py: those that both formats have, or directories alone.
+// README's table, for tools/architecture_table.py: those that both formats have, or directories
+// alone.
 void print_architectures() {
   std::vector<const Architecture*> rows(architectures().begin(), architectures().end());
   std::erase_if(rows, [](const Architecture* row) { return row->hf_types.empty(); });
@@ -141,13 +149,12 @@ void print_architectures() {
 
 struct ModelsCommand {
   explicit ModelsCommand(CLI::App& app) {
-    app.add_flag(
-        "--architectures", architectures,
-        "print the architectures that are known as a Markdown table: model, model_type, GGUF's name");
-    app.add_flag(
-        "--json", json,
-        "print one JSON object {models: [{name, source, path, format, architecture, type, parameters, bytes, "
-        "context, runs, problem}]}");
+    app.add_flag("--architectures", architectures,
+                 "print the architectures that are known as a Markdown table: model, model_type, "
+                 "GGUF's name");
+    app.add_flag("--json", json,
+                 "print one JSON object {models: [{name, source, path, format, architecture, type, "
+                 "parameters, bytes, context, runs, problem}]}");
   }
 
   int run() const {
@@ -167,8 +174,8 @@ struct ModelsCommand {
     }
     nlohmann::json list = nlohmann::json::array();
     for (const ModelRow& row : rows) list.push_back(row_json(row));
-    fmt::print("{}\n", nlohmann::json{{"models", list}}.dump(-1, ' ', false,
-                                                             nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::json{{"models", list}}.dump(
+                           -1, ' ', false, nlohmann::json::error_handler_t::replace));
     return kExitOk;
   }
 

@@ -12,8 +12,10 @@ namespace {
 
 struct MergeLoraCommand {
   explicit MergeLoraCommand(CLI::App& app) {
-    app.add_option("-m,--model", base, "the base: a GGUF file or a Hugging Face directory")->required();
-    app.add_option("--lora", adapter, "the adapter, in the base's format: a GGUF file or a PEFT directory")
+    app.add_option("-m,--model", base, "the base: a GGUF file or a Hugging Face directory")
+        ->required();
+    app.add_option("--lora", adapter,
+                   "the adapter, in the base's format: a GGUF file or a PEFT directory")
         ->required();
     app.add_option("-o,--output", out, "a GGUF file or a directory, as the base is; must not exist")
         ->required();

@@ -35,8 +35,8 @@ Error run_by_mpirun(const std::vector<std::string>& hosts, int n_ranks, char** a
   const int n_hosts = static_cast<int>(hosts.size());
   if (n_ranks == 0 || n_ranks % n_hosts != 0) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("{}: expected {} times {} to be a multiple of the {} hosts, got {}", kHosts, kSize,
-                        kStages, n_hosts, n_ranks)};
+            fmt::format("{}: expected {} times {} to be a multiple of the {} hosts, got {}", kHosts,
+                        kSize, kStages, n_hosts, n_ranks)};
   }
   std::string places;
   for (const std::string& host : hosts)
@@ -82,18 +82,20 @@ void add_hosts_flag(CLI::App& command) {
   const CLI::Option* size = command.get_option_no_throw(kSize);
   if (size == nullptr || command.get_option_no_throw(kHosts) != nullptr) return;
   command
-      .add_option(
-          kHosts,
-          "hosts that the ranks are on, separated by commas, equally many on each: mpirun starts them there")
+      .add_option(kHosts,
+                  "hosts that the ranks are on, separated by commas, equally many on each: mpirun "
+                  "starts them there")
       ->group(size->get_group());
 }
 
 int carry_out(const CLI::App& command, const Action& action, char** argv) {
   if (const auto place = mpi_place()) return run_as_rank(command, *place, action);
   const CLI::Option* hosts = command.get_option_no_throw(kHosts);
-  if (n_ranks_of(command) == 0 || hosts == nullptr || hosts->empty() || command.get_name() == "plan")
+  if (n_ranks_of(command) == 0 || hosts == nullptr || hosts->empty() ||
+      command.get_name() == "plan")
     return action();
-  return fail(run_by_mpirun(CLI::detail::split(hosts->as<std::string>(), ','), n_ranks_of(command), argv));
+  return fail(
+      run_by_mpirun(CLI::detail::split(hosts->as<std::string>(), ','), n_ranks_of(command), argv));
 }
 
 }  // namespace penstock

@@ -21,21 +21,21 @@ struct PerplexityCommand {
   explicit PerplexityCommand(CLI::App& app) {
     add_engine_flags(app, config);
     app.add_option("-f,--file", file, "text to predict; - is standard input")->required();
-    app.add_option("--window", window, "tokens per window, with the BOS (default: 512, or the model's limit)")
+    app.add_option("--window", window,
+                   "tokens per window, with the BOS (default: 512, or the model's limit)")
         ->check(CLI::Range(2, 1 << 24));
-    app.add_option(
-           "--stride", stride,
-           "tokens between two windows; less than the window: only tokens no earlier window scored count "
-           "(default: windows do not overlap)")
+    app.add_option("--stride", stride,
+                   "tokens between two windows; less than the window: only tokens no earlier "
+                   "window scored count (default: windows do not overlap)")
         ->check(CLI::PositiveNumber);
-    app.add_option(
-        "--separator", separator,
-        "split the text here and score every document by itself, cut to one window; white space at its ends "
-        "is dropped");
-    app.add_option("--max-windows", max_windows, "stop after this many windows")->check(CLI::PositiveNumber);
-    app.add_flag(
-        "--json", json,
-        "print one JSON object {perplexity, perplexity_error, nll, bits_per_byte, tokens, bytes, windows}");
+    app.add_option("--separator", separator,
+                   "split the text here and score every document by itself, cut to one window; "
+                   "white space at its ends is dropped");
+    app.add_option("--max-windows", max_windows, "stop after this many windows")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--json", json,
+                 "print one JSON object {perplexity, perplexity_error, nll, bits_per_byte, tokens, "
+                 "bytes, windows}");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token before a window");
   }
   int run();
@@ -66,7 +66,8 @@ std::vector<std::string> split_documents(const std::string& text, const std::str
   return documents;
 }
 
-Windows document_windows(const LLM& llm, const std::vector<std::string>& documents, size_t window, bool bos) {
+Windows document_windows(const LLM& llm, const std::vector<std::string>& documents, size_t window,
+                         bool bos) {
   Windows result;
   for (const std::string& document : documents) {
     std::vector<TokenId> ids = llm.encode(document, bos, false);
@@ -78,12 +79,14 @@ Windows document_windows(const LLM& llm, const std::vector<std::string>& documen
   return result;
 }
 
-Windows sliding_windows(const LLM& llm, const std::string& text, size_t window, size_t stride, bool bos) {
+Windows sliding_windows(const LLM& llm, const std::string& text, size_t window, size_t stride,
+                        bool bos) {
   const std::vector<TokenId> prefix = bos ? llm.encode("", true, false) : std::vector<TokenId>();
   const std::vector<TokenId> ids = llm.encode(text, false, false);
   const size_t payload = window - std::min(prefix.size(), window - 1);
   Windows result;
-  size_t n_scored = 0;  // tokens of the text that some window has scored (or that nothing can predict)
+  // tokens of the text that some window has scored (or that nothing can predict)
+  size_t n_scored = 0;
   for (size_t begin = 0; begin < ids.size(); begin += std::min(stride, payload)) {
     const size_t end = std::min(begin + payload, ids.size());
     std::vector<TokenId> sequence = prefix;
@@ -119,15 +122,17 @@ void print_summary(const Summary& summary, size_t n_windows, bool json) {
   const double perplexity = std::exp(summary.nll());
   const double error = perplexity * summary.error();
   if (json) {
-    const nlohmann::json object = {{"perplexity", perplexity},   {"perplexity_error", error},
-                                   {"nll", summary.nll()},       {"bits_per_byte", summary.bits_per_byte()},
-                                   {"tokens", summary.n_tokens}, {"bytes", summary.n_bytes},
-                                   {"windows", n_windows}};
+    const nlohmann::json object = {
+        {"perplexity", perplexity},   {"perplexity_error", error},
+        {"nll", summary.nll()},       {"bits_per_byte", summary.bits_per_byte()},
+        {"tokens", summary.n_tokens}, {"bytes", summary.n_bytes},
+        {"windows", n_windows}};
     fmt::print("{}\n", object.dump());
     return;
   }
-  fmt::print("perplexity {:.4f} +/- {:.4f}, {:.4f} bits per byte ({} tokens, {} bytes, {} windows)\n",
-             perplexity, error, summary.bits_per_byte(), summary.n_tokens, summary.n_bytes, n_windows);
+  fmt::print(
+      "perplexity {:.4f} +/- {:.4f}, {:.4f} bits per byte ({} tokens, {} bytes, {} windows)\n",
+      perplexity, error, summary.bits_per_byte(), summary.n_tokens, summary.n_bytes, n_windows);
 }
 
 int PerplexityCommand::run() {
@@ -142,14 +147,14 @@ int PerplexityCommand::run() {
   LLM& llm = **opened;
   const int limit = llm.engine().info().max_model_len;
   if (window > limit) {
-    return fail(
-        {ErrorCode::kInvalidArgument, fmt::format("--window: expected at most {}, got {}", limit, window)});
+    return fail({ErrorCode::kInvalidArgument,
+                 fmt::format("--window: expected at most {}, got {}", limit, window)});
   }
   const size_t size = static_cast<size_t>(window > 0 ? window : std::min(512, limit));
-  Windows windows =
-      separator.empty()
-          ? sliding_windows(llm, *text, size, stride > 0 ? static_cast<size_t>(stride) : size, !no_bos)
-          : document_windows(llm, split_documents(*text, separator), size, !no_bos);
+  Windows windows = separator.empty()
+                        ? sliding_windows(llm, *text, size,
+                                          stride > 0 ? static_cast<size_t>(stride) : size, !no_bos)
+                        : document_windows(llm, split_documents(*text, separator), size, !no_bos);
   if (max_windows > 0 && windows.sequences.size() > static_cast<size_t>(max_windows)) {
     windows.sequences.resize(static_cast<size_t>(max_windows));
   }
@@ -165,7 +170,8 @@ int PerplexityCommand::run() {
     const auto group =
         std::span(windows.sequences).subspan(at, std::min(kGroup, windows.sequences.size() - at));
     auto scores = log_likelihoods(llm, group, [&](size_t done, size_t) {
-      progress.update(static_cast<int64_t>(at + done), static_cast<int64_t>(windows.sequences.size()),
+      progress.update(static_cast<int64_t>(at + done),
+                      static_cast<int64_t>(windows.sequences.size()),
                       summary.n_tokens > 0 ? fmt::format("{:.4f}", std::exp(summary.nll())) : "");
     });
     if (!scores) return fail(scores.error());

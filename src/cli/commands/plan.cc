@@ -1,6 +1,6 @@
-// penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
-// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation;
-// with --tensor-parallel-size and its like that of several ranks.
+// penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one
+// sequence is 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With
+// --spec: the worth of speculation; with --tensor-parallel-size and its like that of several ranks.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -31,8 +31,10 @@ struct PlanCommand {
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
     CLI::Option* model_option =
         app.add_option("-m,--model", model, "GGUF file, Hugging Face directory or name");
-    app.add_option("--shape", shape, "a known shape instead of a file: " + names)->excludes(model_option);
-    app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
+    app.add_option("--shape", shape, "a known shape instead of a file: " + names)
+        ->excludes(model_option);
+    app.add_option("-c,--tokens,--ctx-size", tokens,
+                   "tokens per sequence (default: the model's limit)")
         ->check(CLI::PositiveNumber);
     app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
     app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8 or fp8")
@@ -45,9 +47,9 @@ struct PlanCommand {
     app.add_option("--block-size", block_size, "tokens per block")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option(
-        "--memory", memory,
-        "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
+    app.add_option("--memory", memory,
+                   "memory to plan for, such as 24GiB (default: this machine's); with several "
+                   "ranks that of each host");
     app.add_flag("--experts-offload", experts_offload,
                  "with experts in a file (see serve): they need not be in memory");
     app.add_flag("--json", json, "print one JSON object");
@@ -84,8 +86,10 @@ struct Plan {
 };
 
 int64_t expert_parameters(const ModelConfig& c) {
-  const auto n_layers = std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
-  return int64_t{n_layers} * (c.ffn.gated ? 3 : 2) * c.experts.count * c.expert_dim() * c.experts.ffn_dim;
+  const auto n_layers =
+      std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
+  return int64_t{n_layers} * (c.ffn.gated ? 3 : 2) * c.experts.count * c.expert_dim() *
+         c.experts.ffn_dim;
 }
 
 Result<Plan> make_plan(const PlanCommand& command) {
@@ -109,13 +113,15 @@ Result<Plan> make_plan(const PlanCommand& command) {
   }
   if (!command.experts_offload) plan.offloaded_bytes = 0;
   if (command.experts_offload && plan.config.experts.count == 0) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "--experts-offload: {}: expected a mixture of experts, got architecture {} without any",
-                  plan.name, plan.config.arch);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "--experts-offload: {}: expected a mixture of experts, got architecture {} without any",
+        plan.name, plan.config.arch);
   }
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
   const CacheSpec spec = plan.config.cache_spec(types_of(command), command.block_size);
-  for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  for (const KvLayerSpec& layer : spec.layers)
+    plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
   plan.state_bytes = spec.state_bytes();
   plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
   plan.memory = total_memory();
@@ -124,7 +130,8 @@ Result<Plan> make_plan(const PlanCommand& command) {
       return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
     }
   }
-  const int64_t left = std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
+  const int64_t left =
+      std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
   plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
   return plan;
 }
@@ -162,7 +169,8 @@ int PlanCommand::run() const {
     const double bytes_per_weight =
         static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
     const int64_t length = tokens > 0 ? tokens : std::min<int64_t>(plan->tokens, kTypicalTokens);
-    const PlannedModel planned{plan->name, config, bytes_per_weight, length, types_of(*this), block_size};
+    const PlannedModel planned{plan->name, config,          bytes_per_weight,
+                               length,     types_of(*this), block_size};
     const Status done = ranks.run(planned, memory.empty() ? 0 : plan->memory, json);
     return done ? kExitOk : fail(done.error());
   }
@@ -186,16 +194,20 @@ int PlanCommand::run() const {
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
   if (experts_offload) {
-    fmt::print("experts in a file       {}; in memory {}, and of the experts what there is room for\n",
-               format_bytes(static_cast<double>(plan->offloaded_bytes)),
-               format_bytes(static_cast<double>(plan->weight_bytes - plan->offloaded_bytes)));
+    fmt::print(
+        "experts in a file       {}; in memory {}, and of the experts what there is room for\n",
+        format_bytes(static_cast<double>(plan->offloaded_bytes)),
+        format_bytes(static_cast<double>(plan->weight_bytes - plan->offloaded_bytes)));
   }
   fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
-    fmt::print("state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
-               std::ranges::count_if(config.layers, [](const LayerConfig& l) { return l.carries_state(); }),
-               format_bytes(static_cast<double>(plan->state_bytes)), states == "auto" ? "float32" : states);
+    fmt::print(
+        "state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
+        std::ranges::count_if(config.layers,
+                              [](const LayerConfig& l) { return l.carries_state(); }),
+        format_bytes(static_cast<double>(plan->state_bytes)),
+        states == "auto" ? "float32" : states);
   }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));

@@ -16,9 +16,8 @@ struct PullCommand {
                    "org/name, org/name:FILE or org/name:Q4_K_M, with @revision before the colon")
         ->required();
     app.footer(
-        "Prints the path of each. HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what "
-        "they mean to "
-        "Hugging Face's tools.");
+        "Prints the path of each. HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE "
+        "mean what they mean to Hugging Face's tools.");
   }
 
   int run() const {

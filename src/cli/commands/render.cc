@@ -21,8 +21,9 @@ using OrderedJson = nlohmann::ordered_json;
 struct RenderCommand {
   explicit RenderCommand(CLI::App& app) {
     app.add_option("--template", template_path, "the template, a Jinja file")->required();
-    app.add_option("--context", context_path,
-                   "JSON object of the template's variables: messages, tools, add_generation_prompt, …")
+    app.add_option(
+           "--context", context_path,
+           "JSON object of the template's variables: messages, tools, add_generation_prompt, …")
         ->required();
     app.add_option("--now", now, "the clock of strftime_now, as 2026-01-02T03:04:05; default: now");
   }
@@ -36,8 +37,8 @@ Result<std::tm> parse_time(const std::string& text) {
   std::tm time{};
   const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
   if (end == nullptr || *end != '\0') {
-    return errorf(ErrorCode::kInvalidArgument, "--now: expected a time like 2026-01-02T03:04:05, got {}",
-                  text);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--now: expected a time like 2026-01-02T03:04:05, got {}", text);
   }
   const std::tm given = time;
   timegm(&time);  // fills in the days of the week and of the year

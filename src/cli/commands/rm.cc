@@ -13,9 +13,10 @@ namespace {
 
 struct RmCommand {
   explicit RmCommand(CLI::App& app) {
-    app.add_option("name", names,
-                   "org/name (all of it, unfinished downloads too), org/name@revision, org/name:FILE or "
-                   "org/name:Q4_K_M")
+    app.add_option(
+           "name", names,
+           "org/name (all of it, unfinished downloads too), org/name@revision, org/name:FILE or "
+           "org/name:Q4_K_M")
         ->required();
   }
 
@@ -25,7 +26,8 @@ struct RmCommand {
     for (const std::string& name : names) {
       const auto removed = remove_model(*settings, name);
       if (!removed) return fail(removed.error());
-      std::printf("%s: %s freed\n", name.c_str(), format_bytes(static_cast<double>(removed->bytes)).c_str());
+      std::printf("%s: %s freed\n", name.c_str(),
+                  format_bytes(static_cast<double>(removed->bytes)).c_str());
     }
     return kExitOk;
   }

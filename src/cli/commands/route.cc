@@ -19,32 +19,40 @@ struct RouteTrainCommand {
     app.require_subcommand(1);
     CLI::App& train = *app.add_subcommand("train", "fit a score of questions to examples");
     train
-        .add_option(
-            "-d,--data", data,
-            "JSON lines: prompt or messages, and label (\"small\" or \"large\") or the scores small and "
-            "large of both answers")
+        .add_option("-d,--data", data,
+                    "JSON lines: prompt or messages, and label (\"small\" or \"large\") or the "
+                    "scores small and large of both answers")
         ->required()
         ->type_name("FILE");
-    train.add_option("-m,--model", config.model, "embedding model: the one that the server has for it")
+    train
+        .add_option("-m,--model", config.model,
+                    "embedding model: the one that the server has for it")
         ->required();
-    train.add_option("-o,--output", output, "where the score goes: \"file\" in a route's \"score\"")
+    train
+        .add_option("-o,--output", output, "where the score goes: \"file\" in a route's \"score\"")
         ->required()
         ->type_name("FILE");
-    train.add_option("--margin", margin, "by how much the large model's answer must be better to be needed")
+    train
+        .add_option("--margin", margin,
+                    "by how much the large model's answer must be better to be needed")
         ->capture_default_str();
-    train.add_option("--ridge", ridge, "how much large weights cost: more of it where examples are few")
+    train
+        .add_option("--ridge", ridge,
+                    "how much large weights cost: more of it where examples are few")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    train.add_option("--held-out", held_out, "share of the examples that the report is about, not the fit")
+    train
+        .add_option("--held-out", held_out,
+                    "share of the examples that the report is about, not the fit")
         ->check(CLI::Range(0.0, 0.9))
         ->capture_default_str();
     train
-        .add_option(
-            "--to-large", to_large,
-            "share of such questions that the threshold shall send to the large model (default: as many "
-            "as need it)")
+        .add_option("--to-large", to_large,
+                    "share of such questions that the threshold shall send to the large model "
+                    "(default: as many as need it)")
         ->check(CLI::Range(0.0, 1.0));
-    train.add_option("-t,--threads", config.threads, "compute threads; 0 is as many as the process may use");
+    train.add_option("-t,--threads", config.threads,
+                     "compute threads; 0 is as many as the process may use");
   }
   int run();
   Result<std::vector<std::vector<float>>> vectors(const std::vector<RouteExample>& examples);
@@ -71,7 +79,8 @@ Result<std::vector<std::vector<float>>> RouteTrainCommand::vectors(
 Result<RouteScore> RouteTrainCommand::fit(const std::vector<RouteExample>& examples) {
   ASSIGN_OR_RETURN(const auto all, vectors(examples));
   // Every so manieth is held out, so that the same file gives the same score.
-  const size_t every = held_out > 0 ? std::max<size_t>(2, static_cast<size_t>(1 / held_out + 0.5)) : 0;
+  const size_t every =
+      held_out > 0 ? std::max<size_t>(2, static_cast<size_t>(1 / held_out + 0.5)) : 0;
   std::vector<std::vector<float>> kept;
   std::vector<bool> labels;
   std::vector<size_t> others;
@@ -90,10 +99,12 @@ Result<RouteScore> RouteTrainCommand::fit(const std::vector<RouteExample>& examp
   std::vector<std::pair<double, bool>> scored;
   for (const size_t i : others) scored.emplace_back(score(all[i]), examples[i].needs_large);
   const auto n_needing = std::ranges::count(scored, true, &std::pair<double, bool>::second);
-  const double wanted =
-      to_large >= 0 ? to_large : static_cast<double>(n_needing) / static_cast<double>(scored.size());
-  std::printf("%zu examples, %zu of them %s; %td need the large model; AUC %.3f\n\n", examples.size(),
-              scored.size(), every > 0 ? "held out, which this is about" : "looked at again", n_needing,
+  const double wanted = to_large >= 0
+                            ? to_large
+                            : static_cast<double>(n_needing) / static_cast<double>(scored.size());
+  std::printf("%zu examples, %zu of them %s; %td need the large model; AUC %.3f\n\n",
+              examples.size(), scored.size(),
+              every > 0 ? "held out, which this is about" : "looked at again", n_needing,
               route_auc(scored));
   std::printf("%10s  %10s  %22s\n", "threshold", "to large", "of those that need it");
   for (const RouteOutcome& one : route_outcomes(scored, 10))

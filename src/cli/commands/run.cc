@@ -17,9 +17,11 @@ namespace penstock {
 namespace {
 
 constexpr const char* kHelp =
-    "/help this text   /clear forget the conversation   /undo drop the last exchange   /retry answer again\n"
+    "/help this text   /clear forget the conversation   /undo drop the last exchange   /retry "
+    "answer again\n"
     "/history show the conversation   /bye or Ctrl-D leave   Ctrl-C stop the reply\n"
-    "A line ending in \\ goes on in the next one; \"\"\" starts and ends a text of several lines.\n";
+    "A line ending in \\ goes on in the next one; \"\"\" starts and ends a text of several "
+    "lines.\n";
 
 // Reads one message, which may span lines. False at the end of input.
 bool read_message(std::string& message) {
@@ -79,7 +81,8 @@ class Chat {
     } else if (line == "/retry") {
       retry();
     } else if (line == "/history") {
-      for (const ChatMessage& message : messages_) fmt::print("{}: {}\n", message.role, message.content);
+      for (const ChatMessage& message : messages_)
+        fmt::print("{}: {}\n", message.role, message.content);
     } else {
       std::fputs(kHelp, stdout);
     }
@@ -132,9 +135,10 @@ class Chat {
     messages_.push_back(output.message.value_or(ChatMessage{"assistant", output.text}));
     if (stderr_is_terminal()) {
       const double seconds = output.stats.decode_seconds;
-      fmt::print(stderr, "{}\n",
-                 dim(fmt::format("{} tokens, {:.1f} tokens/s", output.stats.completion_tokens,
-                                 seconds > 0 ? (output.stats.completion_tokens - 1) / seconds : 0.0)));
+      fmt::print(
+          stderr, "{}\n",
+          dim(fmt::format("{} tokens, {:.1f} tokens/s", output.stats.completion_tokens,
+                          seconds > 0 ? (output.stats.completion_tokens - 1) / seconds : 0.0)));
     }
   }
 
@@ -165,10 +169,11 @@ struct RunCommand {
     install_interrupt_handler();
     Chat chat(**llm, sampling.over(defaults), system);
     if (stdout_is_terminal()) {
-      fmt::print("{}{}\n", model_label(name, config.model),
-                 (*llm)->has_chat_template()
-                     ? "; /help lists the commands"
-                     : ": no chat template, it goes on from what you type; /help lists the commands");
+      fmt::print(
+          "{}{}\n", model_label(name, config.model),
+          (*llm)->has_chat_template()
+              ? "; /help lists the commands"
+              : ": no chat template, it goes on from what you type; /help lists the commands");
     }
     if (!first.empty()) chat.say(first);
     std::string line;

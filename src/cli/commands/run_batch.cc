@@ -17,17 +17,17 @@ namespace {
 
 struct RunBatchCommand {
   explicit RunBatchCommand(CLI::App& app) {
-    app.add_option(
-           "input,-i,--input-file", input,
-           "a request on every line: {custom_id, method: POST, url, body}, as OpenAI's batches have it")
+    app.add_option("input,-i,--input-file", input,
+                   "a request on every line: {custom_id, method: POST, url, body}, as OpenAI's "
+                   "batches have it")
         ->required();
     app.add_option("output,-o,--output-file", output,
                    "where the results go; what has one already is not computed again")
         ->required();
     add_engine_flags(app, model.engine);
-    app.add_option(
-           "--served-model-name", model.names,
-           "names that requests may give (default: the model's name as given, of a path the file's name)")
+    app.add_option("--served-model-name", model.names,
+                   "names that requests may give (default: the model's name as given, of a path "
+                   "the file's name)")
         ->delimiter(',');
     app.add_flag("--any-model-name", config.any_model_name, "requests may name any model");
     add_chat_flags(app, model);
@@ -77,10 +77,12 @@ int RunBatchCommand::run() {
   }
   const BatchFile::Progress after = (*batch)->progress();
   if (!quiet) {
-    fmt::print(
-        stderr, "{} lines: {} completed, {} failed{}{}\n", after.total, after.completed, after.failed,
-        after.n_tokens == 0 ? "" : fmt::format("; {} tokens, {}", after.n_tokens, speed_text(after, took)),
-        interrupted() ? "; the same command goes on with the others" : "");
+    fmt::print(stderr, "{} lines: {} completed, {} failed{}{}\n", after.total, after.completed,
+               after.failed,
+               after.n_tokens == 0
+                   ? ""
+                   : fmt::format("; {} tokens, {}", after.n_tokens, speed_text(after, took)),
+               interrupted() ? "; the same command goes on with the others" : "");
   }
   return interrupted() ? kExitInterrupted : kExitOk;
 }

@@ -25,7 +25,8 @@ struct ScoreCommand {
     input->add_option("-f,--file", file, "file to score; - is standard input");
     input->add_option("--ids", ids_file,
                       "file of token ids separated by white space, taken as they are (no BOS)");
-    app.add_flag("--json", json, "print one JSON object {tokens, logprobs (first null), perplexity}");
+    app.add_flag("--json", json,
+                 "print one JSON object {tokens, logprobs (first null), perplexity}");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token before the text");
   }
   int run();
@@ -46,8 +47,8 @@ Result<std::vector<TokenId>> parse_ids(const std::string& content, const std::st
     TokenId id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
     if (error != std::errc() || (stop != end && !std::isspace(static_cast<unsigned char>(*stop)))) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: byte {}: expected a token id, got \"{}\"", name,
-                    at - content.data(), std::string(at, std::min<size_t>(12, end - at)));
+      return errorf(ErrorCode::kInvalidArgument, "{}: byte {}: expected a token id, got \"{}\"",
+                    name, at - content.data(), std::string(at, std::min<size_t>(12, end - at)));
     }
     ids.push_back(id);
     at = stop;
@@ -80,10 +81,12 @@ int ScoreCommand::run() {
   const std::vector<float>& logprobs = scores->front();
   double sum = 0;
   for (const float value : logprobs) sum += value;
-  const double perplexity = logprobs.empty() ? 1.0 : std::exp(-sum / static_cast<double>(logprobs.size()));
+  const double perplexity =
+      logprobs.empty() ? 1.0 : std::exp(-sum / static_cast<double>(logprobs.size()));
   if (json) {
-    nlohmann::json object = {
-        {"tokens", *ids}, {"logprobs", nlohmann::json::array({nullptr})}, {"perplexity", perplexity}};
+    nlohmann::json object = {{"tokens", *ids},
+                             {"logprobs", nlohmann::json::array({nullptr})},
+                             {"perplexity", perplexity}};
     for (const float value : logprobs) object["logprobs"].push_back(value);
     fmt::print("{}\n", object.dump());
     return kExitOk;
@@ -91,7 +94,8 @@ int ScoreCommand::run() {
   for (size_t i = 0; i < ids->size(); ++i) {
     std::string piece = (*llm)->decode(std::span(&(*ids)[i], 1));
     piece = nlohmann::json(piece).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    fmt::print("{:7} {:>9} {}\n", (*ids)[i], i == 0 ? "-" : fmt::format("{:.4f}", logprobs[i - 1]), piece);
+    fmt::print("{:7} {:>9} {}\n", (*ids)[i], i == 0 ? "-" : fmt::format("{:.4f}", logprobs[i - 1]),
+               piece);
   }
   fmt::print("sum {:.4f}, perplexity {:.4f} over {} tokens\n", sum, perplexity, logprobs.size());
   return kExitOk;

@@ -28,13 +28,13 @@ struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
     add_engine_flags(app, model.engine);
     app.remove_option(app.get_option("--model"));
-    app.add_option(
-           "-m,--model", models,
-           "GGUF file, Hugging Face directory or name; several are served together, each as NAME=MODEL "
-           "where it shall have a name of its own")
+    app.add_option("-m,--model", models,
+                   "GGUF file, Hugging Face directory or name; several are served together, each "
+                   "as NAME=MODEL where it shall have a name of its own")
         ->group("Engine");
     app.add_option("--models-config", models_config,
-                   "JSON file with a section per model; what a section does not say is as the flags have it")
+                   "JSON file with a section per model; what a section does not say is as the "
+                   "flags have it")
         ->check(CLI::ExistingFile)
         ->excludes("--model")
         ->type_name("FILE");
@@ -44,24 +44,25 @@ struct ServeCommand {
              if (const std::string error = parse_bytes(text, config.models_memory); !error.empty())
                throw CLI::ValidationError("--models-memory", error);
            },
-           "of several models, what their weights and KV caches may take together; 0 is 0.85 of what is free")
+           "of several models, what their weights and KV caches may take together; 0 is 0.85 of "
+           "what is free")
         ->type_name("SIZE");
-    app.add_option(
-           "--served-model-name", model.names,
-           "names in the API, replies show the first (default: the model's name as given, of a path the "
-           "file's name)")
+    app.add_option("--served-model-name", model.names,
+                   "names in the API, replies show the first (default: the model's name as given, "
+                   "of a path the file's name)")
         ->delimiter(',');
     app.add_option("--lora-modules", lora_modules,
-                   "LoRA adapters that requests may name in the place of the model: each a PEFT directory or "
-                   "a GGUF file")
+                   "LoRA adapters that requests may name in the place of the model: each a PEFT "
+                   "directory or a GGUF file")
         ->type_name("NAME=PATH");
-    app.add_option(
-           "--lora-dir", config.adapter_folders,
-           "folder that /v1/load_lora_adapter may take adapters from; may be repeated, without it the "
-           "route takes none")
+    app.add_option("--lora-dir", config.adapter_folders,
+                   "folder that /v1/load_lora_adapter may take adapters from; may be repeated, "
+                   "without it the route takes none")
         ->type_name("PATH");
-    app.add_flag_function("--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
-    app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
+    app.add_flag_function(
+        "--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
+    app.add_flag("--any-model-name", config.any_model_name,
+                 "requests may name any model: this one answers");
     add_api_flags(app);
     add_network_flags(app);
     add_security_flags(app);
@@ -91,7 +92,8 @@ struct ServeCommand {
   // A time given in seconds.
   static void add_seconds(CLI::App& app, const char* flag, Milliseconds& value, const char* help) {
     app.add_option_function<double>(
-           flag, [&value](double seconds) { value = Milliseconds(static_cast<int64_t>(seconds * 1000)); },
+           flag,
+           [&value](double seconds) { value = Milliseconds(static_cast<int64_t>(seconds * 1000)); },
            help)
         ->check(CLI::Range(0.0, 1e7))
         ->type_name("SECONDS")
@@ -105,9 +107,9 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
                  "reasoning_parser count, backend may be \"auto\"")
       ->type_name("JSON");
-  app.add_option(
-         "--max-reply-bytes", config.max_reply_bytes,
-         "what a reply with vectors or log-probabilities may become; more is refused before it is computed")
+  app.add_option("--max-reply-bytes", config.max_reply_bytes,
+                 "what a reply with vectors or log-probabilities may become; more is refused "
+                 "before it is computed")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--max-logprobs", config.max_logprobs,
@@ -137,7 +139,8 @@ void ServeCommand::add_network_flags(CLI::App& app) {
   app.add_option("--max-header-bytes", http.max_header_bytes, "largest head of a request")
       ->check(CLI::Range(1024, 1 << 20))
       ->capture_default_str();
-  app.add_option("--max-body-bytes", http.max_body_bytes, "largest request body")->capture_default_str();
+  app.add_option("--max-body-bytes", http.max_body_bytes, "largest request body")
+      ->capture_default_str();
   app.add_option("--max-total-body-bytes", http.max_total_body_bytes, "of all requests under way")
       ->capture_default_str();
   add_seconds(app, "--header-timeout", http.header_timeout, "for the head of a request to arrive");
@@ -146,7 +149,8 @@ void ServeCommand::add_network_flags(CLI::App& app) {
   add_seconds(app, "--write-timeout", http.write_timeout, "that a client may read nothing");
   add_seconds(app, "--sse-keep-alive-interval", config.keep_alive_interval,
               "between two comments of a silent stream");
-  add_seconds(app, "--request-timeout", config.request_timeout, "that a request may take; 0 is no limit");
+  add_seconds(app, "--request-timeout", config.request_timeout,
+              "that a request may take; 0 is no limit");
   add_seconds(app, "--shutdown-timeout", config.shutdown_timeout, "to finish requests at shutdown");
 }
 
@@ -157,9 +161,9 @@ void ServeCommand::add_security_flags(CLI::App& app) {
                  "file of hashed keys with scopes and quotas: see `penstock keys`");
   app.add_option("--cors-origin", config.cors_origins,
                  "origin whose pages may call this server; * is any; may be repeated");
-  app.add_option(
-      "--allowed-host", config.allowed_hosts,
-      "name that Host may have besides local ones, where there are no keys; * is any; may be repeated");
+  app.add_option("--allowed-host", config.allowed_hosts,
+                 "name that Host may have besides local ones, where there are no keys; * is any; "
+                 "may be repeated");
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
 }
@@ -171,8 +175,9 @@ void ServeCommand::add_store_flags(CLI::App& app) {
   app.add_option("--max-stored-files", config.store_limits.files.files, "files of one API key")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--max-stored-bytes", config.store_limits.files.bytes,
-                 "of the files of one API key together; one file is a request body: see --max-body-bytes")
+  app.add_option(
+         "--max-stored-bytes", config.store_limits.files.bytes,
+         "of the files of one API key together; one file is a request body: see --max-body-bytes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   ResponseLimits& responses = config.store_limits.responses;
@@ -180,7 +185,8 @@ void ServeCommand::add_store_flags(CLI::App& app) {
                  "of one API key; the oldest make room for new ones")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--max-stored-response-bytes", responses.bytes, "of the responses of one API key together")
+  app.add_option("--max-stored-response-bytes", responses.bytes,
+                 "of the responses of one API key together")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option_function<double>(
@@ -200,7 +206,8 @@ void ServeCommand::add_cache_flags(CLI::App& app) {
            if (const std::string error = parse_bytes(text, cache.bytes); !error.empty())
              throw CLI::ValidationError("--reply-cache", error);
          },
-         "keep replies, so many bytes of them, and give them to equal requests that draw nothing at random")
+         "keep replies, so many bytes of them, and give them to equal requests that draw nothing "
+         "at random")
       ->type_name("SIZE");
   app.add_option("--reply-cache-entries", cache.entries, "replies that are kept at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
@@ -209,18 +216,17 @@ void ServeCommand::add_cache_flags(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option(
-         "--reply-cache-by-meaning", config.reply_cache_embedder,
-         "and to chats whose last question means the same: name of the served embedding model that tells")
+  app.add_option("--reply-cache-by-meaning", config.reply_cache_embedder,
+                 "and to chats whose last question means the same: name of the served embedding "
+                 "model that tells")
       ->type_name("NAME");
   app.add_option("--reply-cache-threshold", cache.threshold,
                  "cosine of the vectors of two questions from which they may mean the same")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_flag(
-      "--prefix-cache-across-keys", config.prefix_cache_across_keys,
-      "requests of different API keys share cached prompts: what a key has asked shows in how much of "
-      "another's prompt is cached");
+  app.add_flag("--prefix-cache-across-keys", config.prefix_cache_across_keys,
+               "requests of different API keys share cached prompts: what a key has asked shows in "
+               "how much of another's prompt is cached");
   app.add_flag("--reply-cache-across-keys", cache.across_keys,
                "give replies to one API key to the others too");
   app.add_flag("--reply-cache-sampled", cache.sampled,
@@ -235,9 +241,9 @@ void ServeCommand::add_log_flags(CLI::App& app) {
   app.add_option("--log-format", config.log.format, "text or json")->capture_default_str();
   app.add_option("--log-level", config.log.level, "trace, debug, info, warn, error or off")
       ->capture_default_str();
-  app.add_option(
-         "--otlp-endpoint,--otlp-traces-endpoint", otlp_endpoint,
-         "OTLP/HTTP receiver to send spans of requests to; without it as OTEL_EXPORTER_OTLP_ENDPOINT says")
+  app.add_option("--otlp-endpoint,--otlp-traces-endpoint", otlp_endpoint,
+                 "OTLP/HTTP receiver to send spans of requests to; without it as "
+                 "OTEL_EXPORTER_OTLP_ENDPOINT says")
       ->type_name("URL");
   app.add_flag("--vllm-metrics,!--no-vllm-metrics", config.vllm_metrics,
                "show /metrics under vLLM's names too");
@@ -251,26 +257,27 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The allocator raises its limit for mapping a block by itself with every large block that is freed, up to 32
-// MiB, and keeps what lies below it for later: a few large requests would stay in memory for good. A fixed
-// limit gives them back.
+// The allocator raises its limit for mapping a block by itself with every large block that is
+// freed, up to 32 MiB, and keeps what lies below it for later: a few large requests would stay in
+// memory for good. A fixed limit gives them back.
 void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 
 // Flags that are about one model's own files.
 Status ServeCommand::check_several() const {
   const EngineConfig& engine = model.engine;
-  const std::pair<const char*, bool> flags[] = {{"--served-model-name", !model.names.empty()},
-                                                {"--lora-modules", !lora_modules.empty()},
-                                                {"--draft-model", !engine.draft_model.empty()},
-                                                {"--spec-heads", !engine.spec_heads.empty()},
-                                                {"--spec-corpus", !engine.spec_corpus.empty()},
-                                                {"--prefix-cache-file", !engine.prefix_cache_file.empty()},
-                                                {"--swap-dir", !engine.swap_dir.empty()},
-                                                {"--chat-template", !model.chat.chat_template.empty()}};
+  const std::pair<const char*, bool> flags[] = {
+      {"--served-model-name", !model.names.empty()},
+      {"--lora-modules", !lora_modules.empty()},
+      {"--draft-model", !engine.draft_model.empty()},
+      {"--spec-heads", !engine.spec_heads.empty()},
+      {"--spec-corpus", !engine.spec_corpus.empty()},
+      {"--prefix-cache-file", !engine.prefix_cache_file.empty()},
+      {"--swap-dir", !engine.swap_dir.empty()},
+      {"--chat-template", !model.chat.chat_template.empty()}};
   for (const auto& [flag, given] : flags) {
     if (given)
-      return errorf(ErrorCode::kInvalidArgument, "{}: of which of the models? Say it in --models-config",
-                    flag);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: of which of the models? Say it in --models-config", flag);
   }
   return {};
 }
@@ -311,8 +318,8 @@ struct Running {
   }
 };
 
-// Ends the process some time after end_in() is called, whatever its threads do. Its own thread is there from the start:
-// when it is needed, the system may have no more threads.
+// Ends the process some time after end_in() is called, whatever its threads do. Its own thread is
+// there from the start: when it is needed, the system may have no more threads.
 class LastDeadline {
  public:
   LastDeadline() {
@@ -372,7 +379,8 @@ int ServeCommand::run() {
     std::vector<std::string> names;
     for (const auto& one : (*server)->services().models.all()) names.push_back(one->name());
     fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
-               config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
+               config.http.tls_certificate.empty() ? "http" : "https", config.http.host,
+               (*server)->port());
   });
   running.set(nullptr);
   if (served) return kExitOk;

@@ -19,16 +19,20 @@ using Json = nlohmann::json;
 
 struct TokenizeCommand {
   explicit TokenizeCommand(CLI::App& app) {
-    app.add_option("-m,--model", model,
-                   "GGUF file, Hugging Face directory, tokenizer.json, tokenizer.model or tiktoken file");
+    app.add_option(
+        "-m,--model", model,
+        "GGUF file, Hugging Face directory, tokenizer.json, tokenizer.model or tiktoken file");
     auto* input = app.add_option_group("input")->require_option(0, 1);
     prompt = input->add_option("-p,--prompt", text, "text to encode (with --decode: token ids)");
-    input->add_option("-f,--file", file,
-                      "file with it, its bytes taken as they are; - is standard input (the default)");
+    input->add_option(
+        "-f,--file", file,
+        "file with it, its bytes taken as they are; - is standard input (the default)");
     app.add_flag("--no-bos", no_bos, "no begin or end tokens around the text");
-    app.add_flag("--parse-special", parse_special, "special tokens written in the text count as such");
-    app.add_flag("--decode", decode,
-                 "the other way: ids separated by white space, or the object --json prints, to text");
+    app.add_flag("--parse-special", parse_special,
+                 "special tokens written in the text count as such");
+    app.add_flag(
+        "--decode", decode,
+        "the other way: ids separated by white space, or the object --json prints, to text");
     app.add_flag("--json", json, "print one JSON object {tokens, pieces}; with --decode {text}");
   }
   int run() const;
@@ -41,13 +45,16 @@ struct TokenizeCommand {
   bool no_bos = false, parse_special = false, decode = false, json = false;
 };
 
-std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 Result<std::vector<TokenId>> parse_ids(const std::string& content, int vocab_size) {
   std::vector<TokenId> ids;
   const auto add = [&](int64_t id) -> Status {
     if (id < 0 || id >= vocab_size) {
-      return errorf(ErrorCode::kInvalidArgument, "token id {}: expected 0 to {}", id, vocab_size - 1);
+      return errorf(ErrorCode::kInvalidArgument, "token id {}: expected 0 to {}", id,
+                    vocab_size - 1);
     }
     ids.push_back(static_cast<TokenId>(id));
     return {};
@@ -71,8 +78,8 @@ Result<std::vector<TokenId>> parse_ids(const std::string& content, int vocab_siz
     int64_t id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
     if (error != std::errc()) {
-      return errorf(ErrorCode::kInvalidArgument, "byte {}: expected a token id, got {}", at - content.data(),
-                    dump(std::string(at, std::min<size_t>(12, end - at))));
+      return errorf(ErrorCode::kInvalidArgument, "byte {}: expected a token id, got {}",
+                    at - content.data(), dump(std::string(at, std::min<size_t>(12, end - at))));
     }
     RETURN_IF_ERROR(add(id));
     at = stop;

@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// Opens a regular file, or standard input for "-". Inherited descriptors (/dev/stdin, /dev/fd/N, as in the
-// shell's <(...)) may be of any type. Errors: those of open_regular_file().
+// Opens a regular file, or standard input for "-". Inherited descriptors (/dev/stdin, /dev/fd/N, as
+// in the shell's <(...)) may be of any type. Errors: those of open_regular_file().
 Result<std::unique_ptr<std::istream>> open_input(const std::string& file);
 // Reads a whole file. Errors: those of open_input(); kIo.
 Result<std::string> read_text(const std::string& file);

@@ -22,8 +22,8 @@ bool colours() { return stderr_is_terminal() && std::getenv("NO_COLOR") == nullp
 std::atomic<bool> interrupt_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-// The handler may run in any thread, and before a read begins that it should have ended: who waits for input waits for
-// this pipe, too.
+// The handler may run in any thread, and before a read begins that it should have ended: who waits
+// for input waits for this pipe, too.
 int wake_pipe[2] = {-1, -1};
 
 void on_interrupt(int) {
@@ -72,7 +72,8 @@ void ProgressBar::update(int64_t done, int64_t total, std::string_view note) {
   last_ = now;
   drawn_ = true;
   constexpr int kWidth = 30;
-  const double fraction = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+  const double fraction =
+      std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const int filled = static_cast<int>(fraction * kWidth);
   fmt::print(stderr, "\r\x1b[K{} [{}{}] {:3.0f} % {}", label_, std::string(filled, '#'),
              std::string(kWidth - filled, ' '), fraction * 100, note);
@@ -80,7 +81,8 @@ void ProgressBar::update(int64_t done, int64_t total, std::string_view note) {
 }
 
 void install_interrupt_handler() {
-  if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_NONBLOCK | O_CLOEXEC) != 0) wake_pipe[0] = wake_pipe[1] = -1;
+  if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_NONBLOCK | O_CLOEXEC) != 0)
+    wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action = {};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a blocking read returns with EINTR
   sigaction(SIGINT, &action, nullptr);
@@ -97,7 +99,8 @@ void reset_interrupt() {
 
 bool wait_for_line() {
   if (isatty(STDIN_FILENO) == 0) return true;
-  pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};  // a negative one is left out
+  // a negative one is left out
+  pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};
   while (!interrupted()) {
     if (poll(sources, 2, -1) > 0 && sources[0].revents != 0) return true;
   }

@@ -30,14 +30,15 @@ class ProgressBar {
   bool drawn_ = false;
 };
 
-// install_interrupt_handler() makes Ctrl-C set a flag instead of ending the program; a second Ctrl-C while
-// the flag is set ends it with exit code 130. interrupted() returns the flag, reset_interrupt() clears it.
+// install_interrupt_handler() makes Ctrl-C set a flag instead of ending the program; a second
+// Ctrl-C while the flag is set ends it with exit code 130. interrupted() returns the flag,
+// reset_interrupt() clears it.
 void install_interrupt_handler();
 bool interrupted();
 void reset_interrupt();
 
-// Waits until a line can be read from stdin; returns false when Ctrl-C came first. Returns true immediately
-// when stdin is no terminal.
+// Waits until a line can be read from stdin; returns false when Ctrl-C came first. Returns true
+// immediately when stdin is no terminal.
 bool wait_for_line();
 
 }  // namespace penstock

@@ -18,7 +18,8 @@ namespace {
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
   const std::vector<std::string_view> names(known.begin(), known.end());
   const std::string_view nearest = nearest_name(name, names);
-  // A third of the letters may be others, and two that have changed places of all but the shortest names.
+  // A third of the letters may be others, and two that have changed places of all but the shortest
+  // names.
   const size_t most = nearest.size() < 4 ? 1 : std::max<size_t>(2, nearest.size() / 3);
   if (nearest.empty() || static_cast<size_t>(edit_distance(name, nearest)) > most) return {};
   return fmt::format("; the nearest is {}", nearest);
@@ -26,8 +27,9 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
 
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
+  // others are groups of options
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (!command->get_name().empty()) names.push_back(command->get_name());  // others are groups of options
+    if (!command->get_name().empty()) names.push_back(command->get_name());
   return names;
 }
 
@@ -43,7 +45,8 @@ std::vector<std::string> options_of(const CLI::App& app, const std::string& dash
 
 // "penstock keys add"
 std::string full_name(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
 // The command that was given, of a command with commands of its own the last one.
@@ -55,7 +58,8 @@ const CLI::App& command_given(const CLI::App& app) {
 // What is wrong with the first argument that nothing takes; empty: there is none.
 std::string extra_argument(const CLI::App& app, const CLI::App& command) {
   const CLI::App* at = &app;
-  while (at->remaining().empty() && !at->get_subcommands().empty()) at = at->get_subcommands().back();
+  while (at->remaining().empty() && !at->get_subcommands().empty())
+    at = at->get_subcommands().back();
   const std::vector<std::string> extras = at->remaining();
   const size_t mark = !extras.empty() && extras[0] == "--" ? 1 : 0;  // no options stand behind it
   if (extras.size() == mark) return {};
@@ -75,8 +79,9 @@ std::string extra_argument(const CLI::App& app, const CLI::App& command) {
 // An entry of the configuration file that means nothing: "serve.prot"; of a section "srve.++".
 std::string extra_entry(const CLI::App& app, const std::string& entry) {
   if (const size_t bracket = entry.find('['); bracket != std::string::npos)
-    return fmt::format("--config: {}: a section's line is [NAME], with nothing but a # comment behind it",
-                       entry.substr(bracket));
+    return fmt::format(
+        "--config: {}: a section's line is [NAME], with nothing but a # comment behind it",
+        entry.substr(bracket));
   const CLI::App* section = &app;
   size_t begin = 0;
   for (size_t end = entry.find('.'); end != std::string::npos;
@@ -84,20 +89,21 @@ std::string extra_entry(const CLI::App& app, const std::string& entry) {
     const std::string name = entry.substr(begin, end - begin);
     const std::vector<std::string> known = commands_of(*section);
     if (std::find(known.begin(), known.end(), name) == known.end())
-      return fmt::format("--config: there is no command for the section [{}]{}", entry.substr(0, end),
-                         suggestion(name, known));
+      return fmt::format("--config: there is no command for the section [{}]{}",
+                         entry.substr(0, end), suggestion(name, known));
     section = section->get_subcommand(name);
   }
   const std::string name = entry.substr(begin);
   if (begin == 0)
     return fmt::format(
-        "--config: {} stands in no section; a command's options stand below its name, as [serve]", name);
+        "--config: {} stands in no section; a command's options stand below its name, as [serve]",
+        name);
   return fmt::format("--config: {} has no option {}{}", full_name(*section), name,
                      suggestion(name, options_of(*section, "")));
 }
 
-// Which command that was not given has a value for that option which was refused, as `text` says: it came from the configuration
-// file. nullptr: none.
+// Which command that was not given has a value for that option which was refused, as `text` says:
+// it came from the configuration file. nullptr: none.
 const CLI::App* refused_in_file(const CLI::App& app, const CLI::App& given, const std::string& name,
                                 const std::string& text) {
   const std::string words = text + " ";
@@ -149,10 +155,12 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
       text.substr(value_at, text.find_first_of(value_at > 0 ? " " : ":", value_at) - value_at);
   const CLI::App* of_file = refused_in_file(*app, *command, option, text);
   // Of a command whose own commands are not known CLI11 says that one is required.
-  const bool no_command = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
-                          !commands_of(*command).empty();
+  const bool no_command =
+      error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
+      !commands_of(*command).empty();
   if (const size_t at = text.find(kTooMany); at != std::string::npos) {
-    text = text.substr(0, at) + ": given " + text.substr(text.rfind(' ') + 1) + " times, expected once";
+    text = text.substr(0, at) + ": given " + text.substr(text.rfind(' ') + 1) +
+           " times, expected once";
   } else if (no_command || error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     if (const std::string extra = extra_argument(*app, *command); !extra.empty()) text = extra;
   } else if (text.starts_with(kEntry)) {

@@ -24,22 +24,24 @@ void add_chat_flags(CLI::App& app, ModelSettings& model) {
                  "a file, or a template's text, instead of the model's");
   app.add_flag("--trust-request-chat-template", chat.trust_request_template,
                "requests may bring a chat template of their own");
-  app.add_option(
-         "--tool-call-parser", chat.tool_call_parser,
-         "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
+  app.add_option("--tool-call-parser", chat.tool_call_parser,
+                 "reads tool calls in replies: auto (by the chat template), none or " +
+                     parser_names(tool_parsers()))
       ->capture_default_str();
-  app.add_option("--reasoning-parser", chat.reasoning_parser,
-                 "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
+  app.add_option(
+         "--reasoning-parser", chat.reasoning_parser,
+         "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
       ->capture_default_str();
   app.add_flag("--ignore-tools-without-place", chat.ignore_tools_without_place,
-               "leave tools out where the chat template does not know them, instead of refusing the request");
+               "leave tools out where the chat template does not know them, instead of refusing "
+               "the request");
   app.add_option("--system-prompt", chat.system_prompt, "of conversations that bring none")
       ->type_name("TEXT");
   std::map<std::string, Runner> by_name;
   for (const RunnerRow& row : runners()) by_name.emplace(row.name, row.runner);
   app.add_option("--runner", model.runner,
-                 "what the model is served for: generate (text), pooling (vectors, classes, scores) or auto, "
-                 "as the checkpoint was made for")
+                 "what the model is served for: generate (text), pooling (vectors, classes, "
+                 "scores) or auto, as the checkpoint was made for")
       ->transform(CLI::CheckedTransformer(by_name).description(""))
       ->type_name("NAME")
       ->default_str("auto");

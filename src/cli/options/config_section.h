@@ -1,4 +1,5 @@
-// Reads the objects of a JSON configuration. Unknown fields are errors; errors name the place of the field.
+// Reads the objects of a JSON configuration. Unknown fields are errors; errors name the place of
+// the field.
 #pragma once
 #include <fmt/format.h>
 
@@ -18,10 +19,12 @@ namespace penstock {
 
 using SectionJson = nlohmann::ordered_json;
 
-// Reads the fields of one object. Each known field must be read, so that check() can report unknown ones.
+// Reads the fields of one object. Each known field must be read, so that check() can report unknown
+// ones.
 class Section {
  public:
-  Section(const SectionJson& fields, std::string place) : fields_(fields), place_(std::move(place)) {
+  Section(const SectionJson& fields, std::string place)
+      : fields_(fields), place_(std::move(place)) {
     if (!fields.is_object())
       failure_ = {ErrorCode::kInvalidArgument, fmt::format("{}: expected an object", place_)};
   }
@@ -39,7 +42,8 @@ class Section {
     const auto field = fields_.find(name);
     if (field == fields_.end() || field->is_null() || failure_) return;
     const bool is_text = field->is_string();
-    if (is_text ? !parse_bytes(field->get<std::string>(), value).empty() : !take(*field, value) || value < 0)
+    if (is_text ? !parse_bytes(field->get<std::string>(), value).empty()
+                : !take(*field, value) || value < 0)
       fail(name, "a size such as 512MiB", *field);
   }
   const SectionJson* find(const char* name) {

@@ -62,7 +62,8 @@ std::string parse_bias(const std::string& text, std::vector<std::pair<TokenId, f
 }
 
 template <class T>
-CLI::Option* add_flag_for(CLI::App& app, const std::string& names, T& field, const std::string& help) {
+CLI::Option* add_flag_for(CLI::App& app, const std::string& names, T& field,
+                          const std::string& help) {
   if constexpr (std::is_same_v<T, bool>) {
     return app.add_flag(names + ",!--no-" + names.substr(names.rfind("--") + 2), field, help);
   } else if constexpr (std::is_same_v<T, std::vector<std::pair<TokenId, float>>>) {
@@ -112,8 +113,9 @@ std::string parse_bytes(const std::string& text, int64_t& bytes) {
     const size_t power =
         unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
     const std::string rest = unit.empty() ? "" : unit.substr(1);
-    if ((unit.empty() || power > 0) && (rest.empty() || rest == "B" || rest == "iB" || rest == "b") &&
-        value >= 0 && value < 1e15) {
+    if ((unit.empty() || power > 0) &&
+        (rest.empty() || rest == "B" || rest == "iB" || rest == "b") && value >= 0 &&
+        value < 1e15) {
       for (size_t i = 0; i < power; ++i) value *= 1024;
       bytes = static_cast<int64_t>(value);
       return {};
@@ -124,23 +126,26 @@ std::string parse_bytes(const std::string& text, int64_t& bytes) {
 }
 
 SamplingFlags::SamplingFlags(CLI::App& app) {
-  SamplingParams::visit(values_, [&](const char* field, auto& value, const char* help, const auto&) {
-    CLI::Option* option = add_flag_for(app, flag_name(field), value, help);
-    flags_.push_back({field, option->group("Sampling")});
-  });
+  SamplingParams::visit(values_,
+                        [&](const char* field, auto& value, const char* help, const auto&) {
+                          CLI::Option* option = add_flag_for(app, flag_name(field), value, help);
+                          flags_.push_back({field, option->group("Sampling")});
+                        });
 }
 
 bool SamplingFlags::given(const std::string& field) const {
-  return std::any_of(flags_.begin(), flags_.end(),
-                     [&](const Flag& flag) { return flag.field == field && flag.option->count() > 0; });
+  return std::any_of(flags_.begin(), flags_.end(), [&](const Flag& flag) {
+    return flag.field == field && flag.option->count() > 0;
+  });
 }
 
 SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
   SamplingParams result = defaults;
   std::map<std::string, const void*> given_values;
-  SamplingParams::visit(values_, [&](const char* field, const auto& value, const char*, const auto&) {
-    if (given(field)) given_values[field] = &value;
-  });
+  SamplingParams::visit(values_,
+                        [&](const char* field, const auto& value, const char*, const auto&) {
+                          if (given(field)) given_values[field] = &value;
+                        });
   SamplingParams::visit(result, [&](const char* field, auto& value, const char*, const auto&) {
     using Field = std::remove_reference_t<decltype(value)>;
     if (const auto found = given_values.find(field); found != given_values.end()) {

@@ -1,4 +1,5 @@
-// Flags of the fields in SamplingParams::visit and EngineConfig::visit: a new field needs no edit here.
+// Flags of the fields in SamplingParams::visit and EngineConfig::visit: a new field needs no edit
+// here.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,11 +31,12 @@ class SamplingFlags {
   std::vector<Flag> flags_;
 };
 
-// Adds the flags of EngineConfig; the model's flag is -m/--model, whose default is the built-in model.
+// Adds the flags of EngineConfig; the model's flag is -m/--model, whose default is the built-in
+// model.
 void add_engine_flags(CLI::App& app, EngineConfig& config);
 
-// Parses "512", "1.5GiB" or "800M" to bytes (K, M, G, T and KiB … are powers of 1,024). Returns the error, or
-// "".
+// Parses "512", "1.5GiB" or "800M" to bytes (K, M, G, T and KiB … are powers of 1,024). Returns the
+// error, or "".
 std::string parse_bytes(const std::string& text, int64_t& bytes);
 
 }  // namespace penstock

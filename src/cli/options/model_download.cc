@@ -77,10 +77,12 @@ Result<FoundModel> go(Way way, const std::string& name) {
   ASSIGN_OR_RETURN(const HubSettings settings, hub_settings());
   const InterruptScope scope;
   DownloadDisplay display(name);
-  auto found = way(settings, name, [&](const PullProgress& progress) { return display.show(progress); });
+  auto found =
+      way(settings, name, [&](const PullProgress& progress) { return display.show(progress); });
   if (!found && found.error().code == ErrorCode::kCancelled) {
     return errorf(ErrorCode::kCancelled,
-                  "{}: stopped; what was received is kept, and the next time goes on from there", name);
+                  "{}: stopped; what was received is kept, and the next time goes on from there",
+                  name);
   }
   return found;
 }

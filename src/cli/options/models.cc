@@ -64,7 +64,8 @@ std::vector<std::filesystem::path> model_folders() {
   std::error_code ignored;
   for (const auto& folder : folders_to_search()) {
     auto place = std::filesystem::canonical(folder, ignored);
-    if (!ignored && std::ranges::find(folders, place) == folders.end()) folders.push_back(std::move(place));
+    if (!ignored && std::ranges::find(folders, place) == folders.end())
+      folders.push_back(std::move(place));
   }
   return folders;
 }
@@ -112,15 +113,16 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
   ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(name));
   const std::string extension = path.extension().string();
   std::error_code error;
-  const bool own_file =
-      extension == ".json" || extension == ".model" || extension == ".tiktoken" || extension == ".v3";
+  const bool own_file = extension == ".json" || extension == ".model" || extension == ".tiktoken" ||
+                        extension == ".v3";
   if (own_file && std::filesystem::is_regular_file(path, error)) {
     TokenizerFiles files;
     ASSIGN_OR_RETURN(const MappedFile file, open_fetched(path));
     (extension == ".json" ? files.tokenizer_json : files.tokenizer_model)
         .assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     auto tokenizer = Tokenizer::from_files(files);
-    if (!tokenizer) return errorf(tokenizer.error().code, "{}: {}", path.string(), tokenizer.error().message);
+    if (!tokenizer)
+      return errorf(tokenizer.error().code, "{}: {}", path.string(), tokenizer.error().message);
     return tokenizer;
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path));

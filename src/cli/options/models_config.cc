@@ -40,11 +40,13 @@ void read_sampling(Section& section, SectionJson& sampling) {
   if (!given->is_object()) return section.fail("sampling", "an object", *given);
   SamplingParams probe;
   std::vector<std::string> known;
-  SamplingParams::visit(
-      probe, [&](const char* name, const auto&, const char*, const auto&) { known.emplace_back(name); });
+  SamplingParams::visit(probe, [&](const char* name, const auto&, const char*, const auto&) {
+    known.emplace_back(name);
+  });
   for (const auto& [name, value] : given->items()) {
     if (std::ranges::find(known, name) == known.end())
-      return section.fail("sampling", fmt::format("fields of SamplingParams, not {}", name), *given);
+      return section.fail("sampling", fmt::format("fields of SamplingParams, not {}", name),
+                          *given);
   }
   if (const Status read = params_from_json(*given, probe); !read)
     return section.fail("sampling", read.error().message, *given);
@@ -66,7 +68,8 @@ void read_adapters(Section& section, std::vector<AdapterSettings>& adapters) {
 void read_lifetime(Section& section, ModelSettings& model) {
   std::string load = model.at_start ? "start" : "first use";
   section.read("load", load);
-  if (load != "start" && load != "first use") section.fail("load", "\"start\" or \"first use\"", load);
+  if (load != "start" && load != "first use")
+    section.fail("load", "\"start\" or \"first use\"", load);
   model.at_start = load == "start";
   section.read("pinned", model.pinned);
   double idle = 0;
@@ -121,8 +124,8 @@ Result<ModelSettings> read_model(const SectionJson& fields, const std::string& p
   if (model.engine.model.empty()) section.fail("model", "a path or a name", nullptr);
   RETURN_IF_ERROR(section.check());
   ASSIGN_OR_RETURN(
-      auto one,
-      models_of_flags({name.empty() ? model.engine.model : name + "=" + model.engine.model}, model));
+      auto one, models_of_flags(
+                    {name.empty() ? model.engine.model : name + "=" + model.engine.model}, model));
   one.front().names.insert(one.front().names.end(), aliases.begin(), aliases.end());
   return std::move(one.front());
 }
@@ -163,7 +166,8 @@ Result<std::vector<AdapterSettings>> adapters_of_flags(const std::vector<std::st
   for (const std::string& text : adapters) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-      return errorf(ErrorCode::kInvalidArgument, "--lora-modules: expected NAME=PATH, got {}", text);
+      return errorf(ErrorCode::kInvalidArgument, "--lora-modules: expected NAME=PATH, got {}",
+                    text);
     all.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   return all;
@@ -173,10 +177,12 @@ Result<ModelsConfig> read_models_config(const std::string& file, const ModelSett
   constexpr size_t kMostBytes = size_t{16} << 20;
   const auto text = read_regular_file(file, kMostBytes);
   if (!text) return errorf(text.error().code, "--models-config: {}", text.error().message);
-  ASSIGN_OR_RETURN(SectionJson fields, read_bounded_json<SectionJson>(*text, ErrorCode::kInvalidArgument,
-                                                                      file, kMaxJsonNesting, true));
+  ASSIGN_OR_RETURN(SectionJson fields,
+                   read_bounded_json<SectionJson>(*text, ErrorCode::kInvalidArgument, file,
+                                                  kMaxJsonNesting, true));
   if (!fields.is_object() || !fields["models"].is_array() || fields["models"].empty())
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected an object with a list of models", file);
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected an object with a list of models",
+                  file);
   ModelsConfig config;
   Section top(fields, file);
   top.read_bytes("memory", config.memory);
@@ -184,7 +190,8 @@ Result<ModelsConfig> read_models_config(const std::string& file, const ModelSett
   const SectionJson* const routes = top.find("routes");
   RETURN_IF_ERROR(top.check());
   for (size_t i = 0; i < models.size(); ++i) {
-    ASSIGN_OR_RETURN(auto model, read_model(models[i], fmt::format("{}: models[{}]", file, i), common));
+    ASSIGN_OR_RETURN(auto model,
+                     read_model(models[i], fmt::format("{}: models[{}]", file, i), common));
     config.models.push_back(std::move(model));
   }
   if (routes != nullptr) {

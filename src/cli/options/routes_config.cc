@@ -82,8 +82,8 @@ Status read_score(const SectionJson& fields, const std::string& place, RouteConf
   read_optional(section, "threshold", config.threshold);
   RETURN_IF_ERROR(section.check());
   if (config.score_file.empty() || config.embedder.empty())
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected file, and model, which makes the vectors",
-                  place);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected file, and model, which makes the vectors", place);
   return {};
 }
 
@@ -93,10 +93,12 @@ Status read_check(const SectionJson& fields, const std::string& place, RouteCasc
   section.read("yes", cascade.yes);
   section.read("at_least", cascade.min_yes);
   if (cascade.yes.empty()) section.fail("yes", "a word", "");
-  if (!(cascade.min_yes >= 0 && cascade.min_yes <= 1)) section.fail("at_least", "0 to 1", cascade.min_yes);
+  if (!(cascade.min_yes >= 0 && cascade.min_yes <= 1))
+    section.fail("at_least", "0 to 1", cascade.min_yes);
   RETURN_IF_ERROR(section.check());
   if (cascade.check.find("{answer}") == std::string::npos)
-    return errorf(ErrorCode::kInvalidArgument, "{}.prompt: expected a text with {{answer}} in it", place);
+    return errorf(ErrorCode::kInvalidArgument, "{}.prompt: expected a text with {{answer}} in it",
+                  place);
   return {};
 }
 
@@ -108,7 +110,8 @@ Status read_cascade(const SectionJson& fields, const std::string& place, RouteCo
   RETURN_IF_ERROR(section.check());
   if (check != nullptr) RETURN_IF_ERROR(read_check(*check, place + ".check", cascade));
   if (!cascade.min_mean_logprob && check == nullptr)
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected min_mean_logprob, check or both", place);
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected min_mean_logprob, check or both",
+                  place);
   config.cascade = std::move(cascade);
   return {};
 }
@@ -127,14 +130,15 @@ Result<RouteConfig> read_route(const SectionJson& fields, const std::string& pla
   if (otherwise != "small" && otherwise != "large")
     section.fail("otherwise", "\"small\" or \"large\"", otherwise);
   RETURN_IF_ERROR(section.check());
-  for (const auto& [name, value] : {std::pair("name", &config.name), std::pair("small", &config.small),
-                                    std::pair("large", &config.large)}) {
+  for (const auto& [name, value] :
+       {std::pair("name", &config.name), std::pair("small", &config.small),
+        std::pair("large", &config.large)}) {
     // They stand in headers and between quotation marks.
     const bool plain = std::ranges::all_of(
         *value, [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\' && c != ';'; });
     if (value->empty() || !plain)
-      return errorf(ErrorCode::kInvalidArgument, "{}.{}: expected a name of plain characters, got \"{}\"",
-                    place, name, *value);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}.{}: expected a name of plain characters, got \"{}\"", place, name, *value);
   }
   config.otherwise = model_of(config, otherwise);
   if (rules != nullptr) RETURN_IF_ERROR(read_rules(*rules, place + ".rules", config));

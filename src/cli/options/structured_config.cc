@@ -17,9 +17,10 @@ tl::unexpected<Error> wrong(const std::string& name, const char* expected, const
 
 Status read_one(const std::string& name, const OrderedJson& value, StructuredDefaults& defaults,
                 ChatConfig& chat) {
-  bool* const flag = name == "disable_any_whitespace"          ? &defaults.disable_any_whitespace
-                     : name == "disable_additional_properties" ? &defaults.disable_additional_properties
-                                                               : nullptr;
+  bool* const flag = name == "disable_any_whitespace" ? &defaults.disable_any_whitespace
+                     : name == "disable_additional_properties"
+                         ? &defaults.disable_additional_properties
+                         : nullptr;
   if (flag != nullptr || name == "disable_fallback") {  // there is nothing to fall back to
     if (!value.is_boolean()) return wrong(name, "true or false", value);
     if (flag != nullptr) *flag = value.get<bool>();
@@ -31,15 +32,18 @@ Status read_one(const std::string& name, const OrderedJson& value, StructuredDef
     return {};
   }
   if (name == "backend")
-    return value == "auto" ? Status() : wrong(name, "\"auto\": there is one backend, Penstock's own", value);
+    return value == "auto" ? Status()
+                           : wrong(name, "\"auto\": there is one backend, Penstock's own", value);
   if (name == "enable_in_reasoning")
-    return value == false ? Status() : wrong(name, "false: reasoning is free, the answer is held", value);
+    return value == false ? Status()
+                          : wrong(name, "false: reasoning is free, the answer is held", value);
   return errorf(ErrorCode::kInvalidArgument, "{}: {}: there is no such field here", kFlag, name);
 }
 
 }  // namespace
 
-Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat) {
+Status read_structured_config(const std::string& text, StructuredDefaults& defaults,
+                              ChatConfig& chat) {
   const OrderedJson fields = bounded_json<OrderedJson>(text);
   if (!fields.is_object())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object, got {}", kFlag, text);

@@ -7,8 +7,9 @@
 namespace penstock {
 
 // text: a JSON object of StructuredOutputsConfig's fields. disable_any_whitespace,
-// disable_additional_properties and reasoning_parser are applied; other fields must have the values that this
-// engine implements. Errors: kInvalidArgument, with the field and the reason.
-Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat);
+// disable_additional_properties and reasoning_parser are applied; other fields must have the values
+// that this engine implements. Errors: kInvalidArgument, with the field and the reason.
+Status read_structured_config(const std::string& text, StructuredDefaults& defaults,
+                              ChatConfig& chat);
 
 }  // namespace penstock

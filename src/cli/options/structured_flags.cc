@@ -7,12 +7,13 @@
 namespace penstock {
 
 void StructuredFlags::add_to(CLI::App& app) {
-  auto* group =
-      app.add_option_group("Structured output", "what the text must look like")->require_option(0, 1);
+  auto* group = app.add_option_group("Structured output", "what the text must look like")
+                    ->require_option(0, 1);
   group->add_option("--json-schema", schema_file_,
                     "a JSON value that the schema in this file allows; - is standard input");
   group->add_flag("--json-object", outputs_.json_object, "any JSON object");
-  group->add_option("--regex", outputs_.regex, "a text that the regular expression matches as a whole");
+  group->add_option("--regex", outputs_.regex,
+                    "a text that the regular expression matches as a whole");
   group->add_option("--grammar", grammar_file_, "a text of the grammar in this file (GBNF)");
   group->add_option("--structural-tag", tag_file_, "a text of the structural tag in this file");
   group->add_option("--choice", outputs_.choice, "one of these texts; may be repeated")

@@ -17,13 +17,16 @@ constexpr int kMostRanks = 1024;
 Result<double> positive_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || !std::isfinite(value))
-    return errorf(ErrorCode::kInvalidArgument, "--step-ms: expected a number above 0, got {}", text);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0) ||
+      !std::isfinite(value))
+    return errorf(ErrorCode::kInvalidArgument, "--step-ms: expected a number above 0, got {}",
+                  text);
   return value;
 }
 
 // "27" or "1=27", "8=40": {rows, seconds}, ascending.
-Result<std::vector<std::pair<int, double>>> parse_step_times(const std::vector<std::string>& texts) {
+Result<std::vector<std::pair<int, double>>> parse_step_times(
+    const std::vector<std::string>& texts) {
   std::vector<std::pair<int, double>> times;
   for (const std::string& text : texts) {
     const size_t at = text.find('=');
@@ -31,11 +34,12 @@ Result<std::vector<std::pair<int, double>>> parse_step_times(const std::vector<s
     if (at != std::string::npos) {
       ASSIGN_OR_RETURN(rows, positive_number(std::string_view(text).substr(0, at)));
     } else if (texts.size() > 1) {
-      return errorf(ErrorCode::kInvalidArgument, "--step-ms: expected ROWS=MS for each of several, got {}",
-                    text);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "--step-ms: expected ROWS=MS for each of several, got {}", text);
     }
-    ASSIGN_OR_RETURN(const double ms,
-                     positive_number(std::string_view(text).substr(at == std::string::npos ? 0 : at + 1)));
+    ASSIGN_OR_RETURN(
+        const double ms,
+        positive_number(std::string_view(text).substr(at == std::string::npos ? 0 : at + 1)));
     if (rows > 65536 || rows != std::floor(rows) ||
         (!times.empty() && times.back().first >= static_cast<int>(rows))) {
       return errorf(ErrorCode::kInvalidArgument,
@@ -67,15 +71,17 @@ RanksPlan::RanksPlan(CLI::App& app) {
   };
   CLI::Option* const lists[] = {
       list("--tensor-parallel-size", tensor,
-           "what so many ranks that share every layer would bring: memory of each, messages, step time and "
-           "speed-up; several, separated by commas, for a table"),
-      list("--pipeline-parallel-size", pipeline, "stages, each with some of the layers; several likewise"),
+           "what so many ranks that share every layer would bring: memory of each, messages, step "
+           "time and speed-up; several, separated by commas, for a table"),
+      list("--pipeline-parallel-size", pipeline,
+           "stages, each with some of the layers; several likewise"),
       list("--data-parallel-size", data, "engines that share the sequences out; several likewise")};
-  CLI::Option* all = app.add_option("--ranks", n_ranks,
-                                    "all ways to use so many ranks, the fastest first, without those that "
-                                    "need more than --memory of a host")
-                         ->check(CLI::Range(1, kMostRanks))
-                         ->group(group);
+  CLI::Option* all =
+      app.add_option("--ranks", n_ranks,
+                     "all ways to use so many ranks, the fastest first, without those that "
+                     "need more than --memory of a host")
+          ->check(CLI::Range(1, kMostRanks))
+          ->group(group);
   for (CLI::Option* one : lists) all->excludes(one);
   app.add_option("--hosts", hosts, "hosts that they are on, equally many on each")
       ->check(CLI::Range(1, kMostRanks))
@@ -83,17 +89,18 @@ RanksPlan::RanksPlan(CLI::App& app) {
       ->group(group);
   app.add_option("--link-gbps", link_gbps, "a host's network, gigabits per second")->group(group);
   app.add_option("--link-us", link_us, "from one host to another, microseconds")->group(group);
+  app.add_option("--memory-gbps", memory_gbps,
+                 "what a rank reads of its memory, gigabytes per second (default: this machine's, "
+                 "measured, by the ranks of a host)")
+      ->group(group);
   app.add_option(
-         "--memory-gbps", memory_gbps,
-         "what a rank reads of its memory, gigabytes per second (default: this machine's, measured, by the "
-         "ranks of a host)")
+         "--rank-tflops", tflops,
+         "what a rank computes, 10^12 operations per second (default: no limit but --memory-gbps)")
       ->group(group);
-  app.add_option("--rank-tflops", tflops,
-                 "what a rank computes, 10^12 operations per second (default: no limit but --memory-gbps)")
-      ->group(group);
-  app.add_option("--step-ms", step_ms,
-                 "a decode step of one rank with the whole model, milliseconds, if known better than by "
-                 "--memory-gbps; of several numbers of sequences: 1=27,4=35")
+  app.add_option(
+         "--step-ms", step_ms,
+         "a decode step of one rank with the whole model, milliseconds, if known better than by "
+         "--memory-gbps; of several numbers of sequences: 1=27,4=35")
       ->delimiter(',')
       ->group(group);
   app.add_option("--batch", batch, "sequences that are decoded together, of all engines")
@@ -101,15 +108,14 @@ RanksPlan::RanksPlan(CLI::App& app) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--candidates", candidates,
-                 "what a draw needs of each rank instead of all its logits: 1 of a greedy one, else top-k; 0 "
-                 "is all")
+                 "what a draw needs of each rank instead of all its logits: 1 of a greedy one, "
+                 "else top-k; 0 is all")
       ->check(CLI::Range(0, 256))
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--prompt-tokens", prompt_tokens,
-         "also how long a prompt of so many tokens takes alone; --step-ms then needs steps of as many "
-         "rows (64=90,512=600), --memory-gbps goes with --rank-tflops")
+  app.add_option("--prompt-tokens", prompt_tokens,
+                 "also how long a prompt of so many tokens takes alone; --step-ms then needs steps "
+                 "of as many rows (64=90,512=600), --memory-gbps goes with --rank-tflops")
       ->check(CLI::Range(0, 32768))
       ->group(group);
   app.add_option("--max-num-batched-tokens", most_tokens, "most tokens of it in one step")
@@ -125,24 +131,24 @@ Status RanksPlan::check() const {
   for (const Combination& one : combinations()) {
     if (one.ranks() > kMostRanks) {
       return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} ranks, got {}",
-                    "--tensor-parallel-size x --pipeline-parallel-size x --data-parallel-size", kMostRanks,
-                    one.ranks());
+                    "--tensor-parallel-size x --pipeline-parallel-size x --data-parallel-size",
+                    kMostRanks, one.ranks());
     }
   }
   if (n_ranks > 1 && n_ranks % hosts != 0) {
-    return errorf(ErrorCode::kInvalidArgument, "--ranks {}: expected a multiple of --hosts {}", n_ranks,
-                  hosts);
+    return errorf(ErrorCode::kInvalidArgument, "--ranks {}: expected a multiple of --hosts {}",
+                  n_ranks, hosts);
   }
   // Written so that what is not a number fails too.
   if (hosts > 1 && !(link_gbps > 0 && link_us > 0)) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "--hosts {}: expected --link-gbps and --link-us, both above 0, got {} and {}", hosts,
-                  link_gbps, link_us);
+                  "--hosts {}: expected --link-gbps and --link-us, both above 0, got {} and {}",
+                  hosts, link_gbps, link_us);
   }
   if (!(memory_gbps >= 0 && tflops >= 0)) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "--memory-gbps and --rank-tflops: expected numbers >= 0, got {} and {}", memory_gbps,
-                  tflops);
+                  "--memory-gbps and --rank-tflops: expected numbers >= 0, got {} and {}",
+                  memory_gbps, tflops);
   }
   return {};
 }
@@ -175,14 +181,17 @@ std::vector<Combination> RanksPlan::combinations() const {
     }
     return all;
   }
-  const auto of = [](const std::vector<int>& sizes) { return sizes.empty() ? std::vector{1} : sizes; };
+  const auto of = [](const std::vector<int>& sizes) {
+    return sizes.empty() ? std::vector{1} : sizes;
+  };
   for (const int d : of(data))
     for (const int p : of(pipeline))
       for (const int t : of(tensor)) all.push_back({t, p, d});
   return all;
 }
 
-Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model, int64_t host_memory) const {
+Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model,
+                                                    int64_t host_memory) const {
   ASSIGN_OR_RETURN(const Machines given, machines());
   std::vector<Row> rows;
   Error last{ErrorCode::kInvalidArgument, "no combination"};
@@ -198,7 +207,8 @@ Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model, i
       last = costs.error();
       continue;
     }
-    Row row{*costs, batch / costs->step_seconds, 0, per_host * (costs->weight_bytes + costs->cache_bytes)};
+    Row row{*costs, batch / costs->step_seconds, 0,
+            per_host * (costs->weight_bytes + costs->cache_bytes)};
     row.fits = host_memory == 0 || row.host_bytes <= static_cast<double>(host_memory);
     if (n_ranks > 0 && !row.fits) {
       if (least_bytes == 0 || row.host_bytes < least_bytes) least_bytes = row.host_bytes;
@@ -209,13 +219,15 @@ Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model, i
     rows.push_back(row);
   }
   if (rows.empty() && least_bytes > 0) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "--ranks {} on --hosts {}: every way needs at least {} of a host, got --memory {}", n_ranks,
-                  hosts, format_bytes(least_bytes), format_bytes(static_cast<double>(host_memory)));
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "--ranks {} on --hosts {}: every way needs at least {} of a host, got --memory {}", n_ranks,
+        hosts, format_bytes(least_bytes), format_bytes(static_cast<double>(host_memory)));
   }
   if (rows.empty()) return tl::unexpected(last);
   if (n_ranks > 0) {
-    std::ranges::stable_sort(rows, std::greater(), [](const Row& row) { return row.tokens_per_second; });
+    std::ranges::stable_sort(rows, std::greater(),
+                             [](const Row& row) { return row.tokens_per_second; });
   }
   return rows;
 }
@@ -235,43 +247,47 @@ void RanksPlan::print_json(const PlannedModel& model, const std::vector<Row>& ro
                            {"ranks", nlohmann::json::array()}};
   for (const Row& row : rows) {
     const RankCosts& costs = row.costs;
-    object["ranks"].push_back({{"tensor_parallel_size", costs.combination.tensor},
-                               {"pipeline_parallel_size", costs.combination.stages},
-                               {"data_parallel_size", costs.combination.engines},
-                               {"weight_bytes_per_rank", costs.weight_bytes},
-                               {"kv_bytes_per_token_per_rank", costs.kv_token_bytes},
-                               {"cache_bytes_per_rank", costs.cache_bytes},
-                               {"host_bytes", row.host_bytes},
-                               {"fits", row.fits},
-                               {"sums_per_step", costs.sums},
-                               {"messages_per_step", costs.messages},
-                               {"bytes_per_token", costs.wire_bytes},
-                               {"compute_ms", costs.compute_seconds * 1e3},
-                               {"communication_ms", (costs.step_seconds - costs.compute_seconds) * 1e3},
-                               {"step_ms", costs.step_seconds * 1e3},
-                               {"tokens_per_second", row.tokens_per_second},
-                               {"speedup", row.speedup}});
+    object["ranks"].push_back(
+        {{"tensor_parallel_size", costs.combination.tensor},
+         {"pipeline_parallel_size", costs.combination.stages},
+         {"data_parallel_size", costs.combination.engines},
+         {"weight_bytes_per_rank", costs.weight_bytes},
+         {"kv_bytes_per_token_per_rank", costs.kv_token_bytes},
+         {"cache_bytes_per_rank", costs.cache_bytes},
+         {"host_bytes", row.host_bytes},
+         {"fits", row.fits},
+         {"sums_per_step", costs.sums},
+         {"messages_per_step", costs.messages},
+         {"bytes_per_token", costs.wire_bytes},
+         {"compute_ms", costs.compute_seconds * 1e3},
+         {"communication_ms", (costs.step_seconds - costs.compute_seconds) * 1e3},
+         {"step_ms", costs.step_seconds * 1e3},
+         {"tokens_per_second", row.tokens_per_second},
+         {"speedup", row.speedup}});
     if (prompt_tokens > 0) object["ranks"].back()["prompt_ms"] = costs.prompt_seconds * 1e3;
   }
   fmt::print("{}\n", object.dump());
 }
 
 void RanksPlan::print(const PlannedModel& model, const std::vector<Row>& rows) const {
-  fmt::print("{}, {} sequence{} of {} tokens on {} host{}\n", model.name, batch, batch == 1 ? "" : "s",
-             model.tokens, hosts, hosts == 1 ? "" : "s");
-  fmt::print("{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}{}\n",
-             "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages",
-             "bytes/token", "compute ms", "waiting ms", "tokens/s", "speed-up",
-             prompt_tokens > 0 ? "  prompt ms" : "");
+  fmt::print("{}, {} sequence{} of {} tokens on {} host{}\n", model.name, batch,
+             batch == 1 ? "" : "s", model.tokens, hosts, hosts == 1 ? "" : "s");
+  fmt::print(
+      "{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  "
+      "{:>8}{}\n",
+      "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages",
+      "bytes/token", "compute ms", "waiting ms", "tokens/s", "speed-up",
+      prompt_tokens > 0 ? "  prompt ms" : "");
   for (const Row& row : rows) {
     const RankCosts& costs = row.costs;
     fmt::print(
-        "{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10.3f}  {:>10.3f}  {:>9.1f}  "
-        "{:>7.2f}x{}{}\n",
+        "{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10.3f}  {:>10.3f}  "
+        "{:>9.1f}  {:>7.2f}x{}{}\n",
         costs.combination.tensor, costs.combination.stages, costs.combination.engines,
-        format_bytes(costs.weight_bytes), format_bytes(costs.cache_bytes), format_bytes(costs.kv_token_bytes),
-        costs.messages, format_bytes(costs.wire_bytes), costs.compute_seconds * 1e3,
-        (costs.step_seconds - costs.compute_seconds) * 1e3, row.tokens_per_second, row.speedup,
+        format_bytes(costs.weight_bytes), format_bytes(costs.cache_bytes),
+        format_bytes(costs.kv_token_bytes), costs.messages, format_bytes(costs.wire_bytes),
+        costs.compute_seconds * 1e3, (costs.step_seconds - costs.compute_seconds) * 1e3,
+        row.tokens_per_second, row.speedup,
         prompt_tokens > 0 ? fmt::format("  {:>9.1f}", costs.prompt_seconds * 1e3) : "",
         row.fits ? "" : fmt::format("  needs {} of a host", format_bytes(row.host_bytes)));
   }

@@ -21,21 +21,23 @@ Result<std::unique_ptr<WeightSource>> open_model(const std::string& model, const
 }
 
 nlohmann::json estimate_json(const SpeculationEstimate& row) {
-  return {{"length", row.length},
-          {"tokens_per_round", row.tokens_per_round},
-          {"accepted", row.tokens_per_round - 1},
-          {"round_ms", row.round_seconds * 1e3},
-          {"tokens_per_second", row.round_seconds > 0 ? row.tokens_per_round / row.round_seconds : 0.0},
-          {"speedup", row.speedup}};
+  return {
+      {"length", row.length},
+      {"tokens_per_round", row.tokens_per_round},
+      {"accepted", row.tokens_per_round - 1},
+      {"round_ms", row.round_seconds * 1e3},
+      {"tokens_per_second", row.round_seconds > 0 ? row.tokens_per_round / row.round_seconds : 0.0},
+      {"speedup", row.speedup}};
 }
 
 void print_table(const std::vector<SpeculationEstimate>& rows, int best) {
-  fmt::print("{:>6}  {:>12}  {:>9}  {:>9}  {:>8}\n", "drafts", "tokens/round", "ms/round", "tokens/s",
-             "speed-up");
+  fmt::print("{:>6}  {:>12}  {:>9}  {:>9}  {:>8}\n", "drafts", "tokens/round", "ms/round",
+             "tokens/s", "speed-up");
   for (const SpeculationEstimate& row : rows) {
     const double rate = row.round_seconds > 0 ? row.tokens_per_round / row.round_seconds : 0;
-    fmt::print("{:>6}  {:>12.3f}  {:>9.3f}  {:>9.1f}  {:>7.2f}x{}\n", row.length, row.tokens_per_round,
-               row.round_seconds * 1e3, rate, row.speedup, row.length == best ? "  best" : "");
+    fmt::print("{:>6}  {:>12.3f}  {:>9.3f}  {:>9.1f}  {:>7.2f}x{}\n", row.length,
+               row.tokens_per_round, row.round_seconds * 1e3, rate, row.speedup,
+               row.length == best ? "  best" : "");
   }
 }
 
@@ -43,15 +45,17 @@ void print_table(const std::vector<SpeculationEstimate>& rows, int best) {
 
 SpecPlan::SpecPlan(CLI::App& app) {
   const char* group = "Speculation";
-  app.add_flag("--spec", wanted,
-               "what speculative decoding would bring: tokens per round and speed-up by draft length")
+  app.add_flag(
+         "--spec", wanted,
+         "what speculative decoding would bring: tokens per round and speed-up by draft length")
       ->group(group);
-  app.add_option(
-         "--acceptance", acceptance,
-         "chance that a drafted token is accepted; several, for the first, second, … token of a draft")
+  app.add_option("--acceptance", acceptance,
+                 "chance that a drafted token is accepted; several, for the first, second, … token "
+                 "of a draft")
       ->delimiter(',')
       ->group(group);
-  app.add_option("--spec-length", length, "drafted tokens per round; 0 is every length to --max-spec-length")
+  app.add_option("--spec-length", length,
+                 "drafted tokens per round; 0 is every length to --max-spec-length")
       ->check(CLI::Range(0, kMaxLength))
       ->capture_default_str()
       ->group(group);
@@ -59,10 +63,12 @@ SpecPlan::SpecPlan(CLI::App& app) {
       ->check(CLI::Range(1, kMaxLength))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--target-ms", target_ms, "a step without drafts, milliseconds; measured when not given")
+  app.add_option("--target-ms", target_ms,
+                 "a step without drafts, milliseconds; measured when not given")
       ->group(group);
-  app.add_option("--verify-ms", verify_ms,
-                 "a step that verifies 1, 2, … drafted tokens, milliseconds; as --target-ms when not given")
+  app.add_option(
+         "--verify-ms", verify_ms,
+         "a step that verifies 1, 2, … drafted tokens, milliseconds; as --target-ms when not given")
       ->delimiter(',')
       ->group(group);
   app.add_option("--draft-ms", draft_ms, "one drafted token, milliseconds")->group(group);
@@ -78,9 +84,9 @@ SpecPlan::SpecPlan(CLI::App& app) {
 
 Status SpecPlan::check() const {
   if (acceptance.empty()) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "--acceptance: expected the chance that a drafted token is accepted, such as 0.7, got none");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--acceptance: expected the chance that a drafted token is accepted, such as "
+                  "0.7, got none");
   }
   for (const double a : acceptance) {
     if (!(a >= 0 && a <= 1))
@@ -88,21 +94,24 @@ Status SpecPlan::check() const {
   }
   const auto milliseconds = [](const char* name, double value) -> Status {
     if (value >= 0 && value < 1e9) return {};
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected milliseconds >= 0, got {}", name, value);
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected milliseconds >= 0, got {}", name,
+                  value);
   };
   RETURN_IF_ERROR(milliseconds("--target-ms", target_ms));
   RETURN_IF_ERROR(milliseconds("--draft-ms", std::max(draft_ms, 0.0)));
   RETURN_IF_ERROR(milliseconds("--draft-round-ms", draft_round_ms));
   for (const double value : verify_ms) RETURN_IF_ERROR(milliseconds("--verify-ms", value));
   if (!verify_ms.empty() && target_ms == 0) {
-    return errorf(ErrorCode::kInvalidArgument, "--verify-ms: needs --target-ms, the step without drafts");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--verify-ms: needs --target-ms, the step without drafts");
   }
   return {};
 }
 
 Result<SpeculationCosts> SpecPlan::costs(const std::string& model, const std::string& shape,
                                          const std::string& type) const {
-  SpeculationCosts costs{.draft_token = std::max(draft_ms, 0.0) / 1e3, .draft_round = draft_round_ms / 1e3};
+  SpeculationCosts costs{.draft_token = std::max(draft_ms, 0.0) / 1e3,
+                         .draft_round = draft_round_ms / 1e3};
   StepTimesConfig config{.ops = {.n_threads = threads}};
   if (target_ms > 0) {
     costs.plain = target_ms / 1e3;
@@ -141,16 +150,19 @@ Status SpecPlan::run(const std::string& model, const std::string& shape, const s
                              {"verify_ms", nlohmann::json::array()},
                              {"lengths", nlohmann::json::array()},
                              {"best", estimate_json(best)}};
-    for (size_t i = 1; i < costs.verify.size(); ++i) object["verify_ms"].push_back(costs.verify[i] * 1e3);
+    for (size_t i = 1; i < costs.verify.size(); ++i)
+      object["verify_ms"].push_back(costs.verify[i] * 1e3);
     for (const SpeculationEstimate& row : rows) object["lengths"].push_back(estimate_json(row));
     fmt::print("{}\n", object.dump());
     return {};
   }
   fmt::print(
-      "acceptance {:.3f}, a step {:.3f} ms, verifying one drafted token {:.3f} ms, a drafted token {:.3f} "
-      "ms\n",
-      fmt::join(acceptance, ", "), costs.plain * 1e3, costs.verify_seconds(1) * 1e3, costs.draft_token * 1e3);
-  fmt::print("tokens per round = (1 - a^(k+1)) / (1 - a), speed-up = tokens per round x step / round\n");
+      "acceptance {:.3f}, a step {:.3f} ms, verifying one drafted token {:.3f} ms, a drafted token "
+      "{:.3f} ms\n",
+      fmt::join(acceptance, ", "), costs.plain * 1e3, costs.verify_seconds(1) * 1e3,
+      costs.draft_token * 1e3);
+  fmt::print(
+      "tokens per round = (1 - a^(k+1)) / (1 - a), speed-up = tokens per round x step / round\n");
   print_table(rows, best.length);
   if (best.length == 0) fmt::print("no length is faster than plain decoding\n");
   return {};

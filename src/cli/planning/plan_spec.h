@@ -1,4 +1,5 @@
-// penstock plan --spec: estimates the gain of speculative decoding from acceptance rates and step times.
+// penstock plan --spec: estimates the gain of speculative decoding from acceptance rates and step
+// times.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,9 +15,10 @@ namespace penstock {
 
 struct SpecPlan {
   explicit SpecPlan(CLI::App& app);
-  // Prints a table, or one JSON object. Times that are not given are measured with the target (`model`, or
-  // random weights of `shape`) and with the draft model.
-  Status run(const std::string& model, const std::string& shape, const std::string& type, bool json) const;
+  // Prints a table, or one JSON object. Times that are not given are measured with the target
+  // (`model`, or random weights of `shape`) and with the draft model.
+  Status run(const std::string& model, const std::string& shape, const std::string& type,
+             bool json) const;
 
   bool wanted = false;
   std::vector<double> acceptance, verify_ms;

@@ -14,8 +14,9 @@ namespace {
 
 // Between ranks of one host: bench/communicator_bench.cc, two ranks on an EPYC of 2024.
 constexpr double kHostLatency = 1e-6, kHostBytesPerSecond = 8e9;
-constexpr double kSmallSum = 256 << 10;       // of all ranks together: what hosts sum all to all
-constexpr double kAtOnce = (1 << 20) - 4096;  // in one operation of it, or in a message without asking
+constexpr double kSmallSum = 256 << 10;  // of all ranks together: what hosts sum all to all
+// in one operation of it, or in a message without asking
+constexpr double kAtOnce = (1 << 20) - 4096;
 
 // Of a token in these layers: one for each sub-layer that is cut.
 int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers) {
@@ -23,8 +24,8 @@ int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers
   for (int i = layers.first; i < layers.first + layers.count; ++i) {
     const LayerConfig& layer = whole.layers[static_cast<size_t>(i)];
     if (layer.attention && cuts.heads().count < whole.n_heads) ++n;
-    const bool cut =
-        layer.moe ? cuts.expert_ffn().count < whole.experts.ffn_dim : cuts.ffn(i).count < whole.ffn_dim_of(i);
+    const bool cut = layer.moe ? cuts.expert_ffn().count < whole.experts.ffn_dim
+                               : cuts.ffn(i).count < whole.ffn_dim_of(i);
     if (cut) ++n;
   }
   return n;
@@ -40,10 +41,12 @@ ModelConfig part_of(ModelConfig config, Shard::Range layers) {
   return config;
 }
 
-// Parameters that a step of so many rows reads: of a mixture the experts that any of them takes, chosen evenly.
+// Parameters that a step of so many rows reads: of a mixture the experts that any of them takes,
+// chosen evenly.
 double active_parameters(ModelConfig config, int rows) {
   const auto of_one = static_cast<double>(config.n_active_parameters());
-  if (config.experts.count == 0 || config.experts.routing.n_active >= config.experts.count) return of_one;
+  if (config.experts.count == 0 || config.experts.routing.n_active >= config.experts.count)
+    return of_one;
   const double experts = config.experts.count, taken = config.experts.routing.n_active,
                met = experts * (1 - std::pow(1 - taken / experts, rows));
   ++config.experts.routing.n_active;
@@ -60,7 +63,8 @@ int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
   int64_t total = spec.state_bytes();
   for (const KvLayerSpec& layer : spec.layers) {
     int64_t kept = tokens;
-    if (layer.window > 0 && layer.group > 0) kept = std::min<int64_t>(tokens, layer.window + spec.block_size);
+    if (layer.window > 0 && layer.group > 0)
+      kept = std::min<int64_t>(tokens, layer.window + spec.block_size);
     const int64_t blocks = (kept + spec.block_size - 1) / spec.block_size;
     total += blocks * spec.block_size * CacheSpec::token_bytes(layer, spec.dtype);
   }
@@ -71,7 +75,9 @@ int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
 struct RankPlanner::Share {
   double weight_bytes = 0, kv_token_bytes = 0, sequence_bytes = 0;
   double read_bytes = 0, operations = 0;  // of a step
-  double work(const StepRows& rows) const { return rows.tokens > rows.outputs ? operations : read_bytes; }
+  double work(const StepRows& rows) const {
+    return rows.tokens > rows.outputs ? operations : read_bytes;
+  }
 };
 
 struct RankPlanner::StageCosts {
@@ -103,19 +109,22 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
                                                 : (embedding ? 0 : table) + (output ? 0 : table);
   const double not_read = output ? 0 : table;
   Share share;
-  share.weight_bytes = (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;
+  share.weight_bytes =
+      (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;
   const CacheSpec cache = config.cache_spec(model_.cache, model_.block_size);
   for (const KvLayerSpec& layer : cache.layers)
     share.kv_token_bytes += static_cast<double>(CacheSpec::token_bytes(layer, cache.dtype));
   share.sequence_bytes = static_cast<double>(sequence_bytes(cache, model_.tokens));
   share.read_bytes = (active_parameters(config, rows.tokens) - not_read) * model_.bytes_per_weight +
                      share.sequence_bytes * std::max(1, rows.outputs);
-  share.operations = 2.0 * ((static_cast<double>(config.n_active_parameters()) - table) * rows.tokens +
-                            (output ? table * rows.outputs : 0));
+  share.operations =
+      2.0 * ((static_cast<double>(config.n_active_parameters()) - table) * rows.tokens +
+             (output ? table * rows.outputs : 0));
   return share;
 }
 
-// One rank with the whole model: on the line through the two that were measured around so many rows, or nearest.
+// One rank with the whole model: on the line through the two that were measured around so many
+// rows, or nearest.
 double RankPlanner::measured_seconds(int rows) const {
   const auto& known = machines_.step_seconds;
   if (known.size() == 1) return known.front().second;
@@ -139,7 +148,8 @@ double RankPlanner::seconds(const Share& share, const StepRows& rows) const {
   return measured_seconds(rows.tokens) * share.work(rows) / all.work(of_whole);
 }
 
-// A later part of a prompt attends to those before it: how much longer it takes than the first of as many tokens.
+// A later part of a prompt attends to those before it: how much longer it takes than the first of
+// as many tokens.
 double RankPlanner::part_factor(int tokens, int before) const {
   if (machines_.step_seconds.empty() || before == 0) return 1;
   const double more = measured_seconds(before + tokens) - measured_seconds(before);
@@ -159,7 +169,8 @@ double RankPlanner::gather_seconds(double bytes, int n_ranks, int n_hosts) const
   if (n_hosts == 1) return kHostLatency + (n_ranks - 1) * bytes / kHostBytesPerSecond;
   const double here = n_ranks / n_hosts;
   const int rounds = std::bit_width(static_cast<unsigned>(n_hosts - 1));
-  return kHostLatency + machines_.link_seconds * rounds * std::max(1.0, std::ceil(bytes / kAtOnce)) +
+  return kHostLatency +
+         machines_.link_seconds * rounds * std::max(1.0, std::ceil(bytes / kAtOnce)) +
          (n_ranks - here) * bytes * here / machines_.link_bytes_per_second;
 }
 
@@ -189,8 +200,8 @@ RankPlanner::StageCosts RankPlanner::stage_costs(const Combination& combination,
   const ModelCuts cuts(model_.config, {0, combination.tensor});
   const bool cuts_tokens = cuts.vocabulary().count < model_.config.vocab_size;
   costs.sums = sums_of(cuts, model_.config, layers) + (stage.first() && cuts_tokens ? 1 : 0);
-  costs.sum_seconds =
-      costs.sums * sum_seconds(4.0 * model_.config.model_dim * rows.tokens, combination.tensor, n_hosts);
+  costs.sum_seconds = costs.sums * sum_seconds(4.0 * model_.config.model_dim * rows.tokens,
+                                               combination.tensor, n_hosts);
   if (stage.last() && cuts_tokens)
     costs.sum_seconds += logit_seconds(rows.outputs, combination.tensor, n_hosts);
   return costs;
@@ -209,11 +220,12 @@ RankPlanner::Stream RankPlanner::stream_to(const Combination& combination,
                                            const std::vector<Shard::Range>& layers, int stage,
                                            int rows) const {
   const int here = per_host(combination), n_stages = combination.stages;
-  const double bytes = 4.0 * model_.config.stage_dim(layers[static_cast<size_t>(stage)].first) * rows;
+  const double bytes =
+      4.0 * model_.config.stage_dim(layers[static_cast<size_t>(stage)].first) * rows;
   // Rank 0 is of the last stage (engine/ranks/rank_grid.h).
   const auto host_of = [&](int s) { return (s + 1) % n_stages * combination.tensor / here; };
-  const bool between =
-      combination.tensor >= here ? combination.of_engine() > here : host_of(stage - 1) != host_of(stage);
+  const bool between = combination.tensor >= here ? combination.of_engine() > here
+                                                  : host_of(stage - 1) != host_of(stage);
   if (!between) return {kHostLatency + bytes / kHostBytesPerSecond, false};
   const double wire = std::min(combination.tensor, here) * bytes / machines_.link_bytes_per_second;
   const bool asked = bytes > kAtOnce;
@@ -227,7 +239,8 @@ double RankPlanner::prompt_seconds(const Combination& combination,
   const int n_stages = combination.stages;
   const double command = command_seconds(combination);
   const auto under_way = static_cast<size_t>(n_stages > 1 ? n_stages + 1 : 1);
-  std::map<std::pair<int, bool>, std::vector<StageCosts>> costs_of;  // tokens, whether it is the last part
+  // tokens, whether it is the last part
+  std::map<std::pair<int, bool>, std::vector<StageCosts>> costs_of;
   std::vector<double> free(static_cast<size_t>(n_stages)), done;
   for (int left = load_.prompt_tokens; left > 0;) {
     int part = std::min(left, load_.most_tokens);
@@ -236,7 +249,8 @@ double RankPlanner::prompt_seconds(const Combination& combination,
     std::vector<StageCosts>& costs = costs_of[{part, left == 0}];
     for (int i = static_cast<int>(costs.size()); i < n_stages; ++i) {
       const StepRows rows{part, left == 0 ? 1 : 0};
-      costs.push_back(stage_costs(combination, {i, n_stages}, layers[static_cast<size_t>(i)], rows));
+      costs.push_back(
+          stage_costs(combination, {i, n_stages}, layers[static_cast<size_t>(i)], rows));
     }
     const double factor = part_factor(part, load_.prompt_tokens - left - part);
     double at = (done.size() < under_way ? 0 : done[done.size() - under_way]) + command;
@@ -244,7 +258,8 @@ double RankPlanner::prompt_seconds(const Combination& combination,
       const Stream stream = i > 0 ? stream_to(combination, layers, i, part) : Stream{};
       double& until = free[static_cast<size_t>(i)];
       // What has to be asked for is taken when the stage has done the part before.
-      at = stream.asked ? std::max(at, until) + stream.seconds : std::max(at + stream.seconds, until);
+      at = stream.asked ? std::max(at, until) + stream.seconds
+                        : std::max(at + stream.seconds, until);
       const StageCosts& own = costs[static_cast<size_t>(i)];
       at += factor * own.compute_seconds + own.sum_seconds;
       until = at;
@@ -257,12 +272,13 @@ double RankPlanner::prompt_seconds(const Combination& combination,
 Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
   const int here = per_host(combination);
   const auto even = [&](int64_t n) { return n % here == 0 || here % n == 0; };
-  if (combination.ranks() > 1 && (combination.ranks() % machines_.hosts != 0 || !even(combination.tensor) ||
-                                  !even(combination.of_engine()))) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "--hosts {}: expected equally many of the {} ranks on each, and those of a stage and of an "
-                  "engine on as few as can be, got {}",
-                  machines_.hosts, combination.ranks(), combination.text());
+  if (combination.ranks() > 1 && (combination.ranks() % machines_.hosts != 0 ||
+                                  !even(combination.tensor) || !even(combination.of_engine()))) {
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "--hosts {}: expected equally many of the {} ranks on each, and those of a stage and of an "
+        "engine on as few as can be, got {}",
+        machines_.hosts, combination.ranks(), combination.text());
   }
   ASSIGN_OR_RETURN(const auto layers, stages(combination.stages));
   const int sequences = (load_.batch + combination.engines - 1) / combination.engines;
@@ -283,8 +299,8 @@ Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
     costs.messages += own.sums + (cut && stage.last() ? 1 : 0);
     double wire = cut ? own.sums * 4.0 * model_.config.model_dim : 0;
     if (cut && stage.last()) {
-      wire +=
-          load_.candidates > 0 ? 8.0 * load_.candidates : 4.0 * model_.config.vocab_size / combination.tensor;
+      wire += load_.candidates > 0 ? 8.0 * load_.candidates
+                                   : 4.0 * model_.config.vocab_size / combination.tensor;
     }
     if (!stage.last()) wire += 4.0 * model_.config.stage_dim(part.first + part.count);
     costs.wire_bytes = std::max(costs.wire_bytes, wire);

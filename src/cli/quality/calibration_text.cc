@@ -27,10 +27,11 @@ Result<std::vector<std::string>> documents_of(const std::string& file, const std
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json value = bounded_json<Json>(line);
-    const Json field = value.is_object() ? value.value("text", value.value("prompt", Json())) : value;
+    const Json field =
+        value.is_object() ? value.value("text", value.value("prompt", Json())) : value;
     if (!field.is_string()) {
-      return errorf(ErrorCode::kCorruptFile, "{}: line {}: expected a string or an object with \"text\"",
-                    file, number);
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: line {}: expected a string or an object with \"text\"", file, number);
     }
     documents.push_back(field.get<std::string>());
   }
@@ -40,7 +41,8 @@ Result<std::vector<std::string>> documents_of(const std::string& file, const std
 }  // namespace
 
 void CalibrationText::add_flags(CLI::App& app) {
-  app.add_option("--calibration", file_, "text or .jsonl file to calibrate on; - is standard input");
+  app.add_option("--calibration", file_,
+                 "text or .jsonl file to calibrate on; - is standard input");
   app.add_option("--calibration-samples", count_, "sequences to run")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -50,7 +52,8 @@ void CalibrationText::add_flags(CLI::App& app) {
   app.add_option("--calibration-seed", seed_, "which sequences are chosen")->capture_default_str();
 }
 
-Result<std::vector<std::vector<TokenId>>> CalibrationText::samples(const std::filesystem::path& model) const {
+Result<std::vector<std::vector<TokenId>>> CalibrationText::samples(
+    const std::filesystem::path& model) const {
   ASSIGN_OR_RETURN(const std::string text, read_text(file_));
   ASSIGN_OR_RETURN(std::vector<std::string> documents, documents_of(file_, text));
   ASSIGN_OR_RETURN(const auto source, open_weights(model));
@@ -63,7 +66,8 @@ Result<std::vector<std::vector<TokenId>>> CalibrationText::samples(const std::fi
   shuffle(documents);
   std::vector<TokenId> ids;
   for (const std::string& document : documents) {
-    const std::vector<TokenId> more = tokenizer->encode(document, {.add_special = documents.size() > 1});
+    const std::vector<TokenId> more =
+        tokenizer->encode(document, {.add_special = documents.size() > 1});
     ids.insert(ids.end(), more.begin(), more.end());
   }
   const bool bos = documents.size() == 1 && tokenizer->add_bos() && tokenizer->bos() != kNoToken;

@@ -21,10 +21,10 @@ class CalibrationText {
   const std::string& file() const { return file_; }
   int length() const { return length_; }
 
-  // Returns sequences of --calibration-length tokens of the model's tokenizer, chosen by the seed. A text
-  // file is cut into pieces of that length; the documents of a .jsonl file, one per line ("text", or the
-  // whole line when it is a string), are joined in random order. Errors: kNotFound, kIo, kCorruptFile (names
-  // the line), kInvalidArgument (too little text).
+  // Returns sequences of --calibration-length tokens of the model's tokenizer, chosen by the seed.
+  // A text file is cut into pieces of that length; the documents of a .jsonl file, one per line
+  // ("text", or the whole line when it is a string), are joined in random order. Errors: kNotFound,
+  // kIo, kCorruptFile (names the line), kInvalidArgument (too little text).
   Result<std::vector<std::vector<TokenId>>> samples(const std::filesystem::path& model) const;
 
  private:

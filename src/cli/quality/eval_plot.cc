@@ -10,8 +10,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kPanelWidth = 460, kPanelHeight = 340, kPanelLeft = 64, kPanelBottom = 48, kPanelTop = 34,
-                 kPanelRight = 90;
+constexpr double kPanelWidth = 460, kPanelHeight = 340, kPanelLeft = 64, kPanelBottom = 48,
+                 kPanelTop = 34, kPanelRight = 90;
 
 // 1, 2 or 5 times a power of ten, about a fifth of the range.
 double tick_step(double range) {
@@ -38,8 +38,8 @@ struct Axis {
   }
 };
 
-std::string panel(double left, const char* title, const char* label, const std::vector<PlotPoint>& points,
-                  double (*x_of)(const PlotPoint&)) {
+std::string panel(double left, const char* title, const char* label,
+                  const std::vector<PlotPoint>& points, double (*x_of)(const PlotPoint&)) {
   std::vector<double> xs, ys;
   for (const PlotPoint& point : points) xs.push_back(x_of(point)), ys.push_back(point.increase);
   const Axis x = Axis::of(xs), y = Axis::of(ys);
@@ -61,15 +61,17 @@ std::string panel(double left, const char* title, const char* label, const std::
         "text-anchor='end'>{5:g}</text>\n",
         x0, at, x1, x0 - 6, at + 4, std::fabs(v) < y.step / 1e6 ? 0.0 : v);
   }
-  out += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>\n", (x0 + x1) / 2, kPanelHeight - 10,
-                     label);
+  out += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>\n", (x0 + x1) / 2,
+                     kPanelHeight - 10, label);
   out += fmt::format(
-      "<text transform='translate({},{}) rotate(-90)' text-anchor='middle'>perplexity increase, %</text>\n",
+      "<text transform='translate({},{}) rotate(-90)' text-anchor='middle'>perplexity increase, "
+      "%</text>\n",
       left + 16, (y0 + y1) / 2);
   for (size_t i = 0; i < points.size(); ++i) {
     const double px = x.at(xs[i], x0, x1), py = y.at(ys[i], y0, y1);
     out += fmt::format(
-        "<circle cx='{0:.1f}' cy='{1:.1f}' r='4' fill='#1f6f8b'/><text x='{2:.1f}' y='{3:.1f}'>{4}</text>\n",
+        "<circle cx='{0:.1f}' cy='{1:.1f}' r='4' fill='#1f6f8b'/><text x='{2:.1f}' "
+        "y='{3:.1f}'>{4}</text>\n",
         px, py, px + 7, py - 5, svg_text(points[i].name));
   }
   return out;
@@ -82,10 +84,10 @@ std::string plot_svg(const std::vector<PlotPoint>& points) {
   const bool speed = std::ranges::any_of(points, [](const PlotPoint& p) { return p.decode > 0; });
   std::string out = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}' "
-      "font-family='sans-serif' "
-      "font-size='11'>\n<rect width='100%' height='100%' fill='white'/>\n",
+      "font-family='sans-serif' font-size='11'>\n<rect width='100%' height='100%' fill='white'/>\n",
       speed ? 2 * kPanelWidth : kPanelWidth, kPanelHeight);
-  out += panel(0, "Size and quality", "size, MiB", points, [](const PlotPoint& p) { return p.size; });
+  out +=
+      panel(0, "Size and quality", "size, MiB", points, [](const PlotPoint& p) { return p.size; });
   if (speed) {
     out += panel(kPanelWidth, "Speed and quality", "decode, tokens/s", points,
                  [](const PlotPoint& p) { return p.decode; });

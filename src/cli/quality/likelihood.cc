@@ -5,9 +5,9 @@
 
 namespace penstock {
 
-Result<std::vector<std::vector<float>>> log_likelihoods(LLM& llm,
-                                                        std::span<const std::vector<TokenId>> sequences,
-                                                        const std::function<void(size_t, size_t)>& progress) {
+Result<std::vector<std::vector<float>>> log_likelihoods(
+    LLM& llm, std::span<const std::vector<TokenId>> sequences,
+    const std::function<void(size_t, size_t)>& progress) {
   SamplingParams params;
   params.max_tokens = 0;
   params.prompt_logprobs = 0;

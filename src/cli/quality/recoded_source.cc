@@ -15,9 +15,12 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 
 class RecodedSource final : public WeightSource {
  public:
-  RecodedSource(std::unique_ptr<WeightSource> inner, const FileType& ftype) : inner_(std::move(inner)) {
-    const bool tied = inner_->find("output.weight") == nullptr && inner_->find("lm_head.weight") == nullptr;
-    for (const TensorInfo& tensor : inner_->tensors()) tensors_.push_back(recoded(tensor, ftype, tied));
+  RecodedSource(std::unique_ptr<WeightSource> inner, const FileType& ftype)
+      : inner_(std::move(inner)) {
+    const bool tied =
+        inner_->find("output.weight") == nullptr && inner_->find("lm_head.weight") == nullptr;
+    for (const TensorInfo& tensor : inner_->tensors())
+      tensors_.push_back(recoded(tensor, ftype, tied));
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
   }
 
@@ -44,15 +47,19 @@ class RecodedSource final : public WeightSource {
     const WeightRole role = table    ? WeightRole::kEmbedding
                             : output ? WeightRole::kOutput
                                      : WeightRole::kGateUp;
-    const QuantType type = choose_type(ftype, {.n_layers = 1, .tied = tied}, role, 0, static_cast<int>(cols));
-    const auto is_16_bit = [](QuantType t) { return t == QuantType::kF16 || t == QuantType::kBF16; };
+    const QuantType type =
+        choose_type(ftype, {.n_layers = 1, .tied = tied}, role, 0, static_cast<int>(cols));
+    const auto is_16_bit = [](QuantType t) {
+      return t == QuantType::kF16 || t == QuantType::kBF16;
+    };
     if (type == tensor.type || (is_16_bit(type) && is_16_bit(tensor.type))) return tensor;
     const size_t from = quant_bytes(tensor.type, cols), to = quant_bytes(type, cols);
     const int64_t rows = tensor.n_elements() / cols;
     std::vector<std::byte>& bytes = storage_.emplace_back(static_cast<size_t>(rows) * to);
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r = 0; r < rows; ++r) {
-      dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * from, row.data(), cols);
+      dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * from, row.data(),
+                     cols);
       quantize_row(type, row.data(), bytes.data() + static_cast<size_t>(r) * to, cols);
     }
     inner_->drop(tensor);
@@ -67,7 +74,8 @@ class RecodedSource final : public WeightSource {
 
 }  // namespace
 
-Result<std::unique_ptr<WeightSource>> recode(std::unique_ptr<WeightSource> source, std::string_view type) {
+Result<std::unique_ptr<WeightSource>> recode(std::unique_ptr<WeightSource> source,
+                                             std::string_view type) {
   ASSIGN_OR_RETURN(const FileType ftype, find_file_type(type));
   return std::make_unique<RecodedSource>(std::move(source), ftype);
 }

@@ -17,14 +17,16 @@ constexpr int kBlockVersion = 2;
 
 }  // namespace
 
-uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend) {
+uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
+                        const char* backend) {
   std::string shape;
   for (const auto& [key, value] : source.config().items()) {
     if (!key.starts_with("tokenizer."))
       shape += key + value.dump();  // large, and tells nothing about K and V
   }
-  BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
-                                         config.block_size, config.batch_invariant, shape));
+  BlockHash hash =
+      root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
+                            config.block_size, config.batch_invariant, shape));
   // Two numbers, so that it is nothing that the single ones below can say.
   if (state_dtype(config.mamba_ssm_cache_dtype).value_or(StateDType::kF32) == StateDType::kBF16)
     hash = chain_hash(hash, std::array{TokenId{0}, TokenId{2}});
@@ -49,8 +51,9 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
     for (const std::string_view part :
          {std::string_view(tensor.name), text(0), text(tensor.bytes.size() - n)}) {
       const BlockHash of_part = root_hash(part);
-      const TokenId words[4] = {static_cast<TokenId>(of_part.low), static_cast<TokenId>(of_part.low >> 32),
-                                static_cast<TokenId>(of_part.high), static_cast<TokenId>(of_part.high >> 32)};
+      const TokenId words[4] = {
+          static_cast<TokenId>(of_part.low), static_cast<TokenId>(of_part.low >> 32),
+          static_cast<TokenId>(of_part.high), static_cast<TokenId>(of_part.high >> 32)};
       hash = chain_hash(hash, words);
     }
   }

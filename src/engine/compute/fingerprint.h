@@ -7,8 +7,9 @@
 
 namespace penstock {
 
-// Two engines with the same fingerprint compute the same bits of K, V and states for the same tokens.
-// backend: its name.
-uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend);
+// Two engines with the same fingerprint compute the same bits of K, V and states for the same
+// tokens. backend: its name.
+uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
+                        const char* backend);
 
 }  // namespace penstock

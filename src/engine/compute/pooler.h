@@ -20,7 +20,8 @@ class Pooler {
   std::span<const Pooling> poolings_;
   int dim_;
   int n_ = 0;
-  std::vector<std::vector<double>> sums_;  // [poolings][dim] sum so far, or the state or maximum to return
+  // [poolings][dim] sum so far, or the state or maximum to return
+  std::vector<std::vector<double>> sums_;
 };
 
 }  // namespace penstock

@@ -49,8 +49,8 @@ void StepCosts::note(int rows, double seconds, int n_steps) {
     points_.insert(place, {key, value, n_steps, {value}});
     return;
   }
-  // Both follow the median, since what is far off counts no more than what is a little off. The level is much
-  // the faster one: it takes what all sizes have in common.
+  // Both follow the median, since what is far off counts no more than what is a little off. The
+  // level is much the faster one: it takes what all sizes have in common.
   constexpr double kMost = 0.1, kLevelWeight = 0.5, kShapeWeight = 0.05;
   const double off = std::clamp(seconds / (level_ * place->shape) - 1, -kMost, kMost);
   if (place->n < kFirst) return place->add_first(seconds / level_);
@@ -58,8 +58,8 @@ void StepCosts::note(int rows, double seconds, int n_steps) {
   place->shape *= 1 + std::max(kShapeWeight, 0.3 / ++place->n) * off;
 }
 
-// The nearest shapes that never fall (pool adjacent violators). A size that was seen once, disturbed, tells nothing about a larger one
-// that was seen a thousand times.
+// The nearest shapes that never fall (pool adjacent violators). A size that was seen once,
+// disturbed, tells nothing about a larger one that was seen a thousand times.
 void StepCosts::fit() {
   pools_.clear();
   for (const Point& point : points_) {
@@ -77,8 +77,9 @@ void StepCosts::fit() {
 }
 
 bool StepCosts::knows(int rows, int n_steps) const {
-  return std::ranges::any_of(
-      points_, [&](const Point& point) { return point.rows == key_of(rows) && point.n >= n_steps; });
+  return std::ranges::any_of(points_, [&](const Point& point) {
+    return point.rows == key_of(rows) && point.n >= n_steps;
+  });
 }
 
 double StepCosts::shape(int rows, double prior_share) const {

@@ -1,4 +1,5 @@
-// Interface of a model with its backend and cache, as the engine uses it. Tests implement it by a fake.
+// Interface of a model with its backend and cache, as the engine uses it. Tests implement it by a
+// fake.
 #pragma once
 #include <memory>
 
@@ -16,38 +17,40 @@ class StepModel {
   virtual int vocab_size() const = 0;
   // As Ops::computes_here().
   virtual bool computes_here() const { return true; }
-  // Number of pipeline stages, each of which computes a different step at the same time: as many steps should
-  // be in flight. 1: there is no pipeline.
+  // Number of pipeline stages, each of which computes a different step at the same time: as many
+  // steps should be in flight. 1: there is no pipeline.
   virtual int n_stages() const { return 1; }
-  // Whether logits are gathered from several ranks; then Batch::row_tops saves traffic when only the greatest
-  // are needed.
+  // Whether logits are gathered from several ranks; then Batch::row_tops saves traffic when only
+  // the greatest are needed.
   virtual bool gathers_logits() const { return false; }
-  // Begins to compute the batch, whose arrays may change when this returns. REQUIRES: at most two steps are
-  // in flight, with stages at most n_stages() + 1, this one included.
+  // Begins to compute the batch, whose arrays may change when this returns. REQUIRES: at most two
+  // steps are in flight, with stages at most n_stages() + 1, this one included.
   virtual void submit(const Batch& batch) = 0;
-  // As Ops::samples() and Ops::sample(), from the logits of the step that was submitted last. Called before
-  // its wait().
+  // As Ops::samples() and Ops::sample(), from the logits of the step that was submitted last.
+  // Called before its wait().
   virtual bool samples() const { return false; }
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
     (void)rows, (void)results;
   }
   // Returns when the oldest step that was not waited for yet is done.
   virtual void wait() = 0;
-  // Finishes this rank's part of all submitted work. Called before a drafter computes with this model.
+  // Finishes this rank's part of all submitted work. Called before a drafter computes with this
+  // model.
   virtual void catch_up() {}
-  // Ok, or the error for which nothing can be computed any more; results of steps waited for since are then
-  // invalid. Never waits.
+  // Ok, or the error for which nothing can be computed any more; results of steps waited for since
+  // are then invalid. Never waits.
   virtual Status status() const { return {}; }
   // As Ops::recover(). Models that several ranks share cannot recover.
   virtual bool recover() { return status().has_value(); }
-  // Communication counters of each rank, by rank; empty when this process has the whole model. Any thread.
+  // Communication counters of each rank, by rank; empty when this process has the whole model. Any
+  // thread.
   virtual std::vector<CommunicatorUse> communication() const { return {}; }
   // As Ops::expert_bytes_read(), for this process only. Any thread.
   virtual int64_t expert_bytes_read() const { return 0; }
-  // Results of the step that was submitted last (with stages: waited for last), in host memory: the logits
-  // [vocab_size] of an output row, which may be overwritten, and the final normed state [model_dim] that they
-  // were computed from, empty when the model gives none. REQUIRES: the step was waited for. Valid until the
-  // next submit(), or until a drafter computes.
+  // Results of the step that was submitted last (with stages: waited for last), in host memory: the
+  // logits [vocab_size] of an output row, which may be overwritten, and the final normed state
+  // [model_dim] that they were computed from, empty when the model gives none. REQUIRES: the step
+  // was waited for. Valid until the next submit(), or until a drafter computes.
   virtual std::span<float> logits(int row) = 0;
   virtual std::span<const float> hidden(int row) {
     (void)row;
@@ -57,18 +60,19 @@ class StepModel {
   virtual void keep_states(std::span<const int> taps) { (void)taps; }
   // Suspends keep_states() for the steps from now on (true), or resumes it (false).
   virtual void skip_states(bool skip) { (void)skip; }
-  // The final normed state [model_dim] of a token of the batch, or with taps its residual streams there;
-  // valid as hidden(). REQUIRES: keep_states().
+  // The final normed state [model_dim] of a token of the batch, or with taps its residual streams
+  // there; valid as hidden(). REQUIRES: keep_states().
   virtual std::span<const float> state(int token) {
     (void)token;
     return {};
   }
-  // Copies K and V of a whole block, in all layers of the group. Called before the submit() of the step that
-  // needs the copy.
+  // Copies K and V of a whole block, in all layers of the group. Called before the submit() of the
+  // step that needs the copy.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
-  // Copies K and V of slot from[i] to slot to[i], in this order, in all layers of the group. Called after a
-  // step's submit().
-  virtual void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
+  // Copies K and V of slot from[i] to slot to[i], in this order, in all layers of the group. Called
+  // after a step's submit().
+  virtual void move_tokens(int group, std::span<const int32_t> from,
+                           std::span<const int32_t> to) = 0;
 
   // LoRA adapters, as in Model. put_adapter() and drop_adapter() are called between two steps.
   virtual Result<int64_t> check_adapter(const LoraAdapter& adapter) const {
@@ -87,7 +91,8 @@ class StepModel {
     for (int i = 0; i < n_items; ++i) fn(ctx, i, 0);
   }
 
-  // Reads or writes the content of a block, block_bytes() bytes of all layers of the group; as in KvCache.
+  // Reads or writes the content of a block, block_bytes() bytes of all layers of the group; as in
+  // KvCache.
   virtual int64_t block_bytes(int group) const = 0;
   virtual void read_block(int group, BlockId block, std::span<std::byte> out) const = 0;
   virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
@@ -96,8 +101,8 @@ class StepModel {
 // A loaded model with its backend and cache. Several engines may share the model and its source.
 class LoadedModel : public StepModel {
  public:
-  LoadedModel(std::shared_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::shared_ptr<Model> model,
-              std::unique_ptr<KvCache> cache)
+  LoadedModel(std::shared_ptr<WeightSource> source, std::unique_ptr<Ops> ops,
+              std::shared_ptr<Model> model, std::unique_ptr<KvCache> cache)
       : source_(std::move(source)),
         ops_(std::move(ops)),
         model_(std::move(model)),
@@ -112,11 +117,11 @@ class LoadedModel : public StepModel {
   bool recover() override { return ops_->recover(); }
   int64_t expert_bytes_read() const override { return ops_->expert_bytes_read(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
-  // Submits a step of a pipeline stage. stage_input: the output of the stage before for the batch's tokens,
-  // empty for the first stage; must stay valid until the wait().
+  // Submits a step of a pipeline stage. stage_input: the output of the stage before for the batch's
+  // tokens, empty for the first stage; must stay valid until the wait().
   void submit(const Batch& batch, std::span<const float> stage_input);
-  // Reads the stage's output for the next stage, [n_tokens, Model::stage_output_dim()]. REQUIRES: the step
-  // was waited for.
+  // Reads the stage's output for the next stage, [n_tokens, Model::stage_output_dim()]. REQUIRES:
+  // the step was waited for.
   void read_stream(std::span<float> out) { ops_->read_rows(stream_, out); }
   bool samples() const override { return ops_->samples(); }
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {

@@ -4,11 +4,13 @@
 
 namespace penstock {
 
-// CPU time of the engine's thread when that thread computes too, since wall time then includes what other
-// processes take; wall time when a device computes. Seconds from an arbitrary start. Used by one thread.
+// CPU time of the engine's thread when that thread computes too, since wall time then includes what
+// other processes take; wall time when a device computes. Seconds from an arbitrary start. Used by
+// one thread.
 class WorkClock {
  public:
-  explicit WorkClock(bool computes_here) : id_(computes_here ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC) {}
+  explicit WorkClock(bool computes_here)
+      : id_(computes_here ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC) {}
   double now() const {
     timespec time{};
     clock_gettime(id_, &time);

@@ -31,7 +31,8 @@ Status write_whole_file(const std::filesystem::path& path, const char* what,
   if (!out) {
     const int code = errno != 0 ? errno : EIO;
     std::filesystem::remove(temporary, error);
-    return errorf(file_error(code), "{}: cannot write the {}: {}", path.string(), what, std::strerror(code));
+    return errorf(file_error(code), "{}: cannot write the {}: {}", path.string(), what,
+                  std::strerror(code));
   }
   std::filesystem::rename(temporary, path, error);
   if (error) return errorf(ErrorCode::kIo, "{}: {}", path.string(), error.message());

@@ -15,8 +15,9 @@ namespace penstock {
 
 uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed);
 
-// Calls `write` with a temporary file beside `path`, then renames that to `path`, so that a failure leaves an
-// older file as it was. what: names the file in an error. Errors: kIo, kResourceExhausted (the disk is full).
+// Calls `write` with a temporary file beside `path`, then renames that to `path`, so that a failure
+// leaves an older file as it was. what: names the file in an error. Errors: kIo, kResourceExhausted
+// (the disk is full).
 Status write_whole_file(const std::filesystem::path& path, const char* what,
                         const std::function<void(std::ostream&)>& write);
 
@@ -52,11 +53,14 @@ class BlockEntry {
     std::memcpy(tokens.data(), bytes_.data() + kHead, tokens.size() * sizeof(TokenId));
     return tokens;
   }
-  std::span<std::byte> content() { return std::span(bytes_).subspan(kHead + block_size_ * sizeof(TokenId)); }
+  std::span<std::byte> content() {
+    return std::span(bytes_).subspan(kHead + block_size_ * sizeof(TokenId));
+  }
   int64_t file_bytes() const { return static_cast<int64_t>(bytes_.size() + sizeof(uint64_t)); }
 
   void write(std::ostream& out, uint64_t seed) const {
-    out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
+    out.write(reinterpret_cast<const char*>(bytes_.data()),
+              static_cast<std::streamsize>(bytes_.size()));
     put(out, checksum(bytes_, seed));
   }
   // Reads an entry whose group number was read already. False when the entry is cut off or damaged.

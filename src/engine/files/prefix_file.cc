@@ -31,10 +31,11 @@ void write_entries(std::ostream& out, uint64_t fingerprint, const Scheduler& sch
 
 }  // namespace
 
-Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint, const Scheduler& scheduler,
-                         const StepModel& model) {
-  return write_whole_file(path, "prefix cache",
-                          [&](std::ostream& out) { write_entries(out, fingerprint, scheduler, model); });
+Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint,
+                         const Scheduler& scheduler, const StepModel& model) {
+  return write_whole_file(path, "prefix cache", [&](std::ostream& out) {
+    write_entries(out, fingerprint, scheduler, model);
+  });
 }
 
 Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint,
@@ -46,8 +47,8 @@ Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fin
     return errorf(ErrorCode::kCorruptFile, "{}: not a prefix cache", path.string());
   }
   if (found != fingerprint) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: the prefix cache is of another model or configuration",
-                  path.string());
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: the prefix cache is of another model or configuration", path.string());
   }
   std::vector<BlockEntry> entries;
   for (int g = 0; g < scheduler.n_groups(); ++g)
@@ -56,15 +57,18 @@ Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fin
   for (uint64_t i = 0; i < n_entries; ++i) {
     uint64_t group = 0;
     if (!get(in, group) || group >= entries.size()) {
-      return errorf(ErrorCode::kCorruptFile, "{}: entry {} of {} is damaged", path.string(), i, n_entries);
+      return errorf(ErrorCode::kCorruptFile, "{}: entry {} of {} is damaged", path.string(), i,
+                    n_entries);
     }
     BlockEntry& entry = entries[group];
     if (!entry.read_rest(in, group, fingerprint)) {
-      return errorf(ErrorCode::kCorruptFile, "{}: entry {} of {} is damaged", path.string(), i, n_entries);
+      return errorf(ErrorCode::kCorruptFile, "{}: entry {} of {} is damaged", path.string(), i,
+                    n_entries);
     }
     const int g = static_cast<int>(group);
     BlockAllocator& allocator = scheduler.allocator(g);
-    const std::optional<BlockId> block = allocator.allocate();  // when full, the oldest of the restored ones
+    // when full, the oldest of the restored ones
+    const std::optional<BlockId> block = allocator.allocate();
     if (!block) continue;
     model.write_block(g, *block, entry.content());
     n_restored += allocator.publish(*block, entry.hash(), entry.tokens());

@@ -10,7 +10,16 @@ namespace penstock {
 namespace {
 
 constexpr uint64_t kSessionMagic = 0x31534E4553534E50ull;  // "PNSSENS1"
-enum HeadWord { kMagicWord, kFingerprint, kRootLow, kRootHigh, kTokens, kBlocks, kChecksum, kHeadWords };
+enum HeadWord {
+  kMagicWord,
+  kFingerprint,
+  kRootLow,
+  kRootHigh,
+  kTokens,
+  kBlocks,
+  kChecksum,
+  kHeadWords
+};
 using Head = std::array<uint64_t, kHeadWords>;
 
 uint64_t head_checksum(const Head& head, std::span<const TokenId> tokens) {
@@ -18,7 +27,8 @@ uint64_t head_checksum(const Head& head, std::span<const TokenId> tokens) {
   return checksum(std::as_bytes(tokens), checksum(std::as_bytes(words), kSessionMagic));
 }
 
-std::vector<BlockHash> hashes_of(BlockHash parent, std::span<const TokenId> tokens, int block_size) {
+std::vector<BlockHash> hashes_of(BlockHash parent, std::span<const TokenId> tokens,
+                                 int block_size) {
   std::vector<BlockHash> hashes;
   for (size_t i = 0; i + block_size <= tokens.size(); i += block_size) {
     parent = chain_hash(parent, tokens.subspan(i, block_size));
@@ -45,10 +55,11 @@ struct OpenFile {
   std::vector<TokenId> tokens;
 };
 
-Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path, uint64_t fingerprint,
-                                               int vocab_size) {
+Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path,
+                                               uint64_t fingerprint, int vocab_size) {
   const auto damaged = [&](const char* what) {
-    return errorf(ErrorCode::kCorruptFile, "{}: not a session that was saved whole: {}", path.string(), what);
+    return errorf(ErrorCode::kCorruptFile, "{}: not a session that was saved whole: {}",
+                  path.string(), what);
   };
   ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(path));
   auto owned = std::make_unique<OpenFile>(std::move(opened));
@@ -62,10 +73,11 @@ Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path
   file.in.read(reinterpret_cast<char*>(file.tokens.data()),
                static_cast<std::streamsize>(file.tokens.size() * sizeof(TokenId)));
   if (!file.in) return damaged("it is cut off");
-  if (file.head[kChecksum] != head_checksum(file.head, file.tokens)) return damaged("checksum of the tokens");
+  if (file.head[kChecksum] != head_checksum(file.head, file.tokens))
+    return damaged("checksum of the tokens");
   if (file.head[kFingerprint] != fingerprint) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: the session is of another model or configuration",
-                  path.string());
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: the session is of another model or configuration", path.string());
   }
   for (const TokenId token : file.tokens) {
     if (token < 0 || token >= vocab_size) return damaged("a token is not in the vocabulary");
@@ -98,7 +110,8 @@ Result<int> save_session_file(const std::filesystem::path& path, uint64_t finger
     const BlockHash other_root = root_hash(salt);
     std::vector<BlockHash> others = hashes_of(other_root, tokens, block_size);
     int n_known = 0;
-    for_each_block(scheduler, others, [&](int group, size_t) { n_known += group == 0 ? block_size : 0; });
+    for_each_block(scheduler, others,
+                   [&](int group, size_t) { n_known += group == 0 ? block_size : 0; });
     if (n_known > n_saved) root = other_root, hashes = std::move(others), n_saved = n_known;
   }
   Head head = {kSessionMagic, fingerprint, root.low, root.high, tokens.size()};
@@ -131,11 +144,13 @@ Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint6
     entries.emplace_back(model.block_bytes(g), scheduler.block_size());
   const auto first_block = file.in.tellg();
   if (!read_blocks(file, fingerprint, entries, [](int, BlockEntry&) {})) {
-    return errorf(ErrorCode::kCorruptFile, "{}: a block of the session is cut off or damaged", path.string());
+    return errorf(ErrorCode::kCorruptFile, "{}: a block of the session is cut off or damaged",
+                  path.string());
   }
   file.in.clear();
   file.in.seekg(first_block);
-  // All blocks are held until the last is in place: when there is no room for all, the first ones stay.
+  // All blocks are held until the last is in place: when there is no room for all, the first ones
+  // stay.
   std::vector<std::pair<int, BlockId>> held;
   SessionTokens session;
   const auto restore = [&](int group, BlockEntry& entry) {

@@ -75,7 +75,8 @@ class MemorySwap : public SwapStore {
 
 class FileSwap : public SwapStore {
  public:
-  FileSwap(const SwapLayout& layout, int file) : slots_(layout), checksums_(slots_.count()), file_(file) {}
+  FileSwap(const SwapLayout& layout, int file)
+      : slots_(layout), checksums_(slots_.count()), file_(file) {}
   ~FileSwap() override { close(file_); }
 
   Status write(int group, int slot, std::span<const std::byte> bytes) override {
@@ -123,14 +124,16 @@ int64_t SwapLayout::bytes() const {
   return bytes;
 }
 
-SwapLayout swap_layout(int64_t bytes, std::span<const int64_t> block_bytes, std::span<const int> n_blocks) {
+SwapLayout swap_layout(int64_t bytes, std::span<const int64_t> block_bytes,
+                       std::span<const int> n_blocks) {
   double total = 0;
   for (size_t g = 0; g < n_blocks.size(); ++g)
     total += static_cast<double>(block_bytes[g]) * static_cast<double>(n_blocks[g]);
   SwapLayout layout;
   layout.block_bytes.assign(block_bytes.begin(), block_bytes.end());
   for (const int n : n_blocks) {
-    const double slots = total > 0 ? static_cast<double>(n) * static_cast<double>(bytes) / total : 0;
+    const double slots =
+        total > 0 ? static_cast<double>(n) * static_cast<double>(bytes) / total : 0;
     layout.n_slots.push_back(static_cast<int>(std::min(slots, 1e9)));
   }
   return layout;
@@ -138,11 +141,11 @@ SwapLayout swap_layout(int64_t bytes, std::span<const int64_t> block_bytes, std:
 
 Result<std::unique_ptr<SwapStore>> make_memory_swap(const SwapLayout& layout) {
   const auto bytes = static_cast<size_t>(std::max<int64_t>(layout.bytes(), 1));
-  void* memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    return errorf(ErrorCode::kResourceExhausted, "swap_space: {} bytes of memory cannot be had: {}", bytes,
-                  std::strerror(errno));
+    return errorf(ErrorCode::kResourceExhausted, "swap_space: {} bytes of memory cannot be had: {}",
+                  bytes, std::strerror(errno));
   }
   return std::make_unique<MemorySwap>(layout, memory);
 }

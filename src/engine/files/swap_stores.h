@@ -16,13 +16,14 @@ struct SwapLayout {
   int64_t bytes() const;
 };
 // Divides `bytes` into slots, with the groups in the proportion of the cache's n_blocks.
-SwapLayout swap_layout(int64_t bytes, std::span<const int64_t> block_bytes, std::span<const int> n_blocks);
+SwapLayout swap_layout(int64_t bytes, std::span<const int64_t> block_bytes,
+                       std::span<const int> n_blocks);
 
-// Makes a swap space in host memory, which is taken from the system as slots are first written. Errors:
-// kResourceExhausted.
+// Makes a swap space in host memory, which is taken from the system as slots are first written.
+// Errors: kResourceExhausted.
 Result<std::unique_ptr<SwapStore>> make_memory_swap(const SwapLayout& layout);
-// Makes a swap space in an unnamed file in `folder`, which vanishes with the process. Disk space is taken as
-// slots are first written. Errors: kIo.
+// Makes a swap space in an unnamed file in `folder`, which vanishes with the process. Disk space is
+// taken as slots are first written. Errors: kIo.
 Result<std::unique_ptr<SwapStore>> make_file_swap(const SwapLayout& layout,
                                                   const std::filesystem::path& folder);
 

@@ -60,16 +60,16 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
     return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
   if (!ops.computes_here()) {
     const MemoryState memory = ops.memory();
-    const auto allowed = static_cast<int64_t>(config.memory_utilization * static_cast<double>(memory.total));
+    const auto allowed =
+        static_cast<int64_t>(config.memory_utilization * static_cast<double>(memory.total));
     const int64_t used = memory.total - memory.free;
     if (allowed <= used) {
       return errorf(
           ErrorCode::kResourceExhausted,
-          "{}: memory_utilization {} is {:.1f} of {:.1f} MiB; weights ({:.1f} MiB), a step of {} tokens "
-          "and other "
-          "programs take {:.1f} MiB, which leaves nothing for the KV cache",
-          ops.name(), config.memory_utilization, mib(allowed), mib(memory.total), mib(here.weight_bytes),
-          config.max_num_batched_tokens, mib(used));
+          "{}: memory_utilization {} is {:.1f} of {:.1f} MiB; weights ({:.1f} MiB), a step of {} "
+          "tokens and other programs take {:.1f} MiB, which leaves nothing for the KV cache",
+          ops.name(), config.memory_utilization, mib(allowed), mib(memory.total),
+          mib(here.weight_bytes), config.max_num_batched_tokens, mib(used));
     }
     return (allowed - used) / group.size();
   }
@@ -78,10 +78,11 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
   const int64_t mapped = std::max<int64_t>(model.mapped_bytes() - model.offloaded_bytes(), 0);
   const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - mapped);
   int64_t left = static_cast<int64_t>(config.memory_utilization * total) - weights;
-  if (const int64_t experts = group.n_copies * here.n * model.offloaded_bytes(); experts > 0 && left > 0) {
+  if (const int64_t experts = group.n_copies * here.n * model.offloaded_bytes();
+      experts > 0 && left > 0) {
     const int64_t own = std::min(experts, left / 2);
-    log().info("of {:.1f} MiB beside weights that stay in memory, {:.1f} are left to experts", mib(left),
-               mib(own));
+    log().info("of {:.1f} MiB beside weights that stay in memory, {:.1f} are left to experts",
+               mib(left), mib(own));
     left -= own;
   }
   return left * config.pipeline_parallel_size / (here.n * group.size());

@@ -30,7 +30,9 @@ constexpr int kEmbedderBlock = kStateBlockTokens, kMostEmbedderTokens = 2048;
 // Of weights by tokens: a step of less takes about a millisecond or two.
 constexpr int64_t kShortStep = 100 << 20;
 
-int blocks_of(size_t n_tokens) { return static_cast<int>((n_tokens + kEmbedderBlock - 1) / kEmbedderBlock); }
+int blocks_of(size_t n_tokens) {
+  return static_cast<int>((n_tokens + kEmbedderBlock - 1) / kEmbedderBlock);
+}
 }  // namespace
 
 Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> opened,
@@ -38,14 +40,17 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
   EngineConfig config = wanted;
   RETURN_IF_ERROR(check_ranks(config));
   if (config.experts_offload) {
-    return make_error(ErrorCode::kUnsupported,
-                      "experts_offload: expected a model that gives text; for vectors it is not there");
+    return make_error(
+        ErrorCode::kUnsupported,
+        "experts_offload: expected a model that gives text; for vectors it is not there");
   }
   config.backend = backend_of(config);
-  if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
+  if (config.data_parallel_size == 0)
+    config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
   const int n_engines = config.data_parallel_size;
   if (!config.quantize.empty()) {
-    ASSIGN_OR_RETURN(opened, make_quantizing_source(std::move(opened), config.quantize, config.threads));
+    ASSIGN_OR_RETURN(opened,
+                     make_quantizing_source(std::move(opened), config.quantize, config.threads));
   }
   const std::shared_ptr<WeightSource> source = std::move(opened);
   std::shared_ptr<Model> model;
@@ -65,9 +70,10 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
     ASSIGN_OR_RETURN(auto engine, open_one(source, config, i, place, model));
     models[place.node] = model;
     if (!engine->model_->computes_here()) {
-      return errorf(ErrorCode::kUnsupported,
-                    "data_parallel_size {}: expected 1 on backend {}, whose engines share no weights",
-                    n_engines, config.backend);
+      return errorf(
+          ErrorCode::kUnsupported,
+          "data_parallel_size {}: expected 1 on backend {}, whose engines share no weights",
+          n_engines, config.backend);
     }
     if (first == nullptr) {
       first = std::move(engine);
@@ -79,11 +85,12 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
 }
 
 Result<std::unique_ptr<Embedder>> Embedder::open_one(const std::shared_ptr<WeightSource>& source,
-                                                     EngineConfig config, int index, const EnginePlace& place,
+                                                     EngineConfig config, int index,
+                                                     const EnginePlace& place,
                                                      std::shared_ptr<Model>& model) {
   const RankGrid grid = grid_of(config);
-  ASSIGN_OR_RETURN(auto run,
-                   begin_run(*source, config, RankTask::kStates, {index, config.data_parallel_size}));
+  ASSIGN_OR_RETURN(
+      auto run, begin_run(*source, config, RankTask::kStates, {index, config.data_parallel_size}));
   OpsConfig where{config.threads, config.batch_invariant, config.thread_weight};
   where.cpus = place.cpus;
   where.eager = config.enforce_eager;
@@ -97,8 +104,8 @@ Result<std::unique_ptr<Embedder>> Embedder::open_one(const std::shared_ptr<Weigh
     ASSIGN_OR_RETURN(model, Model::load_states(*source, *ops, grid.stage_of(0)));
   }
   if (run != nullptr) {
-    RETURN_IF_ERROR(hear_shares(run->communicator(),
-                                {fingerprint_of(*source, config, ops->name()), model->weight_bytes()}));
+    RETURN_IF_ERROR(hear_shares(run->communicator(), {fingerprint_of(*source, config, ops->name()),
+                                                      model->weight_bytes()}));
   }
   auto loaded = std::make_unique<LoadedModel>(source, std::move(ops), model, nullptr);
   std::unique_ptr<StateRanks> ranks;
@@ -114,7 +121,8 @@ Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedM
     : source_(std::move(source)),
       model_(std::move(model)),
       ranks_(std::move(ranks)),
-      most_tokens_(config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens),
+      most_tokens_(config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens
+                                                     : kMostEmbedderTokens),
       max_lora_rank_(config.max_lora_rank),
       adapters_(std::make_unique<AdapterPool>(*model_, config.max_loras)) {}
 
@@ -138,10 +146,11 @@ void Embedder::set_ranks(Metrics& metrics) const {
 
 Result<Embedder::AdapterRef> Embedder::open_adapter(const std::string& path) const {
   if (ranks_ != nullptr)
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: adapters of a model that gives vectors and that several processes share are not "
-                  "supported",
-                  path);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: adapters of a model that gives vectors and that several processes share are not "
+        "supported",
+        path);
   return Adapter::open(path, *model_, max_lora_rank_);
 }
 
@@ -149,15 +158,16 @@ Status Embedder::check(Inputs inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::vector<TokenId>& tokens = inputs[i].tokens;
     if (tokens.empty())
-      return errorf(ErrorCode::kInvalidArgument, "sequence {}: expected at least one token, got none", i);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "sequence {}: expected at least one token, got none", i);
     if (tokens.size() > static_cast<size_t>(max_tokens())) {
-      return errorf(ErrorCode::kContextOverflow, "sequence {}: expected at most {} tokens, got {}", i,
-                    max_tokens(), tokens.size());
+      return errorf(ErrorCode::kContextOverflow, "sequence {}: expected at most {} tokens, got {}",
+                    i, max_tokens(), tokens.size());
     }
     for (const TokenId id : tokens) {
       if (id < 0 || id >= vocab_size()) {
-        return errorf(ErrorCode::kInvalidArgument, "sequence {}: token id {}: expected 0 to {}", i, id,
-                      vocab_size() - 1);
+        return errorf(ErrorCode::kInvalidArgument, "sequence {}: token id {}: expected 0 to {}", i,
+                      id, vocab_size() - 1);
       }
     }
   }
@@ -175,7 +185,8 @@ size_t Embedder::batch_end(Inputs inputs, size_t first) const {
   return end;
 }
 
-// A step takes whole sequences. One that is alone may be longer; where tokens do not see what is behind them it is taken in pieces.
+// A step takes whole sequences. One that is alone may be longer; where tokens do not see what is
+// behind them it is taken in pieces.
 std::vector<Embedder::Step> Embedder::steps_of(Inputs inputs) const {
   std::vector<Step> steps;
   for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
@@ -208,25 +219,29 @@ Status Embedder::make_room(Inputs inputs) {
   for (size_t g = 0; enough && g < wanted.size(); ++g) enough = n_blocks_[g] >= wanted[g];
   if (enough) return {};
   n_blocks_.clear();
-  RETURN_IF_ERROR(ranks_ != nullptr ? ranks_->make_cache(wanted) : make_state_cache(*model_, wanted));
+  RETURN_IF_ERROR(ranks_ != nullptr ? ranks_->make_cache(wanted)
+                                    : make_state_cache(*model_, wanted));
   n_blocks_ = wanted;
   builder_ = std::make_unique<BatchBuilder>(spec);
   return {};
 }
 
-// Tokens first to first + count of the index-th sequence of the step, whose blocks begin at first_block.
-void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
-                   bool all_rows) {
+// Tokens first to first + count of the index-th sequence of the step, whose blocks begin at
+// first_block.
+void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int first_block,
+                   int index, bool all_rows) {
   const CacheSpec& spec = model_->cache().spec();
   std::vector<GroupBlocks> kv(static_cast<size_t>(std::max(1, spec.n_groups())),
                               consecutive_blocks(first_block, first + count, kEmbedderBlock));
-  if (spec.has_states()) kv[static_cast<size_t>(spec.state_group())] = {{static_cast<BlockId>(index)}};
-  builder_->add({.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
-                 .first = first,
-                 .kv = kv,
-                 .rows = all_rows ? BatchPart::Rows::kAll : BatchPart::Rows::kLast,
-                 .adapter = adapter_slot_,
-                 .long_rope = model_->model().takes_long_rope(static_cast<int64_t>(tokens.size()))});
+  if (spec.has_states())
+    kv[static_cast<size_t>(spec.state_group())] = {{static_cast<BlockId>(index)}};
+  builder_->add(
+      {.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+       .first = first,
+       .kv = kv,
+       .rows = all_rows ? BatchPart::Rows::kAll : BatchPart::Rows::kLast,
+       .adapter = adapter_slot_,
+       .long_rope = model_->model().takes_long_rope(static_cast<int64_t>(tokens.size()))});
 }
 
 // Where positions do not begin with 0, or some tokens have none.
@@ -252,7 +267,8 @@ void Embedder::add_token_types(Inputs inputs, int first, Batch& batch) {
   for (int s = 0; s < batch.n_seqs(); ++s) {
     const size_t n_first = inputs[static_cast<size_t>(s)].n_first_type;
     const auto n = static_cast<size_t>(batch.seq_offsets[s + 1] - batch.seq_offsets[s]);
-    for (size_t t = 0; t < n; ++t) token_types_.push_back(static_cast<size_t>(first) + t >= n_first ? 1 : 0);
+    for (size_t t = 0; t < n; ++t)
+      token_types_.push_back(static_cast<size_t>(first) + t >= n_first ? 1 : 0);
   }
   batch.token_types = token_types_;
 }
@@ -274,7 +290,8 @@ Batch Embedder::batch_of(Inputs inputs, const Step& step, bool all_rows) {
 Status Embedder::compute(const Batch& batch) {
   if (ranks_ != nullptr) return ranks_->run(batch);
   std::optional<OneTurn> one_turn;
-  if (model_->computes_here() && batch.n_tokens() * model_->model().active_weight_bytes() < kShortStep)
+  if (model_->computes_here() &&
+      batch.n_tokens() * model_->model().active_weight_bytes() < kShortStep)
     one_turn.emplace();
   model_->submit(batch);
   model_->wait();
@@ -283,21 +300,25 @@ Status Embedder::compute(const Batch& batch) {
   return status;
 }
 
-// Other ranks hear of a step before it is this one's turn, and what they were told is computed whatever comes.
-Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
-                     const std::function<void(size_t sequence, std::span<const float> state)>& take) {
+// Other ranks hear of a step before it is this one's turn, and what they were told is computed
+// whatever comes.
+Status Embedder::run(
+    Inputs inputs, bool all_rows, const Progress& progress,
+    const std::function<void(size_t sequence, std::span<const float> state)>& take) {
   RETURN_IF_ERROR(check(inputs));
   const OnCpus here(cpus_);
   RETURN_IF_ERROR(make_room(inputs));
   const std::vector<Step> steps = steps_of(inputs);
   const auto end_told = [&](size_t i) {
-    return ranks_ == nullptr ? 0 : std::min(steps.size(), i + static_cast<size_t>(ranks_->n_at_once()));
+    return ranks_ == nullptr ? 0
+                             : std::min(steps.size(), i + static_cast<size_t>(ranks_->n_at_once()));
   };
   bool goes_on = true;
   for (size_t i = 0, told = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (goes_on && progress && step.first == 0) goes_on = progress(step.begin, inputs.size());
-    for (; goes_on && told < end_told(i); ++told) ranks_->tell(batch_of(inputs, steps[told], all_rows));
+    for (; goes_on && told < end_told(i); ++told)
+      ranks_->tell(batch_of(inputs, steps[told], all_rows));
     if (!goes_on && i >= told) break;
     const Batch batch = batch_of(inputs, step, all_rows);
     RETURN_IF_ERROR(compute(batch));
@@ -311,7 +332,8 @@ Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
   return goes_on ? Status() : make_error(ErrorCode::kCancelled, "cancelled");
 }
 
-Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& progress, const Work& work) {
+Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& progress,
+                                               const Work& work) {
   if (beside_.empty()) return work(*this, inputs, progress);
   RETURN_IF_ERROR(check(inputs));
   Vectors out(inputs.size());
@@ -325,7 +347,8 @@ Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& pr
     if (status && begin < inputs.size() && progress && !progress(begin, inputs.size()))
       status = make_error(ErrorCode::kCancelled, "cancelled");
     const int n_steps = engine.ranks_ != nullptr ? engine.ranks_->n_at_once() : 1;
-    for (int i = 0; status && i < n_steps && next < inputs.size(); ++i) next = batch_end(inputs, next);
+    for (int i = 0; status && i < n_steps && next < inputs.size(); ++i)
+      next = batch_end(inputs, next);
     return std::pair(begin, status ? next : begin);
   };
   const auto compute = [&](Embedder& engine) {
@@ -348,11 +371,12 @@ Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& pr
   return out;
 }
 
-Result<Embedder::Vectors> Embedder::adapted(Inputs inputs, const Progress& progress, const Work& work,
-                                            const AdapterRef& adapter) {
+Result<Embedder::Vectors> Embedder::adapted(Inputs inputs, const Progress& progress,
+                                            const Work& work, const AdapterRef& adapter) {
   if (adapter == nullptr) return shared_out(inputs, progress, work);
   if (&adapter->model() != model_.get())
-    return errorf(ErrorCode::kInvalidArgument, "adapter {}: was opened for another model", adapter->path());
+    return errorf(ErrorCode::kInvalidArgument, "adapter {}: was opened for another model",
+                  adapter->path());
   ASSIGN_OR_RETURN(const std::optional<int> slot, adapters_->take(adapter));
   PENSTOCK_CHECK(slot.has_value());  // one call at a time
   adapter_slot_ = *slot;
@@ -362,8 +386,10 @@ Result<Embedder::Vectors> Embedder::adapted(Inputs inputs, const Progress& progr
   return vectors;
 }
 
-Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,
-                                                        const Progress& progress, AdapterRef adapter) {
+Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs,
+                                                        std::span<const Pooling> poolings,
+                                                        const Progress& progress,
+                                                        AdapterRef adapter) {
   adapters_->drop_forgotten();
   const Work work = [&](Embedder& engine, Inputs part, const Progress& own) {
     return engine.pooled(part, poolings, own);
@@ -382,7 +408,8 @@ Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Pr
 
 Result<Embedder::Vectors> Embedder::pooled(Inputs inputs, std::span<const Pooling> poolings,
                                            const Progress& progress) {
-  const bool all_rows = std::ranges::any_of(poolings, [](Pooling p) { return p != Pooling::kLast; });
+  const bool all_rows =
+      std::ranges::any_of(poolings, [](Pooling p) { return p != Pooling::kLast; });
   std::vector<std::vector<float>> out;
   Pooler pooler(poolings, dim());  // of sequence out.size()
   const auto end_sequence = [&] {

@@ -22,7 +22,8 @@ std::function<void(SeqId)> drafting_stop(Speculation* speculation) {
 
 EngineImpl::EngineImpl(EngineParts parts)
     : parts_(std::move(parts)),
-      inbox_(parts_.config.max_queued_requests, parts_.config.max_queued_tokens, parts_.next_request),
+      inbox_(parts_.config.max_queued_requests, parts_.config.max_queued_tokens,
+             parts_.next_request),
       adapters_(*parts_.model, parts_.config.max_loras, parts_.first_adapter_slot),
       requests_({.info = parts_.info,
                  .clock = clock_,
@@ -89,8 +90,9 @@ Result<int> EngineImpl::save_session(std::span<const TokenId> tokens, const std:
                                      const std::string& cache_salt) {
   Result<int> saved = 0;
   RETURN_IF_ERROR(inbox_.between_steps([&] {
-    saved = save_session_file(path, parts_.fingerprint, tokens, prefix_salts(cache_salt, parts_.info),
-                              *parts_.scheduler, *parts_.model);
+    saved =
+        save_session_file(path, parts_.fingerprint, tokens, prefix_salts(cache_salt, parts_.info),
+                          *parts_.scheduler, *parts_.model);
   }));
   RETURN_IF_ERROR(status());
   return saved;
@@ -99,8 +101,8 @@ Result<int> EngineImpl::save_session(std::span<const TokenId> tokens, const std:
 Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
   Result<SessionTokens> loaded;
   RETURN_IF_ERROR(inbox_.between_steps([&] {
-    loaded =
-        load_session_file(path, parts_.fingerprint, parts_.info.vocab_size, *parts_.scheduler, *parts_.model);
+    loaded = load_session_file(path, parts_.fingerprint, parts_.info.vocab_size, *parts_.scheduler,
+                               *parts_.model);
   }));
   RETURN_IF_ERROR(status());
   return loaded;
@@ -139,9 +141,11 @@ bool EngineImpl::run_step() {
   return progress != StepLoop::Progress::kNone;
 }
 
-// Where a device has refused memory, what runs ends, for it has not been computed, and what others might find of it is forgotten.
+// Where a device has refused memory, what runs ends, for it has not been computed, and what others
+// might find of it is forgotten.
 void EngineImpl::go_on_or_end() {
-  if (const Error error = parts_.model->status().error(); error.code == ErrorCode::kResourceExhausted) {
+  if (const Error error = parts_.model->status().error();
+      error.code == ErrorCode::kResourceExhausted) {
     steps_.recover(error);
     parts_.scheduler->reset_prefix_cache();
   }
@@ -183,7 +187,9 @@ void EngineImpl::thread_main() {
     const bool ran = run_step();
     // A policy may hold its batch back.
     const bool rests = paused_ || idle();
-    const Patience patience = rests ? Patience::kUntilWork : ran ? Patience::kNone : Patience::kSome;
+    const Patience patience = rests ? Patience::kUntilWork
+                              : ran ? Patience::kNone
+                                    : Patience::kSome;
     if (patience == Patience::kUntilWork) rest_from_turns();
     if (!inbox_.wait(patience)) return;
   }

@@ -1,5 +1,5 @@
-// The implementation of Engine, with its thread. A request passes through: Inbox -> Requests -> StepLoop
-// (Scheduler, StepModel, StepDraws) -> Requests -> Outbox -> its sink.
+// The implementation of Engine, with its thread. A request passes through: Inbox -> Requests ->
+// StepLoop (Scheduler, StepModel, StepDraws) -> Requests -> Outbox -> its sink.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -25,12 +25,13 @@ struct EngineParts {
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Speculation> speculation;  // null: no speculation
-  std::unique_ptr<SwapStore> swap;           // null: preempted sequences are computed again
+  // null: preempted sequences are computed again
+  std::unique_ptr<SwapStore> swap;
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // as fingerprint_of()
-  // For one of several engines that share a model: its first adapter slot, the shared counter of request
-  // numbers (null: its own), and the CPUs that its thread stays on (empty: any).
+  // For one of several engines that share a model: its first adapter slot, the shared counter of
+  // request numbers (null: its own), and the CPUs that its thread stays on (empty: any).
   int first_adapter_slot = 0;
   std::shared_ptr<std::atomic<uint64_t>> next_request;
   std::vector<int> cpus;

@@ -51,14 +51,17 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
 
 }  // namespace
 
-CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk) {
-  // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same blocks
-  // everywhere.
+CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len,
+                     int max_chunk) {
+  // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same
+  // blocks everywhere.
   constexpr int kTypicalLength = 2048;
   constexpr int kStates = 2;  // its own, and one from which others go on
   CachePlan plan;
   const int n_groups = std::max(1, spec.n_groups());
-  const auto blocks_for = [&](int64_t tokens) { return (tokens + spec.block_size - 1) / spec.block_size; };
+  const auto blocks_for = [&](int64_t tokens) {
+    return (tokens + spec.block_size - 1) / spec.block_size;
+  };
   plan.windows.assign(n_groups, 0);
   for (const KvLayerSpec& layer : spec.layers)
     plan.windows[layer.group] = std::max(plan.windows[layer.group], layer.window);
@@ -73,13 +76,17 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
         plan.windows[g] > 0 ? int64_t{plan.windows[g]} + max_chunk + 2 * spec.block_size : max_len;
     kept[g] = g == spec.state_group() ? kStates : std::min(whole, blocks_for(window));
     bytes_per_block += static_cast<double>(spec.block_bytes(g)) *
-                       static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
+                       static_cast<double>(std::min(kept[g], typical)) /
+                       static_cast<double>(typical);
   }
-  const double affordable = bytes_per_block > 0 ? static_cast<double>(budget) / bytes_per_block : 1e18;
-  const int64_t most = std::min<int64_t>(whole * max_num_seqs, (int64_t{1} << 31) / spec.block_size - 1);
+  const double affordable =
+      bytes_per_block > 0 ? static_cast<double>(budget) / bytes_per_block : 1e18;
+  const int64_t most =
+      std::min<int64_t>(whole * max_num_seqs, (int64_t{1} << 31) / spec.block_size - 1);
   const int64_t n0 = static_cast<int64_t>(std::min(affordable, static_cast<double>(most)));
   for (int g = 0; g < n_groups; ++g) {
-    const double share = static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
+    const double share =
+        static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
     int64_t n = static_cast<int64_t>(static_cast<double>(n0) * share);
     if (g > 0) n = std::min(std::max(n, std::min(n0, kept[g])), kept[g] * max_num_seqs);
     plan.n_blocks.push_back(static_cast<int>(n));
@@ -101,7 +108,8 @@ int64_t token_bytes(const CacheSpec& spec) {
   return bytes;
 }
 
-// A window that a draft tree could fill by itself: only chains keep their tokens in the order of positions.
+// A window that a draft tree could fill by itself: only chains keep their tokens in the order of
+// positions.
 bool has_short_window(const CacheSpec& spec) {
   return spec.has_states() || std::ranges::any_of(spec.layers, [](const KvLayerSpec& layer) {
            return layer.window > 0 && layer.window <= kMaxDraftNodes;
@@ -111,12 +119,14 @@ bool has_short_window(const CacheSpec& spec) {
 Status check_gives_text(const WeightSource& source) {
   ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
   if (shape.output.has_head) return {};
-  return errorf(ErrorCode::kUnsupported,
-                "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
-                source.path().string(), shape.arch);
+  return errorf(
+      ErrorCode::kUnsupported,
+      "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
+      source.path().string(), shape.arch);
 }
 
-Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
+Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops,
+                                          const LoadProgress& progress,
                                           const EngineConfig& config) {
   const RankGrid grid = grid_of(config);
   if (grid.size() == 1) return load_whole(source, ops, config, progress);
@@ -133,7 +143,8 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
                   shape.max_seq_len, max_model_len);
   }
   log().warn(
-      "max_model_len is {}, the model was made for {} tokens: what it says beyond them may make no sense",
+      "max_model_len is {}, the model was made for {} tokens: what it says beyond them may make no "
+      "sense",
       max_model_len, shape.max_seq_len);
   return {};
 }
@@ -163,19 +174,23 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
   std::vector<int64_t> block_bytes;  // of all ranks
   for (size_t g = 0; g < plan.n_blocks.size(); ++g)
     block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
-  const int64_t bytes = config.swap_space > 0 ? config.swap_space / config.data_parallel_size : kv_bytes / 2;
+  const int64_t bytes =
+      config.swap_space > 0 ? config.swap_space / config.data_parallel_size : kv_bytes / 2;
   const SwapLayout layout = swap_layout(bytes, block_bytes, plan.n_blocks);
   scheduler.swap_slots = layout.n_slots;
   log().info("swap space: {:.1f} MiB of {}", static_cast<double>(layout.bytes()) / (1 << 20),
              config.swap_dir.empty() ? "memory" : config.swap_dir);
-  return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
+  return config.swap_dir.empty() ? make_memory_swap(layout)
+                                 : make_file_swap(layout, config.swap_dir);
 }
 
-// Bytes for the target's cache; its drafter's, if there is one, is in proportion. counts_drafter: `bytes` do not have its weights.
-int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_drafter, const CacheSpec& spec,
-                     const Drafter* drafter) {
+// Bytes for the target's cache; its drafter's, if there is one, is in proportion. counts_drafter:
+// `bytes` do not have its weights.
+int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_drafter,
+                     const CacheSpec& spec, const Drafter* drafter) {
   int64_t budget = bytes;
-  if (drafter != nullptr && config.kv_cache_memory == 0 && !counts_drafter) budget -= drafter->weight_bytes();
+  if (drafter != nullptr && config.kv_cache_memory == 0 && !counts_drafter)
+    budget -= drafter->weight_bytes();
   if (drafter == nullptr) return budget;
   // Without attention tokens take nothing.
   const auto own = static_cast<double>(token_bytes(spec)),
@@ -184,23 +199,24 @@ int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_draf
   return static_cast<int64_t>(share * static_cast<double>(budget));
 }
 
-// The cache within the budget. A max_model_len that nobody asked for is what the cache has room for.
+// The cache within the budget. A max_model_len that nobody asked for is what the cache has room
+// for.
 Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automatic_length,
                               EngineConfig& config) {
   const CachePlan plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
                                     config.max_model_len, config.max_num_batched_tokens);
   if (plan.max_tokens < config.max_model_len) {
     if (!automatic_length || plan.max_tokens < config.block_size) {
-      return errorf(
-          ErrorCode::kResourceExhausted,
-          "the KV cache may take {} bytes, room for {} tokens; one sequence of max_model_len {} needs more",
-          budget, plan.max_tokens, config.max_model_len);
+      return errorf(ErrorCode::kResourceExhausted,
+                    "the KV cache may take {} bytes, room for {} tokens; one sequence of "
+                    "max_model_len {} needs more",
+                    budget, plan.max_tokens, config.max_model_len);
     }
     config.max_model_len = static_cast<int>(plan.max_tokens);
     log().warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
   }
-  log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}", static_cast<double>(plan.bytes) / (1 << 20),
-             plan.max_tokens, config.block_size);
+  log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
+             static_cast<double>(plan.bytes) / (1 << 20), plan.max_tokens, config.block_size);
   if (spec.has_states()) {
     log().info("states: {} of {:.1f} KiB, part of the cache", plan.n_blocks.back(),
                static_cast<double>(spec.state_bytes()) / 1024);
@@ -215,8 +231,8 @@ int64_t attention_dims(const ModelConfig& config) {
   return sum;
 }
 
-EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& model, const CachePlan& plan,
-                   const CacheSpec& spec, const WeightSource& source) {
+EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& model,
+                   const CachePlan& plan, const CacheSpec& spec, const WeightSource& source) {
   const ModelConfig& shape = model.config();
   return {.architecture = shape.arch,
           .backend = ops.name(),
@@ -241,18 +257,21 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
 
 // Measures what steps of different sizes take, which the length of drafts depends on.
 void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& spec) {
-  int64_t most =
-      std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens, plan.max_tokens,
-                         std::max(parts.speculation->max_nodes(), ForcedText::kMost) + 1});
-  for (const int n_blocks : plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
+  int64_t most = std::min<int64_t>(
+      {parts.config.max_model_len, parts.config.max_num_batched_tokens, plan.max_tokens,
+       std::max(parts.speculation->max_nodes(), ForcedText::kMost) + 1});
+  for (const int n_blocks : plan.n_blocks)
+    most = std::min(most, int64_t{n_blocks} * spec.block_size);
   calibrate(*parts.model,
-            {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
+            {.n_groups = spec.n_groups(),
+             .block_size = spec.block_size,
+             .max_rows = static_cast<int>(most)},
             *parts.speculation);
 }
 
 // With several ranks or engines its threads are on this one's CPUs.
-Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const std::vector<int>& cpus,
-                                             RankRun* ranks) {
+Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config,
+                                             const std::vector<int>& cpus, RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
   ops.cpus = cpus;
   ops.eager = config.enforce_eager;
@@ -280,7 +299,8 @@ PolicyConfig policy_config(const EngineConfig& config) {
           config.priority_ageing_s};
 }
 
-Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, const EngineConfig& config,
+Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops,
+                                          const EngineConfig& config,
                                           const LoadProgress& progress) {
   RETURN_IF_ERROR(check_gives_text(source));
   ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
@@ -289,15 +309,36 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, 
   return Model::load(source, ops, progress, PackedCache(folder), config.quantize);
 }
 
+// Starts the drafter beside the model's cache; null where nothing drafts.
+Result<std::unique_ptr<Speculation>> start_speculation(std::unique_ptr<Drafter> drafter,
+                                                       const EngineConfig& config, KvCache& cache,
+                                                       int64_t max_tokens, const CacheSpec& spec) {
+  if (!drafter) return nullptr;
+  RETURN_IF_ERROR(drafter->start(cache, max_tokens));
+  if (!config.spec.empty()) log().info("speculation: {}", drafter->name());
+  return std::make_unique<Speculation>(std::move(drafter), spec_length(config.spec_length),
+                                       config.batch_invariant || has_short_window(spec));
+}
+
+void log_long_rope(int max_model_len, const EngineInfo& info) {
+  if (!takes_long_rope(max_model_len, info)) return;
+  log().info(
+      "longrope: requests whose prompt and max_tokens come to more than {} tokens take the long "
+      "factors",
+      info.short_rope_len);
+}
+
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
                                             EngineConfig config, const LoadProgress& progress,
                                             SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(const CacheTypes types, cache_types(config));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
-  ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
+  ASSIGN_OR_RETURN(auto ranks,
+                   begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
   const std::vector<int> cpus = ranks != nullptr ? ranks->cpus() : place.cpus;
-  const OnCpus here(cpus);  // where it packs its share, as the engine's thread does that computes with it
+  // where it packs its share, as the engine's thread does that computes with it
+  const OnCpus here(cpus);
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
   if (!ops->can_cache(types.kv)) {
     return errorf(ErrorCode::kUnsupported,
@@ -305,7 +346,8 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
                   config.kv_cache_dtype, ops->name());
   }
   ModelCopy copy = std::move(given);  // gone before what its weights were packed by
-  // Before the load, which has all of the file read: the few pages that this looks at would wait for the others.
+  // Before the load, which has all of the file read: the few pages that this looks at would wait
+  // for the others.
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
@@ -313,48 +355,43 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   }
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
-  ASSIGN_OR_RETURN(const RanksHere of_host, meet_ranks(ranks.get(), grid, fingerprint,
-                                                       model.weight_bytes() - model.offloaded_bytes()));
+  ASSIGN_OR_RETURN(
+      const RanksHere of_host,
+      meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes() - model.offloaded_bytes()));
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = model.config().max_seq_len;
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
 
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto announce, announcer(ranks.get(), config, *copy.source, model));
-  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, types.kv, packed_folder, std::move(inputs),
-                                              {&model, ops.get(), copy.source.get(), std::move(announce)}));
+  ASSIGN_OR_RETURN(auto drafter,
+                   open_drafter(config, types.kv, packed_folder, std::move(inputs),
+                                {&model, ops.get(), copy.source.get(), std::move(announce)}));
   const CacheSpec spec = model.pipeline_cache_spec(types, config.block_size);
   if (index == 0) {
     ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, of_host));
   }
-  const int64_t budget = cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
+  const int64_t budget =
+      cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
-  ASSIGN_OR_RETURN(auto cache,
-                   ops->make_cache(model.cache_spec(types, config.block_size), cache_plan.n_blocks));
-  std::unique_ptr<Speculation> speculation;
-  if (drafter) {
-    RETURN_IF_ERROR(drafter->start(*cache, cache_plan.max_tokens));
-    if (!config.spec.empty()) log().info("speculation: {}", drafter->name());
-    speculation = std::make_unique<Speculation>(std::move(drafter), spec_length(config.spec_length),
-                                                config.batch_invariant || has_short_window(spec));
-  }
+  ASSIGN_OR_RETURN(
+      auto cache, ops->make_cache(model.cache_spec(types, config.block_size), cache_plan.n_blocks));
+  ASSIGN_OR_RETURN(auto speculation, start_speculation(std::move(drafter), config, *cache,
+                                                       cache_plan.max_tokens, spec));
 
   EngineParts parts;
   parts.info = info_of(config, *ops, model, cache_plan, spec, *copy.source);
-  if (takes_long_rope(config.max_model_len, parts.info)) {
-    log().info(
-        "longrope: requests whose prompt and max_tokens come to more than {} tokens take the long factors",
-        parts.info.short_rope_len);
-  }
-  auto loaded = std::make_unique<LoadedModel>(std::move(copy.source), std::move(ops), std::move(copy.model),
-                                              std::move(cache));
-  ASSIGN_OR_RETURN(parts.model,
-                   with_ranks(std::move(ranks), grid, std::move(loaded), cache_plan.n_blocks, parts.info));
+  log_long_rope(config.max_model_len, parts.info);
+  auto loaded = std::make_unique<LoadedModel>(std::move(copy.source), std::move(ops),
+                                              std::move(copy.model), std::move(cache));
+  ASSIGN_OR_RETURN(parts.model, with_ranks(std::move(ranks), grid, std::move(loaded),
+                                           cache_plan.n_blocks, parts.info));
   if (speculation && speculation->drafter().wants_states())
     parts.model->keep_states(speculation->drafter().taps());
   parts.speculation = std::move(speculation);  // gone before the model from here on
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
-  ASSIGN_OR_RETURN(parts.swap, make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
+  ASSIGN_OR_RETURN(parts.swap,
+                   make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
                                                 cache_plan.windows, config.block_size);
   parts.max_num_seqs = config.max_num_seqs;
@@ -370,21 +407,25 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   return std::make_unique<EngineImpl>(std::move(parts));
 }
 
-Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
-                                            const LoadProgress& progress, SpeculationInputs inputs) {
+Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source,
+                                            const EngineConfig& wanted,
+                                            const LoadProgress& progress,
+                                            SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
   if (!config.quantize.empty()) {
-    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+    ASSIGN_OR_RETURN(source,
+                     make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
   // What one engine takes of the memory counts for the next.
   static std::mutex opening;
   const std::lock_guard one_at_a_time(opening);
   if (config.data_parallel_size > 1) {
-    return open_engines(engine_places(host_cpus(), config.data_parallel_size), std::move(source), config,
-                        progress, std::move(inputs));
+    return open_engines(engine_places(host_cpus(), config.data_parallel_size), std::move(source),
+                        config, progress, std::move(inputs));
   }
   EngineGroup alone;
-  return open_member(alone, 0, {std::move(source), nullptr}, std::move(config), progress, std::move(inputs));
+  return open_member(alone, 0, {std::move(source), nullptr}, std::move(config), progress,
+                     std::move(inputs));
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineConfig& config) {

@@ -20,13 +20,15 @@ EngineConfig config_of_engine(EngineConfig config, const EngineGroup& group, int
   const int own_cpus = place.cpus.empty() ? 1 : static_cast<int>(place.cpus.size());
   if (config.threads == 0 && grid_of(config).size() == 1)
     config.threads = std::clamp(available_cpus() / group.size(), 1, own_cpus);
-  if (!config.prefix_cache_file.empty() && index > 0) config.prefix_cache_file += fmt::format(".{}", index);
+  if (!config.prefix_cache_file.empty() && index > 0)
+    config.prefix_cache_file += fmt::format(".{}", index);
   return config;
 }
 
 // The weights of the engines on one node, packed by threads of all of them.
-Result<std::shared_ptr<Model>> load_on_node(const EngineGroup& group, int node, const WeightSource& source,
-                                            const EngineConfig& config, const LoadProgress& progress) {
+Result<std::shared_ptr<Model>> load_on_node(const EngineGroup& group, int node,
+                                            const WeightSource& source, const EngineConfig& config,
+                                            const LoadProgress& progress) {
   OpsConfig loader{config.threads, config.batch_invariant, config.thread_weight};
   int n_engines = 0;
   for (const EnginePlace& place : group.places) {
@@ -61,8 +63,10 @@ std::vector<EnginePlace> engine_places(std::span<const HostCpu> cpus, int n) {
 }
 
 Result<std::unique_ptr<Engine>> open_engines(std::vector<EnginePlace> places,
-                                             std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
-                                             const LoadProgress& progress, SpeculationInputs inputs) {
+                                             std::unique_ptr<WeightSource> source,
+                                             const EngineConfig& wanted,
+                                             const LoadProgress& progress,
+                                             SpeculationInputs inputs) {
   EngineGroup group;
   group.places = std::move(places);
   group.next_request = std::make_shared<std::atomic<uint64_t>>(1);
@@ -88,11 +92,13 @@ Result<std::unique_ptr<Engine>> open_engines(std::vector<EnginePlace> places,
       copy.model = models[node];
     }
     if (i > 0) inputs = {nullptr, corpus, acceptance};
-    ASSIGN_OR_RETURN(auto engine, open_member(group, i, std::move(copy), own, progress, std::move(inputs)));
+    ASSIGN_OR_RETURN(auto engine,
+                     open_member(group, i, std::move(copy), own, progress, std::move(inputs)));
     config.max_model_len = engine->config().max_model_len;
     engines.push_back(std::move(engine));
   }
-  log().info("{} engines, {} threads each, weights {}", group.size(), engines.front()->info().n_threads,
+  log().info("{} engines, {} threads each, weights {}", group.size(),
+             engines.front()->info().n_threads,
              group.n_copies == 1 ? "shared" : fmt::format("{} times", group.n_copies));
   return std::make_unique<Engines>(std::move(engines), group.n_copies);
 }

@@ -13,7 +13,8 @@ int spec_length(const std::string& text) {
   if (text == "auto" || text.empty()) return 0;
   int length = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  return error == std::errc() && end == text.data() + text.size() && length >= 1 && length <= kMaxDraftNodes
+  return error == std::errc() && end == text.data() + text.size() && length >= 1 &&
+                 length <= kMaxDraftNodes
              ? length
              : -1;
 }
@@ -43,17 +44,19 @@ Status check_config(const EngineConfig& c) {
     if (ok) return {};
     return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", name, expected, got);
   };
-  RETURN_IF_ERROR(expect(c.block_size >= 1 && c.block_size <= 1024, "block_size", "1 to 1024", c.block_size));
   RETURN_IF_ERROR(
-      expect(c.max_num_seqs >= 1 && c.max_num_seqs <= 65536, "max_num_seqs", "1 to 65536", c.max_num_seqs));
-  RETURN_IF_ERROR(expect(c.max_loras >= 1 && c.max_loras <= 1024, "max_loras", "1 to 1024", c.max_loras));
+      expect(c.block_size >= 1 && c.block_size <= 1024, "block_size", "1 to 1024", c.block_size));
+  RETURN_IF_ERROR(expect(c.max_num_seqs >= 1 && c.max_num_seqs <= 65536, "max_num_seqs",
+                         "1 to 65536", c.max_num_seqs));
   RETURN_IF_ERROR(
-      expect(c.max_lora_rank >= 1 && c.max_lora_rank <= 4096, "max_lora_rank", "1 to 4096", c.max_lora_rank));
+      expect(c.max_loras >= 1 && c.max_loras <= 1024, "max_loras", "1 to 1024", c.max_loras));
+  RETURN_IF_ERROR(expect(c.max_lora_rank >= 1 && c.max_lora_rank <= 4096, "max_lora_rank",
+                         "1 to 4096", c.max_lora_rank));
   RETURN_IF_ERROR(expect(c.max_num_batched_tokens >= c.max_num_seqs, "max_num_batched_tokens",
                          "at least max_num_seqs", c.max_num_batched_tokens));
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
-  RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight", "0.01 to 100",
-                         c.thread_weight));
+  RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight",
+                         "0.01 to 100", c.thread_weight));
   RETURN_IF_ERROR(check_ranks(c));
   RETURN_IF_ERROR(expect(c.data_parallel_size >= 0 && c.data_parallel_size <= kMaxEngines,
                          "data_parallel_size", fmt::format("0 to {}", kMaxEngines).c_str(),
@@ -65,27 +68,29 @@ Status check_config(const EngineConfig& c) {
   }
   RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
   RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
-  RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval", "a number of tokens >= 0",
-                         c.state_snapshot_interval));
-  RETURN_IF_ERROR(
-      expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0", c.kv_cache_memory));
-  RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1, "memory_utilization",
-                         "a number in (0, 1]", c.memory_utilization));
+  RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval",
+                         "a number of tokens >= 0", c.state_snapshot_interval));
+  RETURN_IF_ERROR(expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0",
+                         c.kv_cache_memory));
+  RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1,
+                         "memory_utilization", "a number in (0, 1]", c.memory_utilization));
   RETURN_IF_ERROR(expect(c.kv_layout == "paged" || c.kv_layout == "contiguous", "kv_layout",
                          "paged or contiguous", c.kv_layout));
   RETURN_IF_ERROR(expect(c.preemption == "recompute" || c.preemption == "swap", "preemption",
                          "recompute or swap", c.preemption));
   RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
+  RETURN_IF_ERROR(expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0",
+                         c.max_tokens_per_batch));
+  RETURN_IF_ERROR(expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1",
+                         c.max_queued_requests));
   RETURN_IF_ERROR(
-      expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0", c.max_tokens_per_batch));
+      expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
   RETURN_IF_ERROR(
-      expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
-  RETURN_IF_ERROR(expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
-  RETURN_IF_ERROR(expect(c.spec_exit_layer >= 0, "spec_exit_layer", "a number >= 0", c.spec_exit_layer));
-  RETURN_IF_ERROR(expect(c.draft_model.empty() || c.spec.empty() || c.spec == "draft", "draft_model",
-                         "spec draft beside it", c.spec));
-  RETURN_IF_ERROR(
-      expect(c.spec_corpus.empty() || c.spec == "ngram", "spec_corpus", "spec ngram beside it", c.spec));
+      expect(c.spec_exit_layer >= 0, "spec_exit_layer", "a number >= 0", c.spec_exit_layer));
+  RETURN_IF_ERROR(expect(c.draft_model.empty() || c.spec.empty() || c.spec == "draft",
+                         "draft_model", "spec draft beside it", c.spec));
+  RETURN_IF_ERROR(expect(c.spec_corpus.empty() || c.spec == "ngram", "spec_corpus",
+                         "spec ngram beside it", c.spec));
   return {};
 }
 
@@ -109,7 +114,8 @@ Result<EngineConfig> resolve_preset(EngineConfig config) {
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens = std::max(preset->max_num_batched_tokens, config.max_num_seqs);
   }
-  if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
+  if (config.data_parallel_size == 0)
+    config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
   config.backend = backend_of(config);
   if (config.memory_utilization == 0) {
     const bool of_device = config.backend.starts_with("cuda") && config.preset.empty();

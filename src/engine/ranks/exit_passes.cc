@@ -13,21 +13,22 @@ Result<std::unique_ptr<ExitPasses>> ExitPasses::make(Communicator& ranks, const 
   const ModelConfig& config = model.config();
   ASSIGN_OR_RETURN(const auto stages, cut_stages(config, layer_bytes(source, config), grid.stages));
   int exit_stage = 0;  // that has the last of them
-  while (stages[static_cast<size_t>(exit_stage)].first + stages[static_cast<size_t>(exit_stage)].count <
+  while (stages[static_cast<size_t>(exit_stage)].first +
+             stages[static_cast<size_t>(exit_stage)].count <
          n_layers)
     ++exit_stage;
   const int last = grid.stages - 1, last_first = stages.back().first;
   if (exit_stage < last && config.stage_dim(n_layers) != config.stage_dim(last_first)) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "pipeline_parallel_size {} with spec early-exit: {} gives other features to each layer, and "
-        "those of layer {} are not with the output matrix",
-        grid.stages, config.arch, n_layers);
+    return errorf(ErrorCode::kUnsupported,
+                  "pipeline_parallel_size {} with spec early-exit: {} gives other features to each "
+                  "layer, and those of layer {} are not with the output matrix",
+                  grid.stages, config.arch, n_layers);
   }
   std::unique_ptr<ExitPasses> passes(new ExitPasses(ranks, n_layers));
   const int rank = ranks.rank(), stage = grid.stage_of(rank).index, column = rank % grid.tensor;
   passes->takes_part_ = stage <= exit_stage || stage == last;
-  passes->before_ = stage == last ? grid.rank_of(std::min(exit_stage, last - 1), column) : grid.before(rank);
+  passes->before_ =
+      stage == last ? grid.rank_of(std::min(exit_stage, last - 1), column) : grid.before(rank);
   passes->behind_ = stage == last ? -1 : stage == exit_stage ? column : grid.behind(rank);
   passes->input_dim_ = model.stage_input_dim();
   return passes;
@@ -60,8 +61,8 @@ void ExitPasses::run(const Batch& batch, LoadedModel& model) {
   if (!takes_part_) return;
   const std::span<const float> input = take_input(batch);
   if (!ranks_.status()) return;
-  const StepOutputs made =
-      model.model().forward(batch, model.cache(), model.ops(), {.n_layers = n_layers_, .stage_input = input});
+  const StepOutputs made = model.model().forward(batch, model.cache(), model.ops(),
+                                                 {.n_layers = n_layers_, .stage_input = input});
   if (behind_ < 0) return;
   output_.resize(static_cast<size_t>(made.stream.rows) * static_cast<size_t>(made.stream.cols));
   model.ops().read_rows(made.stream, output_);

@@ -8,12 +8,13 @@
 
 namespace penstock {
 
-Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config, RankTask task,
-                                           const RunPlace& among) {
+Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config,
+                                           RankTask task, const RunPlace& among) {
   const RankGrid grid = grid_of(config);
   if (grid.size() == 1) return nullptr;
   if (source.files().empty()) {
-    return errorf(ErrorCode::kUnsupported, "{} {}: every rank reads its share of a file, and {} is none",
+    return errorf(ErrorCode::kUnsupported,
+                  "{} {}: every rank reads its share of a file, and {} is none",
                   grid.stages > 1 ? "pipeline_parallel_size" : "tensor_parallel_size",
                   grid.stages > 1 ? grid.stages : grid.tensor, source.path().string());
   }
@@ -33,17 +34,19 @@ Result<RanksHere> meet_ranks(RankRun* ranks, const RankGrid& grid, uint64_t fing
     RETURN_IF_ERROR(agree(ranks->communicator(), fingerprint));
     return RanksHere{n, n * weight_bytes};
   }
-  ASSIGN_OR_RETURN(const auto shares, hear_shares(ranks->communicator(), {fingerprint, weight_bytes}));
+  ASSIGN_OR_RETURN(const auto shares,
+                   hear_shares(ranks->communicator(), {fingerprint, weight_bytes}));
   RanksHere here{n, 0};
-  for (size_t rank = 0; rank < static_cast<size_t>(n); ++rank) here.weight_bytes += shares[rank].weight_bytes;
+  for (size_t rank = 0; rank < static_cast<size_t>(n); ++rank)
+    here.weight_bytes += shares[rank].weight_bytes;
   return here;
 }
 
 namespace {
 
 // What each rank has, once all know how many blocks there are.
-Result<std::vector<ShareSizes>> share_sizes(Communicator& ranks, const RankGrid& grid, const LoadedModel& own,
-                                            std::vector<int>& n_blocks) {
+Result<std::vector<ShareSizes>> share_sizes(Communicator& ranks, const RankGrid& grid,
+                                            const LoadedModel& own, std::vector<int>& n_blocks) {
   if (grid.stages > 1) {
     RETURN_IF_ERROR(tell_blocks(ranks, n_blocks));
     return hear_sizes(ranks, sizes_of(own.model(), own.cache()));
@@ -55,8 +58,8 @@ Result<std::vector<ShareSizes>> share_sizes(Communicator& ranks, const RankGrid&
 }  // namespace
 
 Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<RankRun> ranks, const RankGrid& grid,
-                                              std::unique_ptr<LoadedModel> own, std::vector<int> n_blocks,
-                                              EngineInfo& info) {
+                                              std::unique_ptr<LoadedModel> own,
+                                              std::vector<int> n_blocks, EngineInfo& info) {
   if (ranks == nullptr) return own;
   auto& communicator = ranks->communicator();
   ASSIGN_OR_RETURN(auto sizes, share_sizes(communicator, grid, *own, n_blocks));

@@ -29,7 +29,9 @@ MessageWriter& PipelineModel::begin(RankCommand command) const {
   return message_;
 }
 
-void PipelineModel::send(int rank) const { (void)ranks_->communicator().send_to(message_.bytes(), rank); }
+void PipelineModel::send(int rank) const {
+  (void)ranks_->communicator().send_to(message_.bytes(), rank);
+}
 
 void PipelineModel::send_to_all() const {
   for (int rank = 1; rank < ranks_->communicator().size(); ++rank) send(rank);
@@ -63,7 +65,9 @@ void PipelineModel::carry_out(Asked& asked) const {
 
 PipelineModel::Kept PipelineModel::keep(const Batch& batch) const {
   Kept kept;
-  const auto copy = [](std::span<const float> row) { return std::vector<float>(row.begin(), row.end()); };
+  const auto copy = [](std::span<const float> row) {
+    return std::vector<float>(row.begin(), row.end());
+  };
   for (int row = 0; row < static_cast<int>(batch.output_rows.size()); ++row) {
     kept.logits.push_back(copy(own_->logits(row)));
     kept.hidden.push_back(copy(own_->hidden(row)));
@@ -98,7 +102,8 @@ std::span<float> PipelineModel::logits(int row) {
 }
 
 std::span<const float> PipelineModel::hidden(int row) {
-  return current_ ? std::span<const float>(current_->hidden[static_cast<size_t>(row)]) : own_->hidden(row);
+  return current_ ? std::span<const float>(current_->hidden[static_cast<size_t>(row)])
+                  : own_->hidden(row);
 }
 
 // Streams before layers come from the stages that have these.
@@ -117,7 +122,8 @@ std::span<const float> PipelineModel::state(int token) {
                                       : std::span<const float>();
 }
 
-void PipelineModel::move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) {
+void PipelineModel::move_tokens(int group, std::span<const int32_t> from,
+                                std::span<const int32_t> to) {
   MessageWriter& message = begin(RankCommand::kMoveTokens);
   message.value(group);
   message.values(from);

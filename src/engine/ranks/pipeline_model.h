@@ -1,10 +1,11 @@
-// A pipeline: a model whose layers are divided into stages among several ranks, as the engine of rank 0 sees
-// it. Rank 0 is in the last stage.
+// A pipeline: a model whose layers are divided into stages among several ranks, as the engine of
+// rank 0 sees it. Rank 0 is in the last stage.
 //
-// Every rank carries out operations on the cache in the order of the engine's calls. The other ranks are sent
-// them at once; rank 0 computes its own part of a step, and of the operations after it, in wait(): by then
-// the earlier stages have computed theirs. An operation with an immediate result (reading a block) first
-// carries out all operations before it; outputs of steps among them are kept for their wait().
+// Every rank carries out operations on the cache in the order of the engine's calls. The other
+// ranks are sent them at once; rank 0 computes its own part of a step, and of the operations after
+// it, in wait(): by then the earlier stages have computed theirs. An operation with an immediate
+// result (reading a block) first carries out all operations before it; outputs of steps among them
+// are kept for their wait().
 #pragma once
 #include <deque>
 #include <memory>
@@ -19,8 +20,8 @@ namespace penstock {
 
 class PipelineModel final : public StepModel {
  public:
-  PipelineModel(std::unique_ptr<RankRun> ranks, const RankGrid& grid, std::unique_ptr<LoadedModel> own,
-                std::vector<ShareSizes> sizes);
+  PipelineModel(std::unique_ptr<RankRun> ranks, const RankGrid& grid,
+                std::unique_ptr<LoadedModel> own, std::vector<ShareSizes> sizes);
   ~PipelineModel() override;
 
   int vocab_size() const override { return own_->vocab_size(); }
@@ -31,7 +32,9 @@ class PipelineModel final : public StepModel {
   void wait() override;
   void catch_up() override { do_all(); }
   Status status() const override { return ranks_->communicator().status(); }
-  std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
+  std::vector<CommunicatorUse> communication() const override {
+    return ranks_->communicator().uses();
+  }
   int64_t expert_bytes_read() const override { return own_->expert_bytes_read(); }
   std::span<float> logits(int row) override;
   std::span<const float> hidden(int row) override;
@@ -84,8 +87,10 @@ class PipelineModel final : public StepModel {
   const bool gathers_logits_;
   bool keeps_states_ = false;
   mutable StageSteps steps_;
-  mutable std::deque<Asked> asked_;  // operations that this rank has not done, or steps not waited for
-  // Outputs of the step that was waited for last, when they were copied; else they are those in own_.
+  // operations that this rank has not done, or steps not waited for
+  mutable std::deque<Asked> asked_;
+  // Outputs of the step that was waited for last, when they were copied; else they are those in
+  // own_.
   std::optional<Kept> current_;
   mutable MessageWriter message_;
 };

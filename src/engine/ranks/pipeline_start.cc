@@ -31,8 +31,8 @@ Result<std::vector<LoadedShare>> hear_shares(Communicator& ranks, const LoadedSh
     RETURN_IF_ERROR(ranks.receive_from(rank, bytes));
     shares.push_back(MessageReader(bytes).value<LoadedShare>());
     if (shares.back().fingerprint == own.fingerprint) continue;
-    ranks.fail(
-        fmt::format("rank {} of {} has another model file or configuration than rank 0", rank, ranks.size()));
+    ranks.fail(fmt::format("rank {} of {} has another model file or configuration than rank 0",
+                           rank, ranks.size()));
     return tl::unexpected(ranks.status().error());
   }
   return shares;
@@ -41,7 +41,8 @@ Result<std::vector<LoadedShare>> hear_shares(Communicator& ranks, const LoadedSh
 Status tell_blocks(Communicator& ranks, std::span<const int> n_blocks) {
   MessageWriter message;
   message.values(n_blocks);
-  for (int rank = 1; rank < ranks.size(); ++rank) RETURN_IF_ERROR(ranks.send_to(message.bytes(), rank));
+  for (int rank = 1; rank < ranks.size(); ++rank)
+    RETURN_IF_ERROR(ranks.send_to(message.bytes(), rank));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Messages from rank 0 to the other ranks: raw bytes between processes of the same program (versions are
-// compared first).
+// Messages from rank 0 to the other ranks: raw bytes between processes of the same program
+// (versions are compared first).
 #pragma once
 #include <cstring>
 #include <span>
@@ -17,8 +17,9 @@ namespace penstock {
 enum class RankCommand : uint32_t {
   kEnd,
   kStep,
-  kDraft,      // a pass of a drafter that computes with the model's layers
-  kKeepTaps,   // all further steps keep the streams before certain layers (StepModel::keep_states())
+  kDraft,  // a pass of a drafter that computes with the model's layers
+  // all further steps keep the streams before certain layers (StepModel::keep_states())
+  kKeepTaps,
   kMakeCache,  // a new cache for a model that computes states (StateRanks)
   kMoveTokens,
   kReadBlock,

@@ -33,14 +33,18 @@ constexpr std::string_view kDraftersWithVocabulary[] = {"medusa", "eagle3", "mtp
 
 // The same error on all ranks, with the rank that has it.
 Status failed(Communicator& ranks, const Error& error) {
-  ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message), error.code);
+  ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message),
+             error.code);
   return ranks.status();
 }
 
-// Ends the process when the run has failed and this rank does not come to see it: nobody waits for it any more.
+// Ends the process when the run has failed and this rank does not come to see it: nobody waits for
+// it any more.
 void leave_when_failed(const Communicator& ranks, const std::stop_token& stop) {
-  constexpr auto kLook = std::chrono::milliseconds(100), kPatience = std::chrono::milliseconds(2000);
-  for (auto seen = std::chrono::milliseconds(0); !stop.stop_requested(); std::this_thread::sleep_for(kLook)) {
+  constexpr auto kLook = std::chrono::milliseconds(100),
+                 kPatience = std::chrono::milliseconds(2000);
+  for (auto seen = std::chrono::milliseconds(0); !stop.stop_requested();
+       std::this_thread::sleep_for(kLook)) {
     if (ranks.status()) continue;
     seen += kLook;
     if (seen < kPatience) continue;
@@ -59,7 +63,8 @@ Result<Told> hear_config(Communicator& ranks) {
   RETURN_IF_ERROR(broadcast_message(ranks, bytes, 0));
   MessageReader message(bytes);
   if (const std::string version = message.text(); version != kVersion) {
-    return errorf(ErrorCode::kInvalidArgument, "it is penstock {}, rank 0 is {}", kVersion, version);
+    return errorf(ErrorCode::kInvalidArgument, "it is penstock {}, rank 0 is {}", kVersion,
+                  version);
   }
   const auto task = message.value<RankTask>();
   return Told{task, read_config_message(message)};
@@ -72,29 +77,33 @@ class RankWorker {
   Status load(const EngineConfig& config) {
     ASSIGN_OR_RETURN(auto source, open_weights(config.model));
     if (!config.quantize.empty()) {
-      ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+      ASSIGN_OR_RETURN(source,
+                       make_quantizing_source(std::move(source), config.quantize, config.threads));
     }
     ASSIGN_OR_RETURN(const CacheTypes types, cache_types(config));
     grid_ = grid_of(config);
     if (grid_.stages > 1) RETURN_IF_ERROR(ranks_.form_groups(grid_.tensor));
     ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, rank_ops(config, ranks_)));
-    ASSIGN_OR_RETURN(auto model, load_share(*source, *ops, config, grid_.stage_of(ranks_.rank()), {}));
+    ASSIGN_OR_RETURN(auto model,
+                     load_share(*source, *ops, config, grid_.stage_of(ranks_.rank()), {}));
     if (config.spec == "early-exit") {
       ASSIGN_OR_RETURN(drafts_, open_early_exit(config, {model.get(), ops.get(), source.get()}));
       if (grid_.stages > 1) {
-        ASSIGN_OR_RETURN(exit_passes_, ExitPasses::make(ranks_, grid_, *source, *model, drafts_.n_layers));
+        ASSIGN_OR_RETURN(exit_passes_,
+                         ExitPasses::make(ranks_, grid_, *source, *model, drafts_.n_layers));
       }
     }
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
-    ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(types, config.block_size), n_blocks));
+    ASSIGN_OR_RETURN(auto cache,
+                     ops->make_cache(model->cache_spec(types, config.block_size), n_blocks));
     if (grid_.stages > 1) {
       RETURN_IF_ERROR(tell_sizes(ranks_, sizes_of(*model, *cache)));
     } else {
       ASSIGN_OR_RETURN(sizes_, exchange_sizes(ranks_, *model, *cache));
     }
-    model_ =
-        std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+    model_ = std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model),
+                                           std::move(cache));
     steps_.emplace(ranks_, grid_, *model_);
     return {};
   }
@@ -117,7 +126,8 @@ class RankWorker {
 
   Status hear_blocks(uint64_t fingerprint, const Model& model, std::vector<int>& n_blocks) {
     if (grid_.stages > 1) {
-      RETURN_IF_ERROR(tell_share(ranks_, {fingerprint, model.weight_bytes() - model.offloaded_bytes()}));
+      RETURN_IF_ERROR(
+          tell_share(ranks_, {fingerprint, model.weight_bytes() - model.offloaded_bytes()}));
       return penstock::hear_blocks(ranks_, n_blocks);
     }
     RETURN_IF_ERROR(agree(ranks_, fingerprint));
@@ -184,7 +194,8 @@ class RankWorker {
   Status put_adapter(int slot, uint64_t fingerprint, const std::string& path) {
     ASSIGN_OR_RETURN(const LoraAdapter adapter, open_lora(path));
     if (lora_fingerprint(adapter) != fingerprint)
-      return errorf(ErrorCode::kInvalidArgument, "{}: the adapter has changed since it was loaded", path);
+      return errorf(ErrorCode::kInvalidArgument, "{}: the adapter has changed since it was loaded",
+                    path);
     return model_->put_adapter(slot, adapter);
   }
 
@@ -196,7 +207,8 @@ class RankWorker {
     if (grid_.stages > 1) return block;  // no more was sent
     int64_t first = 0;
     for (int rank = 0; rank < ranks_.rank(); ++rank) first += bytes_of(rank, group);
-    return block.subspan(static_cast<size_t>(first), static_cast<size_t>(bytes_of(ranks_.rank(), group)));
+    return block.subspan(static_cast<size_t>(first),
+                         static_cast<size_t>(bytes_of(ranks_.rank(), group)));
   }
 
   // To rank 0, when it is this one's turn.
@@ -229,7 +241,8 @@ class RankWorker {
 Status check_ranks(const EngineConfig& config) {
   for (const auto& [name, n] : {std::pair{"tensor_parallel_size", config.tensor_parallel_size},
                                 {"pipeline_parallel_size", config.pipeline_parallel_size}})
-    if (n < 1) return errorf(ErrorCode::kInvalidArgument, "{}: expected at least 1, got {}", name, n);
+    if (n < 1)
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected at least 1, got {}", name, n);
   if (!wire_type(config.rank_wire_dtype)) {
     return errorf(ErrorCode::kInvalidArgument, "rank_wire_dtype: expected f32 or bf16, got {}",
                   config.rank_wire_dtype);
@@ -237,19 +250,22 @@ Status check_ranks(const EngineConfig& config) {
   const bool pipeline = config.pipeline_parallel_size > 1;
   const int64_t n_ranks = int64_t{config.tensor_parallel_size} * config.pipeline_parallel_size;
   if (n_ranks > kMaxRanks) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected 1 to {}, got {}",
-                  pipeline ? "tensor_parallel_size times pipeline_parallel_size" : "tensor_parallel_size",
-                  kMaxRanks, n_ranks);
+    return errorf(
+        ErrorCode::kInvalidArgument, "{}: expected 1 to {}, got {}",
+        pipeline ? "tensor_parallel_size times pipeline_parallel_size" : "tensor_parallel_size",
+        kMaxRanks, n_ranks);
   }
   return {};
 }
 
 bool cuts_vocabulary(const EngineConfig& config) {
-  return std::ranges::find(kDraftersWithVocabulary, config.spec) == std::end(kDraftersWithVocabulary);
+  return std::ranges::find(kDraftersWithVocabulary, config.spec) ==
+         std::end(kDraftersWithVocabulary);
 }
 
-Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, const EngineConfig& config,
-                                          Stage stage, const Model::Progress& progress) {
+Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops,
+                                          const EngineConfig& config, Stage stage,
+                                          const Model::Progress& progress) {
   ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
   const PackedCache cache(folder);
   PackedUse packed{folder.empty() ? nullptr : &cache, config.quantize, {}};
@@ -259,8 +275,8 @@ Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, 
   return Model::load_shard(source, ops, progress, {cuts_vocabulary(config), stage, packed});
 }
 
-Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config, const WeightSource& source,
-                                const Model& model) {
+Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config,
+                                const WeightSource& source, const Model& model) {
   if (ranks == nullptr || config.spec != "early-exit") return AnnounceBatch();
   Communicator& communicator = ranks->communicator();
   const RankGrid grid = grid_of(config);
@@ -300,8 +316,8 @@ Status agree(Communicator& ranks, uint64_t fingerprint) {
   uint64_t wanted = fingerprint;
   RETURN_IF_ERROR(ranks.broadcast(std::as_writable_bytes(std::span(&wanted, 1)), 0));
   if (wanted != fingerprint) {
-    ranks.fail(fmt::format("rank {} of {} has another model file or configuration than rank 0", ranks.rank(),
-                           ranks.size()));
+    ranks.fail(fmt::format("rank {} of {} has another model file or configuration than rank 0",
+                           ranks.rank(), ranks.size()));
   }
   return ranks.barrier();
 }

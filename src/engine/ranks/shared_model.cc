@@ -7,7 +7,9 @@
 namespace penstock {
 
 // After an error every call is answered at once; the engine asks status().
-void SharedModel::send() const { (void)broadcast_message(ranks_->communicator(), message_.bytes(), 0); }
+void SharedModel::send() const {
+  (void)broadcast_message(ranks_->communicator(), message_.bytes(), 0);
+}
 
 MessageWriter& SharedModel::begin(RankCommand command) const {
   message_.clear();
@@ -26,7 +28,8 @@ void SharedModel::submit(const Batch& batch) {
   own_->submit(batch);
 }
 
-void SharedModel::move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) {
+void SharedModel::move_tokens(int group, std::span<const int32_t> from,
+                              std::span<const int32_t> to) {
   MessageWriter& message = begin(RankCommand::kMoveTokens);
   message.value(group);
   message.values(from);
@@ -75,8 +78,8 @@ void SharedModel::read_block(int group, BlockId block, std::span<std::byte> out)
   own_->read_block(group, block, out.first(own));
   size_t first = own;
   for (int rank = 1; rank < ranks.size(); ++rank) {
-    const auto bytes =
-        static_cast<size_t>(sizes_[static_cast<size_t>(rank)].block_bytes[static_cast<size_t>(group)]);
+    const auto bytes = static_cast<size_t>(
+        sizes_[static_cast<size_t>(rank)].block_bytes[static_cast<size_t>(group)]);
     (void)ranks.broadcast(out.subspan(first, bytes), rank);
     first += bytes;
   }
@@ -92,7 +95,8 @@ void SharedModel::write_block(int group, BlockId block, std::span<const std::byt
 }
 
 ShareSizes sizes_of(const Model& model, const KvCache& cache) {
-  ShareSizes sizes{model.weight_bytes(), model.active_weight_bytes(), model.active_float_weights(), {}};
+  ShareSizes sizes{
+      model.weight_bytes(), model.active_weight_bytes(), model.active_float_weights(), {}};
   for (int g = 0; g < std::max(1, cache.spec().n_groups()); ++g)
     sizes.block_bytes.push_back(cache.block_bytes(g));
   return sizes;
@@ -103,7 +107,8 @@ Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model&
   std::vector<ShareSizes> sizes;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const ShareSizes own = sizes_of(model, cache);
-    std::vector<int64_t> numbers = {own.weight_bytes, own.active_weight_bytes, own.active_float_weights};
+    std::vector<int64_t> numbers = {own.weight_bytes, own.active_weight_bytes,
+                                    own.active_float_weights};
     numbers.insert(numbers.end(), own.block_bytes.begin(), own.block_bytes.end());
     RETURN_IF_ERROR(ranks.broadcast(std::as_writable_bytes(std::span(numbers)), rank));
     sizes.push_back({numbers[0], numbers[1], numbers[2], {numbers.begin() + 3, numbers.end()}});

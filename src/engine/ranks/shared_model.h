@@ -1,5 +1,5 @@
-// Tensor parallelism: a model whose layers are divided among several ranks, as the engine of rank 0 sees it.
-// Each call is sent to all ranks and carried out on rank 0's own share.
+// Tensor parallelism: a model whose layers are divided among several ranks, as the engine of rank 0
+// sees it. Each call is sent to all ranks and carried out on rank 0's own share.
 #pragma once
 #include "engine/compute/step_model.h"
 #include "engine/ranks/rank_messages.h"
@@ -14,15 +14,17 @@ struct ShareSizes {
 };
 ShareSizes sizes_of(const Model& model, const KvCache& cache);
 // Returns the sizes of all ranks' shares, by rank. All ranks call it and get the same result.
-Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model, const KvCache& cache);
+Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model,
+                                               const KvCache& cache);
 
-// Waits until every rank has called it. Returns ok when all passed ok as `own`, else the error of the first
-// rank that did not.
+// Waits until every rank has called it. Returns ok when all passed ok as `own`, else the error of
+// the first rank that did not.
 Status agree_on(Communicator& ranks, const Status& own);
 
 class SharedModel final : public StepModel {
  public:
-  SharedModel(std::unique_ptr<RankRun> ranks, std::unique_ptr<LoadedModel> own, std::vector<ShareSizes> sizes)
+  SharedModel(std::unique_ptr<RankRun> ranks, std::unique_ptr<LoadedModel> own,
+              std::vector<ShareSizes> sizes)
       : ranks_(std::move(ranks)), own_(std::move(own)), sizes_(std::move(sizes)) {}
   ~SharedModel() override;
 
@@ -32,7 +34,9 @@ class SharedModel final : public StepModel {
   void submit(const Batch& batch) override;
   void wait() override { own_->wait(); }
   Status status() const override { return ranks_->communicator().status(); }
-  std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
+  std::vector<CommunicatorUse> communication() const override {
+    return ranks_->communicator().uses();
+  }
   int64_t expert_bytes_read() const override { return own_->expert_bytes_read(); }
   std::span<float> logits(int row) override { return own_->logits(row); }
   std::span<const float> hidden(int row) override { return own_->hidden(row); }

@@ -10,7 +10,9 @@ std::span<float> floats_of(std::vector<std::byte>& bytes) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-size_t floats(int n_tokens, int dim) { return static_cast<size_t>(n_tokens) * static_cast<size_t>(dim); }
+size_t floats(int n_tokens, int dim) {
+  return static_cast<size_t>(n_tokens) * static_cast<size_t>(dim);
+}
 
 }  // namespace
 
@@ -34,7 +36,8 @@ void StageSteps::keep_taps(std::span<const int> taps) {
 Status StageSteps::run(const Batch& batch) {
   n_tokens_ = batch.n_tokens();
   RETURN_IF_ERROR(take_input(batch));
-  model_.submit(batch, floats_of(input_).first(floats(n_tokens_, model_.model().stage_input_dim())));
+  model_.submit(batch,
+                floats_of(input_).first(floats(n_tokens_, model_.model().stage_input_dim())));
   model_.wait();
   if (behind_ >= 0) return give_output();
   join_taps();
@@ -45,11 +48,12 @@ Status StageSteps::take_input(const Batch& batch) {
   if (before_ < 0) return ranks_.status();
   RETURN_IF_ERROR(ranks_.receive_from(before_, input_));
   const Model& model = model_.model();
-  const size_t expected = sizeof(float) * floats(batch.n_tokens(), model.stage_input_dim() +
-                                                                       n_before_ * model.config().model_dim);
+  const size_t expected =
+      sizeof(float) *
+      floats(batch.n_tokens(), model.stage_input_dim() + n_before_ * model.config().model_dim);
   if (input_.size() != expected) {
-    ranks_.fail(fmt::format("rank {} of {}: expected {} bytes from rank {} for a step, got {}", ranks_.rank(),
-                            ranks_.size(), expected, before_, input_.size()));
+    ranks_.fail(fmt::format("rank {} of {}: expected {} bytes from rank {} for a step, got {}",
+                            ranks_.rank(), ranks_.size(), expected, before_, input_.size()));
   }
   return ranks_.status();
 }
@@ -63,7 +67,8 @@ Status StageSteps::give_output() {
   model_.read_stream({out, n_stream});
   out += n_stream;
   for (int tap = 0; tap < n_before_ + n_own_; ++tap) {
-    for (int token = 0; token < n_tokens_; ++token, out += dim) std::ranges::copy(tapped(tap, token), out);
+    for (int token = 0; token < n_tokens_; ++token, out += dim)
+      std::ranges::copy(tapped(tap, token), out);
   }
   return ranks_.send_to(output_, behind_);
 }
@@ -71,7 +76,8 @@ Status StageSteps::give_output() {
 // tap: in the order of layers.
 std::span<const float> StageSteps::tapped(int tap, int token) {
   const auto dim = static_cast<size_t>(model_.model().config().model_dim);
-  if (tap >= n_before_) return model_.state(token).subspan(static_cast<size_t>(tap - n_before_) * dim, dim);
+  if (tap >= n_before_)
+    return model_.state(token).subspan(static_cast<size_t>(tap - n_before_) * dim, dim);
   const size_t first = floats(n_tokens_, model_.model().stage_input_dim()) +
                        floats(tap * n_tokens_ + token, static_cast<int>(dim));
   return floats_of(input_).subspan(first, dim);
@@ -81,9 +87,11 @@ void StageSteps::join_taps() {
   const auto dim = static_cast<size_t>(model_.model().config().model_dim);
   states_.resize(by_layer_.size() * dim * static_cast<size_t>(n_tokens_));
   for (int token = 0; token < n_tokens_; ++token) {
-    const auto row = std::span(states_).subspan(static_cast<size_t>(token) * by_layer_.size() * dim);
+    const auto row =
+        std::span(states_).subspan(static_cast<size_t>(token) * by_layer_.size() * dim);
     for (size_t tap = 0; tap < by_layer_.size(); ++tap) {
-      const auto at = row.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(by_layer_[tap]) * dim);
+      const auto at =
+          row.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(by_layer_[tap]) * dim);
       std::ranges::copy(tapped(static_cast<int>(tap), token), at);
     }
   }

@@ -1,5 +1,5 @@
-// The steps of one stage of a pipeline: each receives its input from the previous stage and sends its output
-// to the next.
+// The steps of one stage of a pipeline: each receives its input from the previous stage and sends
+// its output to the next.
 #pragma once
 #include <vector>
 
@@ -18,14 +18,14 @@ class StageSteps {
         before_(grid.before(ranks.rank())),
         behind_(grid.behind(ranks.rank())) {}
 
-  // Makes all further steps pass on the residual streams before the layers `taps`: each stage adds those of
-  // its own layers, so that the last stage has all of them.
+  // Makes all further steps pass on the residual streams before the layers `taps`: each stage adds
+  // those of its own layers, so that the last stage has all of them.
   void keep_taps(std::span<const int> taps);
-  // Runs the whole step of this stage: receive, compute, send. Error: the run has failed, and nothing was
-  // computed.
+  // Runs the whole step of this stage: receive, compute, send. Error: the run has failed, and
+  // nothing was computed.
   Status run(const Batch& batch);
-  // On the last stage, for a token of the last step: the tapped streams side by side in the order of the
-  // taps; without taps the model's state().
+  // On the last stage, for a token of the last step: the tapped streams side by side in the order
+  // of the taps; without taps the model's state().
   std::span<const float> state(int token);
 
  private:
@@ -41,9 +41,11 @@ class StageSteps {
   // Indices of the taps in ascending order of their layers, the order in which streams are sent.
   std::vector<int> by_layer_;
   int n_before_ = 0,
-      n_own_ = 0;              // leading entries of by_layer_ of earlier stages, and of this one after them
-  int n_tokens_ = 0;           // tokens of the last step
-  std::vector<float> states_;  // on the last stage: tapped streams of the last step, in the order of the taps
+      // leading entries of by_layer_ of earlier stages, and of this one after them
+      n_own_ = 0;
+  int n_tokens_ = 0;  // tokens of the last step
+  // on the last stage: tapped streams of the last step, in the order of the taps
+  std::vector<float> states_;
 };
 
 }  // namespace penstock

@@ -10,7 +10,10 @@
 namespace penstock {
 
 StateRanks::StateRanks(std::unique_ptr<RankRun> run, const RankGrid& grid, LoadedModel& own)
-    : run_(std::move(run)), own_(own), n_at_once_(grid.stages), steps_(run_->communicator(), grid, own) {}
+    : run_(std::move(run)),
+      own_(own),
+      n_at_once_(grid.stages),
+      steps_(run_->communicator(), grid, own) {}
 
 StateRanks::~StateRanks() {
   message_.clear();
@@ -64,13 +67,16 @@ Status StateWorker::load(const EngineConfig& config) {
   const RankGrid grid = grid_of(config);
   ASSIGN_OR_RETURN(auto source, open_weights(config.model));
   if (!config.quantize.empty()) {
-    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+    ASSIGN_OR_RETURN(source,
+                     make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
   if (grid.stages > 1) RETURN_IF_ERROR(ranks_.form_groups(grid.tensor));
   ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, rank_ops(config, ranks_)));
   ASSIGN_OR_RETURN(auto model, Model::load_states(*source, *ops, grid.stage_of(ranks_.rank())));
-  RETURN_IF_ERROR(tell_share(ranks_, {fingerprint_of(*source, config, ops->name()), model->weight_bytes()}));
-  model_ = std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), nullptr);
+  RETURN_IF_ERROR(
+      tell_share(ranks_, {fingerprint_of(*source, config, ops->name()), model->weight_bytes()}));
+  model_ =
+      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), nullptr);
   steps_.emplace(ranks_, grid, *model_);
   return {};
 }

@@ -1,8 +1,9 @@
-// A model that several ranks share and that computes states (Embedder). It has no scheduler, and no blocks
-// outlive a step: rank 0 sends the number of blocks that the next steps need, then the steps.
+// A model that several ranks share and that computes states (Embedder). It has no scheduler, and no
+// blocks outlive a step: rank 0 sends the number of blocks that the next steps need, then the
+// steps.
 //
-// Rank 0 and the others exchange messages only; ranks of one stage compute their all-reduces together, and
-// each stage sends its streams to the next. Rank 0 is in the last stage.
+// Rank 0 and the others exchange messages only; ranks of one stage compute their all-reduces
+// together, and each stage sends its streams to the next. Rank 0 is in the last stage.
 #pragma once
 #include <memory>
 #include <optional>
@@ -35,7 +36,8 @@ class StateRanks {
   Status make_cache(std::span<const int> n_blocks);
   // Sends a step to the other ranks, which compute it after those sent before.
   void tell(const Batch& batch);
-  // Computes this rank's part of the oldest step that was sent and not run; `own` then has its outputs.
+  // Computes this rank's part of the oldest step that was sent and not run; `own` then has its
+  // outputs.
   Status run(const Batch& batch);
 
  private:

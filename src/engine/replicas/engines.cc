@@ -14,9 +14,12 @@ namespace {
 // Counts a request as its engine's until the engine lets the sink go.
 class CountedSink final : public EventSink {
  public:
-  CountedSink(std::shared_ptr<EventSink> sink, std::shared_ptr<EngineLoad> load, int64_t prompt_tokens,
-              int sequences)
-      : sink_(std::move(sink)), load_(std::move(load)), prompt_tokens_(prompt_tokens), sequences_(sequences) {
+  CountedSink(std::shared_ptr<EventSink> sink, std::shared_ptr<EngineLoad> load,
+              int64_t prompt_tokens, int sequences)
+      : sink_(std::move(sink)),
+        load_(std::move(load)),
+        prompt_tokens_(prompt_tokens),
+        sequences_(sequences) {
     load_->prompt_tokens += prompt_tokens_;
     load_->sequences += sequences_;
   }
@@ -64,7 +67,8 @@ Metrics metrics_together(std::span<const Metrics> engines) {
   Metrics all;
   for (const Metrics& one : engines) {
     std::vector<const void*> values;
-    Metrics::visit(one, [&](const char*, const auto& value, const char*) { values.push_back(&value); });
+    Metrics::visit(one,
+                   [&](const char*, const auto& value, const char*) { values.push_back(&value); });
     size_t i = 0;
     Metrics::visit(all, [&](const char*, auto& sum, const char*) {
       add(sum, *static_cast<const std::remove_reference_t<decltype(sum)>*>(values[i++]));
@@ -96,7 +100,9 @@ Engines::Engines(std::vector<std::unique_ptr<Engine>> engines, int n_copies)
 Status Engines::status() const {
   for (size_t i = 0; i < engines_.size(); ++i) {
     const Status one = engines_[i]->status();
-    if (!one) return errorf(one.error().code, "engine {} of {}: {}", i, engines_.size(), one.error().message);
+    if (!one)
+      return errorf(one.error().code, "engine {} of {}: {}", i, engines_.size(),
+                    one.error().message);
   }
   return {};
 }
@@ -123,15 +129,18 @@ Result<RequestId> Engines::submit(Request request, std::shared_ptr<EventSink> si
   const bool cached = request.read_prefix_cache && !request.sampling.prompt_logprobs;
   const auto n_tokens = static_cast<int64_t>(request.prompt.size());
   const int reach = reach_of(request.prompt.size(), request.sampling.max_tokens, info_);
-  const PrefixRouter::Prefix prefix = router_.prefix_of(prefix_salt(request, reach, info_), request.prompt);
+  const PrefixRouter::Prefix prefix =
+      router_.prefix_of(prefix_salt(request, reach, info_), request.prompt);
   const auto places = router_.places(cached ? prefix : PrefixRouter::Prefix(), n_tokens, loads());
-  const int n_sequences = request.sampling.use_beam_search ? request.sampling.beam_width : request.sampling.n;
+  const int n_sequences =
+      request.sampling.use_beam_search ? request.sampling.beam_width : request.sampling.n;
   const std::shared_ptr<const Adapter> adapter = request.adapter;
   Result<RequestId> sent;
   for (size_t i = 0; i < places.size(); ++i) {
     const auto engine = static_cast<size_t>(places[i].engine);
     if (adapter != nullptr) request.adapter = adapter->of_engine(engine);
-    auto counted = std::make_shared<CountedSink>(sink, loads_[engine], places[i].tokens, n_sequences);
+    auto counted =
+        std::make_shared<CountedSink>(sink, loads_[engine], places[i].tokens, n_sequences);
     const bool last = i + 1 == places.size();
     sent = engines_[engine]->submit(last ? std::move(request) : request, std::move(counted));
     if (sent) router_.sent(places[i].engine, prefix);

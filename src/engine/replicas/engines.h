@@ -1,8 +1,8 @@
-// Several engines behind one interface (data parallelism): each request is served by one engine from its
-// start to its end.
+// Several engines behind one interface (data parallelism): each request is served by one engine
+// from its start to its end.
 //
-// A request without a seed gets the request number, and so the random numbers, that a single engine would
-// have given it. When one engine fails, all do: status() is the first error.
+// A request without a seed gets the request number, and so the random numbers, that a single engine
+// would have given it. When one engine fails, all do: status() is the first error.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -24,8 +24,8 @@ Metrics metrics_together(std::span<const Metrics> engines);
 
 class Engines final : public Engine {
  public:
-  // n_copies: copies of the weights in memory. REQUIRES: at least one engine, all of the same model and
-  // configuration, with one shared counter of request numbers.
+  // n_copies: copies of the weights in memory. REQUIRES: at least one engine, all of the same model
+  // and configuration, with one shared counter of request numbers.
   Engines(std::vector<std::unique_ptr<Engine>> engines, int n_copies);
   ~Engines() override { stop(); }
 
@@ -47,7 +47,9 @@ class Engines final : public Engine {
   Status set_paused(bool paused) override;
   Metrics metrics() const override;
   int n_engines() const override { return static_cast<int>(engines_.size()); }
-  const Engine& engine_at(int index) const override { return *engines_[static_cast<size_t>(index)]; }
+  const Engine& engine_at(int index) const override {
+    return *engines_[static_cast<size_t>(index)];
+  }
   void reset_prefix_cache() override;
   // Saves from the engine whose cache has the most of `tokens`.
   Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,

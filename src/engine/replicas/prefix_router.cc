@@ -15,7 +15,8 @@ PrefixRouter::PrefixRouter(int n_engines, int block_size, size_t n_blocks)
       most_blocks_(std::min(n_blocks, kMostBlocks)),
       cached_(static_cast<size_t>(n_engines)) {}
 
-PrefixRouter::Prefix PrefixRouter::prefix_of(std::string_view salt, std::span<const TokenId> tokens) const {
+PrefixRouter::Prefix PrefixRouter::prefix_of(std::string_view salt,
+                                             std::span<const TokenId> tokens) const {
   Prefix prefix;
   BlockHash hash = root_hash(salt);
   const auto block = static_cast<size_t>(block_size_);
@@ -63,7 +64,8 @@ void PrefixRouter::sent(int engine, const Prefix& prefix) {
   const std::lock_guard lock(mutex_);
   Cached& cached = cached_[static_cast<size_t>(engine)];
   ++cached.n_sent;
-  for (auto hash = prefix.rbegin(); hash != prefix.rend(); ++hash) cached.touch(*hash, most_blocks_);
+  for (auto hash = prefix.rbegin(); hash != prefix.rend(); ++hash)
+    cached.touch(*hash, most_blocks_);
 }
 
 void PrefixRouter::forget() {

@@ -1,8 +1,8 @@
-// Routes requests among several engines: to the one whose cache has the start of the prompt, unless another
-// has so much less load that computing the prompt anew is sooner done there.
+// Routes requests among several engines: to the one whose cache has the start of the prompt, unless
+// another has so much less load that computing the prompt anew is sooner done there.
 //
-// The engines' caches are not inspected. Each is assumed to hold the prefixes that were sent to it last, up
-// to the number of blocks of its cache. Any thread.
+// The engines' caches are not inspected. Each is assumed to hold the prefixes that were sent to it
+// last, up to the number of blocks of its cache. Any thread.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -21,8 +21,9 @@ class PrefixRouter {
   // Load of an engine; an open sequence counts as kTokensPerSequence tokens.
   static constexpr int64_t kTokensPerSequence = 64;
   struct Load {
-    int64_t prompt_tokens = 0;  // prompt tokens to compute for requests without a first token yet
-    int64_t sequences = 0;      // sequences that have not ended
+    // prompt tokens to compute for requests without a first token yet
+    int64_t prompt_tokens = 0;
+    int64_t sequences = 0;  // sequences that have not ended
     int64_t tokens() const { return prompt_tokens + kTokensPerSequence * sequences; }
   };
   // Hashes of the full blocks of a prompt.
@@ -35,11 +36,13 @@ class PrefixRouter {
 
   struct Place {
     int engine;
-    int64_t tokens;  // prompt tokens that are not in the engine's cache
+    // prompt tokens that are not in the engine's cache
+    int64_t tokens;
   };
-  // Returns all engines, best first: in ascending order of load plus prompt tokens to compute; among equals
-  // the engine that was sent the fewest requests first. loads: [n_engines].
-  std::vector<Place> places(const Prefix& prefix, int64_t n_tokens, std::span<const Load> loads) const;
+  // Returns all engines, best first: in ascending order of load plus prompt tokens to compute;
+  // among equals the engine that was sent the fewest requests first. loads: [n_engines].
+  std::vector<Place> places(const Prefix& prefix, int64_t n_tokens,
+                            std::span<const Load> loads) const;
   // Notes that a request was sent to the engine, whose cache will then have the prefix.
   void sent(int engine, const Prefix& prefix);
   // Notes that the engines' caches were emptied.

@@ -8,23 +8,25 @@
 #include "formats/lora.h"
 
 namespace penstock {
-Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path, const StepModel& model,
-                                                     int max_rank) {
+Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path,
+                                                     const StepModel& model, int max_rank) {
   ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(path));
   auto adapter = std::make_shared<Adapter>();
   ASSIGN_OR_RETURN(adapter->bytes_, model.check_adapter(files));
   for (const LoraModule& module : files.modules)
     adapter->rank_ = std::max(adapter->rank_, static_cast<int>(module.rank()));
   if (adapter->rank_ > max_rank)
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a rank up to max_lora_rank, {}, got {}", path,
-                  max_rank, adapter->rank_);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a rank up to max_lora_rank, {}, got {}", path, max_rank,
+                  adapter->rank_);
   adapter->path_ = path;
   adapter->fingerprint_ = lora_fingerprint(files);
   adapter->model_ = &model;
   return adapter;
 }
 
-std::shared_ptr<const Adapter> Adapter::of_engines(std::vector<std::shared_ptr<const Adapter>> opened) {
+std::shared_ptr<const Adapter> Adapter::of_engines(
+    std::vector<std::shared_ptr<const Adapter>> opened) {
   auto adapter = std::make_shared<Adapter>(*opened.front());
   adapter->opened_ = std::move(opened);
   return adapter;
@@ -52,11 +54,13 @@ Status AdapterPool::load(size_t slot, const std::shared_ptr<const Adapter>& adap
   ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(adapter->path()));
   if (lora_fingerprint(files) != adapter->fingerprint())
     return errorf(ErrorCode::kInvalidArgument,
-                  "{}: the adapter has changed since it was loaded: load it again", adapter->path());
+                  "{}: the adapter has changed since it was loaded: load it again",
+                  adapter->path());
   RETURN_IF_ERROR(model_.put_adapter(first_ + static_cast<int>(slot), files));
   slots_[slot].adapter = adapter;
   ++n_loads_;
-  log().info("adapter {}: in memory, rank {}, {} bytes", adapter->path(), adapter->rank(), adapter->bytes());
+  log().info("adapter {}: in memory, rank {}, {} bytes", adapter->path(), adapter->rank(),
+             adapter->bytes());
   return {};
 }
 

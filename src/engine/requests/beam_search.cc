@@ -39,7 +39,8 @@ void BeamSearch::end(const Candidate& candidate, bool by_token) {
   EndedBeam hypothesis{from.tokens, from.logprobs, score(candidate.sum, length_ + 1), by_token};
   hypothesis.tokens.push_back(candidate.token);
   hypothesis.logprobs.push_back(candidate.logprob);
-  const auto place = std::ranges::upper_bound(ended_, hypothesis.score, std::greater<>(), &EndedBeam::score);
+  const auto place =
+      std::ranges::upper_bound(ended_, hypothesis.score, std::greater<>(), &EndedBeam::score);
   ended_.insert(place, std::move(hypothesis));
   if (static_cast<int>(ended_.size()) > options_.width) ended_.pop_back();
 }

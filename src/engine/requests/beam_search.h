@@ -1,5 +1,5 @@
-// Beam search over one prompt: which beams continue, which have ended, and when the search is over. Pure
-// bookkeeping of scores; the decisions are those of transformers' generate(num_beams=...).
+// Beam search over one prompt: which beams continue, which have ended, and when the search is over.
+// Pure bookkeeping of scores; the decisions are those of transformers' generate(num_beams=...).
 #pragma once
 #include <span>
 #include <vector>
@@ -12,7 +12,8 @@ struct BeamOptions {
   int width = 1;
   double length_penalty = 1;
   bool early_stopping = false;
-  int min_tokens = 0;  // no beam ends by an end token before this many tokens
+  // no beam ends by an end token before this many tokens
+  int min_tokens = 0;
   int max_tokens = 1;  // a beam ends at this many tokens
   std::vector<TokenId> end_tokens;
 };
@@ -20,8 +21,10 @@ struct BeamOptions {
 struct EndedBeam {
   std::vector<TokenId> tokens;  // after the prompt, with the end token
   std::vector<float> logprobs;  // [tokens.size()]
-  double score = 0;             // sum of logprobs / tokens.size()^length_penalty
-  bool ended = false;           // true: it ended by an end token; false: by length
+  // sum of logprobs / tokens.size()^length_penalty
+  double score = 0;
+  // true: it ended by an end token; false: by length
+  bool ended = false;
 };
 
 class BeamSearch {
@@ -37,9 +40,9 @@ class BeamSearch {
   void offer(int beam, std::span<const TokenLogprob> candidates);
   bool complete() const { return n_offered_ == n_live(); }
 
-  // REQUIRES: complete(). Chooses the next beams: beam i continues beam parents()[i] with tokens()[i]. There
-  // are at most width of them, never fewer than before unless candidates have run out. False: the search is
-  // over.
+  // REQUIRES: complete(). Chooses the next beams: beam i continues beam parents()[i] with
+  // tokens()[i]. There are at most width of them, never fewer than before unless candidates have
+  // run out. False: the search is over.
   bool advance();
   std::span<const int> parents() const { return parents_; }
   std::span<const TokenId> tokens() const { return tokens_; }

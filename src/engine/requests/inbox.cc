@@ -14,13 +14,14 @@ Result<RequestId> Inbox::submit(std::unique_ptr<RequestState> state) {
   if (closed_) return errorf(ErrorCode::kCancelled, "the engine is shutting down");
   if (n_queued_ >= max_requests_) {
     ++n_rejected_;
-    return errorf(ErrorCode::kResourceExhausted, "the queue is full: {} requests are waiting", n_queued_);
+    return errorf(ErrorCode::kResourceExhausted, "the queue is full: {} requests are waiting",
+                  n_queued_);
   }
   if (max_tokens_ > 0 && n_queued_ > 0 && n_queued_tokens_ + n_prompt > max_tokens_) {
     ++n_rejected_;
     return errorf(ErrorCode::kResourceExhausted,
-                  "the queue is full: {} prompt tokens are waiting, at most {} may", n_queued_tokens_,
-                  max_tokens_);
+                  "the queue is full: {} prompt tokens are waiting, at most {} may",
+                  n_queued_tokens_, max_tokens_);
   }
   RequestState& request = *state;
   content_.requests.push_back(std::move(state));  // the last that can run out of memory
@@ -125,7 +126,9 @@ bool Inbox::wait(Patience patience) {
   };
   switch (patience) {
     case Patience::kNone: return true;
-    case Patience::kSome: filled_.wait_for(lock, std::chrono::microseconds(500), has_work); return true;
+    case Patience::kSome:
+      filled_.wait_for(lock, std::chrono::microseconds(500), has_work);
+      return true;
     case Patience::kUntilWork: filled_.wait(lock, has_work); return true;
   }
   return true;

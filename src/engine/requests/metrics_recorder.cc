@@ -6,9 +6,10 @@ namespace penstock {
 
 void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics) {
   static_assert(kMaxMetricRanks >= kMaxRanks);
-  for (PerRank* one : {static_cast<PerRank*>(&metrics.rank_calls), static_cast<PerRank*>(&metrics.rank_bytes),
-                       static_cast<PerRank*>(&metrics.rank_seconds),
-                       static_cast<PerRank*>(&metrics.rank_resident_memory_bytes)})
+  for (PerRank* one :
+       {static_cast<PerRank*>(&metrics.rank_calls), static_cast<PerRank*>(&metrics.rank_bytes),
+        static_cast<PerRank*>(&metrics.rank_seconds),
+        static_cast<PerRank*>(&metrics.rank_resident_memory_bytes)})
     one->n = static_cast<int>(ranks.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     metrics.rank_calls.values[rank] = static_cast<double>(ranks[rank].calls);
@@ -92,7 +93,8 @@ void MetricsRecorder::publish(const Scheduler& scheduler) {
   metrics_.num_requests_waiting.value = scheduler.n_waiting();
   const BlockAllocator& allocator = scheduler.allocator();
   metrics_.kv_cache_waste_perc.value = scheduler.waste();
-  metrics_.kv_cache_usage_perc.value = static_cast<double>(allocator.n_referenced()) / allocator.n_blocks();
+  metrics_.kv_cache_usage_perc.value =
+      static_cast<double>(allocator.n_referenced()) / allocator.n_blocks();
   metrics_.prefix_cache_queries.value = static_cast<double>(scheduler.n_queried());
   metrics_.prefix_cache_hits.value = static_cast<double>(scheduler.n_hit());
   const std::lock_guard lock(mutex_);

@@ -1,4 +1,5 @@
-// The engine's metrics: filled in on the engine thread, read by any thread as of the last finished step.
+// The engine's metrics: filled in on the engine thread, read by any thread as of the last finished
+// step.
 #pragma once
 #include <mutex>
 
@@ -21,8 +22,8 @@ class MetricsRecorder {
   void note_token(Running& sequence, double time);
   void note_end(const Running& sequence, FinishReason reason, double time);
   void note_draft(int n_proposed, int n_accepted);
-  // Adds a step and publishes that at once. (Events are delivered after publish(), so that a caller who has
-  // received one finds its token counted.)
+  // Adds a step and publishes that at once. (Events are delivered after publish(), so that a caller
+  // who has received one finds its token counted.)
   void note_step(double seconds);
 
   void publish(const Scheduler& scheduler);

@@ -22,7 +22,8 @@ void Outbox::make_room_for_event(RequestState& state) {
 
 void Outbox::make_room_for_ends(RequestState& state) {
   if (state.news.capacity() - state.news.size() >= static_cast<size_t>(state.n_open)) return;
-  std::erase_if(state.news, [](const TokenEvent& event) { return event.finish == FinishReason::kNone; });
+  std::erase_if(state.news,
+                [](const TokenEvent& event) { return event.finish == FinishReason::kNone; });
 }
 
 std::span<const TokenLogprob> Outbox::keep(std::span<const TokenLogprob> alternatives) {
@@ -53,11 +54,13 @@ bool Outbox::send(RequestState& state) {
 void Outbox::send_ends(RequestState& state, int n, const Error& error) {
   const RequestStats stats;
   for (int index = 0; index < n; ++index) {
-    TokenEvent event{.index = index, .finish = FinishReason::kError, .stats = &stats, .error = &error};
+    TokenEvent event{
+        .index = index, .finish = FinishReason::kError, .stats = &stats, .error = &error};
     try {
       state.sink->on_tokens(state.id, {&event, 1});
     } catch (const std::bad_alloc&) {
-      log().error("request {}: its end cannot be delivered: memory ran out", static_cast<uint64_t>(state.id));
+      log().error("request {}: its end cannot be delivered: memory ran out",
+                  static_cast<uint64_t>(state.id));
     }
   }
 }

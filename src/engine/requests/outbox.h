@@ -1,7 +1,7 @@
 // Collects the events of a step and delivers them to the sinks, in one call per sink.
 //
-// Engine thread only. Keeps its memory from step to step. Events that must not be lost when memory runs out
-// get their room beforehand.
+// Engine thread only. Keeps its memory from step to step. Events that must not be lost when memory
+// runs out get their room beforehand.
 #pragma once
 #include <span>
 #include <vector>
@@ -16,10 +16,11 @@ class Outbox {
   // Reserves room for a request that begins; n_requests: running requests, with this one. Throws
   // std::bad_alloc and then changes nothing.
   void make_room(RequestState& state, size_t n_requests);
-  // Reserves room for one more event of a request, so that the next push() does not allocate. Throws
-  // std::bad_alloc.
+  // Reserves room for one more event of a request, so that the next push() does not allocate.
+  // Throws std::bad_alloc.
   void make_room_for_event(RequestState& state);
-  // Makes room for the last events of all open sequences, dropping tokens if needed. Allocates nothing.
+  // Makes room for the last events of all open sequences, dropping tokens if needed. Allocates
+  // nothing.
   void make_room_for_ends(RequestState& state);
 
   // Returns a copy of an event's alternatives that is valid until the events are delivered.
@@ -27,8 +28,8 @@ class Outbox {
   // Adds an event. What it refers to must stay valid until it is delivered.
   void push(RequestState& state, const TokenEvent& event);
 
-  // Delivers all events. Calls failed(state) for a request whose sink ran out of memory, which may push its
-  // last events, and finished(state) for a request without open sequences.
+  // Delivers all events. Calls failed(state) for a request whose sink ran out of memory, which may
+  // push its last events, and finished(state) for a request without open sequences.
   template <class Failed, class Finished>
   void deliver(Failed&& failed, Finished&& finished) {
     for (size_t i = 0; i < with_news_.size(); ++i) {  // failed() may append to the list
@@ -40,8 +41,8 @@ class Outbox {
     alternatives_.reset();
   }
 
-  // Sends the last events, with `error`, of sequences [0, n) directly to the sink: for a request that was
-  // never started, or whose sink ran out of memory. Allocates nothing.
+  // Sends the last events, with `error`, of sequences [0, n) directly to the sink: for a request
+  // that was never started, or whose sink ran out of memory. Allocates nothing.
   static void send_ends(RequestState& state, int n, const Error& error);
 
  private:

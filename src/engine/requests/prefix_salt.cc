@@ -19,7 +19,8 @@ std::string with_kind(std::string salt, bool is_long) {
 }  // namespace
 
 int reach_of(size_t n_prompt, int max_tokens, const EngineInfo& info) {
-  return static_cast<int>(std::min<int64_t>(static_cast<int64_t>(n_prompt) + max_tokens, info.max_model_len));
+  return static_cast<int>(
+      std::min<int64_t>(static_cast<int64_t>(n_prompt) + max_tokens, info.max_model_len));
 }
 
 bool takes_long_rope(int reach, const EngineInfo& info) {
@@ -30,7 +31,8 @@ bool takes_long_rope(int reach, const EngineInfo& info) {
 std::string prefix_salt(const Request& request, int reach, const EngineInfo& info) {
   std::string salt = request.cache_salt;
   if (request.adapter != nullptr) {
-    salt += fmt::format("\n{}{:016x}", std::string_view("\0adapter ", 9), request.adapter->fingerprint());
+    salt += fmt::format("\n{}{:016x}", std::string_view("\0adapter ", 9),
+                        request.adapter->fingerprint());
   }
   return info.short_rope_len > 0 ? with_kind(std::move(salt), takes_long_rope(reach, info)) : salt;
 }

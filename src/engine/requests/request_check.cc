@@ -20,13 +20,15 @@ Status check_beams(const Request& request, const EngineInfo& info, const EngineC
     return errorf(ErrorCode::kUnsupported, "use_beam_search: needs kv_layout paged, got {}",
                   config.kv_layout);
   if (width > config.max_num_seqs) {
-    return errorf(ErrorCode::kInvalidArgument, "beam_width: expected at most max_num_seqs, {}, got {}",
-                  config.max_num_seqs, width);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "beam_width: expected at most max_num_seqs, {}, got {}", config.max_num_seqs,
+                  width);
   }
   if (!scheduler.fits(max_len, width)) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "beam_width: {} beams of up to {} tokens do not fit into the KV cache of {} tokens", width,
-                  max_len, int64_t{info.block_size} * info.n_blocks);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "beam_width: {} beams of up to {} tokens do not fit into the KV cache of {} tokens", width,
+        max_len, int64_t{info.block_size} * info.n_blocks);
   }
   return {};
 }
@@ -46,13 +48,14 @@ Status check_thinking(const ThinkingBudget& budget, int vocab_size) {
 // Whether the parameters leave the grammar a token to begin with.
 Status check_beginning(const Request& request, const EngineInfo& info) {
   const SamplingParams& params = request.sampling;
-  const bool excludes =
-      !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() || !request.bad_words.empty();
+  const bool excludes = !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() ||
+                        !request.bad_words.empty();
   if (request.matcher == nullptr || !excludes) return {};
-  const auto spec = SamplingSpec::make(params, {.bad_words = request.bad_words, .matcher = request.matcher},
-                                       0, info.vocab_size);
+  const auto spec = SamplingSpec::make(
+      params, {.bad_words = request.bad_words, .matcher = request.matcher}, 0, info.vocab_size);
   SamplerState state(spec, 0, {}, 0);
-  std::string why = why_none_is_left({state, request.prompt, static_cast<int>(request.prompt.size())});
+  std::string why =
+      why_none_is_left({state, request.prompt, static_cast<int>(request.prompt.size())});
   if (!why.empty()) return make_error(ErrorCode::kInvalidArgument, std::move(why));
   return {};
 }
@@ -60,28 +63,30 @@ Status check_beginning(const Request& request, const EngineInfo& info) {
 // Whether max_tokens are enough for the text that has to come to its end.
 Status check_ending(const Request& request, const EngineInfo& info) {
   const SamplingParams& params = request.sampling;
-  const bool completes = params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
+  const bool completes =
+      params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
   if (!completes || request.matcher == nullptr) return {};
   constexpr const char* kName = "complete_within_max_tokens";
-  if (params.use_beam_search) return errorf(ErrorCode::kUnsupported, "{}: not with use_beam_search", kName);
-  const int room = std::min(params.max_tokens, info.max_model_len - static_cast<int>(request.prompt.size()));
+  if (params.use_beam_search)
+    return errorf(ErrorCode::kUnsupported, "{}: not with use_beam_search", kName);
+  const int room =
+      std::min(params.max_tokens, info.max_model_len - static_cast<int>(request.prompt.size()));
   const std::unique_ptr<TokenMatcher> matcher = request.matcher->fork();
   const int needed = matcher->tokens_to_end();
   if (needed <= room) return {};
   if (std::string why = matcher->failure(); !why.empty())
     return make_error(ErrorCode::kInvalidArgument, std::move(why));
   if (needed >= TokenMatcher::kUnknown)
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: nobody knows how this text ends soonest: several items or property names have to come that must "
-        "all differ, whitespace_pattern demands white space or has runs that may not end early, the grammar "
-        "is too large to look through, or the vocabulary has no tokens of single bytes",
-        kName);
-  return errorf(
-      ErrorCode::kInvalidArgument,
-      "{}: the shortest text may take {} tokens, one for each byte and one for the end; max_tokens and the "
-      "context leave {}",
-      kName, needed, room);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: nobody knows how this text ends soonest: several items or property names "
+                  "have to come that must all differ, whitespace_pattern demands white space or "
+                  "has runs that may not end early, the grammar is too large to look through, or "
+                  "the vocabulary has no tokens of single bytes",
+                  kName);
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: the shortest text may take {} tokens, one for each byte and one for the end; "
+                "max_tokens and the context leave {}",
+                kName, needed, room);
 }
 
 }  // namespace
@@ -96,8 +101,8 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
     for (const TokenId id : ids) {
       if (id < 0 || id >= info.vocab_size) {
-        return errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}", what,
-                      info.vocab_size, id);
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}",
+                      what, info.vocab_size, id);
       }
     }
     return {};
@@ -108,10 +113,12 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
   if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
   if (request.adapter != nullptr && &request.adapter->model() != &model)
-    return make_error(ErrorCode::kInvalidArgument, "adapter: expected one that this engine has opened");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "adapter: expected one that this engine has opened");
   RETURN_IF_ERROR(check_beginning(request, info));
   RETURN_IF_ERROR(check_ending(request, info));
-  RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
+  RETURN_IF_ERROR(
+      check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
   if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
   return {};
 }

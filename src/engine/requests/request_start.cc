@@ -10,7 +10,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kPromptLogprobChunk = 128;  // rows of vocab_size floats that one step may need for one prompt
+// rows of vocab_size floats that one step may need for one prompt
+constexpr int kPromptLogprobChunk = 128;
 
 std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const SequenceStart& start) {
   Request& request = state.request;
@@ -19,15 +20,15 @@ std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const Sequenc
   std::vector<TokenId> ends = request.eos_token_ids;
   ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const uint64_t seed = params.seed ? *params.seed : seed_of_request(start.seed, state.id);
-  return SamplingSpec::make(
-      std::move(params),
-      {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers),
-       std::move(request.matcher), std::move(request.thinking), std::move(request.logits_processor)},
-      seed, start.info.vocab_size);
+  return SamplingSpec::make(std::move(params),
+                            {std::move(ends), std::move(request.bad_words),
+                             std::move(request.dry_breakers), std::move(request.matcher),
+                             std::move(request.thinking), std::move(request.logits_processor)},
+                            seed, start.info.vocab_size);
 }
 
-std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::span<const TokenId> eos,
-                                             int max_tokens) {
+std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params,
+                                             std::span<const TokenId> eos, int max_tokens) {
   BeamOptions options;
   options.width = params.beam_width;
   options.length_penalty = params.length_penalty;
@@ -35,7 +36,8 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::
   options.min_tokens = params.min_tokens;
   options.max_tokens = max_tokens;
   options.end_tokens = params.stop_token_ids;
-  if (!params.ignore_eos) options.end_tokens.insert(options.end_tokens.end(), eos.begin(), eos.end());
+  if (!params.ignore_eos)
+    options.end_tokens.insert(options.end_tokens.end(), eos.begin(), eos.end());
   std::ranges::sort(options.end_tokens);
   const auto repeated = std::ranges::unique(options.end_tokens);
   options.end_tokens.erase(repeated.begin(), repeated.end());

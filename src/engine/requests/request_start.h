@@ -6,7 +6,8 @@ namespace penstock {
 
 struct SequenceStart {
   const EngineInfo& info;
-  uint64_t seed;            // the engine's seed, for requests that bring none
+  // the engine's seed, for requests that bring none
+  uint64_t seed;
   uint64_t& next_sequence;  // id of the next sequence; counted up
 };
 

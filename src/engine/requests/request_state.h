@@ -18,15 +18,16 @@ struct ForcedText {
   static constexpr int kMost = 24;  // most tokens of a step
   std::array<TokenId, kMost> tokens;
   int n = 0;
-  // Share of such tokens that the target chose, lately: it may spell the same text with other tokens.
+  // Share of such tokens that the target chose, lately: it may spell the same text with other
+  // tokens.
   float right = kPrior;
 
   void learn(int n_proposed, int n_accepted) {
     for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
       right += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - right);
   }
-  // Moves `right` towards the prior when nothing was verified, so that forced tokens are tried again some
-  // time.
+  // Moves `right` towards the prior when nothing was verified, so that forced tokens are tried
+  // again some time.
   void fade() { right += kFade * (kPrior - right); }
 
  private:
@@ -38,14 +39,19 @@ struct Running : Sequence {
   RequestState* request = nullptr;
   int index = 0;
   SamplerState sampler;
-  // Added to the scheduler. (The request's other sequences are added after the first one's prefill.)
+  // Added to the scheduler. (The request's other sequences are added after the first one's
+  // prefill.)
   bool joined = false;
   bool done = false;
-  bool draws_on_host = false;  // its next token is drawn on the host, since the device could not draw it
-  int n_prompt_logprobs = 0;   // prompt positions whose log-probabilities were reported
+  // its next token is drawn on the host, since the device could not draw it
+  bool draws_on_host = false;
+  // prompt positions whose log-probabilities were reported
+  int n_prompt_logprobs = 0;
   double first_scheduled = -1, first_token = -1, last_token = -1;
-  bool draft_priced = false;  // its draft stops where a further token does not pay (Speculation::Choice)
-  bool drafted = false;       // the drafter was asked for a draft in this step
+  // its draft stops where a further token does not pay (Speculation::Choice)
+  bool draft_priced = false;
+  // the drafter was asked for a draft in this step
+  bool drafted = false;
   ForcedText forced;
   RequestStats stats;
   Error error;
@@ -54,18 +60,22 @@ struct Running : Sequence {
 };
 
 inline Running& running(Sequence& sequence) { return static_cast<Running&>(sequence); }
-inline const Running& running(const Sequence& sequence) { return static_cast<const Running&>(sequence); }
+inline const Running& running(const Sequence& sequence) {
+  return static_cast<const Running&>(sequence);
+}
 
 struct RequestState {
   RequestId id{};
-  Request request;  // its sampling parameters are moved to `spec` when it begins
-  int n = 1;        // sequences that its sink gets events of
+  // its sampling parameters are moved to `spec` when it begins
+  Request request;
+  int n = 1;  // sequences that its sink gets events of
   std::shared_ptr<EventSink> sink;
   std::shared_ptr<const SamplingSpec> spec;
   std::vector<std::unique_ptr<Running>> sequences;
   std::unique_ptr<BeamSearch> beams;  // sequences [0, n_live) are the live beams
-  int n_open = 0;                     // sequences whose last event was not pushed yet
-  int adapter_slot = -1;              // slot taken from the pool; -1 = none
+  // sequences whose last event was not pushed yet
+  int n_open = 0;
+  int adapter_slot = -1;  // slot taken from the pool; -1 = none
   double submitted = 0;
   bool queued = true;            // counts against the inbox' limits
   std::vector<TokenEvent> news;  // events not delivered yet

@@ -20,7 +20,8 @@ Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"};
 Error error_without_tokens(Running& sequence) {
   std::string why = why_none_is_left({sequence.sampler, sequence.tokens, sequence.n_prompt});
   if (!why.empty()) return {ErrorCode::kInvalidArgument, std::move(why)};
-  return {ErrorCode::kInternal, "no token can be chosen: every logit is excluded or not a finite number"};
+  return {ErrorCode::kInternal,
+          "no token can be chosen: every logit is excluded or not a finite number"};
 }
 
 // Of one whose grammar did not take the token that was chosen.
@@ -56,7 +57,8 @@ void Requests::start_waiting() {
   }
 }
 
-// Whether the request waits no more: its adapter has a place, or its sink was told why it cannot be loaded.
+// Whether the request waits no more: its adapter has a place, or its sink was told why it cannot be
+// loaded.
 bool Requests::take_adapter(RequestState& state) {
   const auto tell = [&](const Error& error) {
     log().error("request {}: {}", number_of(state), error.message);
@@ -154,7 +156,8 @@ void Requests::end_all(FinishReason reason, const Error& error) {
   for (auto& [id, state] : running_) end_request(*state, -1, reason, error);
 }
 
-void Requests::end_request(RequestState& state, int index, FinishReason reason, const Error& error) {
+void Requests::end_request(RequestState& state, int index, FinishReason reason,
+                           const Error& error) {
   // From the last to the first: the first one's end would set the others going.
   for (size_t i = state.sequences.size(); i-- > 0;) {
     Running& sequence = *state.sequences[i];
@@ -208,8 +211,9 @@ void Requests::note_plan(const Plan& plan, double time) {
   }
   for (const Sequence* preempted : plan.preempted) {
     around_.metrics->num_preemptions.add();
-    log().info("request {}: preempted after {} of {} tokens{}", number_of(*running(*preempted).request),
-               preempted->n_tokens(), preempted->max_len, preempted->n_swapped > 0 ? ", swapped out" : "");
+    log().info("request {}: preempted after {} of {} tokens{}",
+               number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len,
+               preempted->n_swapped > 0 ? ", swapped out" : "");
     if (around_.stop_drafting) around_.stop_drafting(preempted->id);
   }
 }
@@ -238,7 +242,8 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
                    .alternatives = outbox_.keep(alternatives)};
   if (is_end(sequence, drawn.token, event)) {
     end(sequence, FinishReason::kStop, event);
-  } else if (sequence.sampler.must_end()) {  // there is nothing to choose; the token belongs to the text
+  } else if (sequence.sampler.must_end()) {
+    // there is nothing to choose; the token belongs to the text
     outbox_.push(*sequence.request, event);
     end(sequence, FinishReason::kStop);
   } else if (sequence.n_tokens() >= sequence.max_len) {
@@ -273,14 +278,16 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   stats.preemptions = sequence.n_preemptions;
   const bool scheduled = sequence.first_scheduled >= 0, has_token = sequence.first_token >= 0;
   stats.queued_seconds = (scheduled ? sequence.first_scheduled : time) - state.submitted;
-  if (scheduled) stats.prefill_seconds = (has_token ? sequence.first_token : time) - sequence.first_scheduled;
+  if (scheduled)
+    stats.prefill_seconds = (has_token ? sequence.first_token : time) - sequence.first_scheduled;
   if (has_token) stats.decode_seconds = sequence.last_token - sequence.first_token;
 
   event.index = sequence.index;
   event.finish = reason;
   event.stats = &stats;
   if (!sequence.error.message.empty()) event.error = &sequence.error;
-  if (sequence.index < state.n) outbox_.push(state, event);  // the others are beams that did not make it
+  // the others are beams that did not make it
+  if (sequence.index < state.n) outbox_.push(state, event);
   around_.metrics.note_end(sequence, reason, time);
   around_.inbox.leave(state);
   if (--state.n_open == 0) {

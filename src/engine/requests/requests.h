@@ -32,15 +32,16 @@ class Requests {
     Inbox& inbox;
     AdapterPool& adapters;
     MetricsRecorder& metrics;
-    // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty: there is no
-    // drafter.
+    // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty:
+    // there is no drafter.
     std::function<void(SeqId)> stop_drafting;
   };
   explicit Requests(Around around) : around_(std::move(around)) {}
 
-  // --- Start and end -------------------------------------------------------------------------------------------
-  // Begins a request, or ends it with an error when there is no memory for it. A request whose adapter gets
-  // no slot waits, and so do all later requests with an adapter (first come, first served).
+  // --- Start and end
+  // Begins a request, or ends it with an error when there is no memory for it. A request whose
+  // adapter gets no slot waits, and so do all later requests with an adapter (first come, first
+  // served).
   void start(std::unique_ptr<RequestState> state);
   // Begins requests that waited for an adapter slot, as many as get one now.
   void start_waiting();
@@ -51,36 +52,39 @@ class Requests {
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
   void fail(RequestState& state, const Error& error);
-  // Delivers the events to the sinks. Requests without open sequences are released with their sinks, after
-  // n_under_way further calls, since steps in flight may refer to them (one step ends between two calls).
-  // Returns whether no sink ran out of memory.
+  // Delivers the events to the sinks. Requests without open sequences are released with their
+  // sinks, after n_under_way further calls, since steps in flight may refer to them (one step ends
+  // between two calls). Returns whether no sink ran out of memory.
   bool deliver(int n_under_way = 0);
 
-  // --- Steps ---------------------------------------------------------------------------------------------------
+  // --- Steps
   // Notes which sequences the plan admits and preempts.
   void note_plan(const Plan& plan, double time);
-  // Begins another sequence of the request, which continues from the prompt that the first one has computed.
+  // Begins another sequence of the request, which continues from the prompt that the first one has
+  // computed.
   void join(Running& child, const Running& first);
   // Takes the next token of a sequence, which may end it.
-  void accept(Running& sequence, const SampleResult& drawn, std::span<const TokenLogprob> alternatives,
-              double time);
+  void accept(Running& sequence, const SampleResult& drawn,
+              std::span<const TokenLogprob> alternatives, double time);
   void end(Running& sequence, FinishReason reason) { end(sequence, reason, TokenEvent()); }
   // Ends a sequence; `event` is its last event.
   void end(Running& sequence, FinishReason reason, TokenEvent event);
   void push(RequestState& state, const TokenEvent& event) { outbox_.push(state, event); }
   // Whether the token ends the sequence; sets event.stop_token when it is a stop token.
   static bool is_end(const Running& sequence, TokenId token, TokenEvent& event);
-  // Drops the stand-in tokens of all sequences, since no step in flight will draw them. Allocates nothing.
+  // Drops the stand-in tokens of all sequences, since no step in flight will draw them. Allocates
+  // nothing.
   void drop_tokens_ahead();
 
  private:
-  void begin(
-      std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and then leaves `state` unchanged
+  // throws std::bad_alloc and then leaves `state` unchanged
+  void begin(std::unique_ptr<RequestState>& state);
   void begin_or_refuse(std::unique_ptr<RequestState> state);
   void refuse(RequestState& state);
   bool take_adapter(RequestState& state);
   void begin_without_adapter(size_t waiting);
-  void end_request(RequestState& state, int index, FinishReason reason, const Error& error);  // index -1: all
+  // index -1: all
+  void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 
   const Around around_;
   Outbox outbox_;

@@ -9,12 +9,18 @@ namespace penstock {
 
 struct ScheduledItem {
   Sequence* sequence = nullptr;
-  int first = 0;         // index of the first token computed in this step
-  int count = 0;         // number of tokens computed in this step, with its draft
-  bool last = false;     // closes the gap: the logits of its last row choose the next token
-  int n_draft = 0;       // draft tokens to verify: the last n_draft of count
-  bool is_void = false;  // computed from a stand-in token whose draw did not come: the results are dropped
-  const DraftTree* draft = nullptr;  // [n_draft] nodes; the scheduler only makes room for them
+  // index of the first token computed in this step
+  int first = 0;
+  // number of tokens computed in this step, with its draft
+  int count = 0;
+  // closes the gap: the logits of its last row choose the next token
+  bool last = false;
+  // draft tokens to verify: the last n_draft of count
+  int n_draft = 0;
+  // computed from a stand-in token whose draw did not come: the results are dropped
+  bool is_void = false;
+  // [n_draft] nodes; the scheduler only makes room for them
+  const DraftTree* draft = nullptr;
 };
 
 // A copy of K and V of a whole block, made before the step's own tokens are stored.
@@ -40,7 +46,8 @@ struct Plan {
   int n_tokens = 0;
 
   void clear() {
-    items.clear(), copies.clear(), swaps_out.clear(), swaps_in.clear(), admitted.clear(), preempted.clear();
+    items.clear(), copies.clear(), swaps_out.clear(), swaps_in.clear(), admitted.clear(),
+        preempted.clear();
     n_tokens = 0;
   }
   // Takes the sequence's items out of the step.

@@ -13,8 +13,9 @@ class Continuous : public Policy {
   double rank(const Sequence&, double) const override { return 0; }
 };
 
-// A batch is formed of what waits, runs until its last sequence has ended, and only then the next is formed.
-// Prompts that are too many for one step are taken in over several, as fast as they can be.
+// A batch is formed of what waits, runs until its last sequence has ended, and only then the next
+// is formed. Prompts that are too many for one step are taken in over several, as fast as they can
+// be.
 class Static : public Policy {
  public:
   explicit Static(const PolicyConfig& config) : config_(config) {}
@@ -31,8 +32,8 @@ class Static : public Policy {
   int n_open_ = 0;  // places left in the batch that is being formed
 };
 
-// Static, but a batch also waits until it is full (by sequences or by prompt tokens) or its oldest sequence
-// has waited long enough.
+// Static, but a batch also waits until it is full (by sequences or by prompt tokens) or its oldest
+// sequence has waited long enough.
 class Dynamic : public Static {
  public:
   using Static::Static;
@@ -46,8 +47,8 @@ class Dynamic : public Static {
   bool looks_at_waiting() const override { return true; }
   // The first one whatever its length, or it would never run.
   bool admits(const Sequence& sequence) const override {
-    const bool fits =
-        !counts_tokens() || n_tokens_ == 0 || n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
+    const bool fits = !counts_tokens() || n_tokens_ == 0 ||
+                      n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
     return Static::admits(sequence) && fits;
   }
   void note_admitted(const Sequence& sequence) override {
@@ -64,7 +65,8 @@ class Dynamic : public Static {
 // Lower priority values first; waiting for ageing_seconds is worth one level, so nobody starves.
 class ByPriority : public Continuous {
  public:
-  explicit ByPriority(const PolicyConfig& config) : Continuous(config), ageing_(config.ageing_seconds) {}
+  explicit ByPriority(const PolicyConfig& config)
+      : Continuous(config), ageing_(config.ageing_seconds) {}
   double rank(const Sequence& sequence, double waited) const override {
     const double aged = ageing_ > 0 ? waited / ageing_ : 0;
     return static_cast<double>(sequence.priority) - aged;
@@ -105,7 +107,8 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyC
   for (const Row& row : kPolicies) {
     if (name == row.name) return row.make(config);
   }
-  return errorf(ErrorCode::kInvalidArgument, "policy: expected one of {}, got '{}'", policy_names(), name);
+  return errorf(ErrorCode::kInvalidArgument, "policy: expected one of {}, got '{}'", policy_names(),
+                name);
 }
 
 }  // namespace penstock

@@ -12,10 +12,14 @@
 namespace penstock {
 
 struct PolicyConfig {
-  int max_batch_size = 64;         // policies static and dynamic: sequences of a batch
-  double max_wait_seconds = 0.05;  // policy dynamic: longest wait for a full batch
-  int max_batch_tokens = 0;        // policy dynamic: prompt tokens of a batch; 0 = no limit
-  double ageing_seconds = 10;      // policy priority: seconds of waiting that raise a request by one priority
+  // policies static and dynamic: sequences of a batch
+  int max_batch_size = 64;
+  // policy dynamic: longest wait for a full batch
+  double max_wait_seconds = 0.05;
+  // policy dynamic: prompt tokens of a batch; 0 = no limit
+  int max_batch_tokens = 0;
+  // policy priority: seconds of waiting that raise a request by one priority
+  double ageing_seconds = 10;
 };
 
 struct QueueState {
@@ -29,8 +33,8 @@ struct QueueState {
 class Policy {
  public:
   virtual ~Policy() = default;
-  // Rank of a waiting sequence: of the first of each queue (waiting_queue.h) the one with the smallest is admitted,
-  // among equals the earlier arrival. waited: seconds since arrival.
+  // Rank of a waiting sequence: of the first of each queue (waiting_queue.h) the one with the
+  // smallest is admitted, among equals the earlier arrival. waited: seconds since arrival.
   virtual double rank(const Sequence& sequence, double waited) const = 0;
   // Called before every step that may admit sequences.
   virtual void begin_step(const QueueState&) {}
@@ -39,8 +43,8 @@ class Policy {
   // Whether a sequence that has not run yet may be admitted.
   virtual bool admits(const Sequence&) const { return true; }
   virtual void note_admitted(const Sequence&) {}
-  // Whether prefill is chunked beside decoding sequences, so that these do not wait long for their next
-  // token.
+  // Whether prefill is chunked beside decoding sequences, so that these do not wait long for their
+  // next token.
   virtual bool spares_decoding() const { return true; }
   // Whether rank() depends on priorities.
   virtual bool ranks_priorities() const { return false; }
@@ -48,8 +52,8 @@ class Policy {
   virtual bool preempts() const { return false; }
 };
 
-// Makes the policy of this name, a row of THE list in policies.cc. Error: kInvalidArgument, with the known
-// names.
+// Makes the policy of this name, a row of THE list in policies.cc. Error: kInvalidArgument, with
+// the known names.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config);
 std::string policy_names();  // "continuous, …"
 

@@ -5,11 +5,12 @@
 namespace penstock {
 namespace {
 
-// Of the time of decoding with all places filled. A kernel that works on tiles makes few tokens dear: at
-// twice the time a token may cost half as much again as in a step of prompts only, at three times a tenth.
+// Of the time of decoding with all places filled. A kernel that works on tiles makes few tokens
+// dear: at twice the time a token may cost half as much again as in a step of prompts only, at
+// three times a tenth.
 constexpr double kStretch = 2.8;
-// Of that, while places are to spare and prompts few: nobody gains from haste then, most steps carry no prompt, and
-// one that does stands out between a reader's tokens.
+// Of that, while places are to spare and prompts few: nobody gains from haste then, most steps
+// carry no prompt, and one that does stands out between a reader's tokens.
 constexpr double kCalm = 0.7;
 constexpr int kLeast = 16;
 constexpr int kUnknown = 64;    // before any prompt was computed
@@ -35,10 +36,11 @@ int PrefillPace::limit(int n_decoding, int n_prompts) {
   const double per_token = token_seconds();
   if (per_token <= 0) return limit_ = std::min(kUnknown, max_tokens_);
   const int n_full = std::max(n_decoding, std::min(n_places_, n_decoding + n_prompts));
-  const double tokens = (kStretch * decode_seconds(n_full) - decode_seconds(n_decoding)) / per_token;
+  const double tokens =
+      (kStretch * decode_seconds(n_full) - decode_seconds(n_decoding)) / per_token;
   const double share = calm(n_decoding, n_prompts) ? kCalm : 1;
-  return limit_ =
-             static_cast<int>(share * std::clamp<double>(tokens, std::min(kLeast, max_tokens_), max_tokens_));
+  return limit_ = static_cast<int>(
+             share * std::clamp<double>(tokens, std::min(kLeast, max_tokens_), max_tokens_));
 }
 
 void PrefillPace::note(int n_decoding, int n_prompt, double seconds) {

@@ -25,7 +25,8 @@ PrefixSharing::PrefixSharing(SequenceBlocks& blocks, bool enabled, int snapshot_
 }
 
 std::span<const TokenId> PrefixSharing::tokens_of(const Sequence& sequence, int block) const {
-  return std::span(sequence.tokens).subspan(static_cast<size_t>(block) * block_size(), block_size());
+  return std::span(sequence.tokens)
+      .subspan(static_cast<size_t>(block) * block_size(), block_size());
 }
 
 void PrefixSharing::hash_full_blocks(Sequence& sequence, int n_blocks) const {
@@ -64,8 +65,8 @@ void PrefixSharing::match(Sequence& sequence) {
   if (!shares(sequence)) return;
   const int common = find(sequence), found = find_whole(sequence, common);
   for (int g = 0; g < blocks_.n_groups(); ++g) {
-    const int first =
-        blocks_.holds_states(g) ? std::max(0, found - 1) : blocks_.first_needed(g, found * block_size());
+    const int first = blocks_.holds_states(g) ? std::max(0, found - 1)
+                                              : blocks_.first_needed(g, found * block_size());
     if (!acquire(sequence, g, first, found))
       return blocks_.release(sequence);  // equal hashes of different tokens: practically never
   }
@@ -94,9 +95,10 @@ bool PrefixSharing::acquire(Sequence& sequence, int group, int first, int end) {
   return true;
 }
 
-// Tokens with which both go on in the block after n_blocks equal ones; 0 when those differ. Of `sequence` at
-// least one token is left over.
-int PrefixSharing::common_start(const Sequence& other, const Sequence& sequence, int n_blocks) const {
+// Tokens with which both go on in the block after n_blocks equal ones; 0 when those differ. Of
+// `sequence` at least one token is left over.
+int PrefixSharing::common_start(const Sequence& other, const Sequence& sequence,
+                                int n_blocks) const {
   const int begin = n_blocks * block_size();
   const int end = std::min({other.n_tokens(), sequence.n_tokens() - 1, begin + block_size() - 1});
   if (end <= begin || static_cast<int>(other.hashes.size()) < n_blocks) return 0;
@@ -107,11 +109,13 @@ int PrefixSharing::common_start(const Sequence& other, const Sequence& sequence,
   return common - begin;
 }
 
-int PrefixSharing::common_start(const Leftover& leftover, const Sequence& sequence, int n_blocks) const {
+int PrefixSharing::common_start(const Leftover& leftover, const Sequence& sequence,
+                                int n_blocks) const {
   if (leftover.tokens.empty() || leftover.n_blocks != n_blocks) return 0;
   if (leftover.before != hash_before(sequence, n_blocks)) return 0;
   const int begin = n_blocks * block_size();
-  const int end = std::min(static_cast<int>(leftover.tokens.size()), sequence.n_tokens() - 1 - begin);
+  const int end =
+      std::min(static_cast<int>(leftover.tokens.size()), sequence.n_tokens() - 1 - begin);
   int common = 0;
   while (common < end && leftover.tokens[common] == sequence.tokens[begin + common]) ++common;
   return common;
@@ -126,7 +130,8 @@ void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> ru
   for (const Sequence* other : running) {
     if (other->n_swapped > 0) continue;  // comes back in this step, after the copies
     if (other->n_computed - begin <= longest) continue;
-    const int common = std::min(common_start(*other, sequence, n_blocks), other->n_computed - begin);
+    const int common =
+        std::min(common_start(*other, sequence, n_blocks), other->n_computed - begin);
     if (common <= longest) continue;
     best = other;
     longest = common;
@@ -160,7 +165,8 @@ bool PrefixSharing::is_coming(Sequence& sequence, std::span<Sequence* const> run
   return start_is_coming(sequence, found, running);
 }
 
-// Whether a running sequence is about to compute more of the next block's beginning than can be copied now.
+// Whether a running sequence is about to compute more of the next block's beginning than can be
+// copied now.
 bool PrefixSharing::start_is_coming(const Sequence& sequence, int n_blocks,
                                     std::span<Sequence* const> running) const {
   const int begin = n_blocks * block_size();
@@ -171,7 +177,8 @@ bool PrefixSharing::start_is_coming(const Sequence& sequence, int n_blocks,
     now = std::max(now, std::min(common, other->n_computed - begin));
     soon = std::max(soon, common);
   }
-  for (const Leftover& each : leftovers_) now = std::max(now, common_start(each, sequence, n_blocks));
+  for (const Leftover& each : leftovers_)
+    now = std::max(now, common_start(each, sequence, n_blocks));
   return soon > now;
 }
 
@@ -179,7 +186,8 @@ void PrefixSharing::claim(Sequence& sequence) {
   if (!enabled_) return;
   const int full = sequence.n_known() / block_size();
   hash_full_blocks(sequence, full);
-  for (int i = sequence.n_published; i < full; ++i) claims_.try_emplace(sequence.hashes[i], sequence.id);
+  for (int i = sequence.n_published; i < full; ++i)
+    claims_.try_emplace(sequence.hashes[i], sequence.id);
 }
 
 void PrefixSharing::drop_claims(const Sequence& sequence) {
@@ -235,10 +243,14 @@ void PrefixSharing::leave_block(const Sequence& sequence, const WaitingQueue& wa
 
 bool PrefixSharing::leave_block_for(const Sequence& sequence, const Sequence& waiting) {
   const auto parting = std::ranges::mismatch(sequence.hashes, waiting.hashes).in1;
-  const int n_blocks = static_cast<int>(parting - sequence.hashes.begin()), begin = n_blocks * block_size();
+  const int n_blocks = static_cast<int>(parting - sequence.hashes.begin()),
+            begin = n_blocks * block_size();
   if (!waiting.read_cache || static_cast<int>(waiting.hashes.size()) < n_blocks) return false;
-  const int common = std::min(common_start(sequence, waiting, n_blocks), sequence.n_computed - begin);
-  const auto is_there = [&](const Leftover& each) { return common_start(each, waiting, n_blocks) >= common; };
+  const int common =
+      std::min(common_start(sequence, waiting, n_blocks), sequence.n_computed - begin);
+  const auto is_there = [&](const Leftover& each) {
+    return common_start(each, waiting, n_blocks) >= common;
+  };
   if (common < shortest_copy() || std::ranges::any_of(leftovers_, is_there)) return false;
   keep_block(sequence, n_blocks, common);
   return true;
@@ -266,7 +278,8 @@ void PrefixSharing::drop_leftover(Leftover& leftover) {
 }
 
 bool PrefixSharing::drop_leftovers() {
-  const bool any = std::ranges::any_of(leftovers_, [](const Leftover& each) { return !each.blocks.empty(); });
+  const bool any =
+      std::ranges::any_of(leftovers_, [](const Leftover& each) { return !each.blocks.empty(); });
   if (any) std::ranges::for_each(leftovers_, [&](Leftover& each) { drop_leftover(each); });
   return any;
 }

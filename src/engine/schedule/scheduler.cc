@@ -42,7 +42,8 @@ constexpr int kBackgroundSequences = 1;
 constexpr int kBackgroundTokens = 32;  // of a prompt in one step
 // Among themselves, of all prompts in one step: whoever comes waits for its end.
 constexpr int kBackgroundStep = 128;
-// For some time after others, as more of them are likely to come: a step of so many tokens, some of them of prompts.
+// For some time after others, as more of them are likely to come: a step of so many tokens, some of
+// them of prompts.
 constexpr double kSomeTime = 5;  // seconds
 constexpr int kShortStepTokens = 32, kLeastOfPrompts = 16;
 
@@ -59,7 +60,8 @@ bool others_are_here(std::span<Sequence* const> running, const WaitingQueue& wai
 
 // Tokens of prompts in a step without others, beside n_tokens. since: they were here, in seconds.
 int most_without_others(double since, int n_tokens) {
-  return since < kSomeTime ? std::max(kShortStepTokens - n_tokens, kLeastOfPrompts) : kBackgroundStep;
+  return since < kSomeTime ? std::max(kShortStepTokens - n_tokens, kLeastOfPrompts)
+                           : kBackgroundStep;
 }
 
 // Of the first that wait.
@@ -74,15 +76,16 @@ int n_tokens_of(const WaitingQueue& waiting) {
 
 }  // namespace
 
-// Those in the background behind the others, and of them the first that have something to compute: the sequences of a beam wait
-// for each other.
+// Those in the background behind the others, and of them the first that have something to compute:
+// the sequences of a beam wait for each other.
 std::span<Sequence* const> Scheduler::in_turn() {
   order_.clear();
   others_here_ = others_are_here(running_, waiting_);
   int left = others_here_ ? kBackgroundSequences : n_running();
   for (const bool behind : {false, true}) {
     for (Sequence* one : running_)
-      if (in_background(*one) == behind && (!behind || (one->gap() > 0 && left-- > 0))) order_.push_back(one);
+      if (in_background(*one) == behind && (!behind || (one->gap() > 0 && left-- > 0)))
+        order_.push_back(one);
   }
   return order_;
 }
@@ -91,7 +94,8 @@ bool Scheduler::spares(const Sequence& sequence) const {
   return policy_->spares_decoding() && (!in_background(sequence) || !others_here_);
 }
 
-// Whether a waiting one in the background may join those that run: also one of a beam for whom the others of it wait.
+// Whether a waiting one in the background may join those that run: also one of a beam for whom the
+// others of it wait.
 bool Scheduler::has_background_turn(const Sequence& sequence) const {
   if (n_background(running_) < kBackgroundSequences || !others_here_) return true;
   const auto goes_on = [](const Sequence* one) { return in_background(*one) && one->gap() > 0; };
@@ -116,23 +120,25 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
   }
   schedule_drafts(plan);
   int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
-  if (std::ranges::any_of(plan.items, [&](const ScheduledItem& item) { return spares(*item.sequence); }))
+  if (std::ranges::any_of(plan.items,
+                          [&](const ScheduledItem& item) { return spares(*item.sequence); }))
     left = std::min(left, prefill_limit);
   if (!others_here_) left = std::min(left, most_without_others(now - others_seen_, plan.n_tokens));
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
-    if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;
+    if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end)
+      continue;
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
   }
   if (plan.preempted.empty()) admit_waiting(now, end, plan);
   // Everybody who runs waits for somebody who has no room.
-  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() && n_waiting() > 0 &&
-                     !share.others_under_way;
+  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() &&
+                     n_waiting() > 0 && !share.others_under_way;
   if (stuck) preempt(*last_running(), plan);
 }
 
-// Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from whoever came
-// last, which may be the sequence itself.
+// Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from
+// whoever came last, which may be the sequence itself.
 void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   count = std::min(count, sequence.max_chunk);
   if (in_background(sequence) && others_here_) count = std::min(count, kBackgroundTokens);
@@ -148,16 +154,16 @@ void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   plan.n_tokens += count;
 }
 
-// Room for the drafts that sequences ask for. While others need blocks only room that is there already.
-// REQUIRES: the plan holds decoding sequences only.
+// Room for the drafts that sequences ask for. While others need blocks only room that is there
+// already. REQUIRES: the plan holds decoding sequences only.
 void Scheduler::schedule_drafts(Plan& plan) {
   const bool others = n_waiting() > 0 || plan.items.size() < running_.size();
   for (ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     const int room = others ? blocks_.tokens_in_own(sequence) : blocks_.tokens_available(sequence);
     const int states = blocks_.draft_states_available(1 + n_waiting());
-    const int n =
-        std::min({sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1, states});
+    const int n = std::min(
+        {sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1, states});
     if (n <= 0 || !reserve(sequence, item.first + 1 + n, plan)) continue;
     blocks_.reserve_draft_states(sequence, n);
     item.n_draft = n;
@@ -171,13 +177,15 @@ bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
          (sharing_.drop_leftovers() && blocks_.reserve(sequence, n_tokens, plan));
 }
 
-// The running sequence that loses its blocks first: in the background, lowest priority, then latest arrival.
+// The running sequence that loses its blocks first: in the background, lowest priority, then latest
+// arrival.
 Sequence* Scheduler::last_running() const {
-  return *std::max_element(running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
-    if (in_background(*a) != in_background(*b)) return in_background(*b);
-    return a->admitted_rank != b->admitted_rank ? a->admitted_rank < b->admitted_rank
-                                                : a->arrival_order < b->arrival_order;
-  });
+  return *std::max_element(
+      running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
+        if (in_background(*a) != in_background(*b)) return in_background(*b);
+        return a->admitted_rank != b->admitted_rank ? a->admitted_rank < b->admitted_rank
+                                                    : a->arrival_order < b->arrival_order;
+      });
 }
 
 void Scheduler::preempt(Sequence& sequence, Plan& plan) {
@@ -280,7 +288,8 @@ void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
 // --- Those that wait
 
 void Scheduler::admit_waiting(double now, int end, Plan& plan) {
-  constexpr int kMaxSkipped = 256;  // passed over in one step, mostly because others compute their prefix
+  // passed over in one step, mostly because others compute their prefix
+  constexpr int kMaxSkipped = 256;
   if (n_waiting() == 0) return;
   QueueState queue = waiting_.state(*policy_, now);
   queue.n_running = n_running() - n_background(running_);
@@ -315,7 +324,8 @@ bool Scheduler::may_start(Sequence& sequence) const {
   return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
-// Preempts a running sequence of lower priority in favour of a waiting one; one in the background always.
+// Preempts a running sequence of lower priority in favour of a waiting one; one in the background
+// always.
 bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
   if (running_.empty()) return false;
   Sequence* victim = last_running();
@@ -361,7 +371,8 @@ int Scheduler::wanted_tokens(const Sequence& sequence) const {
   return config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : config_.reserved_len;
 }
 
-// Room for all its tokens and one more, and a little for the others to grow: otherwise it would be preempted soon.
+// Room for all its tokens and one more, and a little for the others to grow: otherwise it would be
+// preempted soon.
 bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
   const int spare = (n_running() + 3) / 4;
   for (int g = 0; g < n_groups(); ++g) {
@@ -483,7 +494,8 @@ void Scheduler::check_invariants() const {
       sequences.push_back(sequence);
     }
   }
-  PENSTOCK_CHECK(std::ssize(sequences) == n_running() + n_waiting() && n_running() <= config_.max_num_seqs);
+  PENSTOCK_CHECK(std::ssize(sequences) == n_running() + n_waiting() &&
+                 n_running() <= config_.max_num_seqs);
   sharing_.count(references);
   blocks_.check_invariants(references);
   sharing_.check_invariants(!running_.empty(), n_waiting() > 0);

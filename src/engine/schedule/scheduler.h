@@ -1,24 +1,27 @@
-// Decides what the next step computes. Pure policy over block bookkeeping: no clock, no thread, no tensor.
+// Decides what the next step computes. Pure policy over block bookkeeping: no clock, no thread, no
+// tensor.
 //
-// There are no phases: every running sequence has a gap between its tokens and those computed for it, and a
-// step closes part of the gaps within a token budget. Sequences with a gap of one (decode) come first, so
-// prefill never stalls them. When blocks run out, the running sequence that ranks last is preempted: its
-// blocks are released. It continues later from the swap space if that has room for it, and else is computed
-// again (its published blocks usually survive in the prefix index).
+// There are no phases: every running sequence has a gap between its tokens and those computed for
+// it, and a step closes part of the gaps within a token budget. Sequences with a gap of one
+// (decode) come first, so prefill never stalls them. When blocks run out, the running sequence that
+// ranks last is preempted: its blocks are released. It continues later from the swap space if that
+// has room for it, and else is computed again (its published blocks usually survive in the prefix
+// index).
 //
-// A running sequence without a gap waits for its owner to append a token (a beam waits for the other beams; a
-// sequence that was committed before its step was waited for waits for that step's draw).
+// A running sequence without a gap waits for its owner to append a token (a beam waits for the
+// other beams; a sequence that was committed before its step was waited for waits for that step's
+// draw).
 //
-// Drafts take what is left of the budget and of the free blocks after the decoding sequences; no sequence
-// waits or is preempted for them.
+// Drafts take what is left of the budget and of the free blocks after the decoding sequences; no
+// sequence waits or is preempted for them.
 //
-// Background sequences use the capacity that others leave. While others are present, all but one of them
-// pause with their blocks, which are the first to be taken. Prefill is not chunked for the sake of a
-// background sequence.
+// Background sequences use the capacity that others leave. While others are present, all but one of
+// them pause with their blocks, which are the first to be taken. Prefill is not chunked for the
+// sake of a background sequence.
 //
-// A waiting sequence whose next block is being computed by a running one waits for that block instead of
-// computing it again, and copies the common part of the block in which the two diverge. While sequences wait,
-// a few of those that end leave their last block behind for such copies.
+// A waiting sequence whose next block is being computed by a running one waits for that block
+// instead of computing it again, and copies the common part of the block in which the two diverge.
+// While sequences wait, a few of those that end leave their last block behind for such copies.
 #pragma once
 #include <memory>
 #include <span>
@@ -39,73 +42,86 @@ struct SchedulerConfig {
   int max_num_batched_tokens = 2048;
   bool prefix_caching = true;
   int state_snapshot_interval = 0;  // tokens (state_snapshots.h)
-  bool paged = true;            // false: a sequence takes room for reserved_len tokens when it is admitted
-  int reserved_len = 0;         // with paged = false; >= every sequence's max_len
-  std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: no swap space
+  // false: a sequence takes room for reserved_len tokens when it is admitted
+  bool paged = true;
+  // with paged = false; >= every sequence's max_len
+  int reserved_len = 0;
+  // blocks that fit into the swap space, per group; empty: no swap space
+  std::vector<int> swap_slots;
 };
 
-// Limits of a step while others are in flight (stages of a pipeline), so that sequences are left for the next
-// step.
+// Limits of a step while others are in flight (stages of a pipeline), so that sequences are left
+// for the next step.
 struct StepShare {
   int n_decoding = 1 << 30;       // most sequences with a gap of one
   int n_prompt_tokens = 1 << 30;  // most tokens of longer gaps
-  bool others_under_way = false;  // other steps are in flight, for whose draws sequences without a gap wait
+  // other steps are in flight, for whose draws sequences without a gap wait
+  bool others_under_way = false;
 };
 
 class Scheduler {
  public:
   // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = states.
-  Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy, std::span<const int> n_blocks,
-            std::span<const int> windows, int block_size);
+  Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy,
+            std::span<const int> n_blocks, std::span<const int> windows, int block_size);
 
-  // Adds a sequence to the waiting queue. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits() holds.
+  // Adds a sequence to the waiting queue. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits()
+  // holds.
   void add(Sequence& sequence);
-  // Whether n sequences of max_len tokens fit into the cache together when nothing else runs. Any thread.
+  // Whether n sequences of max_len tokens fit into the cache together when nothing else runs. Any
+  // thread.
   bool fits(int max_len, int n = 1) const;
 
-  // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most prefill tokens
-  // beside decoding sequences that spares() holds for. An empty plan means that nothing can run now.
+  // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most prefill
+  // tokens beside decoding sequences that spares() holds for. An empty plan means that nothing can
+  // run now.
   void next(double now, int prefill_limit, Plan& plan, const StepShare& share = {});
 
-  // Called after the plan was computed: advances n_computed, publishes full blocks, releases blocks that slid
-  // out of their windows. Draft tokens are not counted as computed.
+  // Called after the plan was computed: advances n_computed, publishes full blocks, releases blocks
+  // that slid out of their windows. Draft tokens are not counted as computed.
   void commit(const Plan& plan);
 
-  // Called after a draft was verified: its first n_accepted tokens, which the sequence has and whose K and V
-  // are in their slots, count as computed; the blocks reserved for the other draft tokens are released.
+  // Called after a draft was verified: its first n_accepted tokens, which the sequence has and
+  // whose K and V are in their slots, count as computed; the blocks reserved for the other draft
+  // tokens are released.
   void accept_draft(Sequence& sequence, int n_accepted);
 
   // Appends a sampled token to the sequence; a stand-in token is replaced by it.
   void append(Sequence& sequence, TokenId token);
-  // Appends a stand-in token for the draw of a step in flight, so that the next step can be planned.
+  // Appends a stand-in token for the draw of a step in flight, so that the next step can be
+  // planned.
   void append_ahead(Sequence& sequence, TokenId stand_in);
-  // Removes the stand-in token, whose draw does not come. again: the last real token, computed already, is
-  // computed once more.
+  // Removes the stand-in token, whose draw does not come. again: the last real token, computed
+  // already, is computed once more.
   void drop_ahead(Sequence& sequence, bool again);
 
-  // Lets a child, which has the tokens of a running parent and one of its own, run from the parent's blocks.
-  // Blocks are shared until one of the two writes (copy on write). Falls back to add() when there is no room.
+  // Lets a child, which has the tokens of a running parent and one of its own, run from the
+  // parent's blocks. Blocks are shared until one of the two writes (copy on write). Falls back to
+  // add() when there is no room.
   void fork(const Sequence& parent, Sequence& child);
 
-  // For every i: sequences[i] continues from the state of sequences[parents[i]], plus tokens[i]. Blocks are
-  // shared until one of them writes. REQUIRES: all are running or waiting and have the same number of tokens.
+  // For every i: sequences[i] continues from the state of sequences[parents[i]], plus tokens[i].
+  // Blocks are shared until one of them writes. REQUIRES: all are running or waiting and have the
+  // same number of tokens.
   void branch(std::span<Sequence* const> sequences, std::span<const int> parents,
               std::span<const TokenId> tokens);
 
-  // Called when the swap space failed to store or to return the sequence's blocks: it waits again, to be
-  // recomputed.
+  // Called when the swap space failed to store or to return the sequence's blocks: it waits again,
+  // to be recomputed.
   void lose_swapped(Sequence& sequence, Plan& plan);
 
   // Ends a sequence in any state: all its blocks are released at once.
   void finish(Sequence& sequence);
 
-  // Gives up a plan after next(), or carrying it out, threw std::bad_alloc. Waiting sequences stay, but lose
-  // what the plan was to swap in or out. Allocates nothing. REQUIRES: all running sequences were finished.
+  // Gives up a plan after next(), or carrying it out, threw std::bad_alloc. Waiting sequences stay,
+  // but lose what the plan was to swap in or out. Allocates nothing. REQUIRES: all running
+  // sequences were finished.
   void abandon(const Plan& plan);
 
   int n_running() const { return static_cast<int>(running_.size()); }
   int n_waiting() const { return waiting_.size(); }
-  int n_waiting_tokens() const;  // tokens of the first 16 waiting sequences of each priority
+  // tokens of the first 16 waiting sequences of each priority
+  int n_waiting_tokens() const;
   bool idle() const { return running_.empty() && waiting_.size() == 0; }
   std::span<Sequence* const> running() const { return running_; }
   // The running sequences that the next step may compute; valid until the next call of any method.
@@ -132,7 +148,8 @@ class Scheduler {
   // --- Running sequences
   void schedule(Sequence& sequence, int count, Plan& plan);
   void schedule_drafts(Plan& plan);
-  bool reserve(Sequence& sequence, int n_tokens, Plan& plan);  // false: out of blocks, nothing changed
+  // false: out of blocks, nothing changed
+  bool reserve(Sequence& sequence, int n_tokens, Plan& plan);
   Sequence* last_running() const;
   void preempt(Sequence& sequence, Plan& plan);
   void note_computed(Sequence& sequence, int n_computed);
@@ -159,8 +176,9 @@ class Scheduler {
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in order of admission
   std::vector<Sequence*> order_;    // result of in_turn()
-  bool others_here_ = false;        // whether there is a sequence that is not in the background
-  double others_seen_ = -1e9;       // last time at which there was one, seconds
+  // whether there is a sequence that is not in the background
+  bool others_here_ = false;
+  double others_seen_ = -1e9;  // last time at which there was one, seconds
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

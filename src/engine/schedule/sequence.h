@@ -12,7 +12,8 @@ namespace penstock {
 
 // Swap slots of the blocks of a preempted sequence, in one group.
 struct SwappedBlocks {
-  std::vector<int> slots;  // slots of blocks first_block, first_block + 1, …
+  // slots of blocks first_block, first_block + 1, …
+  std::vector<int> slots;
   int first_block = 0;
 };
 
@@ -22,36 +23,53 @@ enum class SeqState : uint8_t { kNew, kWaiting, kRunning, kFinished };
 // Scheduler::finish().
 struct Sequence {
   SeqId id{};
-  std::vector<TokenId> tokens;  // prompt, then output; never shrinks below n_prompt
+  // prompt, then output; never shrinks below n_prompt
+  std::vector<TokenId> tokens;
   int n_prompt = 0;
-  int n_computed = 0;       // leading tokens whose K and V are in the cache
-  int max_len = 0;          // most tokens that it may come to have, prompt included
+  // leading tokens whose K and V are in the cache
+  int n_computed = 0;
+  // most tokens that it may come to have, prompt included
+  int max_len = 0;
   int max_chunk = 1 << 30;  // most tokens of it in one step
-  bool ahead = false;       // its last token is a stand-in, -1 - i for draw i of a step in flight
-  int n_draft = 0;          // draft tokens that the next step may verify; set anew for every step
-  int adapter = -1;         // slot of its LoRA adapter, -1 = none
-  bool long_rope = false;   // as Batch::long_ropes
-  bool read_cache = true;   // may start from cached blocks
+  // its last token is a stand-in, -1 - i for draw i of a step in flight
+  bool ahead = false;
+  // draft tokens that the next step may verify; set anew for every step
+  int n_draft = 0;
+  int adapter = -1;        // slot of its LoRA adapter, -1 = none
+  bool long_rope = false;  // as Batch::long_ropes
+  bool read_cache = true;  // may start from cached blocks
   Priority priority = Priority::kNormal;
-  double arrival = 0;          // time of arrival in seconds, as `now` of Scheduler::next()
+  // time of arrival in seconds, as `now` of Scheduler::next()
+  double arrival = 0;
   uint64_t arrival_order = 0;  // unique, ascending
-  uint64_t tenant = 0;         // whose it is (hash of Request::tenant); 0: of those who have none
-  int n_turns = 1;             // sequences of its request: turns of its tenant that they take together
-  uint64_t turn = 0;           // its place among those that wait (waiting_queue.h); 0: it never waited
+  // whose it is (hash of Request::tenant); 0: of those who have none
+  uint64_t tenant = 0;
+  // sequences of its request: turns of its tenant that they take together
+  int n_turns = 1;
+  // its place among those that wait (waiting_queue.h); 0: it never waited
+  uint64_t turn = 0;
 
   SeqState state = SeqState::kNew;
   double admitted_rank = 0;            // its policy rank when it was admitted
   std::vector<GroupBlocks> kv;         // [n_groups]
   std::vector<SwappedBlocks> swapped;  // [n_groups] when the scheduler swaps
-  int n_swapped = 0;                   // leading tokens whose K and V are in the swap space
-  BlockHash root;                 // hash of its salt, adapter and kind of rope: parent of its first block
-  std::vector<BlockHash> hashes;  // hashes of its first full blocks, computed when needed
-  int n_published = 0;            // leading blocks published in the prefix index
-  int n_snapshot = 0;             // leading tokens at its last snapshot of a state
-  int n_common = 0;               // leading tokens that other sequences have computed too
-  int n_cached = 0;               // prompt tokens found in the cache when it first started
+  // leading tokens whose K and V are in the swap space
+  int n_swapped = 0;
+  // hash of its salt, adapter and kind of rope: parent of its first block
+  BlockHash root;
+  // hashes of its first full blocks, computed when needed
+  std::vector<BlockHash> hashes;
+  // leading blocks published in the prefix index
+  int n_published = 0;
+  // leading tokens at its last snapshot of a state
+  int n_snapshot = 0;
+  // leading tokens that other sequences have computed too
+  int n_common = 0;
+  // prompt tokens found in the cache when it first started
+  int n_cached = 0;
   int n_preemptions = 0;
-  int n_parked = 0;      // it is not admitted again before it has more tokens than this
+  // it is not admitted again before it has more tokens than this
+  int n_parked = 0;
   bool started = false;  // was admitted at least once
 
   int n_known() const { return n_tokens() - (ahead ? 1 : 0); }  // tokens that the host knows

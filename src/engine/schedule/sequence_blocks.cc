@@ -13,7 +13,8 @@ int end_of(const GroupBlocks& kv) { return kv.first_block + static_cast<int>(kv.
 
 }  // namespace
 
-SequenceBlocks::SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows, int block_size)
+SequenceBlocks::SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows,
+                               int block_size)
     : block_size_(block_size) {
   PENSTOCK_CHECK(n_blocks.size() == windows.size() && !windows.empty());
   for (size_t g = 0; g < windows.size(); ++g)
@@ -41,7 +42,8 @@ void SequenceBlocks::make_room(Sequence& sequence, int n_tokens) const {
   sequence.kv.resize(groups_.size());
   sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
   for (int g = 0; g < n_groups(); ++g)
-    sequence.kv[g].blocks.reserve(holds_states(g) ? 1 + kMaxDraftNodes : blocks_for(g, n_tokens) + 1);
+    sequence.kv[g].blocks.reserve(holds_states(g) ? 1 + kMaxDraftNodes
+                                                  : blocks_for(g, n_tokens) + 1);
 }
 
 int SequenceBlocks::tokens_in_own(const Sequence& sequence) const {
@@ -72,17 +74,20 @@ bool SequenceBlocks::writes_shared_block(const Sequence& sequence, int group) co
   const GroupBlocks& kv = sequence.kv[group];
   if (holds_states(group) && kv.blocks.empty()) return false;
   if (holds_states(group))
-    return allocator(group).references(kv.blocks[0]) > 1 || allocator(group).is_published(kv.blocks[0]);
+    return allocator(group).references(kv.blocks[0]) > 1 ||
+           allocator(group).is_published(kv.blocks[0]);
   if (sequence.n_computed % block_size_ == 0) return false;
   const BlockId block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
   return allocator(group).references(block) > 1;
 }
 
 bool SequenceBlocks::must_copy_state(const Sequence& sequence, int group) const {
-  return holds_states(group) && writes_shared_block(sequence, group) && !must_unpublish(sequence, group);
+  return holds_states(group) && writes_shared_block(sequence, group) &&
+         !must_unpublish(sequence, group);
 }
 
-// Whether a state that nobody else uses is given up as a snapshot, since there is no block for a copy.
+// Whether a state that nobody else uses is given up as a snapshot, since there is no block for a
+// copy.
 bool SequenceBlocks::must_unpublish(const Sequence& sequence, int group) const {
   if (!holds_states(group) || !writes_shared_block(sequence, group)) return false;
   return allocator(group).references(sequence.kv[group].blocks[0]) == 1 &&
@@ -111,7 +116,8 @@ bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
       block = plan.copies.back().to = *allocator(g).allocate();
       allocator(g).release(plan.copies.back().from);
     }
-    for (int n = missing(sequence, g, n_tokens); n > 0; --n) kv.blocks.push_back(*allocator(g).allocate());
+    for (int n = missing(sequence, g, n_tokens); n > 0; --n)
+      kv.blocks.push_back(*allocator(g).allocate());
   }
   return true;
 }
@@ -191,7 +197,8 @@ void SequenceBlocks::share(const Sequence& from, std::vector<GroupBlocks>& to) {
   }
 }
 
-void SequenceBlocks::count(const Sequence& sequence, std::vector<std::vector<int>>& references) const {
+void SequenceBlocks::count(const Sequence& sequence,
+                           std::vector<std::vector<int>>& references) const {
   for (int g = 0; g < n_groups(); ++g) {
     PENSTOCK_CHECK(end_of(sequence.kv[g]) >= blocks_for(g, sequence.n_computed));
     for (const BlockId block : sequence.kv[g].blocks) ++references[g][static_cast<uint32_t>(block)];

@@ -1,5 +1,5 @@
-// The blocks of sequences in every group of the cache: how many they need; reserving, sharing and releasing
-// them.
+// The blocks of sequences in every group of the cache: how many they need; reserving, sharing and
+// releasing them.
 //
 // Engine thread only, except could_hold(): any thread.
 #pragma once
@@ -16,8 +16,8 @@ namespace penstock {
 
 class SequenceBlocks {
  public:
-  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = a state and no tokens (the
-  // last group). Has one allocator per group.
+  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = a state and no
+  // tokens (the last group). Has one allocator per group.
   SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows, int block_size);
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
@@ -25,8 +25,8 @@ class SequenceBlocks {
   BlockAllocator& allocator(int group) { return groups_[group].allocator; }
   const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
 
-  // Whether the group holds states. A published state is never written: a sequence that continues from it
-  // copies it.
+  // Whether the group holds states. A published state is never written: a sequence that continues
+  // from it copies it.
   bool holds_states(int group) const { return groups_[group].window == kStateWindow; }
   // Index of the group that holds states, -1 = none.
   int state_group() const { return holds_states(n_groups() - 1) ? n_groups() - 1 : -1; }
@@ -38,8 +38,8 @@ class SequenceBlocks {
   }
   // Index of the first block that the group still needs when n_tokens are computed.
   int first_needed(int group, int n_tokens) const;
-  // Returns the most tokens, at most `wanted`, that a sequence with n_computed tokens holds in the group at
-  // any time.
+  // Returns the most tokens, at most `wanted`, that a sequence with n_computed tokens holds in the
+  // group at any time.
   int kept(int group, int n_computed, int wanted) const;
   // Whether n sequences of n_tokens fit into the empty cache together. Any thread.
   bool could_hold(int n_tokens, int n) const;
@@ -52,14 +52,15 @@ class SequenceBlocks {
   int tokens_available(const Sequence& sequence) const;
   // Number of blocks that the sequence lacks for its first n_tokens.
   int missing(const Sequence& sequence, int group, int n_tokens) const;
-  // Whether the sequence's state is shared, so that it must be copied to another block before it is written.
+  // Whether the sequence's state is shared, so that it must be copied to another block before it is
+  // written.
   bool must_copy_state(const Sequence& sequence, int group) const;
 
-  // Reserves blocks for the sequence's first n_tokens, and plans copies so that the block it writes next is
-  // not shared. False: there are too few blocks, and nothing changed.
+  // Reserves blocks for the sequence's first n_tokens, and plans copies so that the block it writes
+  // next is not shared. False: there are too few blocks, and nothing changed.
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);
-  // Blocks of states for drafts. The state after draft token i goes to block 1 + i of the state group, behind
-  // the sequence's own.
+  // Blocks of states for drafts. The state after draft token i goes to block 1 + i of the state
+  // group, behind the sequence's own.
   int draft_states_available(int n_reserved) const;
   void reserve_draft_states(Sequence& sequence, int n);
   // Makes the state after n_accepted draft tokens the sequence's own and releases the others.
@@ -72,13 +73,14 @@ class SequenceBlocks {
   void slide_windows(Sequence& sequence);
   // Releases the blocks that are not needed for the sequence's tokens.
   void trim(Sequence& sequence);
-  // Adds references from `to` to the blocks of what `from` has computed. Allocates nothing when `to` has the
-  // capacity.
+  // Adds references from `to` to the blocks of what `from` has computed. Allocates nothing when
+  // `to` has the capacity.
   void share(const Sequence& from, std::vector<GroupBlocks>& to);
 
   // Adds the references of the sequence's blocks to references[group][block].
   void count(const Sequence& sequence, std::vector<std::vector<int>>& references) const;
-  // CHECKs the allocators against the counted references. REQUIRES: `references` has all references.
+  // CHECKs the allocators against the counted references. REQUIRES: `references` has all
+  // references.
   void check_invariants(const std::vector<std::vector<int>>& references) const;
 
  private:

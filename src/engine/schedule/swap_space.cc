@@ -51,14 +51,15 @@ void SwapSpace::swap_out(Sequence& sequence, Plan& plan) {
 
 void SwapSpace::acquire_indexed(Sequence& sequence, bool from_index) {
   const int block_size = blocks_.block_size();
-  const int n_full =
-      from_index ? std::min(sequence.n_swapped / block_size, static_cast<int>(sequence.hashes.size())) : 0;
+  const int n_full = from_index ? std::min(sequence.n_swapped / block_size,
+                                           static_cast<int>(sequence.hashes.size()))
+                                : 0;
   for (int g = 0; g < blocks_.n_groups(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
     kv.first_block = sequence.swapped[g].first_block;
     for (int i = kv.first_block; i < n_full && !blocks_.holds_states(g); ++i) {
-      const auto tokens =
-          std::span<const TokenId>(sequence.tokens).subspan(static_cast<size_t>(i) * block_size, block_size);
+      const auto tokens = std::span<const TokenId>(sequence.tokens)
+                              .subspan(static_cast<size_t>(i) * block_size, block_size);
       const std::optional<BlockId> block = blocks_.allocator(g).acquire(sequence.hashes[i], tokens);
       if (!block) break;
       kv.blocks.push_back(*block);

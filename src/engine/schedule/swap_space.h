@@ -1,4 +1,5 @@
-// The scheduler's side of the swap space: which blocks are swapped out and in, and which slots are taken.
+// The scheduler's side of the swap space: which blocks are swapped out and in, and which slots are
+// taken.
 //
 // Engine thread only.
 #pragma once
@@ -12,25 +13,25 @@ namespace penstock {
 
 class SwapSpace {
  public:
-  // n_slots: blocks that fit, per group; empty: there is no swap space. max_seqs: most sequences that run at
-  // once.
+  // n_slots: blocks that fit, per group; empty: there is no swap space. max_seqs: most sequences
+  // that run at once.
   SwapSpace(SequenceBlocks& blocks, std::span<const int> n_slots, int max_seqs);
 
   // Called when a new plan is begun: frees the slots of the blocks that the last plan swapped in.
   void begin_plan();
 
-  // Plans to swap out the blocks of a preempted sequence; does nothing when there is no room. When the same
-  // plan was to swap them in, that is undone.
+  // Plans to swap out the blocks of a preempted sequence; does nothing when there is no room. When
+  // the same plan was to swap them in, that is undone.
   void swap_out(Sequence& sequence, Plan& plan);
 
   // --- For a swapped sequence that is to run again, in this order
-  // Takes its leading blocks from the prefix index, up to the first that is not there. from_index: false:
-  // none.
+  // Takes its leading blocks from the prefix index, up to the first that is not there. from_index:
+  // false: none.
   void acquire_indexed(Sequence& sequence, bool from_index);
   // Whether there are free blocks for the others.
   bool has_room(const Sequence& sequence) const;
-  // Allocates the other blocks and plans to swap them in. Their slots stay taken until the next plan is
-  // begun.
+  // Allocates the other blocks and plans to swap them in. Their slots stay taken until the next
+  // plan is begun.
   void swap_in(Sequence& sequence, Plan& plan);
 
   // Frees the sequence's slots, whose content is not needed or was lost. Allocates nothing.
@@ -47,7 +48,8 @@ class SwapSpace {
   SequenceBlocks& blocks_;
   const std::vector<int> n_slots_;
   std::vector<std::vector<int>> free_slots_;  // [n_groups]
-  std::vector<Sequence*> coming_;  // sequences that the current plan swaps in; their slots are still taken
+  // sequences that the current plan swaps in; their slots are still taken
+  std::vector<Sequence*> coming_;
 };
 
 }  // namespace penstock

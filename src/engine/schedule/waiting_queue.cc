@@ -8,8 +8,10 @@
 namespace penstock {
 
 uint64_t WaitingQueue::first_turn(int queue) const {
-  const auto first = std::ranges::find_if(queues_[queue], [](const Sequence* one) { return !one->started; });
-  return first == queues_[queue].end() ? latest_[queue] + 1 : std::min(latest_[queue] + 1, (*first)->turn);
+  const auto first =
+      std::ranges::find_if(queues_[queue], [](const Sequence* one) { return !one->started; });
+  return first == queues_[queue].end() ? latest_[queue] + 1
+                                       : std::min(latest_[queue] + 1, (*first)->turn);
 }
 
 uint64_t& WaitingQueue::next_of(const Sequence& sequence) {
@@ -26,7 +28,8 @@ uint64_t& WaitingQueue::next_of(const Sequence& sequence) {
 void WaitingQueue::add(Sequence& sequence) {
   std::deque<Sequence*>& queue = queues_[queue_of(sequence)];
   uint64_t* const next = sequence.turn == 0 ? &next_of(sequence) : nullptr;
-  const uint64_t turn = next == nullptr ? sequence.turn : std::max(*next, first_turn(queue_of(sequence)));
+  const uint64_t turn =
+      next == nullptr ? sequence.turn : std::max(*next, first_turn(queue_of(sequence)));
   const auto comes_later = [&](const Sequence* other) {
     return std::pair(other->turn, other->arrival_order) > std::pair(turn, sequence.arrival_order);
   };

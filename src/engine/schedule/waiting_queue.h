@@ -1,9 +1,10 @@
 // The waiting sequences, by priority and in turns between tenants.
 //
-// Start-time fair queueing: every sequence gets a turn when it comes, the one after its tenant's last, at least that of
-// the first sequence that waits and has not run, or where none waits, the one after the latest that began to run.
-// Sequences are in the order of their turns, and of equal turns, of arrival. The sequences of one tenant, or of nobody,
-// thus keep the order of arrival, and whoever waits behind many sequences of another tenant waits for one of them.
+// Start-time fair queueing: every sequence gets a turn when it comes, the one after its tenant's
+// last, at least that of the first sequence that waits and has not run, or where none waits, the
+// one after the latest that began to run. Sequences are in the order of their turns, and of equal
+// turns, of arrival. The sequences of one tenant, or of nobody, thus keep the order of arrival, and
+// whoever waits behind many sequences of another tenant waits for one of them.
 //
 // Engine thread only.
 #pragma once
@@ -22,7 +23,8 @@ class WaitingQueue {
  public:
   static constexpr int kNumClasses = 4, kBackground = static_cast<int>(Priority::kBackground);
   using Queues = std::array<std::deque<Sequence*>, kNumClasses>;
-  // by_priority: each priority has a queue of its own. False: one queue, and one of those in the background.
+  // by_priority: each priority has a queue of its own. False: one queue, and one of those in the
+  // background.
   explicit WaitingQueue(bool by_priority = true) : by_priority_(by_priority) {}
 
   // The priority of a sequence, [0, kNumClasses).
@@ -45,8 +47,9 @@ class WaitingQueue {
   int n_background() const { return static_cast<int>(queues_[kBackground].size()); }
   const Queues& queues() const { return queues_; }
 
-  // Returns the sequence with the smallest rank by the policy among the first of the queues, leaving out the first
-  // skip[q] of every queue q; a background sequence only when there is no other. Null: none.
+  // Returns the sequence with the smallest rank by the policy among the first of the queues,
+  // leaving out the first skip[q] of every queue q; a background sequence only when there is no
+  // other. Null: none.
   Sequence* best(const Policy& policy, double now, std::span<const size_t> skip) const;
   // State of the queue for the policy, without n_running.
   QueueState state(const Policy& policy, double now) const;
@@ -54,15 +57,18 @@ class WaitingQueue {
  private:
   // The first turn that a sequence which comes to the queue may get.
   uint64_t first_turn(int queue) const;
-  // The entry of its tenant in next_, made where there is none. Throws std::bad_alloc and then changes nothing.
+  // The entry of its tenant in next_, made where there is none. Throws std::bad_alloc and then
+  // changes nothing.
   uint64_t& next_of(const Sequence& sequence);
   // REQUIRES: the sequence is in the queue.
   void erase(Sequence& sequence);
 
   const bool by_priority_;
   Queues queues_;
-  std::array<uint64_t, kNumClasses> latest_{};  // turn of those that began to run, the largest, by queue
-  // By queue and tenant: the turn after its last. Without an entry, or with one below first_turn(): that one.
+  // turn of those that began to run, the largest, by queue
+  std::array<uint64_t, kNumClasses> latest_{};
+  // By queue and tenant: the turn after its last. Without an entry, or with one below first_turn():
+  // that one.
   std::array<std::map<uint64_t, uint64_t>, kNumClasses> next_;
   int n_ = 0;
 };

@@ -22,7 +22,8 @@ Error error_of_too_few(const RequestState& state) {
 void BeamStep::offer(Running& beam, std::span<float> logits, Sampler& sampler, double time) {
   RequestState& state = *beam.request;
   if (beam.index >= state.beams->n_live()) return;
-  if (state.beams->has_offered(beam.index)) return;  // it was preempted and computed its last token again
+  // it was preempted and computed its last token again
+  if (state.beams->has_offered(beam.index)) return;
   sampler.edit_logits({beam.sampler, beam.tokens, beam.n_prompt}, logits);
   candidates_.clear();
   const int n = std::min(state.beams->n_candidates(), static_cast<int>(logits.size()));
@@ -97,7 +98,8 @@ void BeamStep::send(Running& beam, const EndedBeam& hypothesis) {
   beam.stats.beam_score = hypothesis.score;
   metrics_->generation_tokens.add(static_cast<double>(hypothesis.tokens.size()));
   for (size_t i = 0; i < hypothesis.tokens.size(); ++i) {
-    TokenEvent event{.index = beam.index, .token = hypothesis.tokens[i], .logprob = hypothesis.logprobs[i]};
+    TokenEvent event{
+        .index = beam.index, .token = hypothesis.tokens[i], .logprob = hypothesis.logprobs[i]};
     if (i + 1 < hypothesis.tokens.size()) {
       requests_.push(*beam.request, event);
       continue;

@@ -1,5 +1,5 @@
-// Beam search among the sequences of a step: one sequence per beam; the beams share the blocks of their
-// common prefix.
+// Beam search among the sequences of a step: one sequence per beam; the beams share the blocks of
+// their common prefix.
 //
 // Engine thread only.
 #pragma once
@@ -18,8 +18,8 @@ class BeamStep {
   BeamStep(Scheduler& scheduler, Requests& requests, MetricsRecorder& metrics)
       : scheduler_(scheduler), requests_(requests), metrics_(metrics) {}
 
-  // Passes the logits after a beam's last token, which are overwritten. When all beams' were passed the
-  // search advances, or ends and finishes its request.
+  // Passes the logits after a beam's last token, which are overwritten. When all beams' were passed
+  // the search advances, or ends and finishes its request.
   void offer(Running& beam, std::span<float> logits, Sampler& sampler, double time);
 
  private:

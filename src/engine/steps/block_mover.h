@@ -1,5 +1,5 @@
-// Carries out a plan's operations on whole blocks: swaps between the cache and the swap space, and copies on
-// write.
+// Carries out a plan's operations on whole blocks: swaps between the cache and the swap space, and
+// copies on write.
 //
 // Engine thread only.
 #pragma once
@@ -19,8 +19,8 @@ class BlockMover {
   BlockMover(StepModel& model, Scheduler& scheduler, SwapStore* swap, MetricsRecorder& metrics)
       : model_(model), scheduler_(scheduler), swap_(swap), metrics_(metrics) {}
 
-  // Called before the plan's step. A sequence whose blocks cannot be swapped is taken out of the plan and
-  // recomputed later.
+  // Called before the plan's step. A sequence whose blocks cannot be swapped is taken out of the
+  // plan and recomputed later.
   void carry_out(Plan& plan);
 
  private:

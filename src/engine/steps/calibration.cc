@@ -20,8 +20,9 @@ namespace {
 constexpr int kSizes[] = {1, 4, 8, 2, 3, 5, 6, 7, 9, 16, 12, 17, 24, 32};
 constexpr int kRounds = 5;
 
-// Has the drafter guess until what is only slow once is done: the first draft of a sequence would pay for it, and be the last one for
-// long. First for several sequences of n_tokens, since it has many rows to compute then; then for a short one, whose shortest pass counts.
+// Has the drafter guess until what is only slow once is done: the first draft of a sequence would
+// pay for it, and be the last one for long. First for several sequences of n_tokens, since it has
+// many rows to compute then; then for a short one, whose shortest pass counts.
 void rehearse(StepModel& model, int n_tokens, Speculation& speculation) {
   constexpr size_t kSeveral = 4;
   Drafter& drafter = speculation.drafter();
@@ -35,8 +36,8 @@ void rehearse(StepModel& model, int n_tokens, Speculation& speculation) {
   const std::vector<std::span<const float>> states(text.size() - 1, state);
   SamplingParams greedy;
   greedy.temperature = 0;
-  SamplerState sampler(SamplingSpec::make(greedy, {}, 1, model.vocab_size()), 0, std::span(text).first(1),
-                       static_cast<int>(text.size()));
+  SamplerState sampler(SamplingSpec::make(greedy, {}, 1, model.vocab_size()), 0,
+                       std::span(text).first(1), static_cast<int>(text.size()));
   const int n_nodes = drafter.one_pass() ? drafter.max_nodes() : 1;  // a single pass makes all
   const WorkClock clock(model.computes_here());
   std::vector<DraftTree> trees(kSeveral);
@@ -47,8 +48,10 @@ void rehearse(StepModel& model, int n_tokens, Speculation& speculation) {
     for (size_t i = 0; i < n_sequences; ++i) {
       const SeqId id{std::numeric_limits<uint64_t>::max() - i};
       if (drafter.wants_states())
-        drafter.observe(
-            {.id = id, .tokens = tokens, .first = 0, .rows = std::span(states).first(n_tokens - 1)});
+        drafter.observe({.id = id,
+                         .tokens = tokens,
+                         .first = 0,
+                         .rows = std::span(states).first(n_tokens - 1)});
       outcomes.push_back({.id = id, .tokens = tokens, .hidden = hidden});
       requests.push_back(
           {.id = id, .tokens = tokens, .n_prompt = 1, .max_nodes = n_nodes, .state = &sampler});

@@ -8,14 +8,15 @@ namespace penstock {
 struct CalibrationConfig {
   int n_groups = 1;  // groups of the cache
   int block_size = 16;
-  int max_rows = 32;      // most rows of a step; within what the cache, the model and a step's tokens allow
+  // most rows of a step; within what the cache, the model and a step's tokens allow
+  int max_rows = 32;
   double seconds = 0.15;  // work time after which no new step is begun
 };
 
-// Computes steps of one sequence in the first blocks of every group and passes the shortest time of each size
-// to `speculation`, since a busy machine only adds time. Then a drafter with weights of its own drafts for a
-// sequence that it forgets again: its first passes may prepare its weights. REQUIRES: the cache is empty; the
-// content of these blocks is lost.
+// Computes steps of one sequence in the first blocks of every group and passes the shortest time of
+// each size to `speculation`, since a busy machine only adds time. Then a drafter with weights of
+// its own drafts for a sequence that it forgets again: its first passes may prepare its weights.
+// REQUIRES: the cache is empty; the content of these blocks is lost.
 void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& speculation);
 
 }  // namespace penstock

@@ -37,7 +37,8 @@ void DraftStep::reserve(Step& step, int max_seqs) {
   }
 }
 
-// One token per step and room for more: the step's own token is the last one that a draft can bring.
+// One token per step and room for more: the step's own token is the last one that a draft can
+// bring.
 bool DraftStep::may_speculate(const Running& sequence) {
   return !sequence.done && sequence.gap() == 1 && sequence.n_tokens() > sequence.n_prompt &&
          sequence.n_tokens() + 1 < sequence.max_len && !sequence.request->beams;
@@ -50,13 +51,13 @@ bool DraftStep::draft_forced(const Step& step, Running& sequence) {
   ForcedText& forced = sequence.forced;
   const int room = std::min(ForcedText::kMost, sequence.max_len - sequence.n_tokens() - 1);
   const auto tokens = std::span(forced.tokens)
-                          .first(static_cast<size_t>(
-                              matcher->forced(std::span(forced.tokens).first(static_cast<size_t>(room)))));
-  const auto unknown =
-      std::ranges::find_if(tokens, [&](TokenId token) { return token >= around_.model.vocab_size(); });
+                          .first(static_cast<size_t>(matcher->forced(
+                              std::span(forced.tokens).first(static_cast<size_t>(room)))));
+  const auto unknown = std::ranges::find_if(
+      tokens, [&](TokenId token) { return token >= around_.model.vocab_size(); });
   const auto n_known = static_cast<int>(unknown - tokens.begin());
-  forced.n =
-      speculation_.worth_checking(step.drafts.n_decoding, step.drafts.n_constrained, n_known, forced.right);
+  forced.n = speculation_.worth_checking(step.drafts.n_decoding, step.drafts.n_constrained, n_known,
+                                         forced.right);
   if (forced.n == 0 && n_known > 0) forced.fade();
   // A drafter goes further than a single token, and obeys the grammar too.
   if (forced.n == 1 && !only_forced()) forced.n = 0;
@@ -100,8 +101,9 @@ void DraftStep::propose(Step& step) {
     Running& sequence = running(*item.sequence);
     if (item.n_draft == 0 || sequence.forced.n > 0) continue;
     step.drafts.trees[requests_.size()].clear();
-    requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.max_len, sequence.kv,
-                         item.n_draft, sequence.draft_priced ? &speculation_.prices() : nullptr,
+    requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.max_len,
+                         sequence.kv, item.n_draft,
+                         sequence.draft_priced ? &speculation_.prices() : nullptr,
                          may_draw_drafts(sequence.spec()), &sequence.sampler});
     sequence.drafted = true;
   }
@@ -109,8 +111,9 @@ void DraftStep::propose(Step& step) {
   if (!requests_.empty()) ask_drafter(step);
   take_trees(step);
   if (!requests_.empty()) {
-    speculation_.note_draft({step.drafts.n_decoding, step.drafts.work, speculation_.drafter().n_passes(),
-                             std::span<const DraftTree>(step.drafts.trees.data(), requests_.size())});
+    speculation_.note_draft(
+        {step.drafts.n_decoding, step.drafts.work, speculation_.drafter().n_passes(),
+         std::span<const DraftTree>(step.drafts.trees.data(), requests_.size())});
   }
 }
 
@@ -118,7 +121,8 @@ void DraftStep::propose(Step& step) {
 void DraftStep::ask_drafter(Step& step) {
   Drafter& drafter = speculation_.drafter();
   if (drafter.computes_with_target()) around_.model.catch_up();
-  const double started = around_.clock.now(), work_started = drafter.costs_nothing() ? 0 : work_clock_.now();
+  const double started = around_.clock.now(),
+               work_started = drafter.costs_nothing() ? 0 : work_clock_.now();
   drafter.propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
   step.drafts.work = drafter.costs_nothing() ? 0 : work_clock_.now() - work_started;
   around_.metrics->draft_seconds.add(around_.clock.now() - started);
@@ -202,7 +206,9 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
   const int block_size = around_.scheduler.block_size();
   for (int g = 0; g < around_.scheduler.n_groups(); ++g) {
     const GroupBlocks& kv = sequence.kv[g];
-    const auto slot_of_node = [&](int node) { return slot_of(kv, sequence.n_computed + node, block_size); };
+    const auto slot_of_node = [&](int node) {
+      return slot_of(kv, sequence.n_computed + node, block_size);
+    };
     move_from_.clear(), move_to_.clear();
     for (int i = 0; i < n_accepted; ++i) {
       if (path_[i] == i) continue;
@@ -214,7 +220,8 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
 }
 
 // row: of the logits that chose the sequence's last token.
-void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed, int n_accepted, int row) {
+void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed, int n_accepted,
+                             int row) {
   n_kept_ += n_accepted;
   const bool was_forced = std::exchange(sequence.forced.n, 0) > 0 && n_proposed > 0;
   if (was_forced) {
@@ -231,7 +238,8 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
   const bool drafted = std::exchange(sequence.drafted, false);
   // One that has lost its blocks since was forgotten by the drafter.
   if (sequence.done || sequence.state != SeqState::kRunning) return;
-  if (drafted) speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
+  if (drafted)
+    speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
   if (!step.drafts.awaited) return;
   std::span<const float> hidden;
   if (speculation_.drafter().wants_hidden()) hidden = around_.model.hidden(row);
@@ -247,7 +255,8 @@ void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   for (size_t before = 0; before < i; ++before) token += step.plan.items[before].count;
   states_.clear();
   for (int k = 0; k < n_kept; ++k) states_.push_back(around_.model.state(token + k));
-  drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, sequence.max_len, states_});
+  drafter.observe(
+      {sequence.id, sequence.tokens, step.plan.items[i].first, sequence.max_len, states_});
 }
 
 void DraftStep::tell_outcomes(const Step& step) {

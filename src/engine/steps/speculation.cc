@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kFading = 0.97;
 
-// Time of one more row as a share of a row's own, before it is known: one row reads all the weights that
-// the next ones need, many rows keep the machine busy with arithmetic.
+// Time of one more row as a share of a row's own, before it is known: one row reads all the weights
+// that the next ones need, many rows keep the machine busy with arithmetic.
 double prior_share(int n_decoding) { return std::min(0.75, 0.12 + 0.08 * n_decoding); }
 
 }  // namespace
@@ -42,7 +42,8 @@ double Speculation::pass_cost(const Load& load, int n_decoding) const {
   return load.pass.empty() ? unknown_pass_ * cost(n_decoding, n_decoding) : load.pass.value();
 }
 
-// For drafts of n_sequences at once, of which as many as usually get guesses share the rows: one alone may pay for a whole tile.
+// For drafts of n_sequences at once, of which as many as usually get guesses share the rows: one
+// alone may pay for a whole tile.
 void Speculation::set_prices(const Load& load, int n_decoding, int n_sequences) {
   const double plain = cost(n_decoding, n_decoding);
   const double plain_rate = n_decoding / plain;
@@ -59,8 +60,9 @@ void Speculation::set_prices(const Load& load, int n_decoding, int n_sequences) 
   round_price_ = plain_rate * pass * (one_pass_ ? 1.0 : std::max(1.0, load.passes));
 }
 
-// Whether very good guesses would bring something worth looking for: where rows are dear a single right one pays for little more than
-// its row, and no trial finds out anything else. What costs nothing to ask proposes only what it is sure of.
+// Whether very good guesses would bring something worth looking for: where rows are dear a single
+// right one pays for little more than its row, and no trial finds out anything else. What costs
+// nothing to ask proposes only what it is sure of.
 bool Speculation::very_good_would_pay() const {
   constexpr double kVeryGood = 0.9, kWorthTrying = 0.1;
   const double chance = drafter_->costs_nothing() ? 1 : kVeryGood;
@@ -73,8 +75,9 @@ bool Speculation::very_good_would_pay() const {
   return false;
 }
 
-// Tokens that a draft brings beyond its price: as measured, and until enough was, by the chance of a guess. Where trying can be
-// paid for and very good guesses would pay, what the measured gains' own spread leaves open counts as gain.
+// Tokens that a draft brings beyond its price: as measured, and until enough was, by the chance of
+// a guess. Where trying can be paid for and very good guesses would pay, what the measured gains'
+// own spread leaves open counts as gain.
 double Speculation::expected_gain(const Load& load, bool affordable) const {
   constexpr double kPriorWeight = 6, kSpread = 0.5;
   const auto chance = static_cast<float>(load.chance);
@@ -83,21 +86,23 @@ double Speculation::expected_gain(const Load& load, bool affordable) const {
   double reach = 1;
   for (int i = 0; i < length; ++i) prior += reach *= chance;
   if (length > 0)
-    prior -= prices_.checking[static_cast<size_t>(length)] + prices_.pass * static_cast<float>(length);
+    prior -=
+        prices_.checking[static_cast<size_t>(length)] + prices_.pass * static_cast<float>(length);
   const double weight = load.n_drafts + kPriorWeight;
   const double mean = (load.n_drafts * load.gain + kPriorWeight * prior) / weight;
   return mean + (affordable && hopeful_ ? kSpread / std::sqrt(weight) : 0);
 }
 
-// Beside many sequences a few find out for the others how often guesses are right: a first draft may cost the
-// drafter a whole prompt.
+// Beside many sequences a few find out for the others how often guesses are right: a first draft
+// may cost the drafter a whole prompt.
 bool Speculation::knows_enough(const Load& load, int n_decoding) const {
   constexpr int kFew = 4;
   return n_decoding <= kFew || load.n_guesses >= kScouted || drafter_->costs_nothing();
 }
 
-// A probe costs more beside many sequences and has less to find out. Where not even very good guesses would pay it only looks whether the
-// costs are still the same; unless that is for what the drafter's first passes took.
+// A probe costs more beside many sequences and has less to find out. Where not even very good
+// guesses would pay it only looks whether the costs are still the same; unless that is for what the
+// drafter's first passes took.
 bool Speculation::probe(Load& load, int n_decoding) {
   const bool may_pay = hopeful_ || (!load.pass.empty() && !load.pass.settled());
   const int due = (may_pay ? load.probe_after : kLastProbe) * (1 + n_decoding / 4);
@@ -115,7 +120,8 @@ void Speculation::choose_probes(std::vector<Choice>& choices) {
   for (size_t i = 0; i < n; ++i) choices[i] = {nodes, false};
 }
 
-// A lookup costs a hundredth of a short step: what finds nothing again and again is asked in every fourth.
+// A lookup costs a hundredth of a short step: what finds nothing again and again is asked in every
+// fourth.
 bool Speculation::looks_up(Record& record) {
   constexpr int kMany = 8, kMostBetween = 3;
   if (++record.idle <= std::min(record.n_empty / kMany, kMostBetween)) return false;
@@ -133,12 +139,14 @@ bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expect
   if (record.gain + kPriorDrafts * expected > 0) {
     record.wait = kFirstProbe, record.idle = 0;
     soon_ |= record.drafted || soon_affordable(loads_[static_cast<size_t>(load)]);
-    return affordable || (record.drafted && loads_[static_cast<size_t>(load)].account > -kMostSaved);
+    return affordable ||
+           (record.drafted && loads_[static_cast<size_t>(load)].account > -kMostSaved);
   }
   if (record.trial > 0) return --record.trial, true;
   record.gain *= kKept;
   const int due = record.wait * (1 + n_decoding / 4);
-  const bool soon = record.idle + kNotice >= due || kKeptInNotice * record.gain + kPriorDrafts * expected > 0;
+  const bool soon =
+      record.idle + kNotice >= due || kKeptInNotice * record.gain + kPriorDrafts * expected > 0;
   soon_ |= soon && soon_affordable(loads_[static_cast<size_t>(load)]);
   if (++record.idle < due || !affordable) return false;
   record.idle = 0, record.trial = kTrial - 1;
@@ -146,7 +154,8 @@ bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expect
   return true;
 }
 
-void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices) {
+void Speculation::choose(std::span<const SeqId> sequences, int n_decoding,
+                         std::vector<Choice>& choices) {
   choices.assign(sequences.size(), {});
   probing_ = false;
   if (sequences.empty() || max_nodes() == 0) return;
@@ -156,7 +165,8 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
   }
   soon_ = false;
   choose_by_load(sequences, n_decoding, choices);
-  const bool any = std::ranges::any_of(choices, [](const Choice& choice) { return choice.nodes > 0; });
+  const bool any =
+      std::ranges::any_of(choices, [](const Choice& choice) { return choice.nodes > 0; });
   awaited_ = soon_ || any ? kNotice : std::max(0, awaited_ - 1);
 }
 
@@ -172,8 +182,8 @@ void Speculation::choose_by_load(std::span<const SeqId> sequences, int n_decodin
   }
   if (n_choices % kPlainAgain == kPlainAgain - 1) return;
   set_prices(load, n_decoding, static_cast<int>(sequences.size()));
-  const bool few =
-      static_cast<size_t>(index) < kManyFrom;  // trying costs little there, and costs are learned by it
+  // trying costs little there, and costs are learned by it
+  const bool few = static_cast<size_t>(index) < kManyFrom;
   load.hopeful = few || very_good_would_pay() ? std::min(load.hopeful + 1, kHopeful) : 0;
   hopeful_ = load.hopeful == kHopeful;
   soon_ |= load.hopeful > kHopeful - kNotice && !hopeful_ && soon_affordable(load);
@@ -231,7 +241,8 @@ void Speculation::note_draft(const Round& round) {
   }
   price_scale_ = 1;
   if (probing_ || !automatic() || costs_.empty()) return;
-  // Prices are those of drafts as long for everybody; the rows that fewer guesses take may cost nearly as much.
+  // Prices are those of drafts as long for everybody; the rows that fewer guesses take may cost
+  // nearly as much.
   int rows = round.n_decoding, n_proposing = 0;
   double priced = 0;
   for (const DraftTree& tree : round.trees) {
@@ -243,16 +254,18 @@ void Speculation::note_draft(const Round& round) {
   }
   // Where nobody gets any, that more would share the rows is believed again after a long time.
   constexpr double kProposingWeight = 0.5, kForgetting = 0.003;
-  const double proposing = static_cast<double>(n_proposing) / static_cast<double>(round.trees.size());
-  load.proposing +=
-      n_proposing > 0 ? kProposingWeight * (proposing - load.proposing) : kForgetting * (1 - load.proposing);
+  const double proposing =
+      static_cast<double>(n_proposing) / static_cast<double>(round.trees.size());
+  load.proposing += n_proposing > 0 ? kProposingWeight * (proposing - load.proposing)
+                                    : kForgetting * (1 - load.proposing);
   const double plain = cost(round.n_decoding, round.n_decoding);
   const double paid = (cost(round.n_decoding, rows) - plain) * round.n_decoding / plain;
   if (priced > 0) price_scale_ = std::max(1.0, paid / priced);
 }
 
 void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, int n_accepted) {
-  if (!automatic() || n_decoding == 0 || static_cast<size_t>(n_proposed) >= checking_.size()) return;
+  if (!automatic() || n_decoding == 0 || static_cast<size_t>(n_proposed) >= checking_.size())
+    return;
   constexpr double kMostGuesses = 60, kPriorGuesses = 6, kMostDrafts = 60, kForgotten = 0.7;
   const int index = load_of(n_decoding);
   Load& load = loads_[static_cast<size_t>(index)];
@@ -270,7 +283,8 @@ void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, i
   record.n_empty = n_proposed == 0 ? record.n_empty + 1 : 0;
   // A drafter that costs next to nothing is only to blame for what it proposes.
   if (n_proposed == 0 && drafter_->costs_nothing()) return;
-  const double gain = n_accepted - price_scale_ * plain_share_ * checking_[static_cast<size_t>(n_proposed)] -
+  const double gain = n_accepted -
+                      price_scale_ * plain_share_ * checking_[static_cast<size_t>(n_proposed)] -
                       (drafter_->costs_nothing() ? 0 : round_price_);
   load.n_drafts = std::min(load.n_drafts + 1, kMostDrafts);
   load.gain += (gain - load.gain) / load.n_drafts;
@@ -288,7 +302,8 @@ void Speculation::note_step(const Step& step) {
   const double target = step.seconds >= 0 ? step.seconds / level : cost(n, step.rows);
   const double drafter = std::max(0.0, step.drafter_seconds) / level;
   const bool is_plain = step.drafter_seconds < 0 || (drafter_->costs_nothing() && step.rows == n);
-  load.account += is_plain ? load.granted : static_cast<double>(step.tokens) / n - (target + drafter) / plain;
+  load.account +=
+      is_plain ? load.granted : static_cast<double>(step.tokens) / n - (target + drafter) / plain;
   // A step that the machine held up is not paid off for hours.
   load.account = std::clamp(load.account, -2 * kMostSaved, kMostSaved);
   load.tokens = kFading * load.tokens + step.tokens;

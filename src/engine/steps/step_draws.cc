@@ -6,7 +6,10 @@
 namespace penstock {
 
 StepDraws::StepDraws(StepModel& model, int vocab_size, int max_len, int max_seqs)
-    : model_(model), draws_(max_seqs), samplers_(model.n_host_threads()), row_copies_(samplers_.size()) {
+    : model_(model),
+      draws_(max_seqs),
+      samplers_(model.n_host_threads()),
+      row_copies_(samplers_.size()) {
   for (Sampler& sampler : samplers_) sampler.reserve(vocab_size, max_len);
 }
 
@@ -39,7 +42,8 @@ int StepDraws::number_on_device(int draw) const {
   return static_cast<int>(std::ranges::lower_bound(asked_, draw) - asked_.begin());
 }
 
-int StepDraws::add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row) {
+int StepDraws::add_hypothesis(const SampleContext& context, std::span<const TokenId> path,
+                              int row) {
   Hypothesis hypothesis(context.state);
   std::vector<TokenId> tokens(context.tokens.begin(), context.tokens.end());
   for (const TokenId token : path) {
@@ -63,8 +67,8 @@ void StepDraws::describe(Draw& draw, Sampler& sampler) const {
 void StepDraws::put_into(Batch& batch) {
   if (!on_device() || n_ == 0) return;
   describe_all();
-  in_step_ =
-      !rows_.empty() && std::ranges::none_of(rows_, [](const SampleRow& row) { return row.mask != nullptr; });
+  in_step_ = !rows_.empty() &&
+             std::ranges::none_of(rows_, [](const SampleRow& row) { return row.mask != nullptr; });
   if (in_step_) batch.draws = rows_, batch.drawn = results_;
 }
 
@@ -136,7 +140,8 @@ void StepDraws::draw_on_host(Draw& draw, int thread) {
     draw.top.resize(static_cast<size_t>(draw.described.n_top));
     draw.result = samplers_[thread].draw(draw.described, logits);
   } else {
-    draw.result = samplers_[thread].sample({*draw.state, draw.tokens, draw.n_prompt}, logits, draw.top);
+    draw.result =
+        samplers_[thread].sample({*draw.state, draw.tokens, draw.n_prompt}, logits, draw.top);
   }
 }
 

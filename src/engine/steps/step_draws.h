@@ -1,5 +1,5 @@
-// The draws (samples of next tokens) of a step: on the device that computes it if it can, else on the host's
-// threads.
+// The draws (samples of next tokens) of a step: on the device that computes it if it can, else on
+// the host's threads.
 //
 // Engine thread only. Keeps its memory from step to step.
 #pragma once
@@ -20,34 +20,36 @@ class StepDraws {
 
   void clear() {
     n_ = 0, in_step_ = false;
-    asked_.clear();  // may be left from a step that ran out of memory
+    // may be left from a step that ran out of memory
+    asked_.clear();
   }
-  // Adds a draw of the next token of a sequence from an output row of the step; returns the draw's number.
-  // The context must stay valid and unchanged until finish(). Several draws may be made from one row.
+  // Adds a draw of the next token of a sequence from an output row of the step; returns the draw's
+  // number. The context must stay valid and unchanged until finish(). Several draws may be made
+  // from one row.
   int add(const SampleContext& context, int row);
   // Adds a draw that the host makes although the device draws.
   int add_on_host(const SampleContext& context, int row);
-  // Adds a draw for the case that the tokens `path` come first. Returns -1 when the path cannot come.
-  // REQUIRES: on_device(); Sampler::row_says_all().
+  // Adds a draw for the case that the tokens `path` come first. Returns -1 when the path cannot
+  // come. REQUIRES: on_device(); Sampler::row_says_all().
   int add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row);
-  // Called before the step's submit(): makes the draws that the device can make a part of the batch, unless
-  // one of them has a mask. (Masks take long to make: such draws are asked for in submit(), while the device
-  // computes.)
+  // Called before the step's submit(): makes the draws that the device can make a part of the
+  // batch, unless one of them has a mask. (Masks take long to make: such draws are asked for in
+  // submit(), while the device computes.)
   void put_into(Batch& batch);
-  // Called after the step's submit(): asks the device for the draws that it can make and that are not a part
-  // of the step.
+  // Called after the step's submit(): asks the device for the draws that it can make and that are
+  // not a part of the step.
   void submit();
   // Whether the device was asked for all draws.
   bool all_asked() const { return static_cast<size_t>(n_) == asked_.size(); }
   // Index of a draw among those that the device was asked for.
   int number_on_device(int draw) const;
-  // Called after the step's wait(): makes the other draws on the host. logits_gone: another step was
-  // submitted since, so that they stay undrawn.
+  // Called after the step's wait(): makes the other draws on the host. logits_gone: another step
+  // was submitted since, so that they stay undrawn.
   void finish(bool logits_gone = false);
   bool drawn(int draw) const { return draws_[draw].result.drawn || draws_[draw].failed; }
 
-  // Returns the result of a draw. REQUIRES: finish() was called. Throws std::bad_alloc when memory ran out
-  // for this draw.
+  // Returns the result of a draw. REQUIRES: finish() was called. Throws std::bad_alloc when memory
+  // ran out for this draw.
   const SampleResult& result(int draw) const;
   std::span<const TokenLogprob> alternatives(int draw) const { return draws_[draw].top; }
 
@@ -62,7 +64,8 @@ class StepDraws {
     std::span<const TokenId> tokens;
     int n_prompt = 0;
     int row = 0;
-    bool shares_row = false;  // other draws use the row, so that it must not be overwritten
+    // other draws use the row, so that it must not be overwritten
+    bool shares_row = false;
     bool host_only = false;
     bool asked = false;   // the device was asked for it
     bool failed = false;  // memory ran out
@@ -84,8 +87,9 @@ class StepDraws {
   std::vector<std::vector<float>> row_copies_;  // [host thread]
   std::vector<SampleRow> rows_;                 // the draws that the device was asked for
   std::vector<SampleResult> results_;
-  std::vector<int> asked_;  // numbers of these draws, in the order of rows_
-  bool in_step_ = false;    // they are a part of the step's batch
+  // numbers of these draws, in the order of rows_
+  std::vector<int> asked_;
+  bool in_step_ = false;  // they are a part of the step's batch
 };
 
 }  // namespace penstock

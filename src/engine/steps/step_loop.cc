@@ -17,11 +17,12 @@ double n_prompt_tokens(const Plan& plan) {
 }
 
 bool decodes_any(const Plan& plan) {
-  return std::ranges::any_of(plan.items,
-                             [](const ScheduledItem& item) { return item.count == 1 + item.n_draft; });
+  return std::ranges::any_of(
+      plan.items, [](const ScheduledItem& item) { return item.count == 1 + item.n_draft; });
 }
 
-// Entries of all sequences' block tables in a step: the blocks of the largest group, and room for some that several list.
+// Entries of all sequences' block tables in a step: the blocks of the largest group, and room for
+// some that several list.
 int most_table_entries(const Scheduler& scheduler, int max_seqs) {
   constexpr int kSharedBlocks = 64;  // of a sequence
   int n_blocks = 0;
@@ -38,14 +39,17 @@ StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Specul
       limits_(limits),
       blocks_(around.model, around.scheduler, swap, around.metrics),
       beams_(around.scheduler, around.requests, around.metrics),
-      builder_(around.scheduler.n_groups(), around.scheduler.block_size(), around.scheduler.state_group()),
+      builder_(around.scheduler.n_groups(), around.scheduler.block_size(),
+               around.scheduler.state_group()),
       n_stages_(around.model.n_stages()),
       work_clock_(around.model.computes_here()),
       pace_(limits.max_tokens, limits.max_seqs) {
-  builder_.reserve(limits.max_tokens, limits.max_seqs, most_table_entries(around.scheduler, limits.max_seqs));
+  builder_.reserve(limits.max_tokens, limits.max_seqs,
+                   most_table_entries(around.scheduler, limits.max_seqs));
   if (speculation != nullptr) drafts_.emplace(around, *speculation);
   for (int i = 0; i < n_stages_ + 1; ++i) {
-    Step& step = steps_.emplace_back(around.model, limits.vocab_size, limits.max_len, limits.max_seqs);
+    Step& step =
+        steps_.emplace_back(around.model, limits.vocab_size, limits.max_len, limits.max_seqs);
     if (drafts_) DraftStep::reserve(step, limits.max_seqs);
   }
 }
@@ -68,12 +72,14 @@ StepLoop::Progress StepLoop::run_stages() {
 }
 
 Step& StepLoop::free_step() {
-  return *std::ranges::find_if(
-      steps_, [&](const Step& step) { return std::ranges::find(in_stages_, &step) == in_stages_.end(); });
+  return *std::ranges::find_if(steps_, [&](const Step& step) {
+    return std::ranges::find(in_stages_, &step) == in_stages_.end();
+  });
 }
 
-// The sequences that decode are shared out over as many steps as there are stages: in more they would be fewer in each. Of prompts every stage is to have some of what is there, in steps that are
-// not too short to be worth it.
+// The sequences that decode are shared out over as many steps as there are stages: in more they
+// would be fewer in each. Of prompts every stage is to have some of what is there, in steps that
+// are not too short to be worth it.
 StepShare StepLoop::share_of_stage() const {
   constexpr int kLeast = 64;
   if (n_stages_ == 1) return {};
@@ -136,10 +142,11 @@ void StepLoop::recover(const Error& error) {
   drop();
 }
 
-// Whether the step may be left under way: the device tells of all its sequences how they go on, and they do.
+// Whether the step may be left under way: the device tells of all its sequences how they go on, and
+// they do.
 bool StepLoop::may_run_on(const Step& step) const {
-  if ((drafts_ && !drafts_->only_forced()) || !step.draws.on_device() || around_.model.computes_here() ||
-      !step.draws.all_asked())
+  if ((drafts_ && !drafts_->only_forced()) || !step.draws.on_device() ||
+      around_.model.computes_here() || !step.draws.all_asked())
     return false;
   for (size_t i = 0; i < step.plan.items.size(); ++i) {
     const ScheduledItem& item = step.plan.items[i];
@@ -191,7 +198,8 @@ int StepLoop::prefill_limit() {
 
 void StepLoop::submit(Step& step) {
   step.all_rows.clear();
-  for (const ScheduledItem& item : step.plan.items) step.all_rows.push_back(wants_prompt_rows(item));
+  for (const ScheduledItem& item : step.plan.items)
+    step.all_rows.push_back(wants_prompt_rows(item));
   step.planned = around_.clock.now();
   if (drafts_) drafts_->propose(step);
   Batch batch = build_batch(step);
@@ -207,12 +215,13 @@ void StepLoop::submit(Step& step) {
   step.draws.submit();
 }
 
-// Whether the step's draws may be described before it is submitted: what takes a while, masks of grammars, edits by what was written and drafts,
-// is better done beside the step.
+// Whether the step's draws may be described before it is submitted: what takes a while, masks of
+// grammars, edits by what was written and drafts, is better done beside the step.
 bool StepLoop::may_draw_in(const Step& step) const {
   if (!step.draws.on_device()) return false;
   return std::ranges::all_of(step.plan.items, [](const ScheduledItem& item) {
-    return !item.last || (item.n_draft == 0 && !Sampler::row_reads_tokens(running(*item.sequence).sampler));
+    return !item.last ||
+           (item.n_draft == 0 && !Sampler::row_reads_tokens(running(*item.sequence).sampler));
   });
 }
 
@@ -250,12 +259,15 @@ bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
-// Of the row that an item's draws are made from; 0: of all tokens. What a grammar has forced is a draft too, without a drafter.
+// Of the row that an item's draws are made from; 0: of all tokens. What a grammar has forced is a
+// draft too, without a drafter.
 int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   const Running& sequence = running(*item.sequence);
   const bool guesses = drafts_ && !drafts_->only_forced();
-  if (!around_.model.gathers_logits() || guesses || item.n_draft > 0 || sequence.request->beams) return 0;
-  int most = Sampler::n_needed({running(*item.sequence).sampler, sequence.tokens, sequence.n_prompt});
+  if (!around_.model.gathers_logits() || guesses || item.n_draft > 0 || sequence.request->beams)
+    return 0;
+  int most =
+      Sampler::n_needed({running(*item.sequence).sampler, sequence.tokens, sequence.n_prompt});
   for (const auto& other : sequence.request->sequences) {
     if (other->joined || other->done || most == 0) continue;
     const int n = Sampler::n_needed({other->sampler, other->tokens, other->n_prompt});
@@ -264,7 +276,8 @@ int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   return most;
 }
 
-// An item with a draft has rows for its last own token and for every node; one that does not close its gap has none.
+// An item with a draft has rows for its last own token and for every node; one that does not close
+// its gap has none.
 const Batch& StepLoop::build_batch(Step& step) {
   using Rows = BatchPart::Rows;
   builder_.clear();
@@ -286,7 +299,8 @@ const Batch& StepLoop::build_batch(Step& step) {
   return builder_.build();
 }
 
-// Everything that the step's rows are to be drawn for; the device begins with it as soon as it has the rows.
+// Everything that the step's rows are to be drawn for; the device begins with it as soon as it has
+// the rows.
 void StepLoop::ask_for_draws(Step& step) {
   step.draws.clear();
   step.asked.clear();
@@ -310,8 +324,8 @@ void StepLoop::ask_for_draws_of(Step& step, size_t i) {
   if (item.n_draft > 0) return drafts_->ask_for_draws(sequence, *item.draft, row, step);
   const auto ask = [&](Running& one) {
     const SampleContext context{one.sampler, one.tokens, one.n_prompt};
-    step.asked.push_back(
-        {&one, one.draws_on_host ? step.draws.add_on_host(context, row) : step.draws.add(context, row)});
+    step.asked.push_back({&one, one.draws_on_host ? step.draws.add_on_host(context, row)
+                                                  : step.draws.add(context, row)});
   };
   // The other sequences of a request take their first token from the first one's prompt.
   for (const auto& other : sequence.request->sequences) {
@@ -344,12 +358,14 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   if (!item.last) return;
   const int last_row = step.all_rows[i] != 0 ? row + item.count - 1 : row;
   if (sequence.request->beams) {
-    const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
+    // the search has not gone on since
+    const bool current = item.first + item.count == sequence.n_tokens();
     if (current) beams_.offer(sequence, around_.model.logits(last_row), step.draws.host(), time);
     return;
   }
   if (sequence.spec().params.max_tokens == 0) {
-    for (auto& each : sequence.request->sequences) around_.requests.end(*each, FinishReason::kLength);
+    for (auto& each : sequence.request->sequences)
+      around_.requests.end(*each, FinishReason::kLength);
     return;
   }
   take_draws(step, i, time);
@@ -363,13 +379,14 @@ void StepLoop::take_draws(Step& step, size_t i, double time) {
     if (sequence->done) continue;  // cancelled while the step was under way
     if (!step.draws.drawn(draw)) return draw_again(*sequence);
     if (sequence != &first) around_.requests.join(*sequence, first);
-    around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw), time);
+    around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw),
+                            time);
     if (sequence != &first && !sequence->done) around_.scheduler.fork(first, *sequence);
   }
 }
 
-// The device has left a draw to the host when its logits were overwritten: they are computed again. What the step under
-// way computes from a token that did not come counts for nothing.
+// The device has left a draw to the host when its logits were overwritten: they are computed again.
+// What the step under way computes from a token that did not come counts for nothing.
 void StepLoop::draw_again(Running& sequence) {
   around_.scheduler.drop_ahead(sequence, true);
   sequence.draws_on_host = true;
@@ -390,7 +407,8 @@ void StepLoop::report_prompt_logprobs(Step& step, size_t i, int first_row) {
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
     const std::span<const float> row = around_.model.logits(first_row + i);
-    prompt_rows_.push_back(step.draws.host().logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
+    prompt_rows_.push_back(
+        step.draws.host().logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;
   }
   if (first < 0) return;

@@ -1,15 +1,15 @@
 // The loop over steps: plan, forward, draws, commit.
 //
-// When a device draws, the next step is planned and submitted while one runs: a stand-in token takes the
-// place of the token that the device is about to draw, and the batch refers to that draw (ops/batch.h). This
-// is done when the device can make all draws of the running step from what is known already: a step with a
-// grammar, penalties, beams, drafts, log-probabilities of prompts or a sequence that ends is waited for
-// first.
+// When a device draws, the next step is planned and submitted while one runs: a stand-in token
+// takes the place of the token that the device is about to draw, and the batch refers to that draw
+// (ops/batch.h). This is done when the device can make all draws of the running step from what is
+// known already: a step with a grammar, penalties, beams, drafts, log-probabilities of prompts or a
+// sequence that ends is waited for first.
 //
-// With the stages of a pipeline several steps of different sequences are in flight. Each is committed when it
-// is submitted, so that its sequences have no gap until their draws are made, and the chunks of a prompt
-// follow one another. Every stage carries out changes of the cache in the order of the calls, so blocks may
-// be given to other sequences while a step still writes to them.
+// With the stages of a pipeline several steps of different sequences are in flight. Each is
+// committed when it is submitted, so that its sequences have no gap until their draws are made, and
+// the chunks of a prompt follow one another. Every stage carries out changes of the cache in the
+// order of the calls, so blocks may be given to other sequences while a step still writes to them.
 //
 // Engine thread only.
 #pragma once
@@ -33,25 +33,29 @@ class StepLoop {
   struct Limits {
     int vocab_size = 0, max_len = 0;   // max_len: most tokens of a sequence
     int max_seqs = 0, max_tokens = 0;  // most sequences and tokens of a step
-    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: by PrefillPace
+    // most prompt tokens beside decoding; 0: by PrefillPace
+    int prefill_chunk = 0;
   };
   // speculation, swap: null when there is none.
-  StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation, SwapStore* swap);
+  StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
+           SwapStore* swap);
 
   enum class Progress : uint8_t {
     kNone,       // nothing can run now
     kSubmitted,  // a step was submitted, none has finished
     kFinished,   // a step has finished
-    kFailed,  // nothing can be computed any more unless the model recovers; StepModel::status() has the error
+    // nothing can be computed any more unless the model recovers; StepModel::status() has the error
+    kFailed,
   };
-  // Plans and submits a step, finishes one, or both. Throws std::bad_alloc: then recover() must be called.
+  // Plans and submits a step, finishes one, or both. Throws std::bad_alloc: then recover() must be
+  // called.
   Progress run();
   // Number of steps that were submitted and whose results were not taken yet.
   int n_under_way() const { return running_ != nullptr ? 1 : static_cast<int>(in_stages_.size()); }
   // Gives up the steps in flight.
   void drop();
-  // Called when run() ran out of memory: ends all running sequences with this error, since the state that the
-  // step has left them in is unknown. Waiting ones go on. Allocates nothing.
+  // Called when run() ran out of memory: ends all running sequences with this error, since the
+  // state that the step has left them in is unknown. Waiting ones go on. Allocates nothing.
   void recover(const Error& error);
 
  private:
@@ -88,11 +92,14 @@ class StepLoop {
   BatchBuilder builder_;
   const int n_stages_;
   std::deque<Step> steps_;
-  Step* running_ = nullptr;      // the step that was submitted and whose results were not taken; or null
-  std::deque<Step*> in_stages_;  // with several stages: all such steps, oldest first
-  int n_submitted_ = 0;          // submitted steps that were not waited for
+  // the step that was submitted and whose results were not taken; or null
+  Step* running_ = nullptr;
+  // with several stages: all such steps, oldest first
+  std::deque<Step*> in_stages_;
+  int n_submitted_ = 0;  // submitted steps that were not waited for
   const WorkClock work_clock_;
-  double finished_ = 0, work_finished_ = 0;  // end of the last step, by the engine's clock and the work clock
+  // end of the last step, by the engine's clock and the work clock
+  double finished_ = 0, work_finished_ = 0;
   PrefillPace pace_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;

@@ -1,5 +1,6 @@
-// How models write tool calls. Each format is described once (call_formats.cc); the parser of replies
-// (marked_parser.h) and the grammar of calls (call_grammar.h) are both made of the description.
+// How models write tool calls. Each format is described once (call_formats.cc); the parser of
+// replies (marked_parser.h) and the grammar of calls (call_grammar.h) are both made of the
+// description.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,11 +16,12 @@ namespace penstock {
 // The kinds of JSON values that a parameter may have, one bit for each kind (json_types).
 using JsonTypes = uint8_t;
 namespace json_types {
-inline constexpr JsonTypes kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kArray = 16, kObject = 32,
-                           kAny = 63;
+inline constexpr JsonTypes kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kArray = 16,
+                           kObject = 32, kAny = 63;
 }
 // The JSON types of each tool's parameters: [name of the tool][name of the parameter].
-using ParameterTypes = std::map<std::string, std::map<std::string, JsonTypes, std::less<>>, std::less<>>;
+using ParameterTypes =
+    std::map<std::string, std::map<std::string, JsonTypes, std::less<>>, std::less<>>;
 
 // State of a scanner that reads a value piece by piece and looks at no character twice.
 struct CallScan {
@@ -34,16 +36,18 @@ struct CallScan {
 struct CallText {
   enum class Kind { kMore, kNotACall, kCalls };
   Kind kind = Kind::kMore;
-  size_t consumed = 0;  // kCalls: number of bytes of the text that the calls take
+  // kCalls: number of bytes of the text that the calls take
+  size_t consumed = 0;
   std::vector<ToolCall> calls;
 
   static CallText more() { return {}; }
   static CallText not_a_call() { return {Kind::kNotACall, 0, {}}; }
 };
 
-// Reads calls from `text`, which follows an opening mark (after a bare opening: the whole text). For a prefix
-// of a text the result must be kMore or the result for the whole text; a reply that ends at kMore ends inside
-// a call. scan: default-constructed for the first piece and kept for the next ones.
+// Reads calls from `text`, which follows an opening mark (after a bare opening: the whole text).
+// For a prefix of a text the result must be kMore or the result for the whole text; a reply that
+// ends at kMore ends inside a call. scan: default-constructed for the first piece and kept for the
+// next ones.
 using ReadCalls = CallText (*)(std::string_view text, CallScan& scan);
 
 class CallStream;
@@ -51,13 +55,14 @@ struct CallFormat;
 // Where calls begin.
 struct CallOpening {
   const CallFormat& format;
-  std::string_view mark;        // the mark that opened them; empty: a bare opening
+  // the mark that opened them; empty: a bare opening
+  std::string_view mark;
   const ParameterTypes* types;  // of the tools; null: not known
 };
 using StreamCalls = std::unique_ptr<CallStream> (*)(const CallOpening& opening);
 
-// How calls are read. The stream gives arguments while they are written; what it does not take is read by
-// `whole`, which gives calls after their last character. Null: there is no such way.
+// How calls are read. The stream gives arguments while they are written; what it does not take is
+// read by `whole`, which gives calls after their last character. Null: there is no such way.
 struct CallReading {
   StreamCalls stream = nullptr;
   ReadCalls whole = nullptr;
@@ -70,15 +75,15 @@ enum class ArgumentForm : uint8_t {
   kGemma,       // name:value,… with strings between marks of their own (ParameterMarks::open)
 };
 
-// The marks around one parameter, as in <parameter=city>Zürich</parameter>: a string is written verbatim, any
-// other value as JSON. A line end after `name_end` or before `close` belongs to the mark. json_name_end:
-// replaces name_end where the value is no string; empty: name_end is used.
+// The marks around one parameter, as in <parameter=city>Zürich</parameter>: a string is written
+// verbatim, any other value as JSON. A line end after `name_end` or before `close` belongs to the
+// mark. json_name_end: replaces name_end where the value is no string; empty: name_end is used.
 struct ParameterMarks {
   std::string open, name_end, close, json_name_end = {};
 };
 
-// One way to write calls: the fixed texts around names and arguments. White space in them may differ in
-// replies that are read. "{n}" stands for a number, "{id}" for letters and digits.
+// One way to write calls: the fixed texts around names and arguments. White space in them may
+// differ in replies that are read. "{n}" stands for a number, "{id}" for letters and digits.
 struct CallWriting {
   std::string begin;       // text before the first call
   std::string name_begin;  // text before every function name
@@ -88,24 +93,28 @@ struct CallWriting {
   std::string end;         // text after the last call
   ArgumentForm arguments = ArgumentForm::kJson;
   ParameterMarks parameters = {};
-  std::string hint = {};  // a chat template that contains this text uses this writing
-  // The pattern of a call's id that the chat template expects back, made of "{name}" and of the numbers,
-  // letters and digits that were read; empty: any id is accepted.
+  // a chat template that contains this text uses this writing
+  std::string hint = {};
+  // The pattern of a call's id that the chat template expects back, made of "{name}" and of the
+  // numbers, letters and digits that were read; empty: any id is accepted.
   std::string id = {};
 };
 
 struct CallFormat {
-  std::vector<std::string> open;   // marks that open a call
-  std::vector<std::string> close;  // marks that are dropped after a call, as white space is
+  std::vector<std::string> open;  // marks that open a call
+  // marks that are dropped after a call, as white space is
+  std::vector<std::string> close;
   CallReading read = {};
-  // The writings of this format. Replies may use any of them; grammars use the first one whose hint the chat
-  // template contains, or the last one.
+  // The writings of this format. Replies may use any of them; grammars use the first one whose hint
+  // the chat template contains, or the last one.
   std::vector<CallWriting> written = {};
-  // The character that opens a call without a mark, at the start of the reply or after a call (0: none);
-  // bare_name: the name of a tool does so too. Only calls of known tools are opened this way.
+  // The character that opens a call without a mark, at the start of the reply or after a call (0:
+  // none); bare_name: the name of a tool does so too. Only calls of known tools are opened this
+  // way.
   char bare = 0;
   bool bare_name = false;
-  bool start_only = false;   // calls stand only at the start of the reply or after another call
+  // calls stand only at the start of the reply or after another call
+  bool start_only = false;
   bool keeps_space = false;  // white space around calls is kept as text
   bool one_call = false;     // a reply has at most one call
   // Special tokens that may enclose the text for the user; empty: none.
@@ -114,8 +123,8 @@ struct CallFormat {
   const CallWriting& writing_for(std::string_view chat_template) const;
 };
 
-// Returns the first piece of a writing's text: "{n}", "{id}" or the fixed text before the next of them, and
-// removes it from `text`.
+// Returns the first piece of a writing's text: "{n}", "{id}" or the fixed text before the next of
+// them, and removes it from `text`.
 std::string_view next_piece(std::string_view& text);
 
 }  // namespace penstock

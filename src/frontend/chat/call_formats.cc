@@ -9,8 +9,8 @@ namespace {
 using Form = ArgumentForm;
 
 // {"name": …, "arguments": …} between these.
-CallWriting json_calls(std::string begin, std::string call_begin, std::string call_end, std::string separator,
-                       std::string end, std::string hint = {}) {
+CallWriting json_calls(std::string begin, std::string call_begin, std::string call_end,
+                       std::string separator, std::string end, std::string hint = {}) {
   return {std::move(begin),      call_begin + "{\"name\": \"",
           "\", \"arguments\": ", "}" + call_end,
           std::move(separator),  std::move(end),
@@ -49,11 +49,15 @@ CallFormat function_tags(const std::string& outer, const std::string& line) {
 
 CallFormat glm() {
   const auto written = [](const std::string& line, std::string hint) {
-    const ParameterMarks marks{"<arg_key>", "</arg_key>" + line + "<arg_value>", "</arg_value>" + line};
+    const ParameterMarks marks{"<arg_key>", "</arg_key>" + line + "<arg_value>",
+                               "</arg_value>" + line};
     return CallWriting{"", "<tool_call>",     line,  "</tool_call>", line,
                        "", Form::kParameters, marks, std::move(hint)};
   };
-  return {{"<tool_call>"}, {}, kWrittenCalls, {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
+  return {{"<tool_call>"},
+          {},
+          kWrittenCalls,
+          {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
 }
 
 CallFormat minimax_m2() {
@@ -61,8 +65,8 @@ CallFormat minimax_m2() {
   return {{"<minimax:tool_call>", "<invoke name=\""},
           {"</minimax:tool_call>"},
           kWrittenCalls,
-          {{"<minimax:tool_call>\n", "<invoke name=\"", "\">\n", "</invoke>", "\n", "\n</minimax:tool_call>",
-            Form::kParameters, marks}}};
+          {{"<minimax:tool_call>\n", "<invoke name=\"", "\">\n", "</invoke>", "\n",
+            "\n</minimax:tool_call>", Form::kParameters, marks}}};
 }
 
 // DeepSeek's markup; `block` is what stands around all calls.
@@ -139,7 +143,14 @@ CallFormat olmo3() {
   return {{"<function_calls>"},
           {"</function_calls>"},
           kPythonLines,
-          {{"<function_calls>", "", "(", ")", "\n", "</function_calls>", Form::kPython, {"", "=", ", "}}}};
+          {{"<function_calls>",
+            "",
+            "(",
+            ")",
+            "\n",
+            "</function_calls>",
+            Form::kPython,
+            {"", "=", ", "}}}};
 }
 
 CallFormat gemma(CallReading read, const std::string& open, const std::string& close,
@@ -161,8 +172,8 @@ CallFormat internlm() {
   return {{"<|action_start|><|plugin|>"},
           {"<|action_end|>"},
           kJsonCalls,
-          {{"", "<|action_start|><|plugin|>\n{\"name\": \"", "\", \"parameters\": ", "}<|action_end|>", "\n",
-            ""}}};
+          {{"", "<|action_start|><|plugin|>\n{\"name\": \"",
+            "\", \"parameters\": ", "}<|action_end|>", "\n", ""}}};
 }
 
 CallFormat glm4() {
@@ -175,8 +186,9 @@ CallFormat glm4() {
 }
 
 CallFormat deepseek() {
-  const std::string begin = "<｜tool▁calls▁begin｜>", call = "<｜tool▁call▁begin｜>", sep = "<｜tool▁sep｜>",
-                    call_end = "<｜tool▁call▁end｜>", end = "<｜tool▁calls▁end｜>";
+  const std::string begin = "<｜tool▁calls▁begin｜>", call = "<｜tool▁call▁begin｜>",
+                    sep = "<｜tool▁sep｜>", call_end = "<｜tool▁call▁end｜>",
+                    end = "<｜tool▁calls▁end｜>";
   return {{begin, call},
           {end},
           kWrittenCalls,
@@ -196,12 +208,20 @@ CallFormat kimi() {
   const std::string begin = "<|tool_calls_section_begin|>", call = "<|tool_call_begin|>",
                     name_end = ":{n}<|tool_call_argument_begin|>", call_end = "<|tool_call_end|>",
                     end = "<|tool_calls_section_end|>";
-  return {
-      {begin, call},
-      {end},
-      kWrittenCalls,
-      {{begin, call + "functions.", name_end, call_end, "", end, Form::kJson, {}, {}, "functions.{name}:{n}"},
-       {begin, call, name_end, call_end, "", end, Form::kJson, {}, {}, "{name}:{n}"}}};
+  return {{begin, call},
+          {end},
+          kWrittenCalls,
+          {{begin,
+            call + "functions.",
+            name_end,
+            call_end,
+            "",
+            end,
+            Form::kJson,
+            {},
+            {},
+            "functions.{name}:{n}"},
+           {begin, call, name_end, call_end, "", end, Form::kJson, {}, {}, "{name}:{n}"}}};
 }
 
 CallFormat granite() {
@@ -221,10 +241,11 @@ CallFormat list_between(const std::string& open, const std::string& close) {
 }
 
 CallFormat phi4() {
-  return {{"<|tool_call|>", "functools"},
-          {"<|/tool_call|>"},
-          kJsonCalls,
-          {json_list("<|tool_call|>", "<|/tool_call|>", "<|tool_call|>"), json_list("functools", "")}};
+  return {
+      {"<|tool_call|>", "functools"},
+      {"<|/tool_call|>"},
+      kJsonCalls,
+      {json_list("<|tool_call|>", "<|/tool_call|>", "<|tool_call|>"), json_list("functools", "")}};
 }
 
 CallFormat minimax_m1() {
@@ -252,7 +273,8 @@ CallFormat functionary() {
 }
 
 CallFormat gigachat() {
-  CallFormat format{{"<|function_call|>"}, {}, kJsonCalls, {json_calls("", "<|function_call|>", "", "", "")}};
+  CallFormat format{
+      {"<|function_call|>"}, {}, kJsonCalls, {json_calls("", "<|function_call|>", "", "", "")}};
   format.one_call = true;
   return format;
 }
@@ -279,7 +301,10 @@ std::span<const ToolParserRow> tool_parsers() {
   static const std::vector<ToolParserRow> rows = {
       {"harmony", "gpt-oss", {"<|channel|>"}, {}, {"openai", "gpt_oss"}},
       {"dsml", "DeepSeek V3.2, V4", {"｜DSML｜"}, dsml(), {"deepseek_v32", "deepseek_v4"}},
-      {"gemma4", "Gemma 4", {"<|tool_call>"}, gemma(kGemma4Calls, "<|tool_call>", "<tool_call|>", "<|\"|>")},
+      {"gemma4",
+       "Gemma 4",
+       {"<|tool_call>"},
+       gemma(kGemma4Calls, "<|tool_call>", "<tool_call|>", "<|\"|>")},
       {"functiongemma",
        "FunctionGemma",
        {"<start_function_call>"},

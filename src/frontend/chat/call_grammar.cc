@@ -33,10 +33,11 @@ Json fixed(std::string_view written) {
 }
 
 bool says_nothing(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"type",        "properties", "required",    "additionalProperties",
-                                        "$schema",     "$defs",      "definitions", "title",
-                                        "description", "default",    "examples",    "$comment",
-                                        "$id",         "strict"};
+  constexpr std::string_view kKeys[] = {
+      "type",        "properties", "required",    "additionalProperties",
+      "$schema",     "$defs",      "definitions", "title",
+      "description", "default",    "examples",    "$comment",
+      "$id",         "strict"};
   return std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
 }
 
@@ -73,7 +74,8 @@ class ArgumentsGrammar {
 
   // With the place for refusals, and what becomes of them.
   Json enforced(Json format, const std::string& member = {}) const {
-    format["where"] = tool_.where + ".function.parameters" + (member.empty() ? "" : ".properties." + member);
+    format["where"] =
+        tool_.where + ".function.parameters" + (member.empty() ? "" : ".properties." + member);
     if (tool_.arguments == Arguments::kBestEffort) format["best_effort"] = true;
     return format;
   }
@@ -88,7 +90,8 @@ class ArgumentsGrammar {
     return enforced(schema(std::move(parameters)));
   }
 
-  // Members in the order of their properties; only those that the schema names, unless it names none.
+  // Members in the order of their properties; only those that the schema names, unless it names
+  // none.
   Result<Json> one_by_one() const {
     const Json* object = resolved({root_, root_});
     if (object == nullptr || !object->is_object())
@@ -128,7 +131,8 @@ class ArgumentsGrammar {
     }
     if (needed.is_array()) {
       for (const Json& name : needed) {
-        if (!name.is_string() || (properties.is_object() && properties.contains(name.get<std::string>())))
+        if (!name.is_string() ||
+            (properties.is_object() && properties.contains(name.get<std::string>())))
           continue;
         ASSIGN_OR_RETURN(Json one, member(name, true));
         members.push_back({std::move(one), true});
@@ -180,13 +184,16 @@ class ArgumentsGrammar {
     if (types == 0) return Json();
     const bool python = writing_.arguments == ArgumentForm::kPython,
                gemma = writing_.arguments == ArgumentForm::kGemma;
-    if (!is_function_name(name) || ((python || gemma) && name.find_first_of("-.:/") != std::string::npos))
-      return refused(ErrorCode::kUnsupported,
-                     "properties." + name + ": calls of this model cannot have a parameter of this name");
+    if (!is_function_name(name) ||
+        ((python || gemma) && name.find_first_of("-.:/") != std::string::npos))
+      return refused(
+          ErrorCode::kUnsupported,
+          "properties." + name + ": calls of this model cannot have a parameter of this name");
     auto value = python  ? python_value(part, name)
                  : gemma ? gemma_value(part, types, name)
                          : tagged_value(part, types, name);
-    if (!value) return refused(value.error().code, "properties." + name + ": " + value.error().message);
+    if (!value)
+      return refused(value.error().code, "properties." + name + ": " + value.error().message);
     const ParameterMarks& marks = writing_.parameters;
     if (python || gemma) return sequence_of(text(name + marks.name_end), *std::move(value));
     return sequence_of(text(marks.open + name), *std::move(value), text(marks.close));
@@ -214,8 +221,10 @@ class ArgumentsGrammar {
     return either(std::move(ways));
   }
 
-  // Lists whose items are all of one schema, and objects whose properties are named; anything else is any value.
-  Result<Json> gemma_nested(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+  // Lists whose items are all of one schema, and objects whose properties are named; anything else
+  // is any value.
+  Result<Json> gemma_nested(const SchemaPart& part, JsonTypes types,
+                            const std::string& name) const {
     using namespace json_types;
     const Json* object = resolved(part);
     const bool known = object != nullptr && object->is_object() && has_plain_rules(*object);
@@ -235,7 +244,8 @@ class ArgumentsGrammar {
       return sequence_of(text("{"), python_list(std::move(members)), text("}"));
     }
     if (tool_.arguments == Arguments::kStrict)
-      return errorf(ErrorCode::kUnsupported, "cannot be enforced where a model writes calls as Gemma does");
+      return errorf(ErrorCode::kUnsupported,
+                    "cannot be enforced where a model writes calls as Gemma does");
     return gemma_rule("value");
   }
 
@@ -264,30 +274,34 @@ class ArgumentsGrammar {
     return format;
   }
 
-  // Behind a parameter's name: strings as they are, other values as JSON. A string that would be read as one of those is left
-  // out, unless the writing tells them apart.
-  Result<Json> tagged_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+  // Behind a parameter's name: strings as they are, other values as JSON. A string that would be
+  // read as one of those is left out, unless the writing tells them apart.
+  Result<Json> tagged_value(const SchemaPart& part, JsonTypes types,
+                            const std::string& name) const {
     using namespace json_types;
     const ParameterMarks& marks = writing_.parameters;
     Json::array_t ways;
     if ((types & kString) != 0) {
       Json unlike = Json::array();
-      if ((types & kNumber) != 0) unlike.push_back(R"(\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*)");
+      if ((types & kNumber) != 0)
+        unlike.push_back(R"(\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*)");
       if ((types & kBoolean) != 0) unlike.push_back(R"(\s*(true|false)\s*)");
       if ((types & kNull) != 0) unlike.push_back(R"(\s*null\s*)");
       if ((types & kArray) != 0) unlike.push_back(R"(\s*\[[\s\S]*)");
       if ((types & kObject) != 0) unlike.push_back(R"(\s*\{[\s\S]*)");
       ASSIGN_OR_RETURN(const auto rules, string_rules(part));
       for (const Json& rule : rules) {
-        Json raw = {{"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
+        Json raw = {
+            {"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
         if (!unlike.empty() && marks.json_name_end.empty()) raw["unlike"] = unlike;
         ways.push_back(sequence_of(text(marks.name_end), enforced(std::move(raw), name)));
       }
     }
     if ((types & ~kString) != 0) {
       ASSIGN_OR_RETURN(Json document, document_of(part, (types & kString) != 0));
-      ways.push_back(sequence_of(text(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
-                                 enforced(schema(std::move(document)), name)));
+      ways.push_back(
+          sequence_of(text(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
+                      enforced(schema(std::move(document)), name)));
     }
     return either(std::move(ways));
   }
@@ -305,9 +319,9 @@ class ArgumentsGrammar {
     if (writing_.arguments == ArgumentForm::kPython) {
       Json value = schema(true);
       value["style"] = "python";
-      return optional(
-          separated(sequence_of(regex("[a-zA-Z_][a-zA-Z0-9_]{0,63}"), text(marks.name_end), std::move(value)),
-                    marks.close));
+      return optional(separated(
+          sequence_of(regex("[a-zA-Z_][a-zA-Z0-9_]{0,63}"), text(marks.name_end), std::move(value)),
+          marks.close));
     }
     Json name_end = text(marks.name_end);
     if (!marks.json_name_end.empty())
@@ -330,15 +344,18 @@ Result<std::string> written_name(const CallWriting& writing, const CallableTool&
   }
   const bool python = writing.arguments == ArgumentForm::kPython;
   const bool digit = !name.empty() && name[0] >= '0' && name[0] <= '9';
-  if (!is_function_name(name) || (python && (digit || name.find_first_of(":/") != std::string::npos)))
-    return errorf(ErrorCode::kUnsupported, "{}.function.name: calls of this model cannot have the name '{}'",
-                  tool.where, name);
+  if (!is_function_name(name) ||
+      (python && (digit || name.find_first_of(":/") != std::string::npos)))
+    return errorf(ErrorCode::kUnsupported,
+                  "{}.function.name: calls of this model cannot have the name '{}'", tool.where,
+                  name);
   return name;
 }
 
 }  // namespace
 
-Result<Json> named_calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools) {
+Result<Json> named_calls_grammar(const CallWriting& writing,
+                                 const std::vector<CallableTool>& tools) {
   Json::array_t ways, free_names;
   const auto behind = [&](Json arguments) {
     return sequence_of(fixed(writing.name_end), std::move(arguments), fixed(writing.call_end));
@@ -360,7 +377,8 @@ Result<Json> named_calls_grammar(const CallWriting& writing, const std::vector<C
   return either(std::move(ways));
 }
 
-Result<Json> calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools, bool one) {
+Result<Json> calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools,
+                           bool one) {
   ASSIGN_OR_RETURN(Json named, named_calls_grammar(writing, tools));
   Json call = sequence_of(fixed(writing.name_begin), std::move(named));
   if (!one) call = separated(std::move(call), writing.separator);

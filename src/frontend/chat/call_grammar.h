@@ -18,18 +18,19 @@ struct CallableTool {
   };
   const nlohmann::ordered_json* function;  // OpenAI's {name, parameters, …}
   Arguments arguments;
-  std::string where;  // place of the tool in the request, for error messages: "tools[2]"
+  // place of the tool in the request, for error messages: "tools[2]"
+  std::string where;
 };
 
-// Both functions return formats of structural tags. Errors: kInvalidArgument; kUnsupported, when the schema
-// of a strict tool cannot be enforced or the format cannot write a tool's name.
+// Both functions return formats of structural tags. Errors: kInvalidArgument; kUnsupported, when
+// the schema of a strict tool cannot be enforced or the format cannot write a tool's name.
 //
-// Returns the grammar of all calls of a reply with the texts around them: at least one call, or exactly one
-// if `one`.
+// Returns the grammar of all calls of a reply with the texts around them: at least one call, or
+// exactly one if `one`.
 Result<nlohmann::ordered_json> calls_grammar(const CallWriting& writing,
                                              const std::vector<CallableTool>& tools, bool one);
-// Returns the grammar of a single call without its begin mark: name + writing.name_end + arguments +
-// writing.call_end.
+// Returns the grammar of a single call without its begin mark: name + writing.name_end + arguments
+// + writing.call_end.
 Result<nlohmann::ordered_json> named_calls_grammar(const CallWriting& writing,
                                                    const std::vector<CallableTool>& tools);
 

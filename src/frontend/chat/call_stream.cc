@@ -13,7 +13,9 @@ bool in_identifier(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || in_number(c) || c == '_' || c == '-';
 }
 
-bool is_structural(char c) { return std::string_view("{}[]:,\"").find(c) != std::string_view::npos; }
+bool is_structural(char c) {
+  return std::string_view("{}[]:,\"").find(c) != std::string_view::npos;
+}
 
 Match take_field(std::string_view piece, std::string_view text, size_t& at) {
   const size_t start = at;
@@ -141,7 +143,8 @@ size_t JsonCopy::take(std::string_view text, std::string& out) {
   return at;
 }
 
-Match take_pattern(std::string_view pattern, std::string_view text, size_t& at, std::string_view* field) {
+Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
+                   std::string_view* field) {
   while (!pattern.empty()) {
     const std::string_view piece = next_piece(pattern);
     const size_t start = at;

@@ -1,4 +1,5 @@
-// Calls while the model writes them: the name as soon as it is certain, then the arguments as they come.
+// Calls while the model writes them: the name as soon as it is certain, then the arguments as they
+// come.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,8 +13,8 @@
 
 namespace penstock {
 
-// One per opening. What it gives depends on the text alone and not on how it was cut. Once it has begun, what
-// follows is part of a call, however broken it is.
+// One per opening. What it gives depends on the text alone and not on how it was cut. Once it has
+// begun, what follows is part of a call, however broken it is.
 class CallStream {
  public:
   enum class Step : uint8_t {
@@ -60,8 +61,8 @@ class ArgumentStream {
   virtual CallStream::Step read(std::string& text, std::string& arguments) = 0;
 };
 
-// Copies a JSON object as it is written, without the white space between its tokens. Control characters in
-// strings, which JSON does not allow, are escaped.
+// Copies a JSON object as it is written, without the white space between its tokens. Control
+// characters in strings, which JSON does not allow, are escaped.
 class JsonCopy {
  public:
   // Appends to `out` what the beginning of `text` adds; returns how many bytes it has taken.
@@ -83,15 +84,17 @@ void append_escaped(char c, std::string& out);
 
 enum class Match : uint8_t { kYes, kNo, kMore };
 
-// Moves `at` behind what `pattern` stands for, in which white space stands for any, "{n}" for digits and "{id}"
-// for letters and digits. field: the text of the pattern's last field, if it has one.
+// Moves `at` behind what `pattern` stands for, in which white space stands for any, "{n}" for
+// digits and "{id}" for letters and digits. field: the text of the pattern's last field, if it has
+// one.
 Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
                    std::string_view* field = nullptr);
 struct CallHead {
-  Match match = Match::kMore;                           // kYes: the head is certain
-  size_t at = 0;                                        // where its arguments begin
-  ToolCall call = {};                                   // name and id
-  std::unique_ptr<ArgumentStream> arguments = nullptr;  // null: there are none; the call ends at `at`
+  Match match = Match::kMore;  // kYes: the head is certain
+  size_t at = 0;               // where its arguments begin
+  ToolCall call = {};          // name and id
+  // null: there are none; the call ends at `at`
+  std::unique_ptr<ArgumentStream> arguments = nullptr;
 };
 
 // One call. head: finds its head in the text behind the opening; heads have at most 4,096 bytes.

@@ -9,7 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of one small conversation: a template of a request must not cost more before it is used than then.
+// Of one small conversation: a template of a request must not cost more before it is used than
+// then.
 constexpr int64_t kMostProbeSteps = 1'000'000;
 constexpr size_t kMostProbeOutput = size_t{1} << 20;
 
@@ -20,14 +21,17 @@ std::string last_text(const Json& message) {
   return content->is_string() ? content->get<std::string>() : std::string();
 }
 
-// Ends the text right after the last message's content, so that the model goes on from there. Templates may trim it.
+// Ends the text right after the last message's content, so that the model goes on from there.
+// Templates may trim it.
 Status cut_after_content(std::string& text, const std::string& content) {
   const size_t last = content.find_last_not_of(" \t\r\n");
-  const std::string trimmed = last == std::string::npos ? std::string() : content.substr(0, last + 1);
+  const std::string trimmed =
+      last == std::string::npos ? std::string() : content.substr(0, last + 1);
   const size_t at = text.rfind(trimmed);
   if (trimmed.empty() || at == std::string::npos) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "continue_final_message: the template does not render the last message's content as it is");
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "continue_final_message: the template does not render the last message's content as it is");
   }
   const bool whole = text.compare(at, content.size(), content) == 0;
   text.resize(at + (whole ? content.size() : trimmed.size()));
@@ -36,12 +40,15 @@ Status cut_after_content(std::string& text, const std::string& content) {
 
 }  // namespace
 
-Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials, const std::string& source) {
+Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials,
+                                                           const std::string& source) {
   ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::parse(source));
   const RenderMessages render = [&](const Json& messages, const Json& tools) {
     Json context = specials;
-    context.update(
-        {{"messages", messages}, {"tools", tools}, {"documents", nullptr}, {"add_generation_prompt", false}});
+    context.update({{"messages", messages},
+                    {"tools", tools},
+                    {"documents", nullptr},
+                    {"add_generation_prompt", false}});
     return chat.render(context, {.max_steps = kMostProbeSteps, .max_output = kMostProbeOutput});
   };
   MessageForms forms = find_message_forms(render);
@@ -52,7 +59,8 @@ Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials,
 Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::string& source) {
   const std::string& text = source.empty() ? tokenizer.chat_template() : source;
   if (text.empty())
-    return errorf(ErrorCode::kInvalidArgument, "the model has no chat template, and none was given");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "the model has no chat template, and none was given");
   Json specials = Json::object();
   const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
                                                    {"eos_token", tokenizer.eos()},
@@ -85,7 +93,8 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;
   if (variables.is_object()) {
-    for (auto& [name, value] : variables.get_ref<Json::object_t&>()) context[name] = std::move(value);
+    for (auto& [name, value] : variables.get_ref<Json::object_t&>())
+      context[name] = std::move(value);
   }
   std::string last;
   if (prompt.continue_final_message) last = last_text(context["messages"].back());

@@ -19,13 +19,13 @@ struct ChatPrompt {
 
 class ChatPrompter {
  public:
-  // source: a template that replaces the model's, or "". REQUIRES: the tokenizer outlives the prompter.
-  // Errors: kInvalidArgument, when there is no template or it cannot be parsed.
+  // source: a template that replaces the model's, or "". REQUIRES: the tokenizer outlives the
+  // prompter. Errors: kInvalidArgument, when there is no template or it cannot be parsed.
   static Result<ChatPrompter> open(const Tokenizer& tokenizer, const std::string& source = {});
 
-  // Returns the prompt. messages: OpenAI's messages in any of their forms, which are converted to those that
-  // the template can use (message_forms.h). tools: an array or null. variables: an object of further template
-  // variables or null. Thread-safe.
+  // Returns the prompt. messages: OpenAI's messages in any of their forms, which are converted to
+  // those that the template can use (message_forms.h). tools: an array or null. variables: an
+  // object of further template variables or null. Thread-safe.
   Result<std::string> render(nlohmann::ordered_json messages, nlohmann::ordered_json tools,
                              nlohmann::ordered_json variables, const ChatPrompt& prompt = {}) const;
 
@@ -34,11 +34,13 @@ class ChatPrompter {
     ChatTemplate chat;
     MessageForms forms;
   };
-  static Result<Template> open_template(const nlohmann::ordered_json& specials, const std::string& source);
+  static Result<Template> open_template(const nlohmann::ordered_json& specials,
+                                        const std::string& source);
   ChatPrompter(nlohmann::ordered_json specials, Template chat, std::optional<Template> tool_use)
       : specials_(std::move(specials)), default_(std::move(chat)), tool_use_(std::move(tool_use)) {}
 
-  nlohmann::ordered_json specials_;  // texts of special tokens, which are template variables
+  // texts of special tokens, which are template variables
+  nlohmann::ordered_json specials_;
   Template default_;
   // the second template that some models have for conversations with tools
   std::optional<Template> tool_use_;

@@ -18,7 +18,8 @@ ChatReader::ChatReader(const ChatTask& task, std::string call_prefix)
   parser_ = std::move(*parser);
 }
 
-std::vector<ReplySegment> ChatReader::add(std::string_view text, int n_tokens, FinishReason finish) {
+std::vector<ReplySegment> ChatReader::add(std::string_view text, int n_tokens,
+                                          FinishReason finish) {
   n_tokens_ += n_tokens;
   if (finish != FinishReason::kNone) finish_ = finish;
   if (complete_) return {};
@@ -49,8 +50,10 @@ std::vector<ReplySegment> ChatReader::read(std::string_view text) {
 
 ReplySegment ChatReader::call_segment(ToolCall call, bool begins, bool ends) {
   if (begins) {
-    // The model's own where its template wants to have it back; Mistral's insist on nine letters and digits.
-    if (call.id.empty()) call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
+    // The model's own where its template wants to have it back; Mistral's insist on nine letters
+    // and digits.
+    if (call.id.empty())
+      call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
     ++n_calls_;
   }
   complete_ = one_call_ && ends;
@@ -61,7 +64,8 @@ void ChatReader::append(const ReplySegment& segment) {
   if (segment.kind == Kind::kCall && !segment.begins) {
     segments_.back().call.arguments += segment.call.arguments;
     segments_.back().ends = segment.ends;
-  } else if (segment.kind != Kind::kCall && !segments_.empty() && segments_.back().kind == segment.kind) {
+  } else if (segment.kind != Kind::kCall && !segments_.empty() &&
+             segments_.back().kind == segment.kind) {
     segments_.back().text += segment.text;
   } else {
     segments_.push_back(segment);
@@ -69,8 +73,9 @@ void ChatReader::append(const ReplySegment& segment) {
 }
 
 const ToolCall& ChatReader::call(int n) const {
-  const auto found = std::ranges::find_if(
-      segments_, [&](const ReplySegment& one) { return one.kind == Kind::kCall && one.n_call == n; });
+  const auto found = std::ranges::find_if(segments_, [&](const ReplySegment& one) {
+    return one.kind == Kind::kCall && one.n_call == n;
+  });
   PENSTOCK_CHECK(found != segments_.end());
   return found->call;
 }

@@ -1,5 +1,5 @@
-// Splits a reply of a chat into reasoning, text and tool calls while it arrives. The whole reply and its
-// stream come from the same object, so they agree.
+// Splits a reply of a chat into reasoning, text and tool calls while it arrives. The whole reply
+// and its stream come from the same object, so they agree.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,10 +14,13 @@ namespace penstock {
 struct ReplySegment {
   enum class Kind { kReasoning, kText, kCall };
   Kind kind;
-  std::string text;    // kReasoning, kText: the text
-  ToolCall call = {};  // kCall: name and id with the first piece, and what the piece adds to the arguments
-  int n_call = 0;      // kCall: number of the reply's calls before it
-  bool begins = true, ends = true;  // kCall: whether this is the first piece of the call, and the last one
+  std::string text;  // kReasoning, kText: the text
+  // kCall: name and id with the first piece, and what the piece adds to the arguments
+  ToolCall call = {};
+  // kCall: number of the reply's calls before it
+  int n_call = 0;
+  // kCall: whether this is the first piece of the call, and the last one
+  bool begins = true, ends = true;
 };
 
 class ChatReader {
@@ -25,8 +28,9 @@ class ChatReader {
   // call_prefix: prefix of the ids of tool calls. REQUIRES: the task's parser names are valid.
   ChatReader(const ChatTask& task, std::string call_prefix);
 
-  // Returns the segments that a piece of the reply adds; none after complete(). n_tokens: number of tokens in
-  // the piece, 0 included. finish: the reason of the end for the last piece, kNone for the others.
+  // Returns the segments that a piece of the reply adds; none after complete(). n_tokens: number of
+  // tokens in the piece, 0 included. finish: the reason of the end for the last piece, kNone for
+  // the others.
   std::vector<ReplySegment> add(std::string_view text, int n_tokens, FinishReason finish);
   // Whether the only call that the reply may have is complete, so that generation can stop.
   bool complete() const { return complete_; }

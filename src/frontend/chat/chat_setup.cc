@@ -32,7 +32,9 @@ void add_system_prompt(const std::string& prompt, Json& messages) {
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", prompt}});
 }
 
-bool mentions(const std::string& source, const char* word) { return source.find(word) != std::string::npos; }
+bool mentions(const std::string& source, const char* word) {
+  return source.find(word) != std::string::npos;
+}
 
 }  // namespace
 
@@ -44,17 +46,19 @@ Result<std::string> read_chat_template(const std::string& given) {
   if (std::filesystem::is_regular_file(given, none)) {
     auto text = read_regular_file(given, kMostTemplateBytes);
     if (text && !text->empty()) return text;
-    return errorf(ErrorCode::kIo, "chat template: {}", text ? given + ": it is empty" : text.error().message);
+    return errorf(ErrorCode::kIo, "chat template: {}",
+                  text ? given + ": it is empty" : text.error().message);
   }
   const auto holds = [&](const char* mark) { return given.find(mark) != std::string::npos; };
   if (holds("{{") || holds("{%") || holds("{#") || holds("\n")) return given;
-  return errorf(
-      ErrorCode::kNotFound,
-      "chat template: there is no file {}, and a template's text would have {{{{ }}}} or {{% %}} in it",
-      given);
+  return errorf(ErrorCode::kNotFound,
+                "chat template: there is no file {}, and a template's text would have {{{{ }}}} or "
+                "{{% %}} in it",
+                given);
 }
 
-Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
+Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session,
+                                                   const ChatConfig& config) {
   std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
   setup->system_prompt_ = config.system_prompt;
   setup->trust_request_template_ = config.trust_request_template;
@@ -80,14 +84,15 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const
   const bool shows_tools = !setup->tool_source_.empty() || mentions(source, "tools");
   if (setup->tool_parser_.empty() && shows_tools && config.tool_call_parser != "none")
     log().warn(
-        "how this model writes calls of tools is not known: they stay text (tool_call_parser names a "
-        "format)");
+        "how this model writes calls of tools is not known: they stay text (tool_call_parser names "
+        "a format)");
   ASSIGN_OR_RETURN(setup->reasoning_parser_,
                    choose(config.reasoning_parser, detect_reasoning(source), false));
   return setup;
 }
 
-// Before a template makes copies of what is too long by itself. What the assistant said may be left out by it.
+// Before a template makes copies of what is too long by itself. What the assistant said may be left
+// out by it.
 Status ChatSetup::check_length(const Conversation& conversation) const {
   const auto check = [&](const Json& text) {
     return text.is_string() ? session_->check_length(text.get_ref<const std::string&>()) : Status();
@@ -121,7 +126,8 @@ Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {
   if (!conversation.tools.is_array() || conversation.tools.empty()) return false;
   const bool own = conversation.chat_template.empty();
   const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
-  if (has_tool_template || mentions(own ? source_ : conversation.chat_template, "tools")) return true;
+  if (has_tool_template || mentions(own ? source_ : conversation.chat_template, "tools"))
+    return true;
   if (ignore_tools_) return false;
   return errorf(ErrorCode::kInvalidArgument,
                 "tools: the model's chat template has no place for them (penstock serve "
@@ -137,8 +143,9 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   std::optional<ChatPrompter> other;
   const bool own = conversation.chat_template.empty();
   if (!own && !trust_request_template_) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "chat_template: templates of requests are refused (--trust-request-chat-template)");
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "chat_template: templates of requests are refused (--trust-request-chat-template)");
   }
   if (!own) {
     ASSIGN_OR_RETURN(other, ChatPrompter::open(session_->tokenizer(), conversation.chat_template));
@@ -160,10 +167,12 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   add_system_prompt(system_prompt_, conversation.messages);
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
   const ChatPrompter& prompter = own ? *prompter_ : *other;
-  ASSIGN_OR_RETURN(text, prompter.render(std::move(conversation.messages), std::move(conversation.tools),
-                                         std::move(conversation.variables), conversation.options));
+  ASSIGN_OR_RETURN(text,
+                   prompter.render(std::move(conversation.messages), std::move(conversation.tools),
+                                   std::move(conversation.variables), conversation.options));
   if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
-  task.prompt = session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
+  task.prompt =
+      session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
   const ToolParserRow* calls = find_tool_parser(tool_parser_);
   if (with_tools || (calls != nullptr && is_harmony(*calls))) task.parsers.tools = tool_parser_;
   task.parsers.reasoning = reasoning_parser_;

@@ -1,5 +1,5 @@
-// The chat settings of a model: its template and the parsers of its replies. Shared by the library and all
-// chat endpoints of the server.
+// The chat settings of a model: its template and the parsers of its replies. Shared by the library
+// and all chat endpoints of the server.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,12 +17,17 @@
 namespace penstock {
 
 struct ChatConfig {
-  std::string chat_template;              // text of a template that replaces the model's; empty: the model's
-  std::string tool_call_parser = "auto";  // a name of tool_parsers(), "auto" (by the template) or "none"
-  std::string reasoning_parser = "auto";  // a name of reasoning_formats(), "auto" or "none"
-  std::string system_prompt;              // system message of conversations that have none; empty: no message
-  bool trust_request_template = false;    // conversations may have their own template
-  bool ignore_tools_without_place = false;  // leave tools out for a template that does not know them
+  // text of a template that replaces the model's; empty: the model's
+  std::string chat_template;
+  // a name of tool_parsers(), "auto" (by the template) or "none"
+  std::string tool_call_parser = "auto";
+  // a name of reasoning_formats(), "auto" or "none"
+  std::string reasoning_parser = "auto";
+  // system message of conversations that have none; empty: no message
+  std::string system_prompt;
+  bool trust_request_template = false;  // conversations may have their own template
+  // leave tools out for a template that does not know them
+  bool ignore_tools_without_place = false;
 };
 
 // Returns the text of a template that is given as the name of a file or as the text itself. Errors:
@@ -34,12 +39,16 @@ struct Conversation {
   nlohmann::ordered_json messages;
   // An array or null. Calls of tools with "strict": true obey the tools' schemas.
   nlohmann::ordered_json tools = nullptr;
-  nlohmann::ordered_json variables = nullptr;  // further variables of the template: an object or null
-  std::string chat_template;                   // a template that replaces the setup's; empty: the setup's
+  // further variables of the template: an object or null
+  nlohmann::ordered_json variables = nullptr;
+  // a template that replaces the setup's; empty: the setup's
+  std::string chat_template;
   ChatPrompt options;
-  bool add_special_tokens = false;  // adds BOS and EOS tokens, which templates usually write themselves
-  bool one_call = false;            // the reply ends after its first tool call
-  ToolChoice tool_choice;           // which tools may be called; the template shows all of them to the model
+  // adds BOS and EOS tokens, which templates usually write themselves
+  bool add_special_tokens = false;
+  bool one_call = false;  // the reply ends after its first tool call
+  // which tools may be called; the template shows all of them to the model
+  ToolChoice tool_choice;
   // The constraint on a reply that is no call, after its reasoning; nullopt: any text.
   std::optional<StructuredOutputs> reply;
   bool any_length = false;  // the prompt may be longer than the context
@@ -59,13 +68,15 @@ struct ChatTask {
 
 class ChatSetup {
  public:
-  // REQUIRES: the session outlives the setup. Errors: kInvalidArgument, when a parser's name is unknown or
-  // the configured template is invalid. For a model without a template open() succeeds and read() fails.
+  // REQUIRES: the session outlives the setup. Errors: kInvalidArgument, when a parser's name is
+  // unknown or the configured template is invalid. For a model without a template open() succeeds
+  // and read() fails.
   static Result<std::unique_ptr<ChatSetup>> open(const Session& session, const ChatConfig& config);
 
-  // Returns the prompt's tokens, the parsers of the reply and its constraint. Errors: kInvalidArgument (also
-  // when the template cannot represent the conversation); kUnsupported, when a strict tool or the choice of
-  // tools cannot be enforced in the model's call format; kContextOverflow.
+  // Returns the prompt's tokens, the parsers of the reply and its constraint. Errors:
+  // kInvalidArgument (also when the template cannot represent the conversation); kUnsupported, when
+  // a strict tool or the choice of tools cannot be enforced in the model's call format;
+  // kContextOverflow.
   Result<ChatTask> read(Conversation conversation) const;
   // As read() above; sets `text` to the prompt's text.
   Result<ChatTask> read(Conversation conversation, std::string& text) const;

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 tl::unexpected<Error> to_error(const Failure& failure, int line) {
   const std::string type = failure.type.empty() ? "" : failure.type + ": ";
   const std::string where = line > 0 ? fmt::format(", line {}", line) : "";
-  return make_error(failure.code, fmt::format("chat template{}: {}{}", where, type, failure.message));
+  return make_error(failure.code,
+                    fmt::format("chat template{}: {}{}", where, type, failure.message));
 }
 
 [[noreturn]] void fail_context(const std::string& what) {
@@ -28,7 +29,8 @@ tl::unexpected<Error> to_error(const Failure& failure, int line) {
 
 Value text_value(Runtime& rt, std::string text) {
   const size_t bad = jinja::find_invalid_utf8(text);
-  if (bad != std::string::npos) fail_context(fmt::format("holds text that is not UTF-8 at its byte {}", bad));
+  if (bad != std::string::npos)
+    fail_context(fmt::format("holds text that is not UTF-8 at its byte {}", bad));
   return rt.string(std::move(text));
 }
 
@@ -41,7 +43,8 @@ Value to_value(Runtime& rt, Json& json, int depth) {
     case Json::value_t::number_integer: return Value::of(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const auto n = json.get<uint64_t>();
-      if (n > INT64_MAX) fail_context(fmt::format("holds the integer {}, which does not fit in 64 bits", n));
+      if (n > INT64_MAX)
+        fail_context(fmt::format("holds the integer {}, which does not fit in 64 bits", n));
       return Value::of(static_cast<int64_t>(n));
     }
     case Json::value_t::number_float: return Value::of(json.get<double>());
@@ -69,7 +72,8 @@ Value to_value(Runtime& rt, Json& json, int depth) {
 int64_t bytes_of(const Json& json, int depth) {
   constexpr int64_t kValue = 64;
   if (depth > jinja::kMaxDepth) return 0;  // such a context is refused
-  if (json.is_string()) return kValue + static_cast<int64_t>(json.get_ref<const std::string&>().size());
+  if (json.is_string())
+    return kValue + static_cast<int64_t>(json.get_ref<const std::string&>().size());
   int64_t bytes = kValue;
   if (json.is_object()) {
     for (const auto& [key, item] : json.get_ref<const Json::object_t&>())
@@ -106,8 +110,8 @@ ChatTemplate::~ChatTemplate() = default;
 
 Result<ChatTemplate> ChatTemplate::parse(std::string source) {
   if (source.size() > kMaxSource) {
-    return errorf(ErrorCode::kInvalidArgument, "chat template: {} bytes, expected at most {}", source.size(),
-                  kMaxSource);
+    return errorf(ErrorCode::kInvalidArgument, "chat template: {} bytes, expected at most {}",
+                  source.size(), kMaxSource);
   }
   const size_t bad = jinja::find_invalid_utf8(source);
   if (bad != std::string::npos) {
@@ -124,8 +128,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
 
 Result<std::string> ChatTemplate::render(Json context, const RenderOptions& options) const {
   if (!context.is_object()) {
-    return errorf(ErrorCode::kInvalidArgument, "chat template: the context must be an object, got {}",
-                  context.type_name());
+    return errorf(ErrorCode::kInvalidArgument,
+                  "chat template: the context must be an object, got {}", context.type_name());
   }
   Runtime rt({options.max_steps, options.max_output, options.max_memory});
   rt.now = options.now ? *options.now : local_now();

@@ -9,7 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kMark = "\x01number:";         // in front of a number's spelling, in a value
+// in front of a number's spelling, in a value
+constexpr std::string_view kMark = "\x01number:";
 constexpr std::string_view kDumped = "\"\\u0001number:";  // as a dump has it
 constexpr std::string_view kNumberLetters = "0123456789+-.eE";
 
@@ -59,7 +60,8 @@ std::optional<Json> exact_number(std::string_view text) {
 bool is_number(const Json& value) {
   return value.is_number() ||
          (value.is_string() && value.get_ref<const std::string&>().starts_with(kMark) &&
-          is_json_number(std::string_view(value.get_ref<const std::string&>()).substr(kMark.size())));
+          is_json_number(
+              std::string_view(value.get_ref<const std::string&>()).substr(kMark.size())));
 }
 
 std::optional<Json> parse_exact(std::string_view text) {
@@ -108,7 +110,8 @@ std::string dump_exact(const Json& value) {
 
 std::string whole_part(std::string_view text) {
   std::string open,
-      closing;  // what closes all that is open, innermost last: at present, and at the end of the whole part
+      // what closes all that is open, innermost last: at present, and at the end of the whole part
+      closing;
   size_t whole_end = 0;
   bool quoted = false, is_value = false;
   const auto whole_up_to = [&](size_t end) {

@@ -1,4 +1,5 @@
-// Calls as Gemma 4 and FunctionGemma write them: call:name{key:value,…}, with a mark of their own around strings.
+// Calls as Gemma 4 and FunctionGemma write them: call:name{key:value,…}, with a mark of their own
+// around strings.
 #include <nlohmann/json.hpp>
 
 #include "frontend/chat/exact_json.h"
@@ -24,7 +25,8 @@ class GemmaReader {
     out.name = text_.substr(at_, end - at_);
     at_ = end;
     Json arguments;
-    if (!is_function_name(out.name) || !object(arguments, 0) || skip_space(text_, at_) != text_.size())
+    if (!is_function_name(out.name) || !object(arguments, 0) ||
+        skip_space(text_, at_) != text_.size())
       return false;
     out.arguments = dump_exact(arguments);
     return true;
@@ -168,7 +170,8 @@ CallText read_with_quote(std::string_view text, std::string_view quote, CallScan
   const auto end = arguments_end(text, brace, quote, scan);
   if (!end) return CallText::more();
   ToolCall call;
-  if (!GemmaReader(text.substr(start, *end - start), quote).call(call)) return CallText::not_a_call();
+  if (!GemmaReader(text.substr(start, *end - start), quote).call(call))
+    return CallText::not_a_call();
   return {CallText::Kind::kCalls, *end, {std::move(call)}};
 }
 

@@ -66,7 +66,8 @@ class HarmonyParser final : public ReplyParser {
     const auto begins = [&](std::string_view mark) {
       return rest.starts_with(mark) || may_become(rest, mark);
     };
-    if (!begins(kChannel) && !begins(kStart) && !begins(kRecipient) && std::ranges::none_of(kEnds, begins)) {
+    if (!begins(kChannel) && !begins(kStart) && !begins(kRecipient) &&
+        std::ranges::none_of(kEnds, begins)) {
       state_ = State::kPlain;
       return true;
     }
@@ -154,7 +155,8 @@ class HarmonyParser final : public ReplyParser {
 
   void end_call(ReplyPart& out) {
     const std::string text = std::exchange(call_, {});
-    if (auto arguments = is_space_only(text) ? std::optional<std::string>("{}") : arguments_of_json(text)) {
+    if (auto arguments =
+            is_space_only(text) ? std::optional<std::string>("{}") : arguments_of_json(text)) {
       out.calls.push_back({name_, *std::move(arguments)});
     } else {
       out.content += header_ + std::string(kMessage) + text;
@@ -182,7 +184,8 @@ Json harmony_grammar(const HarmonyReply& reply) {
   using namespace tag_formats;
   const Json next = text("<|end|><|start|>assistant");
   const auto message = [&](const char* channel) {
-    return sequence_of(text(std::string("<|channel|>") + channel + "<|message|>"), any_message_text(), next);
+    return sequence_of(text(std::string("<|channel|>") + channel + "<|message|>"),
+                       any_message_text(), next);
   };
   Json before = message("analysis"), ends = Json::array();
   if (reply.with_preamble) before = either(list_of(before, message("commentary")));

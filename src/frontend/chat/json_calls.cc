@@ -144,7 +144,8 @@ CallHead mistral_head(std::string_view text) {
   if (may_become(rest, kId) || may_become(rest, kArguments)) return {Match::kMore};
   if (rest.starts_with(kId)) {
     at = text.find_first_of("[{", at + kId.size());
-    if (at == std::string_view::npos || may_become(text.substr(at), kArguments)) return {Match::kMore};
+    if (at == std::string_view::npos || may_become(text.substr(at), kArguments))
+      return {Match::kMore};
   }
   if (text.substr(at).starts_with(kArguments)) at += kArguments.size();
   const Match match = find_object(text, at);
@@ -162,13 +163,14 @@ CallHead named_head(std::string_view text) {
   return {match, at, {std::string(name), {}}, json_arguments({})};
 }
 
-// Reads the beginning of {"name": …, "arguments": {…}}, or of {"name": {…}}, character by character.
+// Reads the beginning of {"name": …, "arguments": {…}}, or of {"name": {…}}, character by
+// character.
 class ItemHead {
  public:
   explicit ItemHead(bool keyed) : keyed_(keyed) {}
 
-  // Takes what follows the item's brace. kYes: the character is the first one behind the brace of the arguments. kNo: the
-  // item is none, or not one whose arguments stand behind its name.
+  // Takes what follows the item's brace. kYes: the character is the first one behind the brace of
+  // the arguments. kNo: the item is none, or not one whose arguments stand behind its name.
   Match next(char c) {
     const bool blank = is_space_only({&c, 1});
     switch (state_) {
@@ -423,7 +425,9 @@ class MistralStream final : public CallStream {
   std::unique_ptr<CallStream> stream_;
 };
 
-std::unique_ptr<CallStream> stream_mistral(const CallOpening&) { return std::make_unique<MistralStream>(); }
+std::unique_ptr<CallStream> stream_mistral(const CallOpening&) {
+  return std::make_unique<MistralStream>();
+}
 
 }  // namespace
 

@@ -15,11 +15,13 @@ Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   if (text.empty()) return Json(nullptr);
   Json value = bounded_json<Json>(text);
   if (array ? value.is_array() : value.is_object()) return value;
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what, array ? "array" : "object");
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what,
+                array ? "array" : "object");
 }
 
 Json call_json_of(const ToolCall& call) {
-  Json result = {{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  Json result = {{"type", "function"},
+                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   if (!call.id.empty()) result["id"] = call.id;
   return result;
 }
@@ -27,7 +29,8 @@ Json call_json_of(const ToolCall& call) {
 Json message_json_of(const ChatMessage& message) {
   Json result = {{"role", message.role}, {"content", message.content}};
   if (!message.reasoning.empty()) result["reasoning_content"] = message.reasoning;
-  for (const ToolCall& call : message.tool_calls) result["tool_calls"].push_back(call_json_of(call));
+  for (const ToolCall& call : message.tool_calls)
+    result["tool_calls"].push_back(call_json_of(call));
   if (!message.tool_call_id.empty()) result["tool_call_id"] = message.tool_call_id;
   if (!message.name.empty()) result["name"] = message.name;
   return result;
@@ -41,12 +44,15 @@ ToolChoice choice_of_options(const ChatOptions& chat) {
   return {Kind::kNamed, {chat.tool_choice}};
 }
 
-Result<Conversation> conversation_of_options(std::span<const ChatMessage> messages, const ChatOptions& chat) {
+Result<Conversation> conversation_of_options(std::span<const ChatMessage> messages,
+                                             const ChatOptions& chat) {
   Conversation conversation;
   conversation.messages = Json::array();
-  for (const ChatMessage& message : messages) conversation.messages.push_back(message_json_of(message));
+  for (const ChatMessage& message : messages)
+    conversation.messages.push_back(message_json_of(message));
   ASSIGN_OR_RETURN(conversation.tools, parse_json(chat.tools_json, "tools", true));
-  ASSIGN_OR_RETURN(conversation.variables, parse_json(chat.template_kwargs_json, "template_kwargs", false));
+  ASSIGN_OR_RETURN(conversation.variables,
+                   parse_json(chat.template_kwargs_json, "template_kwargs", false));
   conversation.options = {chat.add_generation_prompt, chat.continue_final_message};
   conversation.one_call = !chat.parallel_tool_calls;
   conversation.tool_choice = choice_of_options(chat);
@@ -76,7 +82,8 @@ class ChatReplies {
     while (readers_.size() <= static_cast<size_t>(index)) readers_.emplace_back(task_, "call_");
     return readers_[static_cast<size_t>(index)];
   }
-  void tell(const ChatReader& reader, const TextDelta& text, const std::vector<ReplySegment>& news) {
+  void tell(const ChatReader& reader, const TextDelta& text,
+            const std::vector<ReplySegment>& news) {
     ChatDelta delta{text.index, {}, {}, {}, text.finish};
     std::vector<ToolCall> calls;
     for (const ReplySegment& segment : news) {
@@ -115,7 +122,8 @@ Result<std::shared_ptr<const ChatSetup>> LLMImpl::chat_setup(const ChatOptions& 
   return last_setup_;
 }
 
-Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, const ChatOptions& chat) {
+Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages,
+                                         const ChatOptions& chat) {
   ASSIGN_OR_RETURN(const auto setup, chat_setup(chat));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_options(messages, chat));
   conversation.any_length = true;
@@ -124,8 +132,9 @@ Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, 
   return text;
 }
 
-Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const SamplingParams& params,
-                                    const GenerateOptions& options, const ChatOptions& chat) {
+Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages,
+                                    const SamplingParams& params, const GenerateOptions& options,
+                                    const ChatOptions& chat) {
   ASSIGN_OR_RETURN(const auto setup, chat_setup(chat));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_options(messages, chat));
   conversation.reply = params.structured_outputs;

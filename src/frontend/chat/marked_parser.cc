@@ -39,13 +39,15 @@ bool may_become(std::string_view text, std::string_view mark) {
 
 bool is_function_name(std::string_view text) {
   constexpr size_t kMaxName = 256;
-  return !text.empty() && text.size() <= kMaxName && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.' || c == ':' || c == '/';
-  });
+  return !text.empty() && text.size() <= kMaxName &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
+         });
 }
 
-std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan, bool python) {
+std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan,
+                                     bool python) {
   for (scan.position = std::max(scan.position, start); scan.position < text.size();) {
     const char c = text[scan.position++];
     if (scan.escaped) {
@@ -128,7 +130,8 @@ void MarkedParser::open_call(size_t mark_size) {
   buffer_.erase(0, mark_size);
   scan_ = {};
   stream_ = nullptr;
-  if (format_.read.stream != nullptr) stream_ = format_.read.stream({format_, mark_text_, types_.get()});
+  if (format_.read.stream != nullptr)
+    stream_ = format_.read.stream({format_, mark_text_, types_.get()});
   state_ = State::kCall;
 }
 
@@ -181,7 +184,8 @@ bool MarkedParser::step_whole(ReplyPart& out, bool at_end) {
   CallText read = format_.read.whole(buffer_, scan_);
   if (read.kind == CallText::Kind::kMore && !at_end) return false;
   if (read.kind == CallText::Kind::kCalls && take_calls(std::move(read), out)) return true;
-  if (read.kind == CallText::Kind::kMore && !mark_text_.empty()) {  // the reply was cut inside of a call
+  // the reply was cut inside of a call
+  if (read.kind == CallText::Kind::kMore && !mark_text_.empty()) {
     space_.clear();
     buffer_.clear();
     state_ = State::kAfterCall;
@@ -190,7 +194,8 @@ bool MarkedParser::step_whole(ReplyPart& out, bool at_end) {
   return refuse_call(out);
 }
 
-// Makes text of an opening that no call follows: of its mark; a bare opening has none, its text is still in the buffer.
+// Makes text of an opening that no call follows: of its mark; a bare opening has none, its text is
+// still in the buffer.
 bool MarkedParser::refuse_call(ReplyPart& out) {
   to_text();
   emit(out, std::exchange(mark_text_, {}));
@@ -200,7 +205,8 @@ bool MarkedParser::refuse_call(ReplyPart& out) {
 // Without a mark, the name of no tool makes a text.
 bool MarkedParser::take_calls(CallText read, ReplyPart& out) {
   const auto is_tool = [&](const ToolCall& call) { return types_->contains(call.name); };
-  if (mark_text_.empty() && types_ != nullptr && !std::ranges::all_of(read.calls, is_tool)) return false;
+  if (mark_text_.empty() && types_ != nullptr && !std::ranges::all_of(read.calls, is_tool))
+    return false;
   space_.clear();
   std::move(read.calls.begin(), read.calls.end(), std::back_inserter(out.calls));
   buffer_.erase(0, read.consumed);

@@ -1,5 +1,5 @@
-// The state machine that all tool call formats share: text, a mark that opens a call, the call, what may
-// follow it.
+// The state machine that all tool call formats share: text, a mark that opens a call, the call,
+// what may follow it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -43,21 +43,22 @@ class MarkedParser : public ReplyParser {
   std::vector<std::string> marks_;
   std::shared_ptr<const ParameterTypes> types_;
   State state_;
-  std::string buffer_;                  // text that may still become a mark or a call
-  std::string space_;                   // white space that is text only when text follows
+  std::string buffer_;  // text that may still become a mark or a call
+  // white space that is text only when text follows
+  std::string space_;
   std::string mark_text_;               // kCall: the opening mark as it came
   std::unique_ptr<CallStream> stream_;  // kCall: null if the call is read as a whole
   CallScan scan_;
 };
 
-// Returns the position of the first mark in text and its index in `marks`; position npos: there is none. Of
-// several marks at one position the first of the list wins.
+// Returns the position of the first mark in text and its index in `marks`; position npos: there is
+// none. Of several marks at one position the first of the list wins.
 std::pair<size_t, size_t> first_mark(std::string_view text, const std::vector<std::string>& marks);
 // Returns the number of bytes at the end of text that may still become one of the marks.
 size_t held_back(std::string_view text, const std::vector<std::string>& marks);
 
-// Returns the position after the JSON value that starts at `start`, or nullopt when its end has not come.
-// python: strings may have single quotes.
+// Returns the position after the JSON value that starts at `start`, or nullopt when its end has not
+// come. python: strings may have single quotes.
 std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan,
                                      bool python = false);
 
@@ -67,8 +68,8 @@ bool is_space_only(std::string_view text);
 bool may_become(std::string_view text, std::string_view mark);
 bool is_function_name(std::string_view text);
 
-// Reads {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt for
-// anything else.
+// Reads {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt
+// for anything else.
 std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text);
 // Returns {"name": arguments} as a call; nullopt for anything else.
 std::optional<ToolCall> keyed_call(const nlohmann::ordered_json& json);
@@ -83,7 +84,8 @@ extern const CallReading kJsonLines;     // JSON calls one after the other
 extern const CallReading kMistralCalls;  // a list, or name and arguments
 extern const CallReading kKeyedCalls;    // [{"name": {arguments}}, …]
 extern const CallReading kNamedCalls;    // a line with the name, then arguments
-extern const CallReading kWrittenCalls;  // one call after a mark, by the writings of the format
+// one call after a mark, by the writings of the format
+extern const CallReading kWrittenCalls;
 extern const CallReading kPythonCalls;
 extern const CallReading kPythonLines;  // without brackets, up to </function_calls>
 extern const CallReading kGemma4Calls, kFunctionGemmaCalls;

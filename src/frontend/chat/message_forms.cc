@@ -19,7 +19,8 @@ using Content = MessageForms::Content;
 int count_of_keys(std::string_view prompt) {
   int n = 0;
   for (const std::string_view key : {"'text'", "\"text\""}) {
-    for (size_t at = prompt.find(key); at != std::string_view::npos; at = prompt.find(key, at + 1)) ++n;
+    for (size_t at = prompt.find(key); at != std::string_view::npos; at = prompt.find(key, at + 1))
+      ++n;
   }
   return n;
 }
@@ -39,10 +40,14 @@ class FormsFinder {
   explicit FormsFinder(const RenderMessages& render) : render_(render) {}
 
   MessageForms find() {
-    forms_.user = content_of([](Json content) { return Json::array({message("user", std::move(content))}); });
-    forms_.system = forms_.assistant = forms_.user == Content::kParts ? Content::kParts : Content::kText;
+    forms_.user =
+        content_of([](Json content) { return Json::array({message("user", std::move(content))}); });
+    forms_.system = forms_.assistant =
+        forms_.user == Content::kParts ? Content::kParts : Content::kText;
     forms_.system = content_of(
-        [&](Json content) { return Json::array({message("system", std::move(content)), somebody()}); },
+        [&](Json content) {
+          return Json::array({message("system", std::move(content)), somebody()});
+        },
         forms_.system);
     forms_.assistant = content_of(
         [&](Json content) {
@@ -50,8 +55,8 @@ class FormsFinder {
         },
         forms_.assistant);
     find_calls();
-    forms_.calling =
-        content_of([&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
+    forms_.calling = content_of(
+        [&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
     // Results are given as text wherever that is possible.
     find_ids();
     const Content tool =
@@ -65,8 +70,8 @@ class FormsFinder {
     return {{"role", role}, {"content", std::move(content)}};
   }
   Json somebody() const {
-    return message("user",
-                   forms_.user == Content::kParts ? Json::array({text_part("hello")}) : Json("hello"));
+    return message(
+        "user", forms_.user == Content::kParts ? Json::array({text_part("hello")}) : Json("hello"));
   }
 
   Json no_content() const { return forms_.null_beside_calls ? Json() : Json(""); }
@@ -84,8 +89,8 @@ class FormsFinder {
     return Json::array({somebody(), std::move(calling), std::move(answer)});
   }
 
-  // What the template makes of the messages, empty when it refuses them. Some templates need tools, others have
-  // wishes of their own about how these are described.
+  // What the template makes of the messages, empty when it refuses them. Some templates need tools,
+  // others have wishes of their own about how these are described.
   std::string shown(const Json& messages, bool tools_first = false) const {
     static const Json tools =
         bounded_json<Json>(R"([{"type": "function", "function": {"name": "other_function",
@@ -102,8 +107,8 @@ class FormsFinder {
   template <class Conversation>
   Content content_of(const Conversation& conversation, Content fallback = Content::kText) const {
     const std::string text = shown(conversation(kOne));
-    const std::string parts =
-        shown(conversation(Json::array({text_part(std::string(kOne)), text_part(std::string(kTwo))})));
+    const std::string parts = shown(
+        conversation(Json::array({text_part(std::string(kOne)), text_part(std::string(kTwo))})));
     const bool takes_text = text.find(kOne) != std::string::npos;
     const size_t one = parts.find(kOne), two = parts.rfind(kTwo);
     const bool in_order = one != std::string::npos && two != std::string::npos && one < two;
@@ -119,7 +124,8 @@ class FormsFinder {
         forms_.null_beside_calls = null_content;
         forms_.text_arguments = text;
         const std::string prompt = shown(with_call(no_content(), "result"), true);
-        if (prompt.find(kName) != std::string::npos && prompt.find(kValue) != std::string::npos) return;
+        if (prompt.find(kName) != std::string::npos && prompt.find(kValue) != std::string::npos)
+          return;
       }
     }
     forms_.null_beside_calls = forms_.text_arguments = false;
@@ -142,10 +148,12 @@ class FormsFinder {
 
 Status check_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "messages: expected a list with at least one message");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "messages: expected a list with at least one message");
   }
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object() || !messages[i].contains("role") || !messages[i]["role"].is_string()) {
+    if (!messages[i].is_object() || !messages[i].contains("role") ||
+        !messages[i]["role"].is_string()) {
       return errorf(ErrorCode::kInvalidArgument, "messages[{}]: expected an object with a role", i);
     }
   }
@@ -156,13 +164,15 @@ Status check_messages(const Json& messages) {
 Result<std::string> text_of_part(Json& part, size_t index) {
   if (part.is_string()) return std::move(part.get_ref<std::string&>());
   const auto type = part.is_object() ? part.find("type") : part.end();
-  const std::string name = type != part.end() && type->is_string() ? type->get<std::string>() : "text";
+  const std::string name =
+      type != part.end() && type->is_string() ? type->get<std::string>() : "text";
   const char* field = name == "refusal" ? "refusal" : "text";
-  const bool known = name == "text" || name == "refusal" || name == "input_text" || name == "output_text";
+  const bool known =
+      name == "text" || name == "refusal" || name == "input_text" || name == "output_text";
   if (known && part.is_object() && part.contains(field) && part[field].is_string())
     return std::move(part[field].get_ref<std::string&>());
-  return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported, got {}",
-                index, name);
+  return errorf(ErrorCode::kInvalidArgument,
+                "messages[{}].content: only text parts are supported, got {}", index, name);
 }
 
 // The texts of content that is text, a list of parts or nothing.
@@ -174,8 +184,8 @@ Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
     return texts;
   }
   if (!content.is_array()) {
-    return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
-                  index);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "messages[{}].content: expected a string or a list of parts", index);
   }
   for (Json& part : content) {
     ASSIGN_OR_RETURN(std::string text, text_of_part(part, index));
@@ -205,7 +215,8 @@ Content form_of(const MessageForms& forms, const Json& message) {
 
 void put_arguments_in_form(bool as_text, Json& function) {
   Json& arguments = function["arguments"];
-  if (arguments.is_string()) arguments = bounded_json<Json>(arguments.get_ref<const std::string&>());
+  if (arguments.is_string())
+    arguments = bounded_json<Json>(arguments.get_ref<const std::string&>());
   if (!arguments.is_structured()) arguments = Json::object();
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -221,7 +232,8 @@ void shorten_id(Json& object, const char* field) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
   std::string digits;
-  for (; digits.size() < kLength; hash /= 36) digits += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
+  for (; digits.size() < kLength; hash /= 36)
+    digits += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
   *id = digits;
 }
 
@@ -273,7 +285,8 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
     const bool was_parts = content.is_array();
     ASSIGN_OR_RETURN(std::vector<std::string> texts, texts_of(content, i));
     content = content_in_form(form_of(forms, message), was_parts, std::move(texts));
-    if (forms.null_beside_calls && message.contains("tool_calls") && (content == "" || content.empty())) {
+    if (forms.null_beside_calls && message.contains("tool_calls") &&
+        (content == "" || content.empty())) {
       content = nullptr;
     }
   }

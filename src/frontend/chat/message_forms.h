@@ -1,9 +1,9 @@
 // The forms in which a chat template takes messages.
 //
-// Clients send the same message in several forms: content that is null, missing, text or a list of parts; the
-// arguments of a call as an object or as its JSON text. A template supports one or two of them; with the
-// others it fails or writes their JSON into the prompt. The supported ones are found by rendering small
-// conversations.
+// Clients send the same message in several forms: content that is null, missing, text or a list of
+// parts; the arguments of a call as an object or as its JSON text. A template supports one or two
+// of them; with the others it fails or writes their JSON into the prompt. The supported ones are
+// found by rendering small conversations.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,28 +17,34 @@ namespace penstock {
 struct MessageForms {
   enum class Content : uint8_t { kText, kParts, kEither };
 
-  Content system = Content::kText, user = Content::kText, assistant = Content::kText, tool = Content::kText;
-  Content calling = Content::kText;  // content of an assistant message that has calls
-  bool text_arguments = false;       // arguments of calls as JSON text, not as an object
-  bool null_beside_calls = false;    // a message of calls alone has content null, not empty content
-  bool developer = true;   // the template knows the role "developer"; otherwise its messages become "system"
-  bool short_ids = false;  // ids of calls must be nine letters and digits (Mistral's templates)
+  Content system = Content::kText, user = Content::kText, assistant = Content::kText,
+          tool = Content::kText;
+  // content of an assistant message that has calls
+  Content calling = Content::kText;
+  // arguments of calls as JSON text, not as an object
+  bool text_arguments = false;
+  // a message of calls alone has content null, not empty content
+  bool null_beside_calls = false;
+  // the template knows the role "developer"; otherwise its messages become "system"
+  bool developer = true;
+  // ids of calls must be nine letters and digits (Mistral's templates)
+  bool short_ids = false;
 };
 
 // Renders messages with tools (an array or null) and no other variable.
 using RenderMessages = std::function<Result<std::string>(const nlohmann::ordered_json& messages,
                                                          const nlohmann::ordered_json& tools)>;
 
-// Returns the forms that the template supports. A form that cannot be determined keeps its default, which
-// most templates expect: text, arguments as an object, empty content beside calls.
+// Returns the forms that the template supports. A form that cannot be determined keeps its default,
+// which most templates expect: text, arguments as an object, empty content beside calls.
 MessageForms find_message_forms(const RenderMessages& render);
 
-// Converts OpenAI's messages to the given forms. Content that is null or missing is empty; parts are joined
-// by line ends where the template wants text (and always in results of tools, as vLLM does it, if it takes
-// text there); arguments that are no JSON object or array become {}; an empty list of calls and fields that
-// are null are left out; reasoning is called both reasoning and reasoning_content; ids of calls that the
-// template refuses become others, the same for the call and its result. Errors: kInvalidArgument, when an
-// element is no message or a part is not text.
+// Converts OpenAI's messages to the given forms. Content that is null or missing is empty; parts
+// are joined by line ends where the template wants text (and always in results of tools, as vLLM
+// does it, if it takes text there); arguments that are no JSON object or array become {}; an empty
+// list of calls and fields that are null are left out; reasoning is called both reasoning and
+// reasoning_content; ids of calls that the template refuses become others, the same for the call
+// and its result. Errors: kInvalidArgument, when an element is no message or a part is not text.
 Result<nlohmann::ordered_json> in_forms(const MessageForms& forms, nlohmann::ordered_json messages);
 
 }  // namespace penstock

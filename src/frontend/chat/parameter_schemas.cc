@@ -97,13 +97,14 @@ bool one_of(std::string_view key, std::initializer_list<std::string_view> keys) 
 
 // Keywords that say nothing about strings, or that types_of has looked at.
 bool no_word_on_strings(std::string_view key) {
-  return one_of(key,
-                {"type",     "title",       "description",      "default",          "examples",
-                 "example",  "deprecated",  "$comment",         "nullable",         "minimum",
-                 "maximum",  "multipleOf",  "exclusiveMinimum", "exclusiveMaximum", "items",
-                 "minItems", "uniqueItems", "maxItems",         "prefixItems",      "properties",
-                 "required", "readOnly",    "writeOnly",        "additionalItems",  "additionalProperties",
-                 "$defs",    "definitions", "minProperties",    "maxProperties",    "patternProperties"});
+  return one_of(
+      key,
+      {"type",     "title",       "description",      "default",          "examples",
+       "example",  "deprecated",  "$comment",         "nullable",         "minimum",
+       "maximum",  "multipleOf",  "exclusiveMinimum", "exclusiveMaximum", "items",
+       "minItems", "uniqueItems", "maxItems",         "prefixItems",      "properties",
+       "required", "readOnly",    "writeOnly",        "additionalItems",  "additionalProperties",
+       "$defs",    "definitions", "minProperties",    "maxProperties",    "patternProperties"});
 }
 
 Status collect_rules(const Json& root, const Json& given, int depth, std::vector<Json>& out) {
@@ -119,8 +120,8 @@ Status collect_rules(const Json& root, const Json& given, int depth, std::vector
   for (const auto& [key, value] : schema->items()) {
     if (one_of(key, {"enum", "const", "pattern", "format", "minLength", "maxLength"})) {
       rules[key] = value;
-    } else if (one_of(key, {"anyOf", "oneOf", "allOf"}) && value.is_array() && branches == nullptr &&
-               (key != "allOf" || value.size() == 1)) {
+    } else if (one_of(key, {"anyOf", "oneOf", "allOf"}) && value.is_array() &&
+               branches == nullptr && (key != "allOf" || value.size() == 1)) {
       branches = &value;
     } else if (!no_word_on_strings(key)) {
       return no(key);
@@ -147,7 +148,8 @@ bool refers_to_definitions_only(const Json& schema) {
       if (!target.starts_with("#/$defs/") && !target.starts_with("#/definitions/")) return false;
     } else if (one_of(key, {"$dynamicRef", "$recursiveRef"})) {
       return false;
-    } else if (!one_of(key, {"enum", "const", "default", "examples"}) && !refers_to_definitions_only(value)) {
+    } else if (!one_of(key, {"enum", "const", "default", "examples"}) &&
+               !refers_to_definitions_only(value)) {
       return false;
     }
   }
@@ -155,7 +157,8 @@ bool refers_to_definitions_only(const Json& schema) {
 }
 
 bool has_references(const Json& schema) {
-  return schema.dump(-1, ' ', false, Json::error_handler_t::replace).find("\"$ref\"") != std::string::npos;
+  return schema.dump(-1, ' ', false, Json::error_handler_t::replace).find("\"$ref\"") !=
+         std::string::npos;
 }
 
 }  // namespace
@@ -178,7 +181,8 @@ Result<Json> document_of(const SchemaPart& part, bool without_strings) {
   if (!refers_to_definitions_only(part.schema))
     return errorf(ErrorCode::kUnsupported, "$ref: a place outside of definitions");
   document["allOf"] = Json::array({part.schema});
-  if (without_strings) document["type"] = Json::array({"number", "boolean", "null", "array", "object"});
+  if (without_strings)
+    document["type"] = Json::array({"number", "boolean", "null", "array", "object"});
   return document;
 }
 

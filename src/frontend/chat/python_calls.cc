@@ -133,7 +133,8 @@ class PythonReader {
       if (take('}')) break;
       Json key, value;
       if (!literal(key, depth + 1) || !take(':') || !literal(value, depth + 1)) return false;
-      out[key.is_string() && !is_number(key) ? key.get<std::string>() : dump_exact(key)] = std::move(value);
+      out[key.is_string() && !is_number(key) ? key.get<std::string>() : dump_exact(key)] =
+          std::move(value);
     }
     return true;
   }
@@ -221,9 +222,11 @@ CallText read_python_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '[') return CallText::not_a_call();
-  // What cannot start a function's name is decided at once, so that ordinary text in brackets does not wait.
+  // What cannot start a function's name is decided at once, so that ordinary text in brackets does
+  // not wait.
   const size_t name = skip_space(text, start + 1);
-  if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 && text[name] != '_') {
+  if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 &&
+      text[name] != '_') {
     return CallText::not_a_call();
   }
   const auto end = find_value_end(text, start, scan, true);

@@ -8,7 +8,10 @@ namespace penstock {
 
 ReasoningSplitter::ReasoningSplitter(std::string open, std::string close, bool starts_inside,
                                      std::vector<std::string> calls)
-    : open_(std::move(open)), ends_(std::move(calls)), state_(State::kStart), optional_open_(starts_inside) {
+    : open_(std::move(open)),
+      ends_(std::move(calls)),
+      state_(State::kStart),
+      optional_open_(starts_inside) {
   ends_.insert(ends_.begin(), std::move(close));
 }
 

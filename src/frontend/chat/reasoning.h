@@ -8,9 +8,10 @@
 
 namespace penstock {
 
-// White space around the reasoning and before the answer is dropped. A reply that ends inside its reasoning
-// has no answer. A closing mark without an opening one also ends reasoning when starts_inside says that the
-// prompt opened it. calls: marks that open a tool call; they end the reasoning too and stay in the text.
+// White space around the reasoning and before the answer is dropped. A reply that ends inside its
+// reasoning has no answer. A closing mark without an opening one also ends reasoning when
+// starts_inside says that the prompt opened it. calls: marks that open a tool call; they end the
+// reasoning too and stay in the text.
 class ReasoningSplitter {
  public:
   ReasoningSplitter(std::string open, std::string close, bool starts_inside,
@@ -27,7 +28,8 @@ class ReasoningSplitter {
   std::string open_;
   std::vector<std::string> ends_;  // the closing mark, then marks of calls
   State state_;
-  bool optional_open_;  // the prompt opened the reasoning; an opening mark of the model is optional
+  // the prompt opened the reasoning; an opening mark of the model is optional
+  bool optional_open_;
   bool any_reasoning_ = false;
   std::string buffer_, space_;
 };

@@ -32,7 +32,8 @@ bool is_strict(const Json& tool) {
 Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   std::vector<CallableTool> callable;
   std::vector<std::string> names;
-  const std::unordered_set<std::string_view> wanted(rules.choice.names.begin(), rules.choice.names.end());
+  const std::unordered_set<std::string_view> wanted(rules.choice.names.begin(),
+                                                    rules.choice.names.end());
   for (size_t i = 0; rules.tools != nullptr && i < rules.tools->size(); ++i) {
     const Json& tool = (*rules.tools)[i];
     const Json& function = get_field(tool, "function");
@@ -47,11 +48,13 @@ Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   const std::unordered_set<std::string_view> known(names.begin(), names.end());
   for (const std::string& name : rules.choice.names) {
     if (!known.contains(name))
-      return errorf(ErrorCode::kInvalidArgument, "tool_choice: there is no tool '{}'; the tools are: {}",
-                    name, fmt::join(names, ", "));
+      return errorf(ErrorCode::kInvalidArgument,
+                    "tool_choice: there is no tool '{}'; the tools are: {}", name,
+                    fmt::join(names, ", "));
   }
   if (must_call(rules.choice) && callable.empty())
-    return errorf(ErrorCode::kInvalidArgument, "tool_choice: a call is required, but there are no tools");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "tool_choice: a call is required, but there are no tools");
   return callable;
 }
 
@@ -67,8 +70,8 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
   const int n_given = !wanted.json.empty() + !wanted.regex.empty() + !wanted.choice.empty() +
                       !wanted.grammar.empty() + wanted.json_object + !wanted.structural_tag.empty();
   if (n_given != 1)
-    return errorf(ErrorCode::kInvalidArgument, "structured_outputs: expected one form of the output, got {}",
-                  n_given);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "structured_outputs: expected one form of the output, got {}", n_given);
   const auto parsed = [](const std::string& given, const char* field) -> Result<Json> {
     Json value = bounded_json<Json>(given);
     if (value.is_discarded())
@@ -85,11 +88,13 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
     for (const std::string& one : wanted.choice) texts.push_back(text(one));
     return either(std::move(texts));
   }
-  if (!wanted.grammar.empty()) return at_place({{"type", "grammar"}, {"grammar", wanted.grammar}}, "#");
+  if (!wanted.grammar.empty())
+    return at_place({{"type", "grammar"}, {"grammar", wanted.grammar}}, "#");
   if (wanted.json_object) return schema({{"type", "object"}});
   ASSIGN_OR_RETURN(Json tag, parsed(wanted.structural_tag, "structural_tag"));
   if (tag.is_object() && tag.contains("structures")) {
-    return Json{{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tag["structures"]}};
+    return Json{
+        {"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tag["structures"]}};
   }
   return tag.is_object() && tag.contains("format") ? Json(tag["format"]) : tag;
 }
@@ -104,7 +109,8 @@ Json free_text(const CallFormat& format) {
            {"excludes", format.open}};
   }
   if (format.text_begin.empty()) return any;
-  return sequence_of(optional(text(format.text_begin)), std::move(any), optional(text(format.text_end)));
+  return sequence_of(optional(text(format.text_begin)), std::move(any),
+                     optional(text(format.text_end)));
 }
 
 const char* kSpace = "[ \\t\\r\\n]{0,16}";
@@ -113,7 +119,8 @@ const char* kSpace = "[ \\t\\r\\n]{0,16}";
 Json behind_reasoning(const ReplyContext& context, Json rest) {
   if (context.reasoning == nullptr) return rest;
   std::string_view prompt = context.prompt;
-  while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1))) prompt.remove_suffix(1);
+  while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1)))
+    prompt.remove_suffix(1);
   const ReasoningRow& marks = *context.reasoning;
   if (prompt.ends_with(marks.close)) return rest;
   Json::array_t span{any_text({marks.close}), text(marks.close), regex(kSpace)};
@@ -128,7 +135,8 @@ Json behind_reasoning(const ReplyContext& context, Json rest) {
 // The calls of a reply, and what may stand beside them.
 class ReplyGrammar {
  public:
-  ReplyGrammar(const ReplyRules& rules, const ReplyContext& context, std::vector<CallableTool> callable)
+  ReplyGrammar(const ReplyRules& rules, const ReplyContext& context,
+               std::vector<CallableTool> callable)
       : rules_(rules), context_(context), callable_(std::move(callable)) {
     one_ = rules.one_call || rules.choice.kind == Choice::kNamed ||
            (context.calls != nullptr && context.calls->format.one_call);
@@ -142,11 +150,13 @@ class ReplyGrammar {
     if (context_.calls != nullptr && is_harmony(*context_.calls)) return harmony(std::move(answer));
     if (callable_.empty()) return behind_reasoning(context_, in_text_marks(*std::move(answer)));
     const CallFormat& format = context_.calls->format;
-    ASSIGN_OR_RETURN(Json calls, calls_grammar(format.writing_for(context_.chat_template), callable_, one_));
+    ASSIGN_OR_RETURN(Json calls,
+                     calls_grammar(format.writing_for(context_.chat_template), callable_, one_));
     if (!format.keeps_space) calls = sequence_of(regex(kSpace), std::move(calls));
     if (must_call(rules_.choice)) return behind_reasoning(context_, std::move(calls));
     if (answer)
-      return behind_reasoning(context_, either(list_of(in_text_marks(*std::move(answer)), std::move(calls))));
+      return behind_reasoning(context_,
+                              either(list_of(in_text_marks(*std::move(answer)), std::move(calls))));
     Json said = free_text(format);
     if (format.start_only)
       return behind_reasoning(context_, either(list_of(std::move(said), std::move(calls))));
@@ -157,7 +167,8 @@ class ReplyGrammar {
   Json in_text_marks(Json answer) const {
     if (context_.calls == nullptr || context_.calls->format.text_begin.empty()) return answer;
     const CallFormat& format = context_.calls->format;
-    return sequence_of(optional(text(format.text_begin)), std::move(answer), optional(text(format.text_end)));
+    return sequence_of(optional(text(format.text_begin)), std::move(answer),
+                       optional(text(format.text_end)));
   }
 
   Result<Json> harmony(std::optional<Json> answer) const {
@@ -182,15 +193,17 @@ class ReplyGrammar {
 
 }  // namespace
 
-Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules, const ReplyContext& context) {
+Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules,
+                                                          const ReplyContext& context) {
   if (rules.choice.kind == Choice::kNamed && rules.choice.names.size() != 1)
     return errorf(ErrorCode::kInvalidArgument, "tool_choice: expected the name of one tool");
   ASSIGN_OR_RETURN(std::vector<CallableTool> callable, callable_tools(rules));
   const bool restricts = !callable.empty() && restricts_calls(rules, callable);
   if (context.calls == nullptr) {
     if (must_call(rules.choice))
-      return errorf(ErrorCode::kUnsupported,
-                    "tool_choice: how the model writes calls is not known (tool_call_parser names it)");
+      return errorf(
+          ErrorCode::kUnsupported,
+          "tool_choice: how the model writes calls is not known (tool_call_parser names it)");
     callable.clear();  // calls are not looked for
   } else if (!restricts && !rules.answer) {
     return std::nullopt;

@@ -21,7 +21,8 @@ struct ToolChoice {
     kNamed,     // exactly one call of the first name
   };
   Kind kind = Kind::kAuto;
-  std::vector<std::string> names = {};  // names of the tools that may be called; empty: all
+  // names of the tools that may be called; empty: all
+  std::vector<std::string> names = {};
 };
 
 struct ReplyRules {
@@ -29,7 +30,8 @@ struct ReplyRules {
   const nlohmann::ordered_json* tools = nullptr;
   ToolChoice choice;
   bool one_call = false;
-  std::optional<StructuredOutputs> answer;  // constraint on a reply that is no call; nullopt: any text
+  // constraint on a reply that is no call; nullopt: any text
+  std::optional<StructuredOutputs> answer;
 };
 
 // The model's reply formats and the prompt.
@@ -39,9 +41,10 @@ struct ReplyContext {
   std::string_view chat_template, prompt;
 };
 
-// Returns the constraint on the whole reply; nullopt: none is needed. Reasoning is not constrained. The JSON
-// flags of `rules.answer` apply to the JSON of calls too. Errors: kInvalidArgument, kUnsupported; messages
-// name the field.
-Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules, const ReplyContext& context);
+// Returns the constraint on the whole reply; nullopt: none is needed. Reasoning is not constrained.
+// The JSON flags of `rules.answer` apply to the JSON of calls too. Errors: kInvalidArgument,
+// kUnsupported; messages name the field.
+Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules,
+                                                          const ReplyContext& context);
 
 }  // namespace penstock

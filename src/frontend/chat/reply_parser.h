@@ -1,6 +1,7 @@
-// Splits a model's reply into reasoning, text for the user and tool calls. The pieces add up to the same reply however
-// the text was cut, so the stream and the plain reply agree. What looks like a call but is none stays text; once a call's
-// name is certain it is a call, its arguments are passed on even if they are no JSON, and what stands beside them is not.
+// Splits a model's reply into reasoning, text for the user and tool calls. The pieces add up to the
+// same reply however the text was cut, so the stream and the plain reply agree. What looks like a
+// call but is none stays text; once a call's name is certain it is a call, its arguments are passed
+// on even if they are no JSON, and what stands beside them is not.
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,25 +16,28 @@
 
 namespace penstock {
 
-// The parts that one more piece of text added. A call comes in pieces: first its name with an id (only if its
-// format has ids that the chat template expects back), then its arguments as the model writes them.
+// The parts that one more piece of text added. A call comes in pieces: first its name with an id
+// (only if its format has ids that the chat template expects back), then its arguments as the model
+// writes them.
 struct ReplyPart {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
-  bool continues = false;  // calls[0] has no name: its arguments go on the last call of the part before
-  bool open = false;       // the last call goes on in the next part
+  // calls[0] has no name: its arguments go on the last call of the part before
+  bool continues = false;
+  bool open = false;  // the last call goes on in the next part
 
   // Joins the pieces of calls.
   void append(ReplyPart more);
-  // Begin a call, add to the arguments of the one that is open (in this part or before it), and end it.
+  // Begin a call, add to the arguments of the one that is open (in this part or before it), and end
+  // it.
   void begin_call(std::string name, std::string id = {});
   void add_arguments(std::string_view text);
   void end_call();
   bool operator==(const ReplyPart&) const = default;
 };
 
-// One per reply; not thread-safe. The text must be whole UTF-8 and hold the texts of special tokens (markers
-// are often special tokens).
+// One per reply; not thread-safe. The text must be whole UTF-8 and hold the texts of special tokens
+// (markers are often special tokens).
 class ReplyParser {
  public:
   virtual ~ReplyParser() = default;
@@ -42,12 +46,14 @@ class ReplyParser {
 };
 
 struct ToolParserRow {
-  const char* name;                // name of the parser in options
-  const char* models;              // models whose replies it reads
-  std::vector<const char*> hints;  // a chat template that contains all of these uses this parser
+  const char* name;    // name of the parser in options
+  const char* models;  // models whose replies it reads
+  // a chat template that contains all of these uses this parser
+  std::vector<const char*> hints;
   CallFormat format;
-  std::vector<const char*> aliases = {};      // vLLM's names for this parser
-  std::vector<const char*> other_hints = {};  // a template that contains any of these uses it too
+  std::vector<const char*> aliases = {};  // vLLM's names for this parser
+  // a template that contains any of these uses it too
+  std::vector<const char*> other_hints = {};
 };
 
 struct ReasoningRow {
@@ -56,9 +62,11 @@ struct ReasoningRow {
   const char* open;
   const char* close;
   std::vector<const char*> aliases = {};
-  // A chat template that contains all of hints (empty: `close`) or any of other_hints uses this format.
+  // A chat template that contains all of hints (empty: `close`) or any of other_hints uses this
+  // format.
   std::vector<const char*> hints = {}, other_hints = {};
-  std::vector<const char*> answer_marks = {};  // marks around the answer that are not part of its text
+  // marks around the answer that are not part of its text
+  std::vector<const char*> answer_marks = {};
 };
 
 // THE lists.
@@ -70,10 +78,13 @@ std::string_view detect_tool_parser(std::string_view chat_template);
 std::string_view detect_reasoning(std::string_view chat_template);
 
 struct ReplyParserOptions {
-  std::string tools;                 // a name of tool_parsers(), empty: calls stay text
-  std::string reasoning;             // a name of reasoning_formats(), empty: reasoning stays text
+  // a name of tool_parsers(), empty: calls stay text
+  std::string tools;
+  // a name of reasoning_formats(), empty: reasoning stays text
+  std::string reasoning;
   bool starts_in_reasoning = false;  // the prompt ended with the opening mark
-  std::shared_ptr<const ParameterTypes> parameters = {};  // parameter types of the tools; null: not known
+  // parameter types of the tools; null: not known
+  std::shared_ptr<const ParameterTypes> parameters = {};
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 

@@ -59,7 +59,9 @@ class StagedParser : public ReplyParser {
  public:
   StagedParser(std::optional<ReasoningSplitter> reasoning, std::vector<std::string> answer_marks,
                std::unique_ptr<ReplyParser> rest)
-      : reasoning_(std::move(reasoning)), answer_(std::move(answer_marks)), rest_(std::move(rest)) {}
+      : reasoning_(std::move(reasoning)),
+        answer_(std::move(answer_marks)),
+        rest_(std::move(rest)) {}
 
   ReplyPart push(std::string_view text) override {
     if (!reasoning_) return rest_->push(text);
@@ -90,7 +92,8 @@ class StagedParser : public ReplyParser {
 template <class Rows>
 auto find_row(const Rows& rows, std::string_view name) {
   return std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
-    return name == row.name || std::find(row.aliases.begin(), row.aliases.end(), name) != row.aliases.end();
+    return name == row.name ||
+           std::find(row.aliases.begin(), row.aliases.end(), name) != row.aliases.end();
   });
 }
 
@@ -169,14 +172,20 @@ std::span<const ReasoningRow> reasoning_formats() {
        {"You are MiMo", "<beginning_of_sentence>"}},
       {"seed", "Seed-OSS", "<seed:think>", "</seed:think>", {"seed_oss"}},
       {"mistral", "Magistral, Ministral reasoning", "[THINK]", "[/THINK]"},
-      {"cohere", "Command R7B, Command A", "<|START_THINKING|>", "<|END_THINKING|>", {"cohere_command"}},
+      {"cohere",
+       "Command R7B, Command A",
+       "<|START_THINKING|>",
+       "<|END_THINKING|>",
+       {"cohere_command"}},
       {"granite", "Granite 3.2 and later", "Here is my thought process:", "Here is my response:"},
   };
   return rows;
 }
 
 std::string_view detect_tool_parser(std::string_view chat_template) {
-  const auto present = [&](const char* hint) { return chat_template.find(hint) != std::string_view::npos; };
+  const auto present = [&](const char* hint) {
+    return chat_template.find(hint) != std::string_view::npos;
+  };
   for (const ToolParserRow& row : tool_parsers()) {
     if (std::ranges::all_of(row.hints, present) || std::ranges::any_of(row.other_hints, present))
       return row.name;
@@ -185,9 +194,12 @@ std::string_view detect_tool_parser(std::string_view chat_template) {
 }
 
 std::string_view detect_reasoning(std::string_view chat_template) {
-  const auto present = [&](const char* hint) { return chat_template.find(hint) != std::string_view::npos; };
+  const auto present = [&](const char* hint) {
+    return chat_template.find(hint) != std::string_view::npos;
+  };
   for (const ReasoningRow& row : reasoning_formats()) {
-    const bool shown = row.hints.empty() ? present(row.close) : std::ranges::all_of(row.hints, present);
+    const bool shown =
+        row.hints.empty() ? present(row.close) : std::ranges::all_of(row.hints, present);
     if (shown || std::ranges::any_of(row.other_hints, present)) return row.name;
   }
   return {};
@@ -214,7 +226,8 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
                       tools != nullptr ? tools->format.open : std::vector<std::string>());
     answer_marks.assign(row->answer_marks.begin(), row->answer_marks.end());
   }
-  return std::make_unique<StagedParser>(std::move(reasoning), std::move(answer_marks), std::move(rest));
+  return std::make_unique<StagedParser>(std::move(reasoning), std::move(answer_marks),
+                                        std::move(rest));
 }
 
 const ToolParserRow* find_tool_parser(std::string_view name) {
@@ -232,7 +245,8 @@ const ReasoningRow* find_reasoning(std::string_view name) {
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning) {
   const ReasoningRow* row = find_reasoning(reasoning);
   if (row == nullptr) return false;
-  while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1))) prompt.remove_suffix(1);
+  while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1)))
+    prompt.remove_suffix(1);
   return prompt.ends_with(row->open);
 }
 

@@ -9,7 +9,8 @@ namespace penstock::tag_formats {
 
 using Json = nlohmann::ordered_json;
 
-// Reserves room for all members of a format: growth would copy their values, since the names are const.
+// Reserves room for all members of a format: growth would copy their values, since the names are
+// const.
 inline Json of_type(const char* type) {
   Json::object_t members;
   members.reserve(6);
@@ -21,9 +22,12 @@ inline Json with(Json format, const char* member, Json value) {
   return format;
 }
 
-inline Json text(std::string value) { return with(of_type("const_string"), "value", std::move(value)); }
+inline Json text(std::string value) {
+  return with(of_type("const_string"), "value", std::move(value));
+}
 inline Json any_text(std::vector<std::string> excludes = {}) {
-  return excludes.empty() ? of_type("any_text") : with(of_type("any_text"), "excludes", std::move(excludes));
+  return excludes.empty() ? of_type("any_text")
+                          : with(of_type("any_text"), "excludes", std::move(excludes));
 }
 inline Json regex(const char* pattern) { return with(of_type("regex"), "pattern", pattern); }
 inline Json schema(Json json_schema) {
@@ -49,7 +53,9 @@ Json sequence_of(Parts&&... parts) {
   return sequence(list_of(std::forward<Parts>(parts)...));
 }
 
-inline Json optional(Json content) { return with(of_type("optional"), "content", std::move(content)); }
+inline Json optional(Json content) {
+  return with(of_type("optional"), "content", std::move(content));
+}
 inline Json star(Json content) { return with(of_type("star"), "content", std::move(content)); }
 // Sets the place of the format that refusals report.
 inline Json at_place(Json format, std::string where) {
@@ -57,7 +63,8 @@ inline Json at_place(Json format, std::string where) {
 }
 // One or more repetitions of content with separators between them.
 inline Json separated(Json content, std::string separator) {
-  return with(with(of_type("plus"), "content", std::move(content)), "separator", std::move(separator));
+  return with(with(of_type("plus"), "content", std::move(content)), "separator",
+              std::move(separator));
 }
 
 }  // namespace penstock::tag_formats

@@ -21,8 +21,10 @@ constexpr std::string_view kQuestion = "aquestion", kAnswer = "ananswer", kThoug
 Json user() { return {{"role", "user"}, {"content", kQuestion}}; }
 Json answer() { return {{"role", "assistant"}, {"content", kAnswer}}; }
 Json thoughtful_answer() {
-  return {
-      {"role", "assistant"}, {"content", kAnswer}, {"reasoning_content", kThought}, {"thinking", kThought}};
+  return {{"role", "assistant"},
+          {"content", kAnswer},
+          {"reasoning_content", kThought},
+          {"thinking", kThought}};
 }
 Json call(const char* id) {
   const Json function = {{"name", "look"}, {"arguments", Json{{"at", kValue}}}};
@@ -53,16 +55,20 @@ class TurnEnds {
   std::vector<TokenId> find() const {
     std::vector<TokenId> ends;
     const std::vector<TokenId> behind_answer = specials_behind(answer(), user());
-    if (!behind_answer.empty() && stands_alone(behind_answer.front())) ends.push_back(behind_answer.front());
+    if (!behind_answer.empty() && stands_alone(behind_answer.front()))
+      ends.push_back(behind_answer.front());
     const std::vector<TokenId> behind_calls = specials_behind(calls(1), result());
-    const bool known = !ends.empty() && std::ranges::find(behind_calls, ends[0]) != behind_calls.end();
-    if (!known && !behind_calls.empty() && stands_alone(behind_calls.back()) && !opens(behind_calls.back()))
+    const bool known =
+        !ends.empty() && std::ranges::find(behind_calls, ends[0]) != behind_calls.end();
+    if (!known && !behind_calls.empty() && stands_alone(behind_calls.back()) &&
+        !opens(behind_calls.back()))
       ends.push_back(behind_calls.back());
     return ends;
   }
 
  private:
-  // What is behind the last `marker`, as tokens; nothing when the template fails or does not show it.
+  // What is behind the last `marker`, as tokens; nothing when the template fails or does not show
+  // it.
   std::optional<std::vector<TokenId>> behind(Json messages, std::string_view marker) const {
     const auto text =
         prompter_.render(std::move(messages), tools(), nullptr, {.add_generation_prompt = false});
@@ -72,8 +78,9 @@ class TurnEnds {
                              {.add_special = false, .parse_special = true});
   }
 
-  // The special tokens that are behind the turn whether the conversation goes on or not; if there are none, behind the
-  // conversation's last turn, or where it writes nothing there, behind one that is not the last.
+  // The special tokens that are behind the turn whether the conversation goes on or not; if there
+  // are none, behind the conversation's last turn, or where it writes nothing there, behind one
+  // that is not the last.
   std::vector<TokenId> specials_behind(const Json& turn, const Json& next) const {
     const bool calling = turn.contains("tool_calls");
     const std::string_view marker = calling ? kValue : kAnswer;
@@ -88,14 +95,16 @@ class TurnEnds {
     return found;
   }
 
-  // In a row: from the first on, which only white space precedes, or (from_end) up to the last, which only that follows.
+  // In a row: from the first on, which only white space precedes, or (from_end) up to the last,
+  // which only that follows.
   std::vector<TokenId> specials(std::vector<TokenId> tokens, bool from_end) const {
     if (from_end) std::ranges::reverse(tokens);
     std::vector<TokenId> row;
     for (const TokenId id : tokens) {
       if (tokenizer_.is_special(id)) {
         row.push_back(id);
-      } else if (tokenizer_.token_bytes(id).find_first_not_of(" \n\r\t") != std::string_view::npos) {
+      } else if (tokenizer_.token_bytes(id).find_first_not_of(" \n\r\t") !=
+                 std::string_view::npos) {
         break;
       }
     }

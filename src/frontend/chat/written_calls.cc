@@ -69,18 +69,20 @@ bool is_text(std::string_view begun, JsonTypes types) {
   const char c = begun[0];
   if (c == '[') return (types & kArray) == 0;
   if (c == '{') return (types & kObject) == 0;
-  for (const auto& [word, type] :
-       {std::pair<std::string_view, JsonTypes>{"null", kNull}, {"true", kBoolean}, {"false", kBoolean}}) {
+  for (const auto& [word, type] : {std::pair<std::string_view, JsonTypes>{"null", kNull},
+                                   {"true", kBoolean},
+                                   {"false", kBoolean}}) {
     if (c != word[0] || (types & type) == 0) continue;
-    return !may_become(begun, word) && !(begun.starts_with(word) && is_space_only(begun.substr(word.size())));
+    return !may_become(begun, word) &&
+           !(begun.starts_with(word) && is_space_only(begun.substr(word.size())));
   }
   const bool number = c == '-' || (c >= '0' && c <= '9');
   return !number || (types & kNumber) == 0 ||
          begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
 }
 
-// Parameters one after the other. Strings are given while they come, other values at their end: what they are to be
-// decides how they are read.
+// Parameters one after the other. Strings are given while they come, other values at their end:
+// what they are to be decides how they are read.
 class ParameterStream final : public ArgumentStream {
  public:
   // types: of the tool's parameters; null: not known.
@@ -131,7 +133,8 @@ class ParameterStream final : public ArgumentStream {
     return Step::kDone;
   }
 
-  // Drops text between parameters, up to the next parameter, the call's end, or a mark that opens or closes calls.
+  // Drops text between parameters, up to the next parameter, the call's end, or a mark that opens
+  // or closes calls.
   std::optional<Step> skip(std::string& text, std::string& arguments) {
     const std::string_view all = text;
     const size_t known = first_mark(all.substr(1), known_marks_).first,
@@ -142,7 +145,8 @@ class ParameterStream final : public ArgumentStream {
       text.erase(0, known + 1);
       return std::nullopt;
     }
-    text.erase(0, all.size() - std::max(held_back(all.substr(1), known_marks_), held_back(all, call_marks_)));
+    text.erase(0, all.size() - std::max(held_back(all.substr(1), known_marks_),
+                                        held_back(all, call_marks_)));
     return Step::kMore;
   }
 
@@ -150,8 +154,8 @@ class ParameterStream final : public ArgumentStream {
     using namespace json_types;
     key_ = name.name;
     known_types_.reset();
-    if (const auto known =
-            types_ != nullptr ? types_->find(name.name) : ParameterTypes::mapped_type::const_iterator();
+    if (const auto known = types_ != nullptr ? types_->find(name.name)
+                                             : ParameterTypes::mapped_type::const_iterator();
         types_ != nullptr && known != types_->end())
       known_types_ = known->second;
     if (!marks_.json_name_end.empty())
@@ -168,9 +172,11 @@ class ParameterStream final : public ArgumentStream {
       const size_t start = skip_space(text);
       if (start == text.size()) return Step::kMore;
       const JsonTypes known = known_types_.value_or(0);
-      const bool brackets =
-          (text[start] == '[' && (known & kArray) != 0) || (text[start] == '{' && (known & kObject) != 0);
-      form_ = brackets ? Form::kBrackets : (types() & kString) != 0 ? Form::kPerhapsText : Form::kHeld;
+      const bool brackets = (text[start] == '[' && (known & kArray) != 0) ||
+                            (text[start] == '{' && (known & kObject) != 0);
+      form_ = brackets                   ? Form::kBrackets
+              : (types() & kString) != 0 ? Form::kPerhapsText
+                                         : Form::kHeld;
     }
     // The marks may stand in strings of lists and objects.
     if (form_ == Form::kBrackets) {
@@ -186,8 +192,8 @@ class ParameterStream final : public ArgumentStream {
     if (!end.found) return Step::kMore;
     if (form_ != Form::kText) {
       begin_member(arguments);
-      arguments +=
-          dump_exact(parameter_value(without_lines(std::string_view(text).substr(0, end.at)), types()));
+      arguments += dump_exact(
+          parameter_value(without_lines(std::string_view(text).substr(0, end.at)), types()));
     }
     text.erase(0, end.behind - (form_ == Form::kText ? end.at : 0));
     form_ = Form::kNone;
@@ -200,7 +206,8 @@ class ParameterStream final : public ArgumentStream {
     bool found = false;
   };
 
-  // Models forget the closing mark: then the next parameter on a line of its own ends the value, or the end of all calls.
+  // Models forget the closing mark: then the next parameter on a line of its own ends the value, or
+  // the end of all calls.
   ValueEnd find_end(std::string_view text) {
     for (;;) {
       const std::string_view rest = text.substr(searched_);
@@ -229,7 +236,8 @@ class ParameterStream final : public ArgumentStream {
   // Gives what is certain of a string, and erases it.
   void give_text(std::string& text, const ValueEnd& end, std::string& arguments) {
     std::string_view piece = std::string_view(text).substr(0, end.at);
-    if (!end.found && marks_.close.starts_with('\n') && piece.ends_with('\n')) piece.remove_suffix(1);
+    if (!end.found && marks_.close.starts_with('\n') && piece.ends_with('\n'))
+      piece.remove_suffix(1);
     const size_t n = end.found ? end.at : piece.size();
     if (n == 0 && !end.found) return;
     if (!given_) {
@@ -258,7 +266,8 @@ class ParameterStream final : public ArgumentStream {
   const ParameterMarks& marks_;
   const std::string_view call_end_, all_end_;
   const ParameterTypes::mapped_type* types_;
-  // Marks that end a value: its closing mark, the next parameter on its own line, the end of the call before that of all calls.
+  // Marks that end a value: its closing mark, the next parameter on its own line, the end of the
+  // call before that of all calls.
   std::vector<std::string> value_ends_;
   std::vector<std::string> call_marks_, known_marks_;
   std::string key_;                       // of the value that is open
@@ -270,7 +279,8 @@ class ParameterStream final : public ArgumentStream {
   bool any_ = false;     // a parameter was given
 };
 
-// Reads the head of a call of one writing. Every method tells how it went; the position is behind what was taken.
+// Reads the head of a call of one writing. Every method tells how it went; the position is behind
+// what was taken.
 class WrittenHead {
  public:
   WrittenHead(const CallOpening& opening, const CallWriting& writing, std::string_view text)
@@ -281,8 +291,8 @@ class WrittenHead {
     const size_t hit = before.find(opening_.mark);
     if (hit == std::string::npos) return {Match::kNo};
     at_ = skip_space(text_);
-    Match match =
-        take_pattern(std::string_view(before).substr(hit + opening_.mark.size()), text_, at_, &field_);
+    Match match = take_pattern(std::string_view(before).substr(hit + opening_.mark.size()), text_,
+                               at_, &field_);
     if (match == Match::kYes) match = name();
     if (match != Match::kYes) return {match};
     return arguments();
@@ -294,8 +304,9 @@ class WrittenHead {
     at_ = skip_space(text_, at_);
     ToolCall call{std::string(name_), {}, id()};
     size_t end = at_;
-    const Match over =
-        without_space(writing_.call_end).empty() ? Match::kNo : take_pattern(writing_.call_end, text_, end);
+    const Match over = without_space(writing_.call_end).empty()
+                           ? Match::kNo
+                           : take_pattern(writing_.call_end, text_, end);
     if (over == Match::kYes) return {over, end, std::move(call)};
     const Match match =
         is_json ? find_object(text_, at_) : parameter_name(writing_.parameters, text_, at_).match;
@@ -303,16 +314,19 @@ class WrittenHead {
     if (is_json) return {match, at_, std::move(call), json_arguments(writing_.call_end)};
     const ParameterTypes::mapped_type* types = nullptr;
     if (opening_.types != nullptr) {
-      if (const auto tool = opening_.types->find(name_); tool != opening_.types->end()) types = &tool->second;
+      if (const auto tool = opening_.types->find(name_); tool != opening_.types->end())
+        types = &tool->second;
     }
-    return {match, at_, std::move(call), std::make_unique<ParameterStream>(opening_.format, writing_, types)};
+    return {match, at_, std::move(call),
+            std::make_unique<ParameterStream>(opening_.format, writing_, types)};
   }
 
   std::string id() const {
     std::string id = writing_.id;
     for (const auto& [mark, by] :
          {std::pair("{name}", name_), std::pair("{n}", field_), std::pair("{id}", field_)}) {
-      if (const size_t at = id.find(mark); at != std::string::npos) id.replace(at, std::strlen(mark), by);
+      if (const size_t at = id.find(mark); at != std::string::npos)
+        id.replace(at, std::strlen(mark), by);
     }
     return id;
   }
@@ -325,13 +339,16 @@ class WrittenHead {
       const Match match = take_pattern(writing_.name_end, text_, behind, &field_);
       if (match == Match::kMore) return match;
       name_ = without_space(text_.substr(start, end - start));
-      const bool blank = is_space_only(writing_.name_end);  // a parameter or the call's end tells then
+      // a parameter or the call's end tells then
+      const bool blank = is_space_only(writing_.name_end);
       if (match == Match::kYes && (!blank || text_.substr(behind).starts_with('<'))) {
         at_ = behind;
         return is_function_name(name_) ? Match::kYes : Match::kNo;
       }
-      if (end == text_.size()) return is_function_name(name_) || name_.empty() ? Match::kMore : Match::kNo;
-      const bool in_name = is_function_name(text_.substr(end, 1)) || is_space_only(text_.substr(end, 1));
+      if (end == text_.size())
+        return is_function_name(name_) || name_.empty() ? Match::kMore : Match::kNo;
+      const bool in_name =
+          is_function_name(text_.substr(end, 1)) || is_space_only(text_.substr(end, 1));
       if (!in_name || end - start > kMostName) return Match::kNo;
     }
   }
@@ -347,16 +364,19 @@ CallHead written_head(const CallOpening& opening, std::string_view text) {
   CallHead first{Match::kNo};
   for (const CallWriting& writing : opening.format.written) {
     CallHead head = WrittenHead(opening, writing, text).read();
-    const bool better = head.match == Match::kYes ? first.match != Match::kYes || head.at < first.at
-                                                  : head.match == Match::kMore && first.match == Match::kNo;
+    const bool better = head.match == Match::kYes
+                            ? first.match != Match::kYes || head.at < first.at
+                            : head.match == Match::kMore && first.match == Match::kNo;
     if (better) first = std::move(head);
   }
   return first;
 }
 
 std::unique_ptr<CallStream> stream_written(const CallOpening& opening) {
-  return headed_stream([&format = opening.format, mark = std::string(opening.mark), types = opening.types](
-                           std::string_view text) { return written_head({format, mark, types}, text); });
+  return headed_stream([&format = opening.format, mark = std::string(opening.mark),
+                        types = opening.types](std::string_view text) {
+    return written_head({format, mark, types}, text);
+  });
 }
 
 }  // namespace

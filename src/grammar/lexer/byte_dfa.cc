@@ -50,7 +50,8 @@ void ByteDfa::finish() {
     auto& row = rows_.emplace_back();
     row.fill(kDead);
     for (const ByteEdge& e : edges(i)) {
-      std::fill(row.begin() + e.first, row.begin() + e.last + 1, e.target | (e.ends_char ? kEndsChar : 0));
+      std::fill(row.begin() + e.first, row.begin() + e.last + 1,
+                e.target | (e.ends_char ? kEndsChar : 0));
     }
     states_[i].row = static_cast<uint32_t>(rows_.size());
   }
@@ -67,7 +68,8 @@ struct Bundle {
 }  // namespace
 
 ByteDfa make_literal_dfa(std::vector<TaggedText> texts) {
-  std::stable_sort(texts.begin(), texts.end(), [](const auto& a, const auto& b) { return a.text < b.text; });
+  std::stable_sort(texts.begin(), texts.end(),
+                   [](const auto& a, const auto& b) { return a.text < b.text; });
   ByteDfa dfa;
   dfa.set_start(texts.empty() ? ByteDfa::kDead : dfa.add_state());
   std::vector<Bundle> open{{0, texts.size(), 0, dfa.start()}};

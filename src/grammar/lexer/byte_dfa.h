@@ -11,7 +11,8 @@ namespace penstock::grammar {
 
 struct ByteEdge {
   uint8_t first, last;  // inclusive
-  bool ends_char;       // the byte completes the spelling of one character
+  // the byte completes the spelling of one character
+  bool ends_char;
   uint32_t target;
 };
 
@@ -25,8 +26,8 @@ class ByteDfa {
 
   uint32_t start() const { return start_; }
   uint32_t n_states() const { return static_cast<uint32_t>(states_.size()); }
-  // Returns the target state, with the flag kEndsChar if the byte completes a character; kDead if the byte is
-  // not allowed.
+  // Returns the target state, with the flag kEndsChar if the byte completes a character; kDead if
+  // the byte is not allowed.
   uint32_t step(uint32_t state, uint8_t byte) const {
     const State& s = states_[state];
     if (s.row != 0) return rows_[s.row - 1][byte];
@@ -44,15 +45,16 @@ class ByteDfa {
   uint32_t tag(uint32_t state) const { return states_[state].tag; }  // 0: the state does not accept
   // The state accepts and has no edges.
   bool is_final(uint32_t state) const { return states_[state].n_edges == 0; }
-  // The corresponding states of the automaton over characters: after a whole character the one state; inside
-  // a character the states that may follow it. Empty when the spelling is complete or the lexeme has no
-  // lengths.
+  // The corresponding states of the automaton over characters: after a whole character the one
+  // state; inside a character the states that may follow it. Empty when the spelling is complete or
+  // the lexeme has no lengths.
   std::span<const uint32_t> char_states(uint32_t state) const {
     return {char_states_.data() + states_[state].chars, states_[state].n_chars};
   }
   bool inside_char(uint32_t state) const { return states_[state].inside_char; }
 
-  // Construction. States may come in any order. REQUIRES: the edges of a state are ascending and disjoint.
+  // Construction. States may come in any order. REQUIRES: the edges of a state are ascending and
+  // disjoint.
   uint32_t add_state();
   void set_edges(uint32_t state, std::span<const ByteEdge> edges);
   void set_tag(uint32_t state, uint32_t tag) { states_[state].tag = tag; }
@@ -65,7 +67,8 @@ class ByteDfa {
     uint32_t edges = 0, n_edges = 0;
     uint32_t tag = 0;
     uint32_t chars = 0, n_chars = 0;
-    uint32_t row = 0;  // 1 + index into rows_; 0: few edges, searched linearly
+    // 1 + index into rows_; 0: few edges, searched linearly
+    uint32_t row = 0;
     bool inside_char = false;
   };
   std::vector<State> states_;

@@ -41,7 +41,8 @@ Compiled<CompletionLengths> CompletionLengths::of(const Graph& graph, Budget& bu
       break;
     }
     // A step over all edges is cheaper than building an edge; hence the divisor.
-    if (!budget.take_edges(n_edges / 64 + 1)) return too_large("the counts of a repetition are too large");
+    if (!budget.take_edges(n_edges / 64 + 1))
+      return too_large("the counts of a repetition are too large");
     result.sets_.insert(result.sets_.end(), set.begin(), set.end());
     ++result.n_sets_;
     set = one_step_before(graph, set);
@@ -69,7 +70,8 @@ bool CompletionLengths::holds(uint32_t state, uint64_t n) const {
 bool CompletionLengths::any_within(uint32_t state, CountWindow window) const {
   const uint32_t shortest = shortest_[state];
   if (window.empty() || shortest == n_sets_ || window.max < shortest) return false;
-  if (std::max<uint64_t>(window.min, always_from_[state]) <= window.max && always_from_[state] < n_sets_)
+  if (std::max<uint64_t>(window.min, always_from_[state]) <= window.max &&
+      always_from_[state] < n_sets_)
     return true;
   const uint64_t first = std::max<uint64_t>(window.min, shortest);
   const uint64_t last = std::min<uint64_t>(window.max, first + n_sets_);

@@ -1,8 +1,9 @@
-// The set of all numbers of steps in which each state of an automaton can reach acceptance, not only the
-// least.
+// The set of all numbers of steps in which each state of an automaton can reach acceptance, not
+// only the least.
 //
-// The sets of states that accept in exactly n steps are periodic from some n on, so that a bound of 10^9
-// costs as much as one of 10. Used for characters of strings, items of arrays and members of objects.
+// The sets of states that accept in exactly n steps are periodic from some n on, so that a bound of
+// 10^9 costs as much as one of 10. Used for characters of strings, items of arrays and members of
+// objects.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,25 +22,28 @@ struct CountWindow {
   bool trivial() const { return min == 0 && max == kNoLimit; }
   bool operator==(const CountWindow&) const = default;
   // Returns the window of the remaining number after n. REQUIRES: n <= max.
-  CountWindow after(uint64_t n) const { return {min > n ? min - n : 0, max == kNoLimit ? max : max - n}; }
+  CountWindow after(uint64_t n) const {
+    return {min > n ? min - n : 0, max == kNoLimit ? max : max - n};
+  }
 };
 
 inline CountWindow operator&(const CountWindow& a, const CountWindow& b) {
   return {a.min > b.min ? a.min : b.min, a.max < b.max ? a.max : b.max};
 }
 
-// Maps windows that `horizon` more characters (items, members) cannot tell apart to one window. REQUIRES: the
-// lengths that it is used with become periodic within the horizon.
+// Maps windows that `horizon` more characters (items, members) cannot tell apart to one window.
+// REQUIRES: the lengths that it is used with become periodic within the horizon.
 inline CountWindow clipped(CountWindow window, uint64_t horizon) {
-  const bool wide = window.max == kNoLimit || (window.max > horizon && window.max - window.min > horizon);
+  const bool wide =
+      window.max == kNoLimit || (window.max > horizon && window.max - window.min > horizon);
   if (!wide) return window;
   return {window.min < horizon ? window.min : horizon, kNoLimit};
 }
 
 class CompletionLengths {
  public:
-  // The automaton: for each state its successors (in any order, with or without duplicates) and whether it
-  // accepts.
+  // The automaton: for each state its successors (in any order, with or without duplicates) and
+  // whether it accepts.
   struct Graph {
     std::vector<std::vector<uint32_t>> successors;
     std::vector<bool> accepts;

@@ -50,12 +50,14 @@ CommonLexemes make_common() {
   ExprPool pool;
   const CharDfa everything = built(make_dfa(pool, ExprPool::kEverything, budget));
   const ExprId space = pool.repeat(pool.chars({{' ', ' '}, {'\t', '\n'}, {'\r', '\r'}}), 0, 16);
-  return {.string = built(make_lexeme(everything, Spelling::kJson, true, budget)),
-          .canonical_string = built(make_lexeme(everything, Spelling::kJsonCanonical, true, budget)),
-          .number = number_lexeme({}),
-          .integer = number_lexeme({.multiples_of = {1}}),
-          .plain_integer = number_lexeme({.multiples_of = {1}, .digits_only = true}),
-          .space = built(make_lexeme(built(make_dfa(pool, space, budget)), Spelling::kUtf8, false, budget))};
+  return {
+      .string = built(make_lexeme(everything, Spelling::kJson, true, budget)),
+      .canonical_string = built(make_lexeme(everything, Spelling::kJsonCanonical, true, budget)),
+      .number = number_lexeme({}),
+      .integer = number_lexeme({.multiples_of = {1}}),
+      .plain_integer = number_lexeme({.multiples_of = {1}, .digits_only = true}),
+      .space =
+          built(make_lexeme(built(make_dfa(pool, space, budget)), Spelling::kUtf8, false, budget))};
 }
 
 }  // namespace
@@ -64,13 +66,15 @@ bool Lexeme::alive_within(uint32_t state, CountWindow left) const {
   const auto chars = dfa.char_states(state);
   if (chars.empty()) return left.min == 0;  // behind the closing quotation mark
   if (!dfa.inside_char(state)) return lengths.any_within(chars.front(), left);
-  return left.max > 0 && std::any_of(chars.begin(), chars.end(),
-                                     [&](uint32_t c) { return lengths.any_within(c, left.after(1)); });
+  return left.max > 0 && std::any_of(chars.begin(), chars.end(), [&](uint32_t c) {
+           return lengths.any_within(c, left.after(1));
+         });
 }
 
-uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t most) const {
-  // Behind every visit lies at least one word, and no two lie behind the same; a path longer than there are states is on
-  // a loop, behind which there is no end of them unless the window ends it.
+uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& window,
+                             uint32_t most) const {
+  // Behind every visit lies at least one word, and no two lie behind the same; a path longer than
+  // there are states is on a loop, behind which there is no end of them unless the window ends it.
   struct Visit {
     uint32_t state;
     uint64_t count, depth;
@@ -101,7 +105,8 @@ uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& 
 }
 
 bool Lexeme::has_more_texts(uint64_t n) const {
-  // Depth first; a way back to a state that is being visited is a loop, behind which there is no end of texts.
+  // Depth first; a way back to a state that is being visited is a loop, behind which there is no
+  // end of texts.
   constexpr uint64_t kUnknown = UINT64_MAX, kBusy = UINT64_MAX - 1;
   struct Visit {
     uint32_t state;

@@ -1,5 +1,5 @@
-// A lexeme (terminal): the texts that an automaton over bytes accepts; the number of their characters may be
-// bounded.
+// A lexeme (terminal): the texts that an automaton over bytes accepts; the number of their
+// characters may be bounded.
 #pragma once
 #include <memory>
 
@@ -13,7 +13,8 @@ namespace penstock::grammar {
 // Immutable, so that grammars share it.
 struct Lexeme {
   ByteDfa dfa;
-  CompletionLengths lengths;  // of the automaton over characters; empty unless windows are used
+  // of the automaton over characters; empty unless windows are used
+  CompletionLengths lengths;
   // Accepting states are those after the closing quotation mark, from which no edges lead.
   bool quoted = false;
   // The lexeme contains every text, so that only a window bounds it.
@@ -22,7 +23,8 @@ struct Lexeme {
   uint32_t start() const { return dfa.start(); }
   bool empty() const { return dfa.start() == ByteDfa::kDead; }
 
-  // Whether a text that is in `state` after `count` whole characters can still be completed within the window.
+  // Whether a text that is in `state` after `count` whole characters can still be completed within
+  // the window.
   bool alive(uint32_t state, uint64_t count, const CountWindow& window) const {
     if (state == ByteDfa::kDead || count > window.max) return false;
     return window.trivial() || alive_within(state, window.after(count));
@@ -31,9 +33,10 @@ struct Lexeme {
   bool accepts(uint32_t state, uint64_t count, const CountWindow& window) const {
     return dfa.tag(state) != 0 && count >= window.min && count <= window.max;
   }
-  // Returns the number of completions from `state` within the window, at most `most`; those that are not
-  // found in kMaxVisits steps are not counted.
-  uint32_t count_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t most) const;
+  // Returns the number of completions from `state` within the window, at most `most`; those that
+  // are not found in kMaxVisits steps are not counted.
+  uint32_t count_words(uint32_t state, uint64_t count, const CountWindow& window,
+                       uint32_t most) const;
   static constexpr uint64_t kMaxVisits = 4'000'000;
   // Whether there are more than n completions, counted as count_words() does.
   bool has_more_words(uint32_t state, uint64_t count, const CountWindow& window, uint32_t n) const {
@@ -53,7 +56,8 @@ Compiled<std::shared_ptr<const Lexeme>> make_lexeme(const CharDfa& chars, Spelli
 
 // The lexemes that all JSON grammars share.
 struct CommonLexemes {
-  std::shared_ptr<const Lexeme> string;            // string after the opening quotation mark, in any spelling
+  // string after the opening quotation mark, in any spelling
+  std::shared_ptr<const Lexeme> string;
   std::shared_ptr<const Lexeme> canonical_string;  // as `string`, only the canonical spelling
   std::shared_ptr<const Lexeme> number, integer, plain_integer;
   std::shared_ptr<const Lexeme> space;  // JSON white space, at most 16 characters

@@ -25,7 +25,8 @@ LexemeEndings::LexemeEndings(const Lexeme& lexeme) : lexeme_(lexeme) {
   by_chars_.push_back(std::move(costs));
 }
 
-// Of one character more than `behind`. Edges inside of a character lead nowhere twice, so a few rounds are enough.
+// Of one character more than `behind`. Edges inside of a character lead nowhere twice, so a few
+// rounds are enough.
 std::vector<uint64_t> LexemeEndings::further(const std::vector<uint64_t>& behind) const {
   const ByteDfa& dfa = lexeme_.dfa;
   std::vector<uint64_t> costs(behind.size(), kNoEnding);
@@ -33,14 +34,16 @@ std::vector<uint64_t> LexemeEndings::further(const std::vector<uint64_t>& behind
     changed = false;
     for (uint32_t state = dfa.n_states(); state-- > 1;) {
       for (const ByteEdge& e : dfa.edges(state))
-        changed |= lower(costs[state], sum_of_bytes(1, e.ends_char ? behind[e.target] : costs[e.target]));
+        changed |=
+            lower(costs[state], sum_of_bytes(1, e.ends_char ? behind[e.target] : costs[e.target]));
     }
   }
   return costs;
 }
 
 uint64_t LexemeEndings::of(uint32_t state, uint64_t min_chars) const {
-  if (min_chars > kMostChars || (min_chars > 0 && min_chars * lexeme_.dfa.n_states() > kMostEntries))
+  if (min_chars > kMostChars ||
+      (min_chars > 0 && min_chars * lexeme_.dfa.n_states() > kMostEntries))
     return kNoEnding;
   const std::scoped_lock lock(mutex_);
   while (by_chars_.size() <= min_chars) by_chars_.push_back(further(by_chars_.back()));
@@ -69,17 +72,20 @@ void FreshEnding::look(const Place& at, uint64_t depth) {
                           (is_reserved && reserved_->tag(at.reserved) != 0);
   if (dfa.tag(at.state) != 0 && at.min_chars == 0 && !ends_taken) lower(best_, depth);
   for (const ByteEdge& edge : dfa.edges(at.state)) {
-    for (int byte = edge.first; byte <= edge.last; ++byte) look(at, edge, static_cast<uint8_t>(byte), depth);
+    for (int byte = edge.first; byte <= edge.last; ++byte)
+      look(at, edge, static_cast<uint8_t>(byte), depth);
   }
 }
 
 void FreshEnding::look(const Place& at, const ByteEdge& edge, uint8_t byte, uint64_t depth) {
   if (!work_.spend(1 + at.taken.size() / 8)) return;
-  Place there{edge.target, ByteDfa::kDead, at.min_chars - (edge.ends_char && at.min_chars > 0 ? 1 : 0), {}};
+  Place there{
+      edge.target, ByteDfa::kDead, at.min_chars - (edge.ends_char && at.min_chars > 0 ? 1 : 0), {}};
   if (at.reserved != ByteDfa::kDead)
     there.reserved = reserved_->step(at.reserved, byte) & ~ByteDfa::kEndsChar;
   for (const std::string_view text : at.taken) {
-    if (!text.empty() && static_cast<uint8_t>(text[0]) == byte) there.taken.push_back(text.substr(1));
+    if (!text.empty() && static_cast<uint8_t>(text[0]) == byte)
+      there.taken.push_back(text.substr(1));
   }
   if (there.taken.empty() && there.reserved == ByteDfa::kDead) {
     lower(best_, sum_of_bytes(depth + 1, endings_.of(there.state, there.min_chars)));

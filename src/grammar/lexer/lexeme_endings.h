@@ -9,9 +9,12 @@
 
 namespace penstock::grammar {
 
-inline constexpr uint64_t kNoEnding = UINT64_MAX / 4;  // "no ending"; sums of a few of them do not overflow
+// "no ending"; sums of a few of them do not overflow
+inline constexpr uint64_t kNoEnding = UINT64_MAX / 4;
 
-inline uint64_t sum_of_bytes(uint64_t a, uint64_t b) { return a + b < kNoEnding ? a + b : kNoEnding; }
+inline uint64_t sum_of_bytes(uint64_t a, uint64_t b) {
+  return a + b < kNoEnding ? a + b : kNoEnding;
+}
 
 inline bool lower(uint64_t& value, uint64_t to) {
   if (to >= value) return false;
@@ -23,8 +26,8 @@ inline bool lower(uint64_t& value, uint64_t to) {
 class LexemeEndings {
  public:
   explicit LexemeEndings(const Lexeme& lexeme);
-  // Returns the bytes of the shortest completion from `state` with at least min_chars more characters;
-  // kNoEnding when there is none or the table would exceed kMostEntries.
+  // Returns the bytes of the shortest completion from `state` with at least min_chars more
+  // characters; kNoEnding when there is none or the table would exceed kMostEntries.
   uint64_t of(uint32_t state, uint64_t min_chars) const;
   const Lexeme& lexeme() const { return lexeme_; }
 
@@ -37,11 +40,12 @@ class LexemeEndings {
   mutable std::vector<std::vector<uint64_t>> by_chars_;  // [characters][state]; grows on demand
 };
 
-// The shortest completion of a lexeme to a text that is not taken yet; kNoEnding when the work runs out.
+// The shortest completion of a lexeme to a text that is not taken yet; kNoEnding when the work runs
+// out.
 class FreshEnding {
  public:
-  // reserved: automaton whose texts are taken too, or null. taken (of of()): the remainder of each taken text
-  // from the current position.
+  // reserved: automaton whose texts are taken too, or null. taken (of of()): the remainder of each
+  // taken text from the current position.
   FreshEnding(const LexemeEndings& endings, const ByteDfa* reserved, WorkMeter& work)
       : endings_(endings), reserved_(reserved), work_(work) {}
   uint64_t of(uint32_t state, uint64_t min_chars, uint32_t reserved_state,

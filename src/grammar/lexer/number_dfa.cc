@@ -26,7 +26,8 @@ struct DigitBound {
   }
 };
 
-// How the digits read so far compare with the bound's first ones; whole parts of other lengths are told at the point.
+// How the digits read so far compare with the bound's first ones; whole parts of other lengths are
+// told at the point.
 enum class Order : int8_t { kLess = -1, kEqual = 0, kGreater = 1 };
 
 Order compare_digit(Order so_far, char digit, const std::string& bound, size_t at) {
@@ -41,7 +42,17 @@ struct Side {
   DigitBound low, high;  // of the magnitude
 };
 
-enum class Phase : uint8_t { kStart, kMinus, kZero, kWhole, kPoint, kFraction, kE, kESign, kExponent };
+enum class Phase : uint8_t {
+  kStart,
+  kMinus,
+  kZero,
+  kWhole,
+  kPoint,
+  kFraction,
+  kE,
+  kESign,
+  kExponent
+};
 
 // Where a text may be in one side of one piece.
 struct Thread {
@@ -81,14 +92,15 @@ struct Plan {
   }
 };
 
-Compiled<void> read_steps(const std::vector<Decimal>& list, size_t scale, std::vector<uint32_t>& out,
-                          uint64_t& modulus) {
+Compiled<void> read_steps(const std::vector<Decimal>& list, size_t scale,
+                          std::vector<uint32_t>& out, uint64_t& modulus) {
   for (const Decimal& d : list) {
     const auto step = d.scaled(scale);
     const uint64_t common = step ? std::lcm(modulus, *step) : 0;
     if (common == 0 || common > kMaxModulus || *step > kMaxModulus) {
       return refuse(RefusalKind::kTooLarge, "",
-                    "multipleOf needs more than " + std::to_string(kMaxModulus) + " states", "multipleOf");
+                    "multipleOf needs more than " + std::to_string(kMaxModulus) + " states",
+                    "multipleOf");
     }
     modulus = common;
     out.push_back(static_cast<uint32_t>(*step));
@@ -96,12 +108,16 @@ Compiled<void> read_steps(const std::vector<Decimal>& list, size_t scale, std::v
   return {};
 }
 
-bool zero_or_none(const std::optional<NumberBound>& bound) { return !bound || bound->value.is_zero(); }
+bool zero_or_none(const std::optional<NumberBound>& bound) {
+  return !bound || bound->value.is_zero();
+}
 
-// The most decimals a text beside an open bound may have, so that its double differs from the bound's.
+// The most decimals a text beside an open bound may have, so that its double differs from the
+// bound's.
 size_t fraction_limit(const NumberPiece& piece) {
   size_t limit = SIZE_MAX;
-  if (piece.low && piece.high && piece.low->value == piece.high->value)  // 1.0 is 1, and enough of it
+  // 1.0 is 1, and enough of it
+  if (piece.low && piece.high && piece.low->value == piece.high->value)
     return std::max<size_t>(piece.low->value.n_fraction_digits(), 1);
   for (const auto& bound : {piece.low, piece.high}) {
     if (!bound || !bound->open) continue;
@@ -223,7 +239,8 @@ class NumberExplorer {
                            static_cast<uint64_t>(static_cast<int>(t.to_low) + 1) << 3 |
                            static_cast<uint64_t>(static_cast<int>(t.to_high) + 1) << 5 |
                            static_cast<uint64_t>(t.phase) << 8;
-    return mix(flags | static_cast<uint64_t>(t.plan) << 16 | static_cast<uint64_t>(t.n) << 32, t.residue);
+    return mix(flags | static_cast<uint64_t>(t.plan) << 16 | static_cast<uint64_t>(t.n) << 32,
+               t.residue);
   }
 
   void advance(const Threads& from, char c, Threads& result) const {
@@ -264,7 +281,8 @@ class NumberExplorer {
   static bool whole_value(const Plan& plan, Thread& t, char c) {
     t.to_low = compare_digit(t.to_low, c, plan.side.low.whole, t.n);
     t.to_high = compare_digit(t.to_high, c, plan.side.high.whole, t.n);
-    t.n = static_cast<uint16_t>(std::min(plan.whole_matters, t.n + size_t{1}) + (t.n >= plan.whole_matters));
+    t.n = static_cast<uint16_t>(std::min(plan.whole_matters, t.n + size_t{1}) +
+                                (t.n >= plan.whole_matters));
     t.nonzero |= c != '0';
     t.residue = static_cast<uint32_t>((t.residue * uint64_t{10} + (c - '0')) % plan.modulus);
     // Where there is no bound, or the number is longer than the bound, digits tell nothing.
@@ -305,16 +323,19 @@ class NumberExplorer {
       t.beyond |= !plan.not_steps.empty();
     }
     if (plan.side.low.present) t.to_low = compare_digit(t.to_low, c, plan.side.low.fraction, t.n);
-    if (plan.side.high.present) t.to_high = compare_digit(t.to_high, c, plan.side.high.fraction, t.n);
+    if (plan.side.high.present)
+      t.to_high = compare_digit(t.to_high, c, plan.side.high.fraction, t.n);
     t.nonzero |= c != '0';
     t.ends_in_zero = canonical_ && c == '0';
-    const size_t matters = plan.max_fraction != SIZE_MAX ? plan.max_fraction : plan.fraction_matters + 1;
+    const size_t matters =
+        plan.max_fraction != SIZE_MAX ? plan.max_fraction : plan.fraction_matters + 1;
     t.n = static_cast<uint16_t>(std::min(matters, t.n + size_t{1}));
     return not_outside(plan, t);
   }
 
   bool exponent(const Plan& plan, Thread& t, char c) const {
-    // The bounds are 0 or none: on which side of them the number lies is told by its digits, whatever the exponent.
+    // The bounds are 0 or none: on which side of them the number lies is told by its digits,
+    // whatever the exponent.
     if ((c != 'e' && c != 'E') || !plan.exponent || !accepts(t)) return false;
     t.phase = Phase::kE;
     t.n = 0;
@@ -423,7 +444,8 @@ bool is_multiple(const Decimal& value, const Decimal& factor) {
   std::string digits = value.whole_digits() + value.fraction_digits();
   digits.append(scale - value.n_fraction_digits(), '0');
   for (const char c : digits)
-    residue = static_cast<uint64_t>((static_cast<unsigned __int128>(residue) * 10 + (c - '0')) % *divisor);
+    residue = static_cast<uint64_t>((static_cast<unsigned __int128>(residue) * 10 + (c - '0')) %
+                                    *divisor);
   return residue == 0;
 }
 

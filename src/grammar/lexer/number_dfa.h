@@ -16,23 +16,26 @@ struct NumberBound {
   bool operator==(const NumberBound&) const = default;
 };
 
-// The numbers between two bounds that are multiples of all `multiples_of` and of none of `not_multiples_of`.
+// The numbers between two bounds that are multiples of all `multiples_of` and of none of
+// `not_multiples_of`.
 struct NumberPiece {
   std::optional<NumberBound> low, high;
   std::vector<Decimal> multiples_of, not_multiples_of;  // all positive; {1} for integers
-  bool digits_only = false;                             // integers are spelled 1 but not 1.0, as in draft 4
+  // integers are spelled 1 but not 1.0, as in draft 4
+  bool digits_only = false;
   bool operator==(const NumberPiece&) const = default;
-  // Whether the piece has neither bounds nor factors. Numbers of other pieces are spelled without an
-  // exponent, except for bounds of 0, where exponents of two digits are allowed; integers may end in ".0";
-  // next to an open bound there are at most 15 digits, which a double can distinguish.
+  // Whether the piece has neither bounds nor factors. Numbers of other pieces are spelled without
+  // an exponent, except for bounds of 0, where exponents of two digits are allowed; integers may
+  // end in ".0"; next to an open bound there are at most 15 digits, which a double can distinguish.
   bool free() const { return !low && !high && multiples_of.empty() && not_multiples_of.empty(); }
   bool contains(const Decimal& value) const;
 };
 
-enum class NumberSpelling : uint8_t { kAny, kCanonical };  // kCanonical: one spelling for each value
+// kCanonical: one spelling for each value
+enum class NumberSpelling : uint8_t { kAny, kCanonical };
 
-// Returns an automaton that accepts the union of the pieces with tag 1; its start() is kDead when the union
-// is empty. Errors: kTooLarge, kUnsupported.
+// Returns an automaton that accepts the union of the pieces with tag 1; its start() is kDead when
+// the union is empty. Errors: kTooLarge, kUnsupported.
 Compiled<ByteDfa> make_number_dfa(std::span<const NumberPiece> pieces, NumberSpelling spelling,
                                   Budget& budget);
 

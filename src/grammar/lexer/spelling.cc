@@ -27,8 +27,9 @@ constexpr size_t kSpansOfEdge = 4;  // as many take as much memory as an edge
 constexpr Digit kUtf8Tail[] = {Digit::kContinuation, Digit::kContinuation, Digit::kContinuation};
 constexpr Digit kFourHex[] = {Digit::kHex, Digit::kHex, Digit::kHex, Digit::kHex};
 // Behind "\u": D8-DB and two digits, then \uDC-\uDF and two digits.
-constexpr Digit kPair[] = {Digit::kD, Digit::kHighPair, Digit::kHex,     Digit::kHex, Digit::kBackslash,
-                           Digit::kU, Digit::kD,        Digit::kLowPair, Digit::kHex, Digit::kHex};
+constexpr Digit kPair[] = {Digit::kD,         Digit::kHighPair, Digit::kHex, Digit::kHex,
+                           Digit::kBackslash, Digit::kU,        Digit::kD,   Digit::kLowPair,
+                           Digit::kHex,       Digit::kHex};
 
 int bits_of(Digit digit) {
   switch (digit) {
@@ -49,7 +50,8 @@ int bits_of(std::span<const Digit> digits) {
 // The bytes that spell the value of a digit: one, or two where letters have two cases.
 std::string bytes_of(Digit digit, uint32_t value, bool lower_only) {
   const auto both = [&](char lower) {
-    return lower_only || lower < 'a' ? std::string{lower} : std::string{static_cast<char>(lower - 32), lower};
+    return lower_only || lower < 'a' ? std::string{lower}
+                                     : std::string{static_cast<char>(lower - 32), lower};
   };
   const auto hex = [&](uint32_t v) { return both("0123456789abcdef"[v]); };
   switch (digit) {
@@ -67,13 +69,17 @@ std::string bytes_of(Digit digit, uint32_t value, bool lower_only) {
 // The spans within [first, last], relative to base <= first.
 Spans cut(const Spans& spans, uint32_t first, uint32_t last, uint32_t base) {
   Spans result;
-  auto it = std::partition_point(spans.begin(), spans.end(), [&](const Span& s) { return s.last < first; });
+  auto it = std::partition_point(spans.begin(), spans.end(),
+                                 [&](const Span& s) { return s.last < first; });
   for (; it != spans.end() && it->first <= last; ++it) {
-    result.push_back({std::max(it->first, first) - base, std::min(it->last, last) - base, it->target});
+    result.push_back(
+        {std::max(it->first, first) - base, std::min(it->last, last) - base, it->target});
   }
   return result;
 }
-Spans cut(const Spans& spans, uint32_t first, uint32_t last) { return cut(spans, first, last, first); }
+Spans cut(const Spans& spans, uint32_t first, uint32_t last) {
+  return cut(spans, first, last, first);
+}
 
 class Speller {
  public:
@@ -83,7 +89,8 @@ class Speller {
   Compiled<ByteDfa> run() {
     if (dfa_.start != CharDfa::kDead) out_.set_start(boundary(dfa_.start));
     while (!boundaries_todo_.empty() || n_inner_done_ < inner_.size()) {
-      if (!budget_.take_states(1) || n_spans_ / kSpansOfEdge + n_edges_ > budget_.limits().max_edges)
+      if (!budget_.take_states(1) ||
+          n_spans_ / kSpansOfEdge + n_edges_ > budget_.limits().max_edges)
         return too_large("the automaton of a string is too large");
       if (n_inner_done_ < inner_.size()) {
         fill_inner();
@@ -156,8 +163,8 @@ class Speller {
     const uint32_t n_values = 1U << bits_of(digits[0]);
     for (uint32_t value = 0; value < n_values;) {
       const uint32_t first = value << rest, end = (value + 1) << rest;
-      const auto it =
-          std::partition_point(spans.begin(), spans.end(), [&](const Span& s) { return s.last < first; });
+      const auto it = std::partition_point(spans.begin(), spans.end(),
+                                           [&](const Span& s) { return s.last < first; });
       if (it == spans.end()) return;
       if (it->first >= end) {
         value = it->first >> rest;
@@ -167,7 +174,8 @@ class Speller {
       uint32_t behind = value + 1, target = 0;
       if (it->first <= first && it->last >= end - 1) {
         behind = std::min(n_values, (it->last + 1) >> rest);
-        target = last ? boundary(it->target) : inner(digits.subspan(1), {{0, (1U << rest) - 1, it->target}});
+        target = last ? boundary(it->target)
+                      : inner(digits.subspan(1), {{0, (1U << rest) - 1, it->target}});
       } else {
         target = inner(digits.subspan(1), cut(spans, first, end - 1));
       }
@@ -242,7 +250,8 @@ class Speller {
       add('\\' + 1, 0x7F);
     }
     if (spans.empty() || spans.back().last < 0x80) return;
-    const auto add_leads = [&](uint32_t first_lead, uint32_t last_lead, int n_tail, uint32_t least) {
+    const auto add_leads = [&](uint32_t first_lead, uint32_t last_lead, int n_tail,
+                               uint32_t least) {
       const auto digits = std::span(kUtf8Tail).first(n_tail);
       const int bits = bits_of(digits);
       for (uint32_t lead = first_lead; lead <= last_lead; ++lead) {
@@ -250,8 +259,8 @@ class Speller {
         Spans part = cut(spans, std::max(base, least),
                          std::min<uint32_t>(base + (1U << bits) - 1, kLastCodePoint), base);
         if (part.empty()) continue;
-        edges.push_back(
-            {static_cast<uint8_t>(lead), static_cast<uint8_t>(lead), false, inner(digits, std::move(part))});
+        edges.push_back({static_cast<uint8_t>(lead), static_cast<uint8_t>(lead), false,
+                         inner(digits, std::move(part))});
       }
     };
     add_leads(0xC2, 0xDF, 1, 0x80);
@@ -293,8 +302,8 @@ class Speller {
       const Spans one = cut(spans, meaning(letter), meaning(letter));
       if (one.empty()) continue;
       targets.push_back(one.front().target);
-      escapes.push_back(
-          {static_cast<uint8_t>(letter), static_cast<uint8_t>(letter), true, boundary(one.front().target)});
+      escapes.push_back({static_cast<uint8_t>(letter), static_cast<uint8_t>(letter), true,
+                         boundary(one.front().target)});
     }
     const Spans wide = unicode_escaped(spans);
     for (const Span& span : wide) targets.push_back(span.target);

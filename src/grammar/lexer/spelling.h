@@ -1,5 +1,5 @@
-// Spellings: translate an automaton over characters to one over bytes, as UTF-8 or as the inside of a JSON
-// string.
+// Spellings: translate an automaton over characters to one over bytes, as UTF-8 or as the inside of
+// a JSON string.
 #pragma once
 #include "grammar/lexer/byte_dfa.h"
 #include "grammar/parts/budget.h"
@@ -9,11 +9,13 @@ namespace penstock::grammar {
 
 enum class Spelling : uint8_t {
   kUtf8,
-  // The inside of a JSON string and its closing quotation mark. Only characters that need it are escaped,
-  // besides "\/"; control characters are spelled by their short form ("\n") or as "\u000a".
+  // The inside of a JSON string and its closing quotation mark. Only characters that need it are
+  // escaped, besides "\/"; control characters are spelled by their short form ("\n") or as
+  // "\u000a".
   kJson,
   kJsonAllEscapes,  // as kJson; every character may be spelled \uXXXX too
-  kJsonCanonical,   // one spelling for each text: the shortest, with hexadecimal digits in lower case
+  // one spelling for each text: the shortest, with hexadecimal digits in lower case
+  kJsonCanonical,
 };
 
 // Returns an automaton over the spellings, with the tags of dfa. Errors: kTooLarge.

@@ -39,11 +39,14 @@ void ItemMerge::run(uint32_t first) {
   dropped_.assign(n - first, false);
   order_.clear();
   for (uint32_t i = first; i < n; ++i) order_.push_back(i);
-  const auto key = [&](uint32_t i) { return std::tuple_cat(kind_of(items_[i]), std::tie(items_[i].node)); };
+  const auto key = [&](uint32_t i) {
+    return std::tuple_cat(kind_of(items_[i]), std::tie(items_[i].node));
+  };
   std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
   for (auto begin = order_.cbegin(); begin != order_.cend();) {
-    const auto end = std::find_if(begin, order_.cend(),
-                                  [&](uint32_t i) { return kind_of(items_[i]) != kind_of(items_[*begin]); });
+    const auto end = std::find_if(begin, order_.cend(), [&](uint32_t i) {
+      return kind_of(items_[i]) != kind_of(items_[*begin]);
+    });
     merge_group(std::span(begin, end), first);
     begin = end;
   }
@@ -61,7 +64,8 @@ void ItemMerge::merge_group(std::span<const uint32_t> group, uint32_t first) {
   for (const uint32_t i : group) {
     const Item& item = items_[i];
     size_t n_tried = 0;
-    for (size_t k = kept_.size(); k-- > 0 && !dropped_[i - first] && n_tried < kMostTried; ++n_tried) {
+    for (size_t k = kept_.size(); k-- > 0 && !dropped_[i - first] && n_tried < kMostTried;
+         ++n_tried) {
       const Item& other = items_[kept_[k]];
       if (covers(other, item) && within(item.node, other.node)) {
         dropped_[i - first] = true;
@@ -122,7 +126,8 @@ bool ItemMerge::may_end(const Item& caller) const {
   }
 }
 
-// Whether all that may follow the end of `small` may follow that of `large`; false too where nobody knows.
+// Whether all that may follow the end of `small` may follow that of `large`; false too where nobody
+// knows.
 bool ItemMerge::within(uint32_t small, uint32_t large) {
   if (small == large) return true;
   if (small == kNone || large == kNone) return false;
@@ -160,7 +165,8 @@ void ItemMerge::assume(uint32_t small, uint32_t large) {
 void ItemMerge::reach(uint32_t node) {
   reached_.assign(1, node);
   for (size_t i = 0; i < reached_.size(); ++i) {
-    for (uint32_t c = stack_.node(reached_[i]).callers; c != kNone && compare(); c = stack_.caller(c).next) {
+    for (uint32_t c = stack_.node(reached_[i]).callers; c != kNone && compare();
+         c = stack_.caller(c).next) {
       const Item& caller = stack_.caller(c).resume;
       if (reached_.size() == kMostReached || !may_end(caller)) continue;
       if (std::find(reached_.begin(), reached_.end(), caller.node) == reached_.end())
@@ -173,7 +179,8 @@ void ItemMerge::reach(uint32_t node) {
 template <class Fits>
 bool ItemMerge::any_like(const Item& caller, Fits&& fits) {
   for (const uint32_t node : reached_) {
-    for (uint32_t c = stack_.node(node).callers; c != kNone && compare(); c = stack_.caller(c).next) {
+    for (uint32_t c = stack_.node(node).callers; c != kNone && compare();
+         c = stack_.caller(c).next) {
       const Item& other = stack_.caller(c).resume;
       if (covers(other, caller) && fits(other.node)) return true;
     }
@@ -202,7 +209,8 @@ bool ItemMerge::holds(uint32_t small, uint32_t large) {
   return known != nullptr && pairs_[known->index].holds;
 }
 
-// Each caller of the small node, a step of whatever follows it, is one that the large node has too, perhaps further up.
+// Each caller of the small node, a step of whatever follows it, is one that the large node has too,
+// perhaps further up.
 bool ItemMerge::supported(const Pair& pair) {
   reach(pair.large);
   if (std::find(reached_.begin(), reached_.end(), pair.small) != reached_.end()) return true;

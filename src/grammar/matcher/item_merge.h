@@ -1,10 +1,11 @@
-// Removes redundant items: those whose continuations are all continuations of another item of the same kind.
+// Removes redundant items: those whose continuations are all continuations of another item of the
+// same kind.
 //
-// Ambiguous grammars reach the same position on many ways, each with its own stack. Node A is within node B
-// (the largest simulation relation) if for each caller of A there is a caller of B, or of a node that may end
-// immediately after B, which resumes alike and whose node again contains the node of A's caller: then
-// everything that may follow the end of A may follow the end of B. Of two equal items the older one stays, so
-// that the choice is the same in every step.
+// Ambiguous grammars reach the same position on many ways, each with its own stack. Node A is
+// within node B (the largest simulation relation) if for each caller of A there is a caller of B,
+// or of a node that may end immediately after B, which resumes alike and whose node again contains
+// the node of A's caller: then everything that may follow the end of A may follow the end of B. Of
+// two equal items the older one stays, so that the choice is the same in every step.
 #pragma once
 #include <span>
 #include <vector>
@@ -17,9 +18,9 @@ class ItemMerge {
  public:
   ItemMerge(const Program& program, const Stack& stack, std::vector<Item>& items)
       : program_(program), stack_(stack), items_(items) {}
-  // Removes redundant ones of the items from `first` on, which are at the same position of the text. Work is
-  // bounded by their number: items that are not proved redundant within it stay. REQUIRES: their step is
-  // finished, so that their nodes get no more callers.
+  // Removes redundant ones of the items from `first` on, which are at the same position of the
+  // text. Work is bounded by their number: items that are not proved redundant within it stay.
+  // REQUIRES: their step is finished, so that their nodes get no more callers.
   void run(uint32_t first);
 
  private:
@@ -50,7 +51,8 @@ class ItemMerge {
   StepSet<ItemKind> kinds_;
   StepSet<NodePair> known_;
   std::vector<Pair> pairs_;
-  uint64_t left_ = 0;  // comparisons of callers that are left in this step
+  // comparisons of callers that are left in this step
+  uint64_t left_ = 0;
 };
 
 }  // namespace penstock::grammar

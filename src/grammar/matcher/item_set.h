@@ -14,7 +14,9 @@ inline uint64_t hash_of(const Item& item) {
 // A node, found by what was called (key) and the position of the call.
 struct CalledNode {
   uint32_t key, position, node;
-  bool operator==(const CalledNode& other) const { return key == other.key && position == other.position; }
+  bool operator==(const CalledNode& other) const {
+    return key == other.key && position == other.position;
+  }
 };
 inline uint64_t hash_of(const CalledNode& called) { return mix(called.key, called.position); }
 
@@ -27,18 +29,23 @@ inline uint64_t hash_of(const NumberedFrame& f) {
   return mix(mix(f.frame.state, f.frame.count), f.frame.used);
 }
 
-// Position of an item in the grammar, without its count and frame: items of equal kinds may be merged.
+// Position of an item in the grammar, without its count and frame: items of equal kinds may be
+// merged.
 struct ItemKind {
   uint32_t point, state, start;
   bool operator==(const ItemKind&) const = default;
 };
-inline uint64_t hash_of(const ItemKind& kind) { return mix(mix(kind.point, kind.state), kind.start); }
+inline uint64_t hash_of(const ItemKind& kind) {
+  return mix(mix(kind.point, kind.state), kind.start);
+}
 
 // Two nodes with the known or assumed relation "small is within large" (item_merge.h).
 struct NodePair {
   uint32_t small, large;
   uint32_t index = 0;
-  bool operator==(const NodePair& other) const { return small == other.small && large == other.large; }
+  bool operator==(const NodePair& other) const {
+    return small == other.small && large == other.large;
+  }
 };
 inline uint64_t hash_of(const NodePair& pair) { return mix(pair.small, pair.large); }
 
@@ -76,7 +83,8 @@ class StepSet {
   };
   Slot& slot_of(const T& element) {
     size_t i = hash_of(element) & (slots_.size() - 1);
-    while (slots_[i].epoch == epoch_ && !(slots_[i].element == element)) i = (i + 1) & (slots_.size() - 1);
+    while (slots_[i].epoch == epoch_ && !(slots_[i].element == element))
+      i = (i + 1) & (slots_.size() - 1);
     return slots_[i];
   }
   void grow() {

@@ -86,7 +86,8 @@ void Stepper::end_counted_key(const Item& item, uint32_t values) {
        .count = values,
        .data = item.data,
        .node = item.node,
-       .start = stack_.add_used(stack_.frame(item.data).used, item.start, stack_.position() - item.start)});
+       .start = stack_.add_used(stack_.frame(item.data).used, item.start,
+                                stack_.position() - item.start)});
 }
 
 void Stepper::colon(const Item& item, uint8_t byte) {
@@ -200,7 +201,8 @@ void Stepper::unique_leaf(Item item, uint8_t byte) {
   const std::string_view text = stack_.text(item.start, stack_.position());
   const ArrayRules rules(program_.arrays[unique.array], stack_.frame(item.data), stack_, program_);
   const bool accepts = rules.item_accepts(leaf, item.state, item.count, text);
-  if (!leaf.lexeme->dfa.is_final(item.state) && rules.item_alive(leaf, item.state, item.count, text))
+  if (!leaf.lexeme->dfa.is_final(item.state) &&
+      rules.item_alive(leaf, item.state, item.count, text))
     add(item);
   if (accepts) end_unique(item);
 }
@@ -209,8 +211,8 @@ void Stepper::unique_leaf(Item item, uint8_t byte) {
 void Stepper::end_unique(const Item& item) {
   const UniqueLeaf& unique = program_.unique_leaves[item.index()];
   const Frame before = stack_.frame(item.data);
-  const Frame after =
-      ArrayRules(program_.arrays[unique.array], before, stack_, program_).after(unique.target, kNone);
+  const Frame after = ArrayRules(program_.arrays[unique.array], before, stack_, program_)
+                          .after(unique.target, kNone);
   const uint32_t used = stack_.add_used(before.used, item.start, stack_.position() - item.start);
   const uint32_t frame = frame_for({after.state, after.count, used});
   add({.point = point_of(Point::kArrayNext, unique.array),

@@ -27,8 +27,9 @@ class MaskBuilder::Restore {
   size_t n_items_;
 };
 
-// What stands at the exits of several lexemes, each of which may end there. It is the same wherever the same ones end, but
-// for those that go on and on behind themselves: of these it is left out what goes on inside.
+// What stands at the exits of several lexemes, each of which may end there. It is the same wherever
+// the same ones end, but for those that go on and on behind themselves: of these it is left out
+// what goes on inside.
 class MaskBuilder::ExitMaker {
  public:
   ExitMaker(MaskBuilder& builder, std::span<const Scan> scans)
@@ -107,7 +108,8 @@ class MaskBuilder::ExitMaker {
     end = static_cast<uint32_t>(items.size());
     behind.first = builder_.first_bytes(behind.config);
     behind.recurs = std::any_of(items.begin() + begin, items.end(), [&](const Item& item) {
-      return std::any_of(ending.begin(), ending.end(), [&](const Item& e) { return e.point == item.point; });
+      return std::any_of(ending.begin(), ending.end(),
+                         [&](const Item& e) { return e.point == item.point; });
     });
     return behind;
   }
@@ -136,8 +138,8 @@ void MaskBuilder::cut(const Stack::Mark& mark, size_t n_items) {
 void MaskBuilder::fill(const Config& config, bool first, std::span<uint32_t> bits) {
   std::fill(bits.begin(), bits.end(), 0);
   if (stack_.work().failed()) return;
-  StateHash key =
-      hasher_.of(std::span(items_).subspan(config.begin, config.end - config.begin), config.complete);
+  StateHash key = hasher_.of(std::span(items_).subspan(config.begin, config.end - config.begin),
+                             config.complete);
   key.add(first);
   if (const auto found = source_.cache.find(key)) {
     found->add_to(bits);
@@ -163,8 +165,8 @@ void MaskBuilder::build(const Config& config, bool first, std::span<uint32_t> bi
   walk(trie, config, usual, [&](uint32_t node) { set_bits(bits, trie.values(node)); }, bits);
 }
 
-// Takes the lexemes out of the config for which masks made before are of use; the rest of it stays. Where they end below the
-// node is added to the exits.
+// Takes the lexemes out of the config for which masks made before are of use; the rest of it stays.
+// Where they end below the node is added to the exits.
 Config MaskBuilder::take_out(uint32_t node, const Config& config, std::span<uint32_t> bits,
                              std::vector<Exits>& exits) {
   std::vector<Item> rest;
@@ -194,19 +196,21 @@ bool MaskBuilder::take_out_key(uint32_t root, const Item& item, std::span<uint32
     other_key(root, item, bits);
     return true;
   }
-  if (item.kind() != Point::kUniqueLeaf || !source_.program.unique_leaves[item.index()].quoted) return false;
+  if (item.kind() != Point::kUniqueLeaf || !source_.program.unique_leaves[item.index()].quoted)
+    return false;
   unique_string(root, item, bits);
   return true;
 }
 
-// Sets the bits of tokens inside of the item's lexeme and of those that go on behind its quotation mark. One that ends otherwise
-// is added to the scans.
-void MaskBuilder::scan(uint32_t root, const Item& item, uint32_t leaf_index, std::vector<Scan>& scans,
-                       std::span<uint32_t> bits) {
+// Sets the bits of tokens inside of the item's lexeme and of those that go on behind its quotation
+// mark. One that ends otherwise is added to the scans.
+void MaskBuilder::scan(uint32_t root, const Item& item, uint32_t leaf_index,
+                       std::vector<Scan>& scans, std::span<uint32_t> bits) {
   const Leaf& leaf = source_.program.leaves[leaf_index];
   const CountWindow left = leaf.window.after(item.count);
   auto mask = source_.leaf_masks[leaf_index]->get(item.state, left, root, stack_.work());
-  if (leaf.lexeme->any_content && !mask->counted.empty() && mask->counted.front().count > left.max) {
+  if (leaf.lexeme->any_content && !mask->counted.empty() &&
+      mask->counted.front().count > left.max) {
     add_counted(*mask, left.max, bits);
   } else {
     mask->inside.add_to(bits);
@@ -214,8 +218,8 @@ void MaskBuilder::scan(uint32_t root, const Item& item, uint32_t leaf_index, std
   if (!mask->quote_exits.empty()) {
     const Restore restore(*this);
     const Config behind = stepper_.ended(item, 1);
-    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone, behind,
-                    bits);
+    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone,
+                    behind, bits);
   }
   if (!mask->exits.empty()) scans.push_back({item, std::move(mask)});
 }
@@ -241,15 +245,17 @@ void MaskBuilder::add_counted(const ScanMask& mask, uint64_t most, std::span<uin
   for (size_t i = 0; i < bits.size(); ++i) bits[i] |= scratch_[i];
 }
 
-// The tokens that end the item's lexeme at a quotation mark and go on as `behind` allows. tag kNone: whatever the tag.
+// The tokens that end the item's lexeme at a quotation mark and go on as `behind` allows. tag
+// kNone: whatever the tag.
 void MaskBuilder::add_quote_exits(const Place& place, const ScanMask& mask, const CountWindow& left,
                                   uint32_t tag, const Config& behind, std::span<uint32_t> bits) {
   const auto allowed = suffixes(behind);
   const auto& exits = mask.quote_exits;
   const auto for_each = [&](const std::vector<int32_t>& list, auto&& take) {
     for (const int32_t suffix : list) {
-      auto it = std::partition_point(exits.begin(), exits.end(),
-                                     [&](const auto& e) { return e.suffix < static_cast<uint32_t>(suffix); });
+      auto it = std::partition_point(exits.begin(), exits.end(), [&](const auto& e) {
+        return e.suffix < static_cast<uint32_t>(suffix);
+      });
       for (; it != exits.end() && it->suffix == static_cast<uint32_t>(suffix); ++it) {
         if ((tag == kNone || it->tag == tag) && it->count >= left.min && it->count <= left.max)
           take(it->token);
@@ -279,8 +285,8 @@ bool MaskBuilder::allows(const Place& place, std::string_view bytes) {
 }
 
 std::shared_ptr<const MaskCache::Suffixes> MaskBuilder::suffixes(const Config& behind) {
-  const StateHash key =
-      hasher_.of(std::span(items_).subspan(behind.begin, behind.end - behind.begin), behind.complete);
+  const StateHash key = hasher_.of(
+      std::span(items_).subspan(behind.begin, behind.end - behind.begin), behind.complete);
   if (auto found = source_.cache.find_suffixes(key)) return found;
   const Restore restore(*this);
   const TokenTrie& trie = source_.vocabulary.quote_suffixes();
@@ -289,7 +295,8 @@ std::shared_ptr<const MaskCache::Suffixes> MaskBuilder::suffixes(const Config& b
   stepper_.looked_at_used();
   walk(trie, behind, false,
        [&](uint32_t node) {
-         if (stepper_.looked_at_used()) unsure_until_ = std::max(unsure_until_, trie.node(node).end);
+         if (stepper_.looked_at_used())
+           unsure_until_ = std::max(unsure_until_, trie.node(node).end);
          auto& list = node < unsure_until_ ? result.unsure : result.sure;
          list.insert(list.end(), trie.values(node).begin(), trie.values(node).end());
        },
@@ -325,7 +332,8 @@ void MaskBuilder::unique_string(uint32_t root, const Item& item, std::span<uint3
   std::vector<uint32_t> own = take_scratch(bits.size());
   const CountWindow left = leaf.window.after(item.count);
   const auto mask = source_.leaf_masks[leaf_index]->get(item.state, left, root, stack_.work());
-  if (leaf.lexeme->any_content && !mask->counted.empty() && mask->counted.front().count > left.max) {
+  if (leaf.lexeme->any_content && !mask->counted.empty() &&
+      mask->counted.front().count > left.max) {
     add_counted(*mask, left.max, own);
   } else {
     mask->inside.add_to(own);
@@ -333,7 +341,8 @@ void MaskBuilder::unique_string(uint32_t root, const Item& item, std::span<uint3
   if (!mask->quote_exits.empty()) {
     const Restore restore(*this);
     const Config behind = stepper_.ended(item, 1);
-    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone, behind, own);
+    add_quote_exits({item, root}, *mask, leaf.lexeme->any_content ? left : CountWindow{}, kNone,
+                    behind, own);
   }
   exclude_used(root, stack_.frame(item.data).used, item, own);
   for (size_t i = 0; i < bits.size(); ++i) bits[i] |= own[i];
@@ -351,7 +360,8 @@ std::vector<uint32_t> MaskBuilder::take_scratch(size_t n) {
 }
 
 // Clears what the texts of the list forbid below the node.
-void MaskBuilder::exclude_used(uint32_t root, uint32_t list, const Item& item, std::span<uint32_t> bits) {
+void MaskBuilder::exclude_used(uint32_t root, uint32_t list, const Item& item,
+                               std::span<uint32_t> bits) {
   const std::string_view so_far = stack_.text(item.start, stack_.position());
   for (; list != kNone && stack_.work().spend(1); list = stack_.used(list).next) {
     const Stack::Used& used = stack_.used(list);
@@ -388,8 +398,10 @@ void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<ui
   }
 }
 
-// The item must not become so_far + rest: clears the tokens that end there, or where nothing else is left.
-void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item, std::span<uint32_t> bits) {
+// The item must not become so_far + rest: clears the tokens that end there, or where nothing else
+// is left.
+void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item,
+                          std::span<uint32_t> bits) {
   const TokenTrie& trie = source_.vocabulary.trie();
   const Restore restore(*this);
   items_.push_back(item);
@@ -427,7 +439,8 @@ void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Arrival& arr
   levels.push_back(level);
 }
 
-// The state of white space in which all items wait; kNone: not all wait, in the same one, or they are few.
+// The state of white space in which all items wait; kNone: not all wait, in the same one, or they
+// are few.
 uint32_t MaskBuilder::common_space(const Config& config) const {
   constexpr uint32_t kFew = 4;
   if (config.end - config.begin < kFew) return kNone;

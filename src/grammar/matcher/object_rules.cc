@@ -57,14 +57,16 @@ bool ObjectRules::any_fits(uint32_t list, bool as_slot) const {
   if (list == kNone) return false;
   const uint64_t min = graph_.members.after(frame_.count).min;
   const auto ok = [&](const ValueEdge& e) {
-    return fits(list, e) && (!as_slot || graph_.any_order ||
-                             enough_keys(e.target, min > 0 ? min - 1 : 0, stack_.n_used(frame_.used)));
+    return fits(list, e) &&
+           (!as_slot || graph_.any_order ||
+            enough_keys(e.target, min > 0 ? min - 1 : 0, stack_.n_used(frame_.used)));
   };
   const IndexRange edges = graph_.edge_lists[list];
   return std::any_of(graph_.edges.begin() + edges.begin, graph_.edges.begin() + edges.end, ok);
 }
 
-// Whether `need` more members can come from the state on, of which slots give some and unused other keys the rest.
+// Whether `need` more members can come from the state on, of which slots give some and unused other
+// keys the rest.
 bool ObjectRules::enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const {
   const uint32_t slots = graph_.states[state].most_slots;
   if (graph_.many_keys || need <= slots) return true;
@@ -126,8 +128,8 @@ ObjectRules::Came ObjectRules::came() const {
   return {all, all - n_others_used(""), frame_.count};
 }
 
-// Slots on which nothing depends may come or not, unless they are required; the others come in one of the numbers that
-// `finishes` lists; the rest must be other keys, at least n_others.
+// Slots on which nothing depends may come or not, unless they are required; the others come in one
+// of the numbers that `finishes` lists; the rest must be other keys, at least n_others.
 bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
   if (graph_.members.trivial()) return true;
   const ObjectGraph::State& state = graph_.states[state_index];
@@ -137,17 +139,20 @@ bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
   for (uint32_t i = state.finishes.begin; i < state.finishes.end; ++i) {
     const uint64_t n = graph_.finishes[i];
     if (required + n + state.n_others > left.max) break;
-    if (n + free >= left.min || enough_others(left.min - n - free, so_far.all - so_far.slots)) return true;
+    if (n + free >= left.min || enough_others(left.min - n - free, so_far.all - so_far.slots))
+      return true;
   }
   return false;
 }
 
 // How many other keys that begin with the prefix have come.
 uint32_t ObjectRules::n_others_used(std::string_view prefix) const {
-  if (!graph_.any_order || graph_.slot_keys == nullptr) return stack_.n_used_with(frame_.used, prefix);
+  if (!graph_.any_order || graph_.slot_keys == nullptr)
+    return stack_.n_used_with(frame_.used, prefix);
   const ByteDfa& slots = graph_.slot_keys->dfa;
   uint32_t n = 0;
-  for (uint32_t list = frame_.used; list != kNone && stack_.work().spend(1); list = stack_.used(list).next) {
+  for (uint32_t list = frame_.used; list != kNone && stack_.work().spend(1);
+       list = stack_.used(list).next) {
     const Stack::Used& used = stack_.used(list);
     const std::string_view text = stack_.text(used.begin, used.begin + used.size);
     n += text.starts_with(prefix) && slots.tag(slots.run(slots.start(), text)) == 0;
@@ -187,7 +192,8 @@ bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const
     const uint32_t at = reserved.run(reserved.start(), so_far);
     if (at != ByteDfa::kDead) {
       for (uint32_t n = 0;
-           n < graph_.n_reserved && has_more_words(stack_, *graph_.reserved_keys, at, 0, {}, n); ++n)
+           n < graph_.n_reserved && has_more_words(stack_, *graph_.reserved_keys, at, 0, {}, n);
+           ++n)
         ++taken;
     }
   }
@@ -204,7 +210,8 @@ bool ObjectRules::other_key_accepts(uint32_t state, std::string_view key) const 
 Frame ObjectRules::after(uint32_t list, uint32_t target, uint32_t used) const {
   if (graph_.any_order) {
     const IndexRange slots = graph_.states[frame_.state].slot_lists;
-    const bool required = list >= slots.begin && list < slots.end && graph_.required[list - slots.begin];
+    const bool required =
+        list >= slots.begin && list < slots.end && graph_.required[list - slots.begin];
     return {target, frame_.count + (required ? 1 : 0), used};
   }
   return {target, counted(frame_.count, graph_.members), used};
@@ -233,7 +240,8 @@ bool ArrayRules::enough_items(uint32_t goal, uint64_t need) const {
 
 bool ArrayRules::fits(const ValueEdge& edge) const {
   const CountWindow left = graph_.items.after(frame_.count);
-  if (!graph_.items.trivial() && (left.max == 0 || !graph_.lengths.any_within(edge.target, left.after(1))))
+  if (!graph_.items.trivial() &&
+      (left.max == 0 || !graph_.lengths.any_within(edge.target, left.after(1))))
     return false;
   return enough_items(edge.goal, std::max<uint64_t>(left.min, 1));
 }
@@ -250,13 +258,15 @@ Frame ArrayRules::after(uint32_t target, uint32_t used) const {
   return {target, counted(frame_.count, graph_.items), used};
 }
 
-bool ArrayRules::item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const {
+bool ArrayRules::item_alive(const Leaf& leaf, uint32_t state, uint64_t count,
+                            std::string_view so_far) const {
   if (!leaf.lexeme->alive(state, count, leaf.window)) return false;
   const uint32_t taken = stack_.n_used_with(frame_.used, so_far);
   return taken == 0 || has_more_words(stack_, *leaf.lexeme, state, count, leaf.window, taken);
 }
 
-bool ArrayRules::item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const {
+bool ArrayRules::item_accepts(const Leaf& leaf, uint32_t state, uint64_t count,
+                              std::string_view item) const {
   return leaf.lexeme->accepts(state, count, leaf.window) && !stack_.is_used(frame_.used, item);
 }
 

@@ -1,4 +1,5 @@
-// The rules for the next member of an object or item of an array, such that it can still be completed.
+// The rules for the next member of an object or item of an array, such that it can still be
+// completed.
 #pragma once
 #include "grammar/matcher/stack.h"
 
@@ -18,7 +19,8 @@ class ObjectRules {
   uint32_t slot_values(uint32_t slot) const;
   // Returns the list of edges after another key with this label; kNone: the key is not allowed now.
   uint32_t other_values(uint32_t label) const;
-  // Whether a slot key that is allowed now can be completed from `state` of the automaton of slot_keys.
+  // Whether a slot key that is allowed now can be completed from `state` of the automaton of
+  // slot_keys.
   bool slot_key_alive(uint32_t state) const;
   // Whether the other key of which `so_far` was read can become an unused key that is allowed now.
   bool other_key_alive(uint32_t state, std::string_view so_far) const;
@@ -46,14 +48,16 @@ class ObjectRules {
 
 class ArrayRules {
  public:
-  ArrayRules(const ArrayGraph& graph, const Frame& frame, const Stack& stack, const Program& program)
+  ArrayRules(const ArrayGraph& graph, const Frame& frame, const Stack& stack,
+             const Program& program)
       : graph_(graph), frame_(frame), stack_(stack), program_(program) {}
 
   bool may_close() const;
   bool may_continue() const;
   bool fits(const ValueEdge& edge) const;
   Frame after(uint32_t target, uint32_t used) const;
-  // Whether the item of a unique array of which `so_far` was read can still become, is, an allowed item.
+  // Whether the item of a unique array of which `so_far` was read can still become, is, an allowed
+  // item.
   bool item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const;
   bool item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const;
 

@@ -14,10 +14,13 @@ using Op = Instruction::Op;
 namespace {
 
 constexpr uint64_t kMostMembers = 4096;  // that are counted one by one
-constexpr int kMostRounds = 1000;        // for programs that recur; what is not known then has no ending
+// for programs that recur; what is not known then has no ending
+constexpr int kMostRounds = 1000;
 
 // Without bytes that are written already, or never are.
-uint64_t less(uint64_t cost, uint64_t bytes) { return cost >= kNoEnding ? kNoEnding : cost - bytes; }
+uint64_t less(uint64_t cost, uint64_t bytes) {
+  return cost >= kNoEnding ? kNoEnding : cost - bytes;
+}
 
 // What follows so_far in those texts of the list that begin with it.
 std::vector<std::string_view> rests_of(uint32_t list, std::string_view so_far, const Stack* stack) {
@@ -47,7 +50,8 @@ ShortestEndings::ShortestEndings(const Program& program) : program_(program) {
                         ? kNoEnding
                         : fresh_key(graph, graph.other_keys->start(), "", kNone, nullptr, work));
   }
-  for (const ArrayGraph& graph : program.arrays) arrays_.emplace_back(graph.states.size(), kNoEnding);
+  for (const ArrayGraph& graph : program.arrays)
+    arrays_.emplace_back(graph.states.size(), kNoEnding);
   code_.assign(program.code.size(), kNoEnding);
   symbols_.assign(program.symbols.size(), kNoEnding);
   goals_.assign(program.goals.size(), kNoEnding);
@@ -62,33 +66,40 @@ bool ShortestEndings::known() const {
   };
   // White space that a whitespace_pattern demands between tokens has no part in the sums.
   const bool json = !program_.goals.empty();
-  for (uint32_t state = ByteDfa::kDead + 1; json && state < program_.space->dfa.n_states(); ++state) {
+  for (uint32_t state = ByteDfa::kDead + 1; json && state < program_.space->dfa.n_states();
+       ++state) {
     if (program_.space->dfa.tag(state) == 0) return false;
   }
   return std::ranges::none_of(program_.objects, differing_keys) &&
-         std::ranges::none_of(program_.arrays,
-                              [](const ArrayGraph& graph) { return graph.unique && graph.items.min > 1; });
+         std::ranges::none_of(program_.arrays, [](const ArrayGraph& graph) {
+           return graph.unique && graph.items.min > 1;
+         });
 }
 
-uint64_t ShortestEndings::fresh_key(const ObjectGraph& graph, uint32_t state, std::string_view so_far,
-                                    uint32_t used, const Stack* stack, WorkMeter& work) const {
-  const ByteDfa* const reserved = graph.reserved_keys == nullptr ? nullptr : &graph.reserved_keys->dfa;
+uint64_t ShortestEndings::fresh_key(const ObjectGraph& graph, uint32_t state,
+                                    std::string_view so_far, uint32_t used, const Stack* stack,
+                                    WorkMeter& work) const {
+  const ByteDfa* const reserved =
+      graph.reserved_keys == nullptr ? nullptr : &graph.reserved_keys->dfa;
   return FreshEnding(endings(*graph.other_keys), reserved, work)
       .of(state, 0, reserved == nullptr ? ByteDfa::kDead : reserved->run(reserved->start(), so_far),
           rests_of(used, so_far, stack));
 }
 
 uint64_t ShortestEndings::fresh_item(const UniqueLeaf& unique, uint32_t state, uint64_t count,
-                                     std::string_view so_far, uint32_t used, const Stack& stack) const {
+                                     std::string_view so_far, uint32_t used,
+                                     const Stack& stack) const {
   const auto& [lexeme, window] = program_.leaves[unique.leaf];
   if (state == ByteDfa::kDead || count > window.max) return kNoEnding;
   return FreshEnding(endings(*lexeme), nullptr, stack.work())
       .of(state, window.after(count).min, ByteDfa::kDead, rests_of(used, so_far, &stack));
 }
 
-uint64_t ShortestEndings::detour(const ObjectGraph& graph, const Frame& frame, const Stack& stack) const {
+uint64_t ShortestEndings::detour(const ObjectGraph& graph, const Frame& frame,
+                                 const Stack& stack) const {
   if (graph.other_keys == nullptr || frame.used == kNone) return 0;
-  const uint64_t fresh = fresh_key(graph, graph.other_keys->start(), "", frame.used, &stack, stack.work());
+  const uint64_t fresh =
+      fresh_key(graph, graph.other_keys->start(), "", frame.used, &stack, stack.work());
   return fresh >= kNoEnding ? kNoEnding
                             : fresh - keys_[static_cast<size_t>(&graph - program_.objects.data())];
 }
@@ -151,7 +162,8 @@ bool ShortestEndings::relax_goals(WorkMeter& work) {
   bool changed = false;
   for (size_t i = 0; i < goals_.size() && work.spend(1); ++i) {
     const Goal& goal = program_.goals[i];
-    for (const uint32_t leaf : goal.strings) changed |= lower(goals_[i], sum_of_bytes(1, of_leaf(leaf)));
+    for (const uint32_t leaf : goal.strings)
+      changed |= lower(goals_[i], sum_of_bytes(1, of_leaf(leaf)));
     for (const uint32_t leaf : goal.scalars) changed |= lower(goals_[i], of_leaf(leaf));
     for (const uint32_t graph : goal.objects) {
       const ObjectGraph& object = program_.objects[graph];
@@ -213,7 +225,8 @@ bool ShortestEndings::relax_objects(WorkMeter& work) {
   return changed;
 }
 
-ShortestEndings::Costs ShortestEndings::objects_after(uint32_t index, uint64_t n, WorkMeter& work) const {
+ShortestEndings::Costs ShortestEndings::objects_after(uint32_t index, uint64_t n,
+                                                      WorkMeter& work) const {
   const ObjectGraph& graph = program_.objects[index];
   Costs costs = objects_[index];
   work.spend(costs.size() / 8);
@@ -231,7 +244,8 @@ ShortestEndings::Costs ShortestEndings::objects_after(uint32_t index, uint64_t n
   return costs;
 }
 
-uint64_t ShortestEndings::array_state(const ArrayGraph& graph, uint32_t at, const Costs* behind) const {
+uint64_t ShortestEndings::array_state(const ArrayGraph& graph, uint32_t at,
+                                      const Costs* behind) const {
   const ArrayGraph::State& state = graph.states[at];
   uint64_t best = state.accepts && behind == nullptr ? 1 : kNoEnding;
   const Costs& next =
@@ -253,7 +267,8 @@ bool ShortestEndings::relax_arrays(WorkMeter& work) {
   return changed;
 }
 
-ShortestEndings::Costs ShortestEndings::arrays_after(uint32_t index, uint64_t n, WorkMeter& work) const {
+ShortestEndings::Costs ShortestEndings::arrays_after(uint32_t index, uint64_t n,
+                                                     WorkMeter& work) const {
   Costs costs = arrays_[index];
   work.spend(costs.size() / 8);
   if (n > kMostMembers) return Costs(costs.size(), kNoEnding);
@@ -305,7 +320,8 @@ uint64_t ShortestEndings::rest_of_key(const Item& item, const Stack& stack) cons
     uint64_t worst = 0;
     for (uint32_t label = 0; label < labels.size(); ++label) {
       const uint32_t list = rules.other_values(label);
-      if (list != kNone) worst = std::max(worst, sum_of_bytes(key, less(member(graph, 0, list, behind), 2)));
+      if (list != kNone)
+        worst = std::max(worst, sum_of_bytes(key, less(member(graph, 0, list, behind), 2)));
     }
     return worst == 0 ? kNoEnding : worst;
   }

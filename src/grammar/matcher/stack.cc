@@ -16,8 +16,8 @@ void Stack::cut(const Mark& mark) {
 }
 
 size_t Stack::memory() const {
-  return nodes_.size() * sizeof(Node) + callers_.size() * sizeof(Caller) + frames_.size() * sizeof(Frame) +
-         used_.size() * sizeof(Used) + text_.size();
+  return nodes_.size() * sizeof(Node) + callers_.size() * sizeof(Caller) +
+         frames_.size() * sizeof(Frame) + used_.size() * sizeof(Used) + text_.size();
 }
 
 void Stack::reserve(size_t n, size_t n_bytes) {
@@ -45,7 +45,8 @@ uint32_t Stack::add_frame(const Frame& frame) {
 
 uint32_t Stack::add_used(uint32_t list, uint32_t begin, uint32_t size) {
   const uint64_t before = list == kNone ? 0 : used_[list].hash;
-  used_.push_back({begin, size, list, n_used(list) + 1, before + hash_bytes(text(begin, begin + size))});
+  used_.push_back(
+      {begin, size, list, n_used(list) + 1, before + hash_bytes(text(begin, begin + size))});
   return static_cast<uint32_t>(used_.size() - 1);
 }
 

@@ -1,5 +1,5 @@
-// The state of a text in a grammar: a graph-structured stack whose tables only grow and are truncated to
-// undo.
+// The state of a text in a grammar: a graph-structured stack whose tables only grow and are
+// truncated to undo.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace penstock::grammar {
 
-// The kind of input that an item waits for, in the top bits of Item::point; the other bits are an index into
-// the program.
+// The kind of input that an item waits for, in the top bits of Item::point; the other bits are an
+// index into the program.
 enum class Point : uint8_t {
   kScan,        // instruction kMatch: bytes of its leaf
   kToken,       // instruction kToken
@@ -34,14 +34,18 @@ enum class Point : uint8_t {
   kRepeat,  // repetition
 };
 
-constexpr uint32_t point_of(Point kind, uint32_t index) { return static_cast<uint32_t>(kind) << 28 | index; }
+constexpr uint32_t point_of(Point kind, uint32_t index) {
+  return static_cast<uint32_t>(kind) << 28 | index;
+}
 
 struct Item {
   uint32_t point;
-  uint32_t state = 0;  // state of the automaton of the lexeme or of white space
-  uint32_t count = 0;  // characters of the lexeme; kRepeat: rounds; kColon: the list of edges taken
-  uint32_t data = 0;   // index of the frame of the object or array
-  uint32_t node = 0;   // index of the node to which the item belongs
+  // state of the automaton of the lexeme or of white space
+  uint32_t state = 0;
+  // characters of the lexeme; kRepeat: rounds; kColon: the list of edges taken
+  uint32_t count = 0;
+  uint32_t data = 0;  // index of the frame of the object or array
+  uint32_t node = 0;  // index of the node to which the item belongs
   // Position at which the key or array item began; kColon: list of used texts including the key.
   uint32_t start = 0;
   Point kind() const { return static_cast<Point>(point >> 28); }
@@ -51,8 +55,9 @@ struct Item {
 
 // The state of an object or array.
 struct Frame {
-  uint32_t state = 0;     // state of the graph
-  uint32_t count = 0;     // number of members or items, as far as it matters
+  uint32_t state = 0;  // state of the graph
+  // number of members or items, as far as it matters
+  uint32_t count = 0;
   uint32_t used = kNone;  // list of texts that must not be repeated
   bool operator==(const Frame&) const = default;
 };
@@ -62,9 +67,11 @@ class Stack {
   struct Node {
     uint32_t key;       // callee: a symbol, or kInJson | goal
     uint32_t position;  // position in the text at which it begins
-    uint32_t step;      // length of the text when the node was made, which identifies the step
+    // length of the text when the node was made, which identifies the step
+    uint32_t step;
     uint32_t callers = kNone;
-    bool ended = false;  // ended in the step that made it: callers that are added later resume immediately
+    // ended in the step that made it: callers that are added later resume immediately
+    bool ended = false;
   };
   static constexpr uint32_t kInJson = 1U << 31;
   struct Caller {
@@ -83,7 +90,8 @@ class Stack {
   Mark mark() const;
   void cut(const Mark& mark);
   void clear() { cut({}); }
-  void reserve(size_t n, size_t n_bytes);  // n entries of each table, n_bytes bytes of text
+  // n entries of each table, n_bytes bytes of text
+  void reserve(size_t n, size_t n_bytes);
 
   uint32_t add_node(uint32_t key, uint32_t position);
   void add_caller(uint32_t node, const Item& resume);

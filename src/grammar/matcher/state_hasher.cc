@@ -24,8 +24,8 @@ StateHash StateHasher::of(std::span<const Item> items, bool complete) {
   return sum;
 }
 
-// Nodes of one step may call each other in circles: they are hashed as a whole, in which others of the group stand for
-// what was called. Older ones have hashes already.
+// Nodes of one step may call each other in circles: they are hashed as a whole, in which others of
+// the group stand for what was called. Older ones have hashes already.
 void StateHasher::hash_nodes() {
   while (nodes_.size() < stack_.n_nodes()) {
     const auto first = static_cast<uint32_t>(nodes_.size());
@@ -53,7 +53,8 @@ void StateHasher::hash_nodes() {
   }
 }
 
-// Of a node in the group that begins at `group`: what was called and where. Of an older one: its hash.
+// Of a node in the group that begins at `group`: what was called and where. Of an older one: its
+// hash.
 StateHash StateHasher::of_node(uint32_t node, uint32_t group) const {
   if (node == kNone) return {5, 6};
   if (node < group && node < nodes_.size()) return nodes_[node];
@@ -71,8 +72,9 @@ uint64_t StateHasher::of_frame(const Item& item) const {
     case Point::kArrayNext:
     case Point::kUniqueItem:
     case Point::kUniqueLeaf: {
-      const uint32_t index =
-          item.kind() == Point::kUniqueLeaf ? program_.unique_leaves[item.index()].array : item.index();
+      const uint32_t index = item.kind() == Point::kUniqueLeaf
+                                 ? program_.unique_leaves[item.index()].array
+                                 : item.index();
       const ArrayGraph& graph = program_.arrays[index];
       count = left_of(graph.items, frame.count, graph.lengths.n_sets());
       if (graph.unique) count = frame.count;

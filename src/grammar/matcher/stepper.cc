@@ -25,7 +25,8 @@ void StepAgenda::begin() {
 
 Config StepAgenda::result() {
   merge_.run(first_item_);
-  if (!stack_.work().failed()) return {first_item_, static_cast<uint32_t>(items_.size()), complete_};
+  if (!stack_.work().failed())
+    return {first_item_, static_cast<uint32_t>(items_.size()), complete_};
   todo_.clear();
   return {first_item_, first_item_};
 }
@@ -106,7 +107,8 @@ void Stepper::end_lexeme(const Item& item) {
       {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node}, kNone});
 }
 
-// Does what follows at once until nothing does. A list instead of recursion: rules nest as deep as their author likes.
+// Does what follows at once until nothing does. A list instead of recursion: rules nest as deep as
+// their author likes.
 void Stepper::settle() {
   while (!todo_.empty() && may_go_on()) {
     const auto [item, ended] = todo_.back();
@@ -125,8 +127,10 @@ void Stepper::resume(const Item& item, uint32_t ended_node) {
       }
       break;
     case Point::kRepeat:
-      // A round without any text changes nothing: only rounds that can be empty have them, and those need no least number.
-      if (ended_node == kNone || ended_node < first_node_ || stack_.node(ended_node).position != position_)
+      // A round without any text changes nothing: only rounds that can be empty have them, and
+      // those need no least number.
+      if (ended_node == kNone || ended_node < first_node_ ||
+          stack_.node(ended_node).position != position_)
         repeat(item);
       break;
     default: add(item);
@@ -136,7 +140,9 @@ void Stepper::resume(const Item& item, uint32_t ended_node) {
 void Stepper::play(const Item& item) {
   if (!seen_.insert(item).second) return;
   const Instruction& instruction = program_.code[item.index()];
-  const auto next = [&](uint32_t at) { return Item{.point = point_of(Point::kPlay, at), .node = item.node}; };
+  const auto next = [&](uint32_t at) {
+    return Item{.point = point_of(Point::kPlay, at), .node = item.node};
+  };
   switch (instruction.op) {
     case Op::kMatch: {
       const Lexeme& lexeme = *program_.leaves[instruction.a].lexeme;
@@ -144,15 +150,17 @@ void Stepper::play(const Item& item) {
       const CountWindow& window = program_.leaves[instruction.a].window;
       if (lexeme.accepts(lexeme.start(), 0, window)) todo_.push_back({next(instruction.b), kNone});
       if (!lexeme.dfa.is_final(lexeme.start()) && lexeme.alive(lexeme.start(), 0, window)) {
-        add({.point = point_of(Point::kScan, item.index()), .state = lexeme.start(), .node = item.node});
+        add({.point = point_of(Point::kScan, item.index()),
+             .state = lexeme.start(),
+             .node = item.node});
       }
       break;
     }
     case Op::kCall: {
       const Symbol& called = program_.symbols[instruction.a];
       if (called.kind == Symbol::Kind::kRule && program_.code[instruction.b].op == Op::kReturn) {
-        todo_.push_back(
-            {next(called.index), kNone});  // its end is the caller's: lists that recur need no stack
+        // its end is the caller's: lists that recur need no stack
+        todo_.push_back({next(called.index), kNone});
       } else {
         call(instruction.a, next(instruction.b));
       }
@@ -162,7 +170,9 @@ void Stepper::play(const Item& item) {
       for (uint32_t i = instruction.a; i < instruction.b; ++i)
         todo_.push_back({next(program_.targets[i]), kNone});
       break;
-    case Op::kToken: add({.point = point_of(Point::kToken, item.index()), .node = item.node}); break;
+    case Op::kToken:
+      add({.point = point_of(Point::kToken, item.index()), .node = item.node});
+      break;
     case Op::kReturn: end_node(item.node); break;
   }
 }
@@ -256,7 +266,8 @@ void Stepper::scan(Item item, const Leaf& leaf, uint8_t byte) {
   position_ = stack_.position();
   if (leaf.lexeme->accepts(item.state, item.count, leaf.window)) {
     todo_.push_back(
-        {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node}, kNone});
+        {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node},
+         kNone});
   }
   if (!leaf.lexeme->dfa.is_final(item.state)) add(item);
 }
@@ -307,11 +318,14 @@ void Stepper::begin_value(uint32_t goal_index, uint32_t node, uint8_t byte) {
         open(Point::kObjectOpen, graph, program_.objects[graph].start);
       break;
     case '[':
-      for (const uint32_t graph : goal.arrays) open(Point::kArrayOpen, graph, program_.arrays[graph].start);
+      for (const uint32_t graph : goal.arrays)
+        open(Point::kArrayOpen, graph, program_.arrays[graph].start);
       break;
     default:
       for (const uint32_t i : goal.scalars) {
-        leaf({.point = point_of(Point::kLeaf, i), .state = program_.leaves[i].lexeme->start(), .node = node},
+        leaf({.point = point_of(Point::kLeaf, i),
+              .state = program_.leaves[i].lexeme->start(),
+              .node = node},
              byte);
       }
   }
@@ -338,7 +352,8 @@ bool waits_in_space(const Item& item) {
   }
 }
 
-void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes) {
+void add_first_bytes(const Program& program, const Stack& stack, const Item& item,
+                     std::bitset<256>& bytes) {
   const auto add_edges = [&](const Lexeme& lexeme, uint32_t state) {
     for (const ByteEdge& e : lexeme.dfa.edges(state)) {
       for (int byte = e.first; byte <= e.last; ++byte) bytes.set(byte);
@@ -349,12 +364,14 @@ void add_first_bytes(const Program& program, const Stack& stack, const Item& ite
     for (; *and_these != 0; ++and_these) bytes.set(static_cast<uint8_t>(*and_these));
   };
   switch (item.kind()) {
-    case Point::kScan: return add_edges(*program.leaves[program.code[item.index()].a].lexeme, item.state);
+    case Point::kScan:
+      return add_edges(*program.leaves[program.code[item.index()].a].lexeme, item.state);
     case Point::kLeaf: return add_edges(*program.leaves[item.index()].lexeme, item.state);
     case Point::kSlotKey: return add_edges(*program.objects[item.index()].slot_keys, item.state);
     case Point::kOtherKey: return add_edges(*program.objects[item.index()].other_keys, item.state);
     case Point::kUniqueLeaf:
-      return add_edges(*program.leaves[program.unique_leaves[item.index()].leaf].lexeme, item.state);
+      return add_edges(*program.leaves[program.unique_leaves[item.index()].leaf].lexeme,
+                       item.state);
     case Point::kValue: bytes |= program.goals[item.index()].first_bytes; return add_space("");
     case Point::kObjectOpen: return add_space("\"}");
     case Point::kObjectNext: return add_space(",}");

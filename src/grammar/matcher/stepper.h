@@ -22,10 +22,11 @@ struct Config {
 bool waits_in_space(const Item& item);
 
 // Adds the first bytes that an item may accept: a superset.
-void add_first_bytes(const Program& program, const Stack& stack, const Item& item, std::bitset<256>& bytes);
+void add_first_bytes(const Program& program, const Stack& stack, const Item& item,
+                     std::bitset<256>& bytes);
 
-// The agenda of one step. Every item is added once and every node ends once: a step's work is bounded by the
-// number of items and callers, however many ways lead to them.
+// The agenda of one step. Every item is added once and every node ends once: a step's work is
+// bounded by the number of items and callers, however many ways lead to them.
 class StepAgenda {
  protected:
   StepAgenda(const Program& program, Stack& stack, std::vector<Item>& items)
@@ -55,12 +56,13 @@ class StepAgenda {
   // Items to be expanded immediately, each with the node whose end it follows.
   std::vector<std::pair<Item, uint32_t>> todo_;
   uint32_t first_item_ = 0, first_node_ = 0;
-  uint32_t position_ = 0;  // position in the text of the items that are being added
+  // position in the text of the items that are being added
+  uint32_t position_ = 0;
   bool complete_ = false, looked_at_used_ = false;
 };
 
-// Appends to the stack and to the items; the owner truncates both. Once the stack's work has run out, all
-// results are dead.
+// Appends to the stack and to the items; the owner truncates both. Once the stack's work has run
+// out, all results are dead.
 class Stepper : private StepAgenda {
  public:
   Stepper(const Program& program, Stack& stack, std::vector<Item>& items)
@@ -72,11 +74,12 @@ class Stepper : private StepAgenda {
   Config step(const Config& from, uint8_t byte);
   // Returns the configuration after a special token.
   Config step_token(const Config& from, TokenId token);
-  // Returns the configuration after the lexeme of a scanning item ends here with this tag, without a byte of
-  // text. If the lexeme's text must not be repeated, only the part read so far is recorded.
+  // Returns the configuration after the lexeme of a scanning item ends here with this tag, without
+  // a byte of text. If the lexeme's text must not be repeated, only the part read so far is
+  // recorded.
   Config ended(const Item& item, uint32_t tag);
-  // As ended() above, for several items of kScan and kLeaf at once; `beside`: other items at the same
-  // position.
+  // As ended() above, for several items of kScan and kLeaf at once; `beside`: other items at the
+  // same position.
   Config ended(std::span<const Item> scans, std::span<const Item> beside);
   using StepAgenda::joined;
   // Returns, and resets, whether a step since the last call looked at lists of used texts.

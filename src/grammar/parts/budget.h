@@ -1,5 +1,5 @@
-// Limits on the work of a compilation. They are counted, not timed, so that results are the same on every
-// machine.
+// Limits on the work of a compilation. They are counted, not timed, so that results are the same on
+// every machine.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -10,18 +10,22 @@
 namespace penstock::grammar {
 
 struct CompileLimits {
-  size_t max_text_bytes = 4 << 20;  // bytes of a schema, regex, grammar or structural tag
-  size_t max_depth = 256;           // nesting of arrays, objects, groups
-  size_t max_schemas = 100'000;     // subschemas and combinations of them
-  size_t max_expr_nodes = 400'000;  // nodes of regular expressions and their derivatives
-  size_t max_states = 200'000;      // states of all automata together
-  size_t max_edges = 2'000'000;     // edges of all automata together
-  size_t max_alternatives = 256;    // alternatives that a combination of subschemas expands to
-  size_t max_values = 300'000;      // values of a JSON document, nested ones included
+  // bytes of a schema, regex, grammar or structural tag
+  size_t max_text_bytes = 4 << 20;
+  size_t max_depth = 256;        // nesting of arrays, objects, groups
+  size_t max_schemas = 100'000;  // subschemas and combinations of them
+  // nodes of regular expressions and their derivatives
+  size_t max_expr_nodes = 400'000;
+  size_t max_states = 200'000;   // states of all automata together
+  size_t max_edges = 2'000'000;  // edges of all automata together
+  // alternatives that a combination of subschemas expands to
+  size_t max_alternatives = 256;
+  // values of a JSON document, nested ones included
+  size_t max_values = 300'000;
   // Steps of work: parts of formulas, members, items, words and states that are visited.
   uint64_t max_steps = 100'000'000;
-  // Another thread sets it to cancel the compilation, which then fails as if a limit were reached; null:
-  // never cancelled. REQUIRES: it outlives the compilation.
+  // Another thread sets it to cancel the compilation, which then fails as if a limit were reached;
+  // null: never cancelled. REQUIRES: it outlives the compilation.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
@@ -35,7 +39,9 @@ class Budget {
   bool take_edges(size_t n) { return keep((edges_ += n) <= limits_.max_edges) && spend(n); }
   bool take_schemas(size_t n) { return keep((schemas_ += n) <= limits_.max_schemas) && spend(n); }
   // Takes n steps; returns whether they fit into the limits.
-  bool spend(uint64_t n) { return !exhausted_ && keep((steps_ += n) <= limits_.max_steps && wanted()); }
+  bool spend(uint64_t n) {
+    return !exhausted_ && keep((steps_ += n) <= limits_.max_steps && wanted());
+  }
   bool exhausted() const { return exhausted_; }
   uint64_t steps() const { return steps_; }
 

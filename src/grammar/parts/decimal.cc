@@ -78,7 +78,9 @@ Decimal Decimal::operator-() const {
 
 std::strong_ordering Decimal::compare_magnitude(const Decimal& other) const {
   if (is_zero() || other.is_zero()) return !is_zero() <=> !other.is_zero();
-  const auto place = [](const Decimal& d) { return d.exponent_ + static_cast<int64_t>(d.digits_.size()); };
+  const auto place = [](const Decimal& d) {
+    return d.exponent_ + static_cast<int64_t>(d.digits_.size());
+  };
   if (place(*this) != place(other)) return place(*this) <=> place(other);
   return digits_.compare(other.digits_) <=> 0;
 }
@@ -126,7 +128,8 @@ std::optional<int64_t> Decimal::to_int() const {
 
 std::string Decimal::text() const {
   std::string out = negative_ ? "-" : "";
-  if (n_digits() > 40) return out + digits_ + (exponent_ != 0 ? "e" + std::to_string(exponent_) : "");
+  if (n_digits() > 40)
+    return out + digits_ + (exponent_ != 0 ? "e" + std::to_string(exponent_) : "");
   out += whole_digits();
   if (const std::string fraction = fraction_digits(); !fraction.empty()) out += "." + fraction;
   return out;

@@ -8,8 +8,8 @@
 
 namespace penstock::grammar {
 
-// A number digits * 10^exponent, negated if negative. There are no leading or trailing zeros; zero has no
-// digits.
+// A number digits * 10^exponent, negated if negative. There are no leading or trailing zeros; zero
+// has no digits.
 class Decimal {
  public:
   static constexpr int kMaxExponent = 100'000;
@@ -37,9 +37,9 @@ class Decimal {
   std::optional<int64_t> to_int() const;  // nullopt: no integer, or beyond 2^62
   // Returns a JSON number: "-12.5", "1e400". Equal numbers give equal texts.
   std::string text() const;
-  // Returns other spellings that programs write: of very large or small numbers "1e-07", "1E-7", "1.5e+300";
-  // of zero "-0.0". Empty for numbers that such a spelling cannot hold exactly: more than 17 digits, or
-  // integers between doubles.
+  // Returns other spellings that programs write: of very large or small numbers "1e-07", "1E-7",
+  // "1.5e+300"; of zero "-0.0". Empty for numbers that such a spelling cannot hold exactly: more
+  // than 17 digits, or integers between doubles.
   std::vector<std::string> texts_of_programs() const;
 
  private:

@@ -1,5 +1,5 @@
-// A hash table for interning: finds an equal element of a list that only grows, so that equal elements have
-// equal indices.
+// A hash table for interning: finds an equal element of a list that only grows, so that equal
+// elements have equal indices.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace penstock::grammar {
 
-// Mixes a value into a hash. Not symmetric, and not zero for small values: some hashes are compared instead
-// of the values that they were made of.
+// Mixes a value into a hash. Not symmetric, and not zero for small values: some hashes are compared
+// instead of the values that they were made of.
 constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash * 0x9E3779B97F4A7C15 + value + 0x632BE59BD9B4E019);
   hash = (hash ^ (hash >> 32)) * 0xD6E8FEB86659FD93;
@@ -22,13 +22,14 @@ constexpr uint64_t hash_bytes(std::string_view bytes) {
   return hash;
 }
 
-// Open addressing over indices into the owner's list; the owner keeps the elements and their hashes.
+// Open addressing over indices into the owner's list; the owner keeps the elements and their
+// hashes.
 class InternTable {
  public:
   static constexpr uint32_t kAbsent = UINT32_MAX;
 
-  // Returns the index of an equal element, or kAbsent. equal(index): whether the element at the index is the
-  // one sought.
+  // Returns the index of an equal element, or kAbsent. equal(index): whether the element at the
+  // index is the one sought.
   template <class Equal>
   uint32_t find(uint64_t hash, Equal&& equal) const {
     if (slots_.empty()) return kAbsent;

@@ -1,5 +1,5 @@
-// Refusals: reasons why a grammar was not compiled. They are meant to be shown to users and say what is
-// wrong, where, and what would work.
+// Refusals: reasons why a grammar was not compiled. They are meant to be shown to users and say
+// what is wrong, where, and what would work.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,9 +16,12 @@ enum class RefusalKind : uint8_t {
 
 struct Refusal {
   RefusalKind kind = RefusalKind::kInvalid;
-  std::string where;    // JSON pointer as a URI fragment ("#/properties/a/not"), or "line 3, column 7"
-  std::string keyword;  // keyword of the schema that is refused; "": none
-  std::string message;  // what is wrong and what would work, in one line
+  // JSON pointer as a URI fragment ("#/properties/a/not"), or "line 3, column 7"
+  std::string where;
+  // keyword of the schema that is refused; "": none
+  std::string keyword;
+  // what is wrong and what would work, in one line
+  std::string message;
 };
 
 const char* name_of(RefusalKind kind);  // "unsupported", "invalid", "too_large"
@@ -28,7 +31,8 @@ using Compiled = tl::expected<T, Refusal>;
 
 inline tl::unexpected<Refusal> refuse(RefusalKind kind, std::string where, std::string message,
                                       std::string keyword = {}) {
-  return tl::unexpected<Refusal>(Refusal{kind, std::move(where), std::move(keyword), std::move(message)});
+  return tl::unexpected<Refusal>(
+      Refusal{kind, std::move(where), std::move(keyword), std::move(message)});
 }
 
 }  // namespace penstock::grammar

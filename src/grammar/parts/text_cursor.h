@@ -21,7 +21,9 @@ class TextCursor {
   }
 
   bool at_end() const { return at_ >= text_.size(); }
-  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
   std::string_view rest() const { return text_.substr(at_); }
   void skip(size_t n) { at_ += n; }
   bool take(std::string_view expected) {
@@ -52,7 +54,8 @@ class TextCursor {
 };
 
 inline bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-';
 }
 
 }  // namespace penstock::grammar

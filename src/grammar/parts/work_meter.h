@@ -1,8 +1,9 @@
-// Bounds the work of following one text. Operations are counted, not timed, so that results are the same on
-// every machine.
+// Bounds the work of following one text. Operations are counted, not timed, so that results are the
+// same on every machine.
 //
-// One operation is a byte that an item consumes, a rule that is called or ends, a caller that resumes, a text
-// that is compared, or eight nodes of a vocabulary's trie that are visited with an automaton.
+// One operation is a byte that an item consumes, a rule that is called or ends, a caller that
+// resumes, a text that is compared, or eight nodes of a vocabulary's trie that are visited with an
+// automaton.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -39,8 +40,8 @@ class WorkMeter {
   Failure failure() const { return failure_; }
   uint64_t spent() const { return spent_; }
 
-  // A scope of optional work: it may use 1 / kPart of the operations left, and running out of them is no
-  // failure.
+  // A scope of optional work: it may use 1 / kPart of the operations left, and running out of them
+  // is no failure.
   class Optional {
    public:
     explicit Optional(WorkMeter& meter)

@@ -27,7 +27,8 @@ class ReturnFinder {
       if (i.op == Op::kReturn) found(at);
       if (i.op == Op::kMatch || i.op == Op::kCall) before_[i.b].push_back(at);
       if (i.op == Op::kCall) calls_[i.a].push_back(at);
-      for (uint32_t t = i.a; i.op == Op::kSplit && t < i.b; ++t) before_[program_.targets[t]].push_back(at);
+      for (uint32_t t = i.a; i.op == Op::kSplit && t < i.b; ++t)
+        before_[program_.targets[t]].push_back(at);
     }
     const auto n_symbols = static_cast<uint32_t>(program_.symbols.size());
     for (uint32_t symbol = 0; symbol < n_symbols; ++symbol) {
@@ -72,7 +73,8 @@ class ReturnFinder {
         return;
       case Instruction::Op::kMatch: {
         const auto& [lexeme, window] = program_.leaves[i.a];
-        if (program_.may_return[i.b] && !lexeme->empty() && lexeme->accepts(lexeme->start(), 0, window))
+        if (program_.may_return[i.b] && !lexeme->empty() &&
+            lexeme->accepts(lexeme->start(), 0, window))
           found(at);
         return;
       }
@@ -84,7 +86,8 @@ class ReturnFinder {
   std::vector<std::vector<uint32_t>> before_, calls_,
       uses_;  // instructions by what follows; by symbol; repetitions by body
   std::unordered_multimap<uint32_t, uint32_t> entries_;  // symbols by their first instruction
-  std::vector<bool> empty_;                              // of symbols: whether they have the empty text
+  // of symbols: whether they have the empty text
+  std::vector<bool> empty_;
   std::vector<uint32_t> open_;
 };
 
@@ -97,9 +100,11 @@ size_t memory_of(const Program& program) {
   const auto of_vector = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
   size_t bytes = of_vector(program.goals) + of_vector(program.symbols) + of_vector(program.code) +
                  of_vector(program.targets) + of_vector(program.repetitions);
-  for (const Leaf& leaf : program.leaves) bytes += sizeof(Leaf) + leaf.lexeme->dfa.n_states() * kState;
+  for (const Leaf& leaf : program.leaves)
+    bytes += sizeof(Leaf) + leaf.lexeme->dfa.n_states() * kState;
   for (const ObjectGraph& graph : program.objects) {
-    bytes += sizeof(graph) + of_vector(graph.states) + of_vector(graph.edges) + of_vector(graph.edge_lists);
+    bytes += sizeof(graph) + of_vector(graph.states) + of_vector(graph.edges) +
+             of_vector(graph.edge_lists);
     for (const auto* keys : {&graph.slot_keys, &graph.other_keys, &graph.reserved_keys})
       bytes += *keys != nullptr ? (*keys)->dfa.n_states() * kState : 0;
   }

@@ -1,7 +1,9 @@
-// The compiled form of a grammar: the tables that the matcher runs. Immutable, shared by all threads.
+// The compiled form of a grammar: the tables that the matcher runs. Immutable, shared by all
+// threads.
 //
-// A symbol stands for a set of texts: a JSON value (Goal), a rule written as instructions, or a counted repetition.
-// Objects and arrays are graphs whose edges are values, so that order, presence and counts need no unrolled rules.
+// A symbol stands for a set of texts: a JSON value (Goal), a rule written as instructions, or a
+// counted repetition. Objects and arrays are graphs whose edges are values, so that order, presence
+// and counts need no unrolled rules.
 #pragma once
 #include <bitset>
 #include <cstdint>
@@ -35,47 +37,60 @@ struct ValueEdge {
   uint32_t target;
 };
 
-// The members of an object after its opening brace: first the slots, which are known keys in a fixed order;
-// after them other keys in any order. With any_order: slots and other keys in any order.
+// The members of an object after its opening brace: first the slots, which are known keys in a
+// fixed order; after them other keys in any order. With any_order: slots and other keys in any
+// order.
 struct ObjectGraph {
   struct State {
-    uint32_t slot = kNone;       // slot whose key may come next; kNone: the state is after the slots
-    uint32_t skipped = kNone;    // state if that key is omitted; kNone: the key is required
-    uint32_t values = kNone;     // list of edges of the slot's value; kNone: the key is forbidden
-    IndexRange labels;           // after the slots: lists of edges, one for each label of other keys
+    // slot whose key may come next; kNone: the state is after the slots
+    uint32_t slot = kNone;
+    // state if that key is omitted; kNone: the key is required
+    uint32_t skipped = kNone;
+    // list of edges of the slot's value; kNone: the key is forbidden
+    uint32_t values = kNone;
+    // after the slots: lists of edges, one for each label of other keys
+    IndexRange labels;
     uint32_t last_slot = kNone;  // last slot that omitting keys leads to
-    uint32_t rest = kNone;       // state after the slots that omitting keys leads to
-    uint32_t most_slots = 0;     // maximum number of slot keys that can still come
-    bool accepts = false;        // the object may end here, or after omitting the following keys
-    IndexRange
-        slot_lists;  // With any_order, instead of slot, skipped and values: list of edges of each slot.
-    // With any_order and bounds on the number of members. n_free: number of slots whose presence does not
-    // matter here; finishes: range in ObjectGraph::finishes of the numbers of members with which the others
-    // can end, ascending.
+    // state after the slots that omitting keys leads to
+    uint32_t rest = kNone;
+    // maximum number of slot keys that can still come
+    uint32_t most_slots = 0;
+    // the object may end here, or after omitting the following keys
+    bool accepts = false;
+    // With any_order, instead of slot, skipped and values: list of edges of each slot.
+    IndexRange slot_lists;
+    // With any_order and bounds on the number of members. n_free: number of slots whose presence
+    // does not matter here; finishes: range in ObjectGraph::finishes of the numbers of members with
+    // which the others can end, ascending.
     uint32_t n_free = 0;
     IndexRange finishes;
-    uint32_t n_others = 0;  // other keys that must still come; kNone: they cannot
+    // other keys that must still come; kNone: they cannot
+    uint32_t n_others = 0;
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
   std::vector<IndexRange> edge_lists;
   uint32_t start = 0;
   CountWindow members;
-  CompletionLengths lengths;  // lengths in members; only if `members` is not trivial
-  // Slot keys in canonical spelling with the closing quotation mark, tagged 1 + slot; null: there are no
-  // slots.
+  // lengths in members; only if `members` is not trivial
+  CompletionLengths lengths;
+  // Slot keys in canonical spelling with the closing quotation mark, tagged 1 + slot; null: there
+  // are no slots.
   std::shared_ptr<const Lexeme> slot_keys;
-  // Other keys after the opening quotation mark, in canonical spelling, tagged 1 + label; null: there are
-  // none.
+  // Other keys after the opening quotation mark, in canonical spelling, tagged 1 + label; null:
+  // there are none.
   std::shared_ptr<const Lexeme> other_keys;
   // Keys of other_keys that are slots or forbidden, in the same spelling; null: there are none.
   std::shared_ptr<const Lexeme> reserved_keys;
   uint32_t n_reserved = 0;
-  bool many_keys = false;  // other_keys has more than kManyWords keys, which no text exhausts
+  // other_keys has more than kManyWords keys, which no text exhausts
+  bool many_keys = false;
 
-  bool any_order = false;  // slots come in any order; frames count the required slots that have come
+  // slots come in any order; frames count the required slots that have come
+  bool any_order = false;
   std::vector<std::string> slot_texts;  // keys of the slots, spelled as in slot_keys
-  std::vector<bool> required;           // with any_order: whether each slot is required
+  // with any_order: whether each slot is required
+  std::vector<bool> required;
   uint32_t n_required = 0;
   std::vector<uint32_t> finishes;
 };
@@ -90,21 +105,26 @@ struct UniqueLeaf {
 struct ArrayGraph {
   struct State {
     IndexRange edges;
-    IndexRange unique_leaves;  // unique arrays: used instead of the edges, which then serve only for counting
+    // unique arrays: used instead of the edges, which then serve only for counting
+    IndexRange unique_leaves;
     bool accepts = false;
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
   uint32_t start = 0;
   CountWindow items;
-  CompletionLengths lengths;  // lengths in items; only if `items` is not trivial
-  bool unique = false;        // no two items are equal; the goals of items are scalars in canonical spelling
+  // lengths in items; only if `items` is not trivial
+  CompletionLengths lengths;
+  // no two items are equal; the goals of items are scalars in canonical spelling
+  bool unique = false;
 };
 
 // A set of JSON values.
 struct Goal {
-  std::vector<uint32_t> strings;  // leaves of strings, after the opening quotation mark
-  std::vector<uint32_t> scalars;  // leaves of numbers, true, false and null, from their first byte
+  // leaves of strings, after the opening quotation mark
+  std::vector<uint32_t> strings;
+  // leaves of numbers, true, false and null, from their first byte
+  std::vector<uint32_t> scalars;
   std::vector<uint32_t> objects, arrays;
   std::bitset<256> first_bytes;
 };
@@ -129,7 +149,8 @@ struct Repetition {
 struct Symbol {
   enum class Kind : uint8_t { kGoal, kRule, kRepetition };
   Kind kind = Kind::kRule;
-  uint32_t index = 0;  // index of the goal, of the first instruction or of the repetition
+  // index of the goal, of the first instruction or of the repetition
+  uint32_t index = 0;
 };
 
 struct Program {

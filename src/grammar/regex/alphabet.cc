@@ -53,8 +53,9 @@ Alphabet Alphabet::of(std::span<const CharSet* const> sets) {
 }
 
 uint16_t Alphabet::symbol_beyond_ascii(char32_t c) const {
-  const auto after = std::upper_bound(spans_.begin(), spans_.end(), c,
-                                      [](char32_t value, const Span& span) { return value < span.first; });
+  const auto after =
+      std::upper_bound(spans_.begin(), spans_.end(), c,
+                       [](char32_t value, const Span& span) { return value < span.first; });
   return std::prev(after)->symbol;
 }
 

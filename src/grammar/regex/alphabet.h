@@ -22,7 +22,8 @@ class Alphabet {
   uint16_t symbol(char32_t c) const { return c < 128 ? ascii_[c] : symbol_beyond_ascii(c); }
   int size() const { return static_cast<int>(samples_.size()); }
   char32_t sample(int symbol) const { return samples_[symbol]; }  // a member of the class
-  // Ascending; the first begins at 0; surrogates belong to the span they fall into and are never asked for.
+  // Ascending; the first begins at 0; surrogates belong to the span they fall into and are never
+  // asked for.
   std::span<const Span> spans() const { return spans_; }
 
  private:

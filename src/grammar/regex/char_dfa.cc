@@ -17,7 +17,8 @@ class Explorer {
     dfa_.alphabet = Alphabet::of(sets);
     keys_.push_back(Key(exprs.size(), ExprPool::kNothing));
     dfa_.tags.push_back(0);
-    // Text that can match none of the expressions any more may still be acceptable: then it is a state like others.
+    // Text that can match none of the expressions any more may still be acceptable: then it is a
+    // state like others.
     if (tag_of(std::vector<bool>(exprs.size(), false)) == 0)
       index_.insert(hash_of(keys_.front()), CharDfa::kDead);
     dfa_.start = state_of(Key(exprs.begin(), exprs.end()));
@@ -40,7 +41,8 @@ class Explorer {
 
  private:
   static tl::unexpected<Refusal> too_many() {
-    return too_large("the pattern needs too many states: shorten it or lower its repetition counts");
+    return too_large(
+        "the pattern needs too many states: shorten it or lower its repetition counts");
   }
 
   static uint64_t hash_of(const Key& key) {
@@ -127,8 +129,8 @@ uint32_t CharDfa::run(std::u32string_view text) const {
   return tags[state];
 }
 
-Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs, const TagOf& tag_of,
-                                  Budget& budget) {
+Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs,
+                                  const TagOf& tag_of, Budget& budget) {
   auto dfa = Explorer(pool, exprs, tag_of, budget).run();
   if (dfa) prune(*dfa);
   return dfa;
@@ -136,7 +138,8 @@ Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs,
 
 Compiled<CharDfa> make_dfa(ExprPool& pool, ExprId expr, Budget& budget) {
   return make_classifier(
-      pool, {&expr, 1}, [](const std::vector<bool>& matched) { return matched[0] ? 1U : 0U; }, budget);
+      pool, {&expr, 1}, [](const std::vector<bool>& matched) { return matched[0] ? 1U : 0U; },
+      budget);
 }
 
 }  // namespace penstock::grammar

@@ -32,11 +32,11 @@ struct CharDfa {
 // Returns an automaton that accepts the language of expr with tag 1. Errors: kTooLarge.
 Compiled<CharDfa> make_dfa(ExprPool& pool, ExprId expr, Budget& budget);
 
-// Returns an automaton that classifies texts by several expressions: it accepts with tag_of(matched), where
-// matched[i] is whether exprs[i] matches (tag 0: not accepted).
+// Returns an automaton that classifies texts by several expressions: it accepts with
+// tag_of(matched), where matched[i] is whether exprs[i] matches (tag 0: not accepted).
 using TagOf = std::function<uint32_t(const std::vector<bool>& matched)>;
-Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs, const TagOf& tag_of,
-                                  Budget& budget);
+Compiled<CharDfa> make_classifier(ExprPool& pool, std::span<const ExprId> exprs,
+                                  const TagOf& tag_of, Budget& budget);
 
 // Sets of more words than this count as infinite.
 inline constexpr uint32_t kManyWords = 1U << 20;

@@ -30,7 +30,8 @@ CharSet from_icu(const USet* set) {
 
 bool is_property_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '=';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '=';
   });
 }
 
@@ -48,9 +49,11 @@ CharSet CharSet::from_ranges(std::vector<CodeRange> ranges) {
     if (r.first > last) continue;
     if (r.first < kSurrogates.first)
       split.push_back({r.first, std::min<char32_t>(last, kSurrogates.first - 1)});
-    if (last > kSurrogates.last) split.push_back({std::max<char32_t>(r.first, kSurrogates.last + 1), last});
+    if (last > kSurrogates.last)
+      split.push_back({std::max<char32_t>(r.first, kSurrogates.last + 1), last});
   }
-  std::sort(split.begin(), split.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(split.begin(), split.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   CharSet set;
   for (const CodeRange& r : split) {
     if (!set.ranges_.empty() && r.first <= set.ranges_.back().last + 1) {
@@ -68,14 +71,16 @@ std::optional<CharSet> CharSet::property(std::string_view name) {
   pattern.append(name.begin(), name.end());
   pattern += u"}]";
   UErrorCode status = U_ZERO_ERROR;
-  const OwnedSet set(uset_openPattern(pattern.data(), static_cast<int32_t>(pattern.size()), &status));
+  const OwnedSet set(
+      uset_openPattern(pattern.data(), static_cast<int32_t>(pattern.size()), &status));
   if (U_FAILURE(status) || set == nullptr) return std::nullopt;
   return from_icu(set.get());
 }
 
 bool CharSet::contains(char32_t c) const {
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
-                                      [](char32_t value, const CodeRange& r) { return value < r.first; });
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), c,
+                       [](char32_t value, const CodeRange& r) { return value < r.first; });
   return after != ranges_.begin() && c <= std::prev(after)->last;
 }
 

@@ -24,8 +24,8 @@ class CharSet {
   static CharSet of(char32_t c) { return CharSet{{c, c}}; }
   // Makes a set of ranges in any order, which may overlap.
   static CharSet from_ranges(std::vector<CodeRange> ranges);
-  // Returns the set of \p{name}: a general category, a binary property, or Script=X / sc=X. nullopt: no such
-  // property.
+  // Returns the set of \p{name}: a general category, a binary property, or Script=X / sc=X.
+  // nullopt: no such property.
   static std::optional<CharSet> property(std::string_view name);
 
   bool empty() const { return ranges_.empty(); }
@@ -41,7 +41,8 @@ class CharSet {
   std::vector<CodeRange> ranges_;
 };
 
-// The classes of ECMAScript: \d \w \s are ASCII, ASCII, and white space with line ends; "." is all but line ends.
+// The classes of ECMAScript: \d \w \s are ASCII, ASCII, and white space with line ends; "." is all
+// but line ends.
 namespace classes {
 const CharSet& digit();
 const CharSet& word();

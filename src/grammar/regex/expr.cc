@@ -12,7 +12,9 @@ constexpr int kMaxDerivationDepth = 2000;  // of the recursion of derivatives
 
 uint32_t raw(ExprId id) { return static_cast<uint32_t>(id); }
 
-uint32_t less_one(uint32_t count) { return count == ExprPool::kUnbounded || count == 0 ? count : count - 1; }
+uint32_t less_one(uint32_t count) {
+  return count == ExprPool::kUnbounded || count == 0 ? count : count - 1;
+}
 
 uint64_t hash_of(const CharSet& set) {
   uint64_t hash = 7;
@@ -22,15 +24,21 @@ uint64_t hash_of(const CharSet& set) {
 
 }  // namespace
 
-ExprPool::ExprPool(size_t max_nodes, size_t max_steps) : max_nodes_(max_nodes), max_steps_(max_steps) {
+ExprPool::ExprPool(size_t max_nodes, size_t max_steps)
+    : max_nodes_(max_nodes), max_steps_(max_steps) {
   intern({.kind = Kind::kNothing, .accepts_empty = false});
   intern({.kind = Kind::kEmpty, .accepts_empty = true});
   chars(CharSet::all());
-  intern({.kind = Kind::kRepeat, .accepts_empty = true, .a = raw(kAnyChar), .min = 0, .max = kUnbounded});
+  intern({.kind = Kind::kRepeat,
+          .accepts_empty = true,
+          .a = raw(kAnyChar),
+          .min = 0,
+          .max = kUnbounded});
 }
 
 ExprId ExprPool::intern(const Node& node, std::span<const ExprId> list) {
-  uint64_t hash = mix(mix(mix(mix(static_cast<uint64_t>(node.kind), node.a), node.b), node.min), node.max);
+  uint64_t hash =
+      mix(mix(mix(mix(static_cast<uint64_t>(node.kind), node.a), node.b), node.min), node.max);
   if (!list.empty()) hash = static_cast<uint64_t>(node.kind);
   for (const ExprId id : list) hash = mix(hash, raw(id));
   const uint32_t found = index_.find(hash, [&](uint32_t i) {
@@ -167,7 +175,8 @@ void ExprPool::merge_chars(std::vector<ExprId>& list) {
 
 bool ExprPool::has_complements(const std::vector<ExprId>& list) {
   return std::any_of(list.begin(), list.end(), [&](ExprId id) {
-    return node(id).kind == Kind::kNot && std::binary_search(list.begin(), list.end(), ExprId{node(id).a});
+    return node(id).kind == Kind::kNot &&
+           std::binary_search(list.begin(), list.end(), ExprId{node(id).a});
   });
 }
 
@@ -182,8 +191,8 @@ ExprId ExprPool::nary(Kind kind, std::vector<ExprId> list) {
   if (list.empty()) return unit;
   if (list.size() == 1) return list.front();
   const auto empty = [this](ExprId id) { return accepts_empty(id); };
-  const bool accepts =
-      is_or ? std::any_of(list.begin(), list.end(), empty) : std::all_of(list.begin(), list.end(), empty);
+  const bool accepts = is_or ? std::any_of(list.begin(), list.end(), empty)
+                             : std::all_of(list.begin(), list.end(), empty);
   return intern({.kind = kind, .accepts_empty = accepts}, list);
 }
 
@@ -205,7 +214,8 @@ ExprId ExprPool::repeat(ExprId part, uint32_t min, uint32_t max) {
   if (accepts_empty(part)) min = 0;
   const Node& inner = node(part);
   if (inner.kind == Kind::kRepeat && inner.min == 0 && inner.max == kUnbounded) return part;
-  return intern({.kind = Kind::kRepeat, .accepts_empty = min == 0, .a = raw(part), .min = min, .max = max});
+  return intern(
+      {.kind = Kind::kRepeat, .accepts_empty = min == 0, .a = raw(part), .min = min, .max = max});
 }
 
 ExprId ExprPool::derivative(ExprId id, char32_t c) { return derive(id, c, 0); }
@@ -264,7 +274,8 @@ void ExprPool::collect_sets(ExprId id, std::vector<const CharSet*>& out) const {
       case Kind::kNothing:
       case Kind::kEmpty: break;
       case Kind::kChars:
-        if (std::find(out.begin(), out.end(), &sets_[at.a]) == out.end()) out.push_back(&sets_[at.a]);
+        if (std::find(out.begin(), out.end(), &sets_[at.a]) == out.end())
+          out.push_back(&sets_[at.a]);
         break;
       case Kind::kConcat: stack.push_back(ExprId{at.b}); [[fallthrough]];
       case Kind::kNot:

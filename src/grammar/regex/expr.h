@@ -1,8 +1,9 @@
-// Regular expressions with intersection and complement as hash-consed nodes, and their Brzozowski derivatives.
+// Regular expressions with intersection and complement as hash-consed nodes, and their Brzozowski
+// derivatives.
 //
-// An expression denotes a set of strings of Unicode scalar values. Equal nodes have equal ids, and the smart
-// constructors normalize (associativity, commutativity, idempotence, units, zeros), so that an expression has
-// finitely many derivatives: the states of its automaton.
+// An expression denotes a set of strings of Unicode scalar values. Equal nodes have equal ids, and
+// the smart constructors normalize (associativity, commutativity, idempotence, units, zeros), so
+// that an expression has finitely many derivatives: the states of its automaton.
 #pragma once
 #include <span>
 #include <string>
@@ -28,13 +29,14 @@ class ExprPool {
   static constexpr ExprId kAnyChar{2};     // every string of one character
   static constexpr ExprId kEverything{3};  // every string
 
-  // A pool that would exceed max_nodes nodes or max_steps steps of work becomes exhausted(); its results are
-  // meaningless from then on.
+  // A pool that would exceed max_nodes nodes or max_steps steps of work becomes exhausted(); its
+  // results are meaningless from then on.
   explicit ExprPool(size_t max_nodes = 400'000, size_t max_steps = 1'000'000);
 
   ExprId chars(const CharSet& set);
   ExprId literal(std::u32string_view text);
-  // Returns the union of the texts. Common prefixes are shared, so that a derivative visits only one branch.
+  // Returns the union of the texts. Common prefixes are shared, so that a derivative visits only
+  // one branch.
   ExprId any_literal(std::vector<std::u32string> texts);
   ExprId concat(ExprId head, ExprId tail);
   ExprId any_of(std::vector<ExprId> parts);
@@ -46,10 +48,12 @@ class ExprPool {
   ExprId star(ExprId part) { return repeat(part, 0, kUnbounded); }
 
   bool accepts_empty(ExprId id) const { return node(id).accepts_empty; }
-  // Whether id has neither intersections nor complements, so that it denotes some text unless it is kNothing.
+  // Whether id has neither intersections nor complements, so that it denotes some text unless it is
+  // kNothing.
   bool is_plain(ExprId id) const { return node(id).plain; }
   bool is_char_set(ExprId id) const { return node(id).kind == Kind::kChars; }
-  // Returns the Brzozowski derivative of id by c: the rests, after c, of the strings of id that start with c.
+  // Returns the Brzozowski derivative of id by c: the rests, after c, of the strings of id that
+  // start with c.
   ExprId derivative(ExprId id, char32_t c);
   // Appends to out the character sets that id distinguishes, each once.
   void collect_sets(ExprId id, std::vector<const CharSet*>& out) const;
@@ -62,7 +66,8 @@ class ExprPool {
   struct Node {
     Kind kind;
     bool accepts_empty;
-    uint32_t a = 0, b = 0;  // children; kOr, kAnd: range of lists_; kChars: index into sets_
+    // children; kOr, kAnd: range of lists_; kChars: index into sets_
+    uint32_t a = 0, b = 0;
     bool plain = true;
     uint32_t min = 0, max = 0;  // kRepeat
   };

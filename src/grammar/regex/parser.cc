@@ -10,14 +10,15 @@ namespace {
 using RegexKind = RegexNode::Kind;
 constexpr uint32_t kMaxUnrolled = 16;  // repetitions of a group with assertions
 
-// What follows in the text, where nothing stands before it and where something does: "^" tells them apart.
+// What follows in the text, where nothing stands before it and where something does: "^" tells them
+// apart.
 struct Rest {
   ExprId at_start, later;
   bool same() const { return at_start == later; }
 };
 
-// A tree's meaning, built from its end: every node is made in front of what follows it, so that anchors and
-// look-aheads see the rest of the text.
+// A tree's meaning, built from its end: every node is made in front of what follows it, so that
+// anchors and look-aheads see the rest of the text.
 class TreeReader {
  public:
   TreeReader(ExprPool& pool, const RegexTree& tree) : pool_(pool), tree_(tree) {}
@@ -100,7 +101,8 @@ class TreeReader {
       }
       default: {
         ExprId result = ExprPool::kEmpty;
-        for (size_t i = node.parts.size(); i-- > 0;) result = pool_.concat(plain(node.parts[i]), result);
+        for (size_t i = node.parts.size(); i-- > 0;)
+          result = pool_.concat(plain(node.parts[i]), result);
         return result;
       }
     }
@@ -119,7 +121,8 @@ std::string without_comments(std::string_view pattern) {
     const char c = pattern[i];
     if (c == '\\') {
       kept += pattern.substr(i++, 2);
-    } else if (in_class || (c != '#' && std::string_view(" \t\n\r\f\v").find(c) == std::string_view::npos)) {
+    } else if (in_class ||
+               (c != '#' && std::string_view(" \t\n\r\f\v").find(c) == std::string_view::npos)) {
       in_class = in_class ? c != ']' : c == '[';
       kept += c;
     } else if (c == '#') {
@@ -131,17 +134,20 @@ std::string without_comments(std::string_view pattern) {
 
 }  // namespace
 
-Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope, int max_depth) {
+Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope,
+                             int max_depth) {
   auto tree = parse_regex_tree(pattern, max_depth, {});
   if (!tree) return tl::unexpected(std::move(tree).error());
   TreeReader reader(pool, *tree);
   const ExprId end = scope == RegexScope::kWhole ? ExprPool::kEmpty : ExprPool::kEverything;
   const Rest found = reader.before(tree->root, {end, end});
   if (reader.failed()) {
-    return refuse(RefusalKind::kUnsupported, "",
-                  "regular expression: anchors and look-ahead inside a repetition are not supported");
+    return refuse(
+        RefusalKind::kUnsupported, "",
+        "regular expression: anchors and look-ahead inside a repetition are not supported");
   }
-  if (pool.exhausted()) return refuse(RefusalKind::kTooLarge, "", "the regular expression is too large");
+  if (pool.exhausted())
+    return refuse(RefusalKind::kTooLarge, "", "the regular expression is too large");
   if (scope == RegexScope::kWhole) return found.at_start;
   if (found.same()) return pool.concat(ExprPool::kEverything, found.later);
   const ExprId some = pool.concat(ExprPool::kAnyChar, ExprPool::kEverything);
@@ -156,13 +162,15 @@ Compiled<ExprId> RegexTable::parse(std::string_view pattern, RegexScope scope) {
   return expr;
 }
 
-Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern, const TerminalFlags& flags,
-                                      int max_depth) {
+Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern,
+                                      const TerminalFlags& flags, int max_depth) {
   const std::string text = flags.verbose ? without_comments(pattern) : std::string(pattern);
   auto tree = parse_regex_tree(text, max_depth, {true, flags.ignore_case, flags.dot_all});
   if (!tree) return tl::unexpected(std::move(tree).error());
-  const Rest found = TreeReader(pool, *tree).before(tree->root, {ExprPool::kEmpty, ExprPool::kEmpty});
-  if (pool.exhausted()) return refuse(RefusalKind::kTooLarge, "", "the regular expression is too large");
+  const Rest found =
+      TreeReader(pool, *tree).before(tree->root, {ExprPool::kEmpty, ExprPool::kEmpty});
+  if (pool.exhausted())
+    return refuse(RefusalKind::kTooLarge, "", "the regular expression is too large");
   return found.later;
 }
 

@@ -1,5 +1,6 @@
-// The parser of regular expressions: ECMAScript's dialect (ECMA-262, with the Unicode flag and the lenient
-// escapes of its Annex B), plus (?P<name>...), a leading (?i) or (?s), \A and \z, \a and \e.
+// The parser of regular expressions: ECMAScript's dialect (ECMA-262, with the Unicode flag and the
+// lenient escapes of its Annex B), plus (?P<name>...), a leading (?i) or (?s), \A and \z, \a and
+// \e.
 #pragma once
 #include <map>
 #include <string>
@@ -16,10 +17,11 @@ enum class RegexScope : uint8_t {
   kSearch,  // the expression matches anywhere in the text, as JSON Schema's `pattern`
 };
 
-// Look-ahead is supported outside of repetitions, anchors anywhere but in repetitions; look-behind, word
-// boundaries and back-references are not (kUnsupported). Refusals have no `where`; the message names the
-// position.
-Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope, int max_depth = 256);
+// Look-ahead is supported outside of repetitions, anchors anywhere but in repetitions; look-behind,
+// word boundaries and back-references are not (kUnsupported). Refusals have no `where`; the message
+// names the position.
+Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope,
+                             int max_depth = 256);
 
 // A cache of parsed expressions, which parses each of them once.
 class RegexTable {
@@ -33,14 +35,16 @@ class RegexTable {
   std::map<std::pair<std::string, RegexScope>, ExprId> known_;
 };
 
-// Parses the expression of a terminal, as Python's re and Rust's regex both read it: "." is all but \n, \d \w
-// \s are Unicode's (UTS 18, annex C). kUnsupported: syntax that depends on the surrounding text (anchors,
-// look-ahead), on the order of matches (lazy repetitions) or on the library (sets in classes, octal escapes).
+// Parses the expression of a terminal, as Python's re and Rust's regex both read it: "." is all but
+// \n, \d \w \s are Unicode's (UTS 18, annex C). kUnsupported: syntax that depends on the
+// surrounding text (anchors, look-ahead), on the order of matches (lazy repetitions) or on the
+// library (sets in classes, octal escapes).
 struct TerminalFlags {
   bool ignore_case = false, dot_all = false;
-  bool verbose = false;  // white space and comments after # are ignored
+  // white space and comments after # are ignored
+  bool verbose = false;
 };
-Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern, const TerminalFlags& flags,
-                                      int max_depth = 256);
+Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern,
+                                      const TerminalFlags& flags, int max_depth = 256);
 
 }  // namespace penstock::grammar

@@ -9,10 +9,19 @@
 namespace penstock::grammar {
 
 struct RegexNode {
-  enum class Kind : uint8_t { kChars, kConcat, kAlternatives, kRepeat, kTextStart, kTextEnd, kLookAhead };
+  enum class Kind : uint8_t {
+    kChars,
+    kConcat,
+    kAlternatives,
+    kRepeat,
+    kTextStart,
+    kTextEnd,
+    kLookAhead
+  };
   Kind kind = Kind::kConcat;
-  bool negative = false;        // kLookAhead
-  bool has_assertions = false;  // whether the node or a descendant is an anchor or a look-ahead
+  bool negative = false;  // kLookAhead
+  // whether the node or a descendant is an anchor or a look-ahead
+  bool has_assertions = false;
   uint32_t min = 0, max = 0;    // kRepeat
   CharSet chars;                // kChars
   std::vector<uint32_t> parts;  // children; kRepeat, kLookAhead: one
@@ -29,6 +38,7 @@ struct RegexDialect {
   bool ignore_case = false, dot_all = false;
 };
 
-Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth, const RegexDialect& dialect);
+Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth,
+                                     const RegexDialect& dialect);
 
 }  // namespace penstock::grammar

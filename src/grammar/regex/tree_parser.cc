@@ -45,7 +45,8 @@ class TreeParser {
     return true;
   }
   bool take(std::u32string_view expected) {
-    if (std::u32string_view(text_).substr(std::min(at_, text_.size())).substr(0, expected.size()) != expected)
+    if (std::u32string_view(text_).substr(std::min(at_, text_.size())).substr(0, expected.size()) !=
+        expected)
       return false;
     at_ += expected.size();
     return true;
@@ -74,7 +75,9 @@ class TreeParser {
           "an anchor in a terminal, which is matched as a whole wherever it stands: leave it out");
     return add({.kind = kind, .has_assertions = true});
   }
-  uint32_t unsupported(std::string what) { return fail(RefusalKind::kUnsupported, std::move(what)); }
+  uint32_t unsupported(std::string what) {
+    return fail(RefusalKind::kUnsupported, std::move(what));
+  }
 
   uint32_t alternatives(int depth) {
     const Flags outer = flags_;
@@ -132,7 +135,8 @@ class TreeParser {
         while (!at_end() && peek() != U'>') ++at_;
         if (!take(U'>')) return fail(RefusalKind::kInvalid, "a group's name without \">\"");
       } else if (!take(U":")) {
-        if (!flag_letters()) return fail(RefusalKind::kUnsupported, "this kind of group is not supported");
+        if (!flag_letters())
+          return fail(RefusalKind::kUnsupported, "this kind of group is not supported");
         if (take(U')')) return std::nullopt;
         if (!take(U':')) return fail(RefusalKind::kInvalid, "expected \":\" or \")\" behind flags");
       }
@@ -141,8 +145,10 @@ class TreeParser {
     flags_ = outer;
     if (!take(U')')) return fail(RefusalKind::kInvalid, "\"(\" without \")\"");
     if (!look_ahead) return inner;
-    return add(
-        {.kind = RegexKind::kLookAhead, .negative = negative, .has_assertions = true, .parts = {inner}});
+    return add({.kind = RegexKind::kLookAhead,
+                .negative = negative,
+                .has_assertions = true,
+                .parts = {inner}});
   }
 
   bool flag_letters() {
@@ -200,9 +206,11 @@ class TreeParser {
     if (found->min > found->max)
       return fail(RefusalKind::kInvalid, "the repetition's least is more than its most");
     if (take(U'?') && terminal_)  // else: which match is found first does not matter here
-      return unsupported("lazy repetitions are not supported: say what they stop at, as [^\"]* does");
+      return unsupported(
+          "lazy repetitions are not supported: say what they stop at, as [^\"]* does");
     if (peek() == U'*' || peek() == U'+' || peek() == U'?' || counts()) {
-      return fail(RefusalKind::kInvalid, "a repetition of a repetition: put the inner one into a group");
+      return fail(RefusalKind::kInvalid,
+                  "a repetition of a repetition: put the inner one into a group");
     }
     return add({.kind = RegexKind::kRepeat, .min = found->min, .max = found->max, .parts = {atom}});
   }
@@ -214,7 +222,8 @@ class TreeParser {
       ++at_;
       return add_anchor(c == U'A' ? RegexKind::kTextStart : RegexKind::kTextEnd);
     }
-    if (c == U'b' || c == U'B') return fail(RefusalKind::kUnsupported, "word boundaries are not supported");
+    if (c == U'b' || c == U'B')
+      return fail(RefusalKind::kUnsupported, "word boundaries are not supported");
     if ((c >= U'1' && c <= U'9') || c == U'k')
       return fail(RefusalKind::kUnsupported, "back-references are not supported");
     const std::optional<CharSet> set = escaped_set();
@@ -285,10 +294,12 @@ class TreeParser {
     if (c == U'x') return hex(2);
     if (c == U'u') return unicode_escape();
     if (c == U'c' && ((peek() | 32) >= U'a' && (peek() | 32) <= U'z')) return text_[at_++] % 32;
-    const bool letter = (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
+    const bool letter =
+        (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
     if (!letter) return c;
     --at_;
-    fail(RefusalKind::kUnsupported, fmt::format("the escape \\{} is not supported", static_cast<char>(c)));
+    fail(RefusalKind::kUnsupported,
+         fmt::format("the escape \\{} is not supported", static_cast<char>(c)));
     return std::nullopt;
   }
 
@@ -321,11 +332,13 @@ class TreeParser {
       return std::nullopt;
     }
     const auto high = hex(4);
-    if (!high || *high < 0xD800 || *high > 0xDBFF || peek() != U'\\' || peek(1) != U'u') return high;
+    if (!high || *high < 0xD800 || *high > 0xDBFF || peek() != U'\\' || peek(1) != U'u')
+      return high;
     const size_t begin = at_;
     at_ += 2;
     const auto low = hex(4);
-    if (low && *low >= 0xDC00 && *low <= 0xDFFF) return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
+    if (low && *low >= 0xDC00 && *low <= 0xDFFF)
+      return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
     at_ = begin;
     return high;
   }
@@ -333,7 +346,8 @@ class TreeParser {
   uint32_t char_class() {
     const bool negated = take(U'^');
     if (!negated && peek() == U']')
-      return fail(RefusalKind::kUnsupported, "an empty class, or \"]\" first in a class: write \\]");
+      return fail(RefusalKind::kUnsupported,
+                  "an empty class, or \"]\" first in a class: write \\]");
     std::vector<CodeRange> ranges;
     const auto add_all = [&](const CharSet& set) {
       ranges.insert(ranges.end(), set.ranges().begin(), set.ranges().end());
@@ -345,7 +359,8 @@ class TreeParser {
       }
       if (terminal_ && at_set_operator())
         return unsupported(
-            "\"[\", \"&&\", \"--\" and \"~~\" in a class: write \\[, \\&, \\- or \\~ for the character");
+            "\"[\", \"&&\", \"--\" and \"~~\" in a class: write \\[, \\&, \\- or \\~ for the "
+            "character");
       const std::optional<CharSet> low = class_atom();
       if (!low) return 0;
       if (peek() != U'-' || peek(1) == U']' || peek(1) == 0xFFFFFFFF) {
@@ -408,12 +423,14 @@ class TreeParser {
 
 }  // namespace
 
-Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth, const RegexDialect& dialect) {
+Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth,
+                                     const RegexDialect& dialect) {
   std::u32string text;
   for (size_t i = 0; i < pattern.size();) {
     const unicode::Decoded c = unicode::decode(pattern, i);
     if (!c.valid)
-      return refuse(RefusalKind::kInvalid, "", fmt::format("regular expression, byte {}: not UTF-8", i));
+      return refuse(RefusalKind::kInvalid, "",
+                    fmt::format("regular expression, byte {}: not UTF-8", i));
     text += c.code;
     i += c.length;
   }

@@ -1,4 +1,5 @@
-// Arrays of a clause: a state for each place that items are told apart by, and for what contains has counted so far.
+// Arrays of a clause: a state for each place that items are told apart by, and for what contains
+// has counted so far.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,15 +27,16 @@ class ArrayDrafter {
 
   Compiled<ArrayDraft> run() {
     if (draft_.unique && draft_.items.min > kMaxUnique)
-      return refuse(
-          RefusalKind::kTooLarge, "",
-          fmt::format("at least {} unique items: at most {} are told apart", draft_.items.min, kMaxUnique),
-          "uniqueItems");
+      return refuse(RefusalKind::kTooLarge, "",
+                    fmt::format("at least {} unique items: at most {} are told apart",
+                                draft_.items.min, kMaxUnique),
+                    "uniqueItems");
     if (contains_.size() > kMaxContains)
       return refuse(RefusalKind::kUnsupported, "", "too many contains about one array", "contains");
     state_of({0, std::vector<uint32_t>(contains_.size(), 0)});
     for (size_t i = 0; i < order_.size(); ++i) {
-      if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1) || goals_.budget().exhausted())
+      if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1) ||
+          goals_.budget().exhausted())
         return too_large("the counts of contains and the places of items need too many states");
       const auto it = order_[i];
       const Progress at = it->first;
@@ -78,7 +80,8 @@ class ArrayDrafter {
 
   void fill(const Progress& at, uint32_t state) {
     bool accepts = true;
-    for (size_t i = 0; i < contains_.size(); ++i) accepts &= at.counts[i] >= contains_[i].window.min;
+    for (size_t i = 0; i < contains_.size(); ++i)
+      accepts &= at.counts[i] >= contains_[i].window.min;
     draft_.states[state].accepts = accepts;
     Conjunction item;
     goals_.budget().spend(of_items_.size());
@@ -112,8 +115,8 @@ class ArrayDrafter {
   }
 
   void add_edge(Conjunction item, Progress next, uint32_t state) {
-    const uint32_t goal =
-        goals_.goal_of(std::move(item), draft_.unique ? ValueSpelling::kCanonical : ValueSpelling::kAny);
+    const uint32_t goal = goals_.goal_of(
+        std::move(item), draft_.unique ? ValueSpelling::kCanonical : ValueSpelling::kAny);
     if (goal == kNone) return;
     const uint32_t target = state_of(std::move(next));
     draft_.states[state].edges.push_back({goal, target});

@@ -77,7 +77,8 @@ void ClauseFinder::set_limits(FormulaId formula) {
       if (seen.insert(part).second) open.push_back(part);
     }
   }
-  most_found_ = std::max(budget_.limits().max_alternatives, std::min(kPerListed * widest, kMaxListed));
+  most_found_ =
+      std::max(budget_.limits().max_alternatives, std::min(kPerListed * widest, kMaxListed));
   most_steps_ = kMaxSteps + kStepsPerPart * size;
 }
 
@@ -115,7 +116,8 @@ bool ClauseFinder::assume(State& state, FormulaId formula) {
     case FormulaPool::Kind::kAnd: break;
   }
   const std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
-  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return assume(state, part); });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](FormulaId part) { return assume(state, part); });
 }
 
 bool ClauseFinder::assume_atom(State& state, uint32_t index) {
@@ -127,7 +129,8 @@ bool ClauseFinder::assume_atom(State& state, uint32_t index) {
   return true;
 }
 
-// Leaves out choices that are made, and alternatives that are closed, until nothing changes. Whether anything is left.
+// Leaves out choices that are made, and alternatives that are closed, until nothing changes.
+// Whether anything is left.
 bool ClauseFinder::simplify(State& state) {
   for (bool changed = true; changed && !too_many_;) {
     changed = false;
@@ -156,7 +159,8 @@ bool ClauseFinder::simplify(State& state) {
       if (!assume(state, left)) return false;
     }
     std::sort(state.choices.begin(), state.choices.end());
-    state.choices.erase(std::unique(state.choices.begin(), state.choices.end()), state.choices.end());
+    state.choices.erase(std::unique(state.choices.begin(), state.choices.end()),
+                        state.choices.end());
   }
   return true;
 }
@@ -249,13 +253,15 @@ ClauseFinder::Verdict ClauseFinder::judge_item(const Clause& clause, const Atom&
     if (count.min > atom.index && empty_with(known, atom.schema)) return Verdict::kNo;
     return implied(known, atom.schema) ? Verdict::kYes : Verdict::kUnknown;
   }
-  if (atom.kind == AtomKind::kRest) return count.max <= atom.index ? Verdict::kYes : Verdict::kUnknown;
+  if (atom.kind == AtomKind::kRest)
+    return count.max <= atom.index ? Verdict::kYes : Verdict::kUnknown;
   if (atom.window.min == 0) return Verdict::kUnknown;
   if (count.max <= atom.index) return Verdict::kNo;
   Conjunction everywhere;
   for (const uint32_t index : clause.atoms) {
     const Atom& other = pool_.atom_at(index);
-    if (other.kind == AtomKind::kRest && other.index <= atom.index) everywhere.push_back(other.schema);
+    if (other.kind == AtomKind::kRest && other.index <= atom.index)
+      everywhere.push_back(other.schema);
   }
   return empty_with(std::move(everywhere), atom.schema) ? Verdict::kNo : Verdict::kUnknown;
 }
@@ -271,7 +277,8 @@ bool ClauseFinder::only_presence(FormulaId formula) const {
     return atom.kind == AtomKind::kProperties;
   }
   const auto parts = pool_.parts(formula);
-  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return only_presence(part); });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](FormulaId part) { return only_presence(part); });
 }
 
 bool ClauseFinder::required(const Clause& clause, const std::string& key) const {
@@ -325,7 +332,8 @@ bool ClauseFinder::has_complement(FormulaId formula) const {
     return atom.kind != AtomKind::kNumber || !pool_.number_at(atom.index).narrowed;
   }
   const auto parts = pool_.parts(formula);
-  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return has_complement(part); });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](FormulaId part) { return has_complement(part); });
 }
 
 bool ClauseFinder::has_complement(SignedSchema schema) {
@@ -353,7 +361,8 @@ bool ClauseFinder::obviously_empty(const Conjunction& unsorted) {
   Conjunction conjunction = unsorted;
   normalize(conjunction);
   for (size_t i = 0; i + 1 < conjunction.size(); ++i) {
-    if (conjunction[i + 1] == !conjunction[i]) return true;  // the negation of a schema stands beside it
+    // the negation of a schema stands beside it
+    if (conjunction[i + 1] == !conjunction[i]) return true;
   }
   if (const auto it = known_empty_.find(conjunction); it != known_empty_.end()) return it->second;
   if (!budget_.take_edges(1 + conjunction.size() / 8)) return false;
@@ -384,7 +393,8 @@ std::optional<bool> ClauseFinder::no_listed_value(FormulaId formula) {
   const auto* values = listed_values(pool_, formula);
   if (values == nullptr) return std::nullopt;
   const std::vector<const JsonValue*> list = *values;  // the pool grows
-  return std::ranges::none_of(list, [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
+  return std::ranges::none_of(list,
+                              [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
 }
 
 // Whether numbers or strings of the formula, which lists none, are left as far as can be seen.

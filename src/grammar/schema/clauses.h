@@ -11,8 +11,9 @@ using Conjunction = std::vector<SignedSchema>;
 void normalize(Conjunction& conjunction);
 
 struct Clause {
-  std::vector<uint32_t> atoms;      // ascending
-  std::vector<FormulaId> presence;  // of objects: formulas about which keys there are, and nothing else
+  std::vector<uint32_t> atoms;  // ascending
+  // of objects: formulas about which keys there are, and nothing else
+  std::vector<FormulaId> presence;
 };
 
 class ClauseFinder {
@@ -20,13 +21,14 @@ class ClauseFinder {
   ClauseFinder(Expansion& expansion, Budget& budget)
       : expansion_(expansion), pool_(expansion.pool()), budget_(budget) {}
 
-  // Alternatives that together are the formula; they may overlap. Those that are empty for simple reasons are left out.
-  // nullopt: there are too many. REQUIRES: no kValues in it.
+  // Alternatives that together are the formula; they may overlap. Those that are empty for simple
+  // reasons are left out. nullopt: there are too many. REQUIRES: no kValues in it.
   std::optional<std::vector<Clause>> find(FormulaId formula);
 
   // How many items or members there may be.
   CountWindow counted(const Clause& clause, Atom::Kind kind) const;
-  // Whether no value at all is of all the schemas, as far as can be seen without looking into members and items.
+  // Whether no value at all is of all the schemas, as far as can be seen without looking into
+  // members and items.
   bool obviously_empty(const Conjunction& conjunction);
   // Whether a member that the clause requires by its name is one that the kExists atom asks for.
   bool surely_exists(const Clause& clause, const Atom& atom);

@@ -51,10 +51,14 @@ FormulaId Expansion::negate_atom(const Atom& atom) {
       const NumberPiece& piece = constraint.piece;
       if (constraint.narrowed) break;
       std::vector<FormulaId> any;
-      if (piece.low) any.push_back(pool_.number({.high = NumberBound{piece.low->value, !piece.low->open}}));
-      if (piece.high) any.push_back(pool_.number({.low = NumberBound{piece.high->value, !piece.high->open}}));
-      for (const Decimal& d : piece.multiples_of) any.push_back(pool_.number({.not_multiples_of = {d}}));
-      for (const Decimal& d : piece.not_multiples_of) any.push_back(pool_.number({.multiples_of = {d}}));
+      if (piece.low)
+        any.push_back(pool_.number({.high = NumberBound{piece.low->value, !piece.low->open}}));
+      if (piece.high)
+        any.push_back(pool_.number({.low = NumberBound{piece.high->value, !piece.high->open}}));
+      for (const Decimal& d : piece.multiples_of)
+        any.push_back(pool_.number({.not_multiples_of = {d}}));
+      for (const Decimal& d : piece.not_multiples_of)
+        any.push_back(pool_.number({.multiples_of = {d}}));
       return pool_.any_of(std::move(any));
     }
     case AtomKind::kText: {
@@ -62,14 +66,17 @@ FormulaId Expansion::negate_atom(const Atom& atom) {
       if (text.narrowed) break;
       std::vector<FormulaId> any{pool_.text({.expr = exprs_.negate(text.expr)})};
       if (text.length.min > 0) any.push_back(pool_.text({.length = {0, text.length.min - 1}}));
-      if (text.length.max != kNoLimit) any.push_back(pool_.text({.length = {text.length.max + 1, kNoLimit}}));
+      if (text.length.max != kNoLimit)
+        any.push_back(pool_.text({.length = {text.length.max + 1, kNoLimit}}));
       return pool_.any_of(std::move(any));
     }
     case AtomKind::kValues: return not_values(pool_.values_at(atom.index));
     case AtomKind::kItem:
-      return pool_.all_of({pool_.atom({AtomKind::kItemCount, 0, {}, {atom.index + uint64_t{1}, kNoLimit}}),
-                           pool_.atom({AtomKind::kItem, atom.index, !atom.schema})});
-    case AtomKind::kRest: return pool_.atom({AtomKind::kContains, atom.index, !atom.schema, {1, kNoLimit}});
+      return pool_.all_of(
+          {pool_.atom({AtomKind::kItemCount, 0, {}, {atom.index + uint64_t{1}, kNoLimit}}),
+           pool_.atom({AtomKind::kItem, atom.index, !atom.schema})});
+    case AtomKind::kRest:
+      return pool_.atom({AtomKind::kContains, atom.index, !atom.schema, {1, kNoLimit}});
     case AtomKind::kContains:
     case AtomKind::kItemCount:
     case AtomKind::kMemberCount: return outside(atom);
@@ -80,7 +87,8 @@ FormulaId Expansion::negate_atom(const Atom& atom) {
   }
   const char* what = atom.kind == AtomKind::kUnique ? "uniqueItems" : "format";
   fail(RefusalKind::kUnsupported, "#",
-       std::string(what) + " within not, oneOf or if is not supported: its complement is not known", "");
+       std::string(what) + " within not, oneOf or if is not supported: its complement is not known",
+       "");
   return FormulaPool::kFalse;
 }
 
@@ -94,7 +102,9 @@ FormulaId Expansion::not_values(const std::vector<const JsonValue*>& values) {
 // Values of the same type that are another value.
 FormulaId Expansion::unlike(const JsonValue& value) {
   std::vector<FormulaId> any;
-  const auto other = [&](const JsonValue& part) { return SignedSchema(schemas_.constant(part), true); };
+  const auto other = [&](const JsonValue& part) {
+    return SignedSchema(schemas_.constant(part), true);
+  };
   const uint64_t n = value.members.size();
   switch (value.kind) {
     case JsonValue::Kind::kNumber:

@@ -1,4 +1,5 @@
-// Members that must exist and that no name tells ("some member matches ..."): told by names where that is possible.
+// Members that must exist and that no name tells ("some member matches ..."): told by names where
+// that is possible.
 #include <map>
 #include <set>
 
@@ -14,7 +15,8 @@ constexpr size_t kFewNames = 16;
 constexpr size_t kLongestName = 64;  // characters
 
 // The characters of a symbol; nullopt: more than kFewNames.
-std::optional<std::vector<char32_t>> characters_of_symbol(const Alphabet& alphabet, uint16_t symbol) {
+std::optional<std::vector<char32_t>> characters_of_symbol(const Alphabet& alphabet,
+                                                          uint16_t symbol) {
   std::vector<char32_t> characters;
   const auto spans = alphabet.spans();
   for (size_t i = 0; i < spans.size(); ++i) {
@@ -49,7 +51,8 @@ std::optional<std::vector<std::string>> few_texts(const CharDfa& dfa) {
       if (!characters || at.text.size() == kLongestName) return std::nullopt;
       for (const char32_t c : *characters) open.push_back({next, at.text + c});
     }
-    if (texts.size() + open.size() > kFewNames) return std::nullopt;  // each beginning becomes a text
+    // each beginning becomes a text
+    if (texts.size() + open.size() > kFewNames) return std::nullopt;
   }
   return texts;
 }
@@ -121,7 +124,8 @@ class ExistenceTeller {
     return names;
   }
 
-  // Each name that it may have, and, where there are many other keys, that it has none of the names.
+  // Each name that it may have, and, where there are many other keys, that it has none of the
+  // names.
   Compiled<void> tell(const Open& at, uint32_t index) {
     const Atom atom = pool_.atom_at(index);
     Keys names = names_of(at, index);
@@ -156,10 +160,12 @@ class ExistenceTeller {
     std::vector<ExprId> all{text_of_keys(pool_.keys(atom.index))};
     for (const uint32_t i : clause.atoms) {
       const Atom& other = pool_.atom_at(i);
-      if (other.kind == Atom::Kind::kMembers && other.schema == SignedSchema(goals_.schemas().nothing()))
+      if (other.kind == Atom::Kind::kMembers &&
+          other.schema == SignedSchema(goals_.schemas().nothing()))
         all.push_back(exprs.negate(text_of_keys(pool_.keys(other.index))));
     }
-    for (const std::string& name : names) all.push_back(exprs.negate(exprs.literal(characters_of(name))));
+    for (const std::string& name : names)
+      all.push_back(exprs.negate(exprs.literal(characters_of(name))));
     const auto dfa = make_dfa(exprs, exprs.all_of(std::move(all)), goals_.budget());
     if (!dfa) return tl::unexpected(dfa.error());
     return few_texts(*dfa);
@@ -189,7 +195,8 @@ class ExistenceTeller {
 
 }  // namespace
 
-Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals, const Clause& clause) {
+Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals,
+                                                             const Clause& clause) {
   return ExistenceTeller(goals).run(clause);
 }
 

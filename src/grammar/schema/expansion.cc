@@ -15,7 +15,8 @@ KeySet matching(ExprId expr) { return {.kind = KeySet::Kind::kMatching, .pattern
 
 }  // namespace
 
-void Expansion::fail(RefusalKind kind, std::string where, std::string message, std::string keyword) {
+void Expansion::fail(RefusalKind kind, std::string where, std::string message,
+                     std::string keyword) {
   if (failed_) return;
   if (!keyword.empty()) {
     where = append_pointer(where, keyword);
@@ -51,7 +52,8 @@ FormulaId Expansion::build(SchemaId id, ValueType type) {
   const Schema& schema = schemas_[id];
   if (schema.never || (schema.types & bit(type)) == 0) return FormulaPool::kFalse;
   if (++depth_ > kMaxNesting || !budget_.take_schemas(1)) {
-    fail(RefusalKind::kTooLarge, schema.where.text(), "too many schemas within schemas about one value", "");
+    fail(RefusalKind::kTooLarge, schema.where.text(),
+         "too many schemas within schemas about one value", "");
   }
   FormulaId result = FormulaPool::kFalse;
   const bool rest = type == ValueType::kObject
@@ -104,8 +106,8 @@ FormulaId Expansion::numbers(const Schema& schema) {
   if (schema.high) parts.push_back(pool_.number({.high = schema.high}));
   if (schema.multiple_of) parts.push_back(pool_.number({.multiples_of = {*schema.multiple_of}}));
   if (schema.format_bounds) {
-    parts.push_back(
-        pool_.number({.low = schema.format_bounds->first, .high = schema.format_bounds->second}, true));
+    parts.push_back(pool_.number(
+        {.low = schema.format_bounds->first, .high = schema.format_bounds->second}, true));
   }
   return pool_.all_of(std::move(parts));
 }
@@ -133,10 +135,12 @@ FormulaId Expansion::arrays(const Schema& schema) {
   }
   if (schema.contains && !schema.contained.trivial()) {
     if (schema.contained.empty()) return FormulaPool::kFalse;
-    parts.push_back(pool_.atom({AtomKind::kContains, 0, SignedSchema(*schema.contains), schema.contained}));
+    parts.push_back(
+        pool_.atom({AtomKind::kContains, 0, SignedSchema(*schema.contains), schema.contained}));
   }
   if (schema.n_items.empty()) return FormulaPool::kFalse;
-  if (!schema.n_items.trivial()) parts.push_back(pool_.atom({AtomKind::kItemCount, 0, {}, schema.n_items}));
+  if (!schema.n_items.trivial())
+    parts.push_back(pool_.atom({AtomKind::kItemCount, 0, {}, schema.n_items}));
   if (schema.unique_items) parts.push_back(pool_.atom({AtomKind::kUnique}));
   return pool_.all_of(std::move(parts));
 }
@@ -160,23 +164,26 @@ FormulaId Expansion::objects(const Schema& schema, SchemaId id) {
   }
   if (schema.additional_properties) members(others, *schema.additional_properties);
   if (schema.property_names) {
-    const ExprId names = text_of(*this, expand(SignedSchema(*schema.property_names), ValueType::kString));
+    const ExprId names =
+        text_of(*this, expand(SignedSchema(*schema.property_names), ValueType::kString));
     if (names != ExprPool::kEverything)
       parts.push_back(pool_.members(matching(exprs_.negate(names)), nothing));
   }
-  for (const std::string& key : schema.required) parts.push_back(pool_.exists(literal(key), anything));
+  for (const std::string& key : schema.required)
+    parts.push_back(pool_.exists(literal(key), anything));
   if (schema.n_properties.empty()) return FormulaPool::kFalse;
   if (!schema.n_properties.trivial())
     parts.push_back(pool_.atom({AtomKind::kMemberCount, 0, {}, schema.n_properties}));
   for (const auto& [key, required] : schema.dependent_required) {
     std::vector<FormulaId> all;
     for (const std::string& other : required) all.push_back(pool_.exists(literal(other), anything));
-    parts.push_back(pool_.any_of({pool_.members(literal(key), nothing), pool_.all_of(std::move(all))}));
+    parts.push_back(
+        pool_.any_of({pool_.members(literal(key), nothing), pool_.all_of(std::move(all))}));
   }
   for (const auto& [key, dependent] : schema.dependent_schemas) {
     if (schema.unevaluated_properties) break;  // taken apart in ways_within()
-    parts.push_back(pool_.any_of(
-        {pool_.members(literal(key), nothing), expand(SignedSchema(dependent), ValueType::kObject)}));
+    parts.push_back(pool_.any_of({pool_.members(literal(key), nothing),
+                                  expand(SignedSchema(dependent), ValueType::kObject)}));
   }
   return pool_.all_of(std::move(parts));
 }
@@ -204,7 +211,8 @@ FormulaId Expansion::applicators(const Schema& schema, ValueType type) {
       return pool_.all_of({expand(when, type), then});
     };
     if (schema.then || schema.otherwise)
-      parts.push_back(pool_.any_of({branch(condition, schema.then), branch(!condition, schema.otherwise)}));
+      parts.push_back(
+          pool_.any_of({branch(condition, schema.then), branch(!condition, schema.otherwise)}));
   }
   return pool_.all_of(std::move(parts));
 }

@@ -23,7 +23,8 @@ struct Evaluated {
   void add(const Evaluated& other);
 };
 
-// What a formula says about one member of objects: values of which the member's is one, where they are listed.
+// What a formula says about one member of objects: values of which the member's is one, where they
+// are listed.
 struct ToldMember {
   std::vector<const JsonValue*> values;
   bool listed = false, required = false;
@@ -57,7 +58,8 @@ class Expansion {
     FormulaId formula;
     Evaluated evaluated;
   };
-  // A member for which formulas of objects list different values. No value is of two formulas in different groups.
+  // A member for which formulas of objects list different values. No value is of two formulas in
+  // different groups.
   struct TellingMember {
     std::string key;
     std::vector<bool> required;  // by formula
@@ -73,8 +75,8 @@ class Expansion {
   std::optional<TellingMember> telling_member(const std::vector<ToldObject>& told);
   std::optional<FormulaId> one_of_told_apart(const std::vector<FormulaId>& each,
                                              const TellingMember& telling);
-  FormulaId one_of_any(const std::vector<FormulaId>& each, const std::function<bool(size_t, size_t)>& apart,
-                       ValueType type);
+  FormulaId one_of_any(const std::vector<FormulaId>& each,
+                       const std::function<bool(size_t, size_t)>& apart, ValueType type);
   std::optional<std::vector<const JsonValue*>> exact_values(FormulaId formula, ValueType type);
   FormulaId values_of(const Schema& schema, ValueType type);
   FormulaId numbers(const Schema& schema);

@@ -9,23 +9,17 @@
 namespace penstock::grammar {
 namespace {
 
-uint32_t counted_words(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kManyWords)); }
+uint32_t at_most_many(uint64_t n) { return n < kManyWords ? static_cast<uint32_t>(n) : kManyWords; }
 
 // Whether the leaves have as many words as are wanted; takes those that they have from it.
-bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& list, uint64_t& wanted) {
+bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& list,
+               uint64_t& wanted) {
   for (const uint32_t i : list) {
     const auto& [lexeme, window] = leaves[i];
-    wanted -= lexeme->count_words(lexeme->start(), 0, window, counted_words(wanted));
+    wanted -= lexeme->count_words(lexeme->start(), 0, window, at_most_many(wanted));
     if (wanted == 0) return true;
   }
   return false;
-}
-
-// Keys as they are written behind their opening quotation marks.
-std::vector<std::string> texts_of_keys(const std::vector<std::string>& keys) {
-  std::vector<std::string> texts;
-  for (const std::string& key : keys) texts.push_back(canonical_json(key) + '"');
-  return texts;
 }
 
 class Finisher {
@@ -79,7 +73,8 @@ class Finisher {
     for (uint32_t goal = 0; goal < drafts_.goals.size(); ++goal) {
       const auto use = [&](const std::vector<ValueEdge>& edges) {
         for (const ValueEdge& e : edges) {
-          if (users_[e.goal].empty() || users_[e.goal].back() != goal) users_[e.goal].push_back(goal);
+          if (users_[e.goal].empty() || users_[e.goal].back() != goal)
+            users_[e.goal].push_back(goal);
         }
       };
       for (const uint32_t i : drafts_.goals[goal].arrays) {
@@ -139,7 +134,8 @@ class Finisher {
   }
 
   // The edges that lead on; goals are still numbered as in the drafts.
-  std::vector<ValueEdge> kept(const std::vector<ValueEdge>& edges, const std::vector<bool>& live) const {
+  std::vector<ValueEdge> kept(const std::vector<ValueEdge>& edges,
+                              const std::vector<bool>& live) const {
     std::vector<ValueEdge> result;
     budget_.spend(1 + edges.size());
     for (const ValueEdge& e : edges) {
@@ -191,7 +187,8 @@ class Finisher {
   bool possible(const ArrayDraft& draft) {
     const std::vector<bool> live = alive(draft);
     if (!live[0]) return false;
-    if (!draft.items.trivial() && !lengths_of(counting(draft, live)).any_within(0, draft.items)) return false;
+    if (!draft.items.trivial() && !lengths_of(counting(draft, live)).any_within(0, draft.items))
+      return false;
     return !draft.unique || draft.items.min == 0 || enough_words(draft);
   }
 
@@ -205,17 +202,19 @@ class Finisher {
     goals.erase(std::unique(goals.begin(), goals.end()), goals.end());
     for (const uint32_t goal : goals) {
       const GoalDraft& g = drafts_.goals[goal];
-      if (has_words(program_.leaves, g.strings, wanted) || has_words(program_.leaves, g.scalars, wanted))
+      if (has_words(program_.leaves, g.strings, wanted) ||
+          has_words(program_.leaves, g.scalars, wanted))
         return true;
     }
     return false;
   }
 
-  // Whether it depends on an other key which of the members is found that must exist: where their number has a bound, a key that
-  // finds none might leave no room for one that does.
+  // Whether it depends on an other key which of the members is found that must exist: where their
+  // number has a bound, a key that finds none might leave no room for one that does.
   bool keys_differ(const ObjectDraft& draft) const {
     if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
-    std::set<std::pair<uint32_t, uint32_t>> first;  // what the first key finds: states and edges' targets
+    // what the first key finds: states and edges' targets
+    std::set<std::pair<uint32_t, uint32_t>> first;
     for (size_t label = 0; label < draft.labels.size(); ++label) {
       std::set<std::pair<uint32_t, uint32_t>> finds;
       for (uint32_t state = 0; state < draft.states.size(); ++state) {
@@ -235,8 +234,8 @@ class Finisher {
     if (!live[0]) return false;
     if (keys_differ(draft)) {
       fail({RefusalKind::kUnsupported, "", "",
-            "an object of at most so many members must have some that patterns tell and no name: it depends "
-            "on a key which"});
+            "an object of at most so many members must have some that patterns tell and no name: "
+            "it depends on a key which"});
       return false;
     }
     if (draft.any_order)
@@ -245,7 +244,7 @@ class Finisher {
     if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
     if (draft.members.min <= draft.slots.size()) return true;
     ObjectGraph graph;
-    graph.slot_texts = texts_of_keys(draft.slots);
+    graph.slot_texts = draft.slot_texts();
     make_other_keys(draft, live, graph);
     return graph.many_keys || enough_other_keys(graph, draft.members.min - draft.slots.size());
   }
@@ -258,7 +257,8 @@ class Finisher {
     return true;
   }
 
-  // Whether each member that must be there and that no name tells can always come: under keys of which there is no end.
+  // Whether each member that must be there and that no name tells can always come: under keys of
+  // which there is no end.
   bool finds_existing(const ObjectDraft& draft, const std::vector<bool>& live) {
     for (uint32_t i = 0; i < draft.n_existences; ++i) {
       bool found = false;
@@ -288,7 +288,7 @@ class Finisher {
     ObjectGraph graph;
     graph.states.resize(draft.states.size());
     set_any_order(draft, live, graph);
-    graph.slot_texts = texts_of_keys(draft.slots);
+    graph.slot_texts = draft.slot_texts();
     make_other_keys(draft, live, graph);
     const ObjectGraph::State& start = graph.states[0];
     if (start.n_others == kNone) return false;
@@ -305,7 +305,7 @@ class Finisher {
 
   static bool enough_other_keys(const ObjectGraph& graph, uint64_t need) {
     if (graph.other_keys == nullptr) return false;
-    return graph.other_keys->has_more_words(counted_words(need - 1 + graph.n_reserved));
+    return graph.other_keys->has_more_words(at_most_many(need - 1 + graph.n_reserved));
   }
 
   void finish_goal(const GoalDraft& draft, Goal& goal) {
@@ -392,8 +392,9 @@ class Finisher {
     }
     summarize(draft, graph);
     if (draft.any_order) set_any_order(draft, live, graph);
-    if (!draft.members.trivial() && !draft.any_order) graph.lengths = lengths_of(counting(draft, live));
-    graph.slot_texts = texts_of_keys(draft.slots);
+    if (!draft.members.trivial() && !draft.any_order)
+      graph.lengths = lengths_of(counting(draft, live));
+    graph.slot_texts = draft.slot_texts();
     make_slot_keys(draft, graph);
     make_other_keys(draft, live, graph);
     program_.objects.push_back(std::move(graph));
@@ -403,8 +404,9 @@ class Finisher {
   static void summarize(const ObjectDraft& draft, ObjectGraph& graph) {
     std::vector<uint32_t> order(draft.states.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return draft.states[a].slot > draft.states[b].slot; });
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return draft.states[a].slot > draft.states[b].slot;
+    });
     for (const uint32_t i : order) {
       ObjectGraph::State& state = graph.states[i];
       if (state.slot == kNone) {
@@ -415,7 +417,8 @@ class Finisher {
       if (state.values != kNone) {
         const IndexRange edges = graph.edge_lists[state.values];
         for (uint32_t e = edges.begin; e < edges.end; ++e) {
-          state.most_slots = std::max(state.most_slots, 1 + graph.states[graph.edges[e].target].most_slots);
+          state.most_slots =
+              std::max(state.most_slots, 1 + graph.states[graph.edges[e].target].most_slots);
         }
       }
       if (state.skipped == kNone) continue;
@@ -430,12 +433,14 @@ class Finisher {
   void set_any_order(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
     graph.any_order = true;
     graph.required = draft.required;
-    graph.n_required = static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
+    graph.n_required =
+        static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
     if (draft.members.trivial()) return;
     // Each member of which something depends leaves fewer of them undecided.
     std::vector<uint32_t> order(draft.states.size());
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, {}, [&](uint32_t i) { return draft.states[i].undecided.size(); });
+    std::ranges::stable_sort(order, {},
+                             [&](uint32_t i) { return draft.states[i].undecided.size(); });
     std::vector<std::vector<bool>> numbers(draft.states.size());
     for (const uint32_t i : order) {
       const ObjectDraft::State& state = draft.states[i];
@@ -447,19 +452,23 @@ class Finisher {
       }
       out.finishes.end = static_cast<uint32_t>(graph.finishes.size());
       for (uint32_t slot = 0; slot < draft.slots.size(); ++slot)
-        out.n_free += !std::ranges::binary_search(state.undecided, slot) && usable(draft, live, i, slot);
+        out.n_free +=
+            !std::ranges::binary_search(state.undecided, slot) && usable(draft, live, i, slot);
     }
     count_needed_others(draft, live, graph);
   }
 
-  // The least number of other members by which those are found that must exist and that no name tells.
-  void count_needed_others(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
+  // The least number of other members by which those are found that must exist and that no name
+  // tells.
+  void count_needed_others(const ObjectDraft& draft, const std::vector<bool>& live,
+                           ObjectGraph& graph) {
     if (draft.n_existences == 0) return;
     const uint32_t all = (1U << draft.n_existences) - 1;
     for (size_t i = 0; i < draft.states.size(); ++i)
       graph.states[i].n_others = draft.states[i].satisfied == all ? 0 : kNone;
     std::vector<bool> many;
-    for (size_t label = 0; label < draft.labels.size(); ++label) many.push_back(has_many_keys(draft, label));
+    for (size_t label = 0; label < draft.labels.size(); ++label)
+      many.push_back(has_many_keys(draft, label));
     for (bool changed = true; changed;) {
       changed = false;
       if (!budget_.spend(draft.states.size() * draft.labels.size())) return;
@@ -477,14 +486,17 @@ class Finisher {
     }
   }
 
-  bool usable(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t state, uint32_t slot) const {
-    return std::ranges::any_of(draft.states[state].any[slot],
-                               [&](const ValueEdge& e) { return goals_[e.goal] && live[e.target]; });
+  bool usable(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t state,
+              uint32_t slot) const {
+    return std::ranges::any_of(draft.states[state].any[slot], [&](const ValueEdge& e) {
+      return goals_[e.goal] && live[e.target];
+    });
   }
 
-  // How many of the undecided slots may come before the object ends; numbers: of the states with fewer of them.
-  std::vector<bool> finishing(const ObjectDraft& draft, const std::vector<bool>& live, uint32_t index,
-                              const std::vector<std::vector<bool>>& numbers) {
+  // How many of the undecided slots may come before the object ends; numbers: of the states with
+  // fewer of them.
+  std::vector<bool> finishing(const ObjectDraft& draft, const std::vector<bool>& live,
+                              uint32_t index, const std::vector<std::vector<bool>>& numbers) {
     const ObjectDraft::State& state = draft.states[index];
     std::vector<bool> result(state.undecided.size() + 1, false);
     result[0] = state.ends;
@@ -499,7 +511,8 @@ class Finisher {
         const std::vector<bool>& behind = numbers[e.target];
         if (!budget_.spend(state.undecided.size() + behind.size() * (1 + n_freed))) return result;
         for (size_t n = 0; n < behind.size(); ++n) {
-          for (uint32_t freed = 0; behind[n] && freed <= n_freed; ++freed) result[n + 1 + freed] = true;
+          for (uint32_t freed = 0; behind[n] && freed <= n_freed; ++freed)
+            result[n + 1 + freed] = true;
         }
       }
     }
@@ -524,7 +537,8 @@ class Finisher {
     graph.slot_keys = std::move(lexeme);
   }
 
-  void make_other_keys(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
+  void make_other_keys(const ObjectDraft& draft, const std::vector<bool>& live,
+                       ObjectGraph& graph) {
     std::vector<bool> usable(draft.labels.size(), false);
     for (const auto& state : draft.states) {
       for (size_t label = 0; label < state.labels.size(); ++label) {
@@ -532,9 +546,11 @@ class Finisher {
       }
     }
     if (std::none_of(usable.begin(), usable.end(), [](bool u) { return u; })) return;
-    // Where all keys have one label, as behind patternProperties of "", masks of strings are shared.
+    // Where all keys have one label, as behind patternProperties of "", masks of strings are
+    // shared.
     const bool any_key = draft.labels.size() == 1;
-    graph.other_keys = any_key ? CommonLexemes::get().canonical_string : classified_keys(draft, usable);
+    graph.other_keys =
+        any_key ? CommonLexemes::get().canonical_string : classified_keys(draft, usable);
     if (graph.other_keys == nullptr) return;
     std::vector<TaggedText> taken;
     const ByteDfa& keys = graph.other_keys->dfa;
@@ -549,10 +565,11 @@ class Finisher {
     graph.reserved_keys = std::move(reserved);
   }
 
-  std::shared_ptr<const Lexeme> classified_keys(const ObjectDraft& draft, const std::vector<bool>& usable) {
+  std::shared_ptr<const Lexeme> classified_keys(const ObjectDraft& draft,
+                                                const std::vector<bool>& usable) {
     const auto tag_of = [&](const std::vector<bool>& matched) {
-      const auto label = static_cast<uint32_t>(std::find(draft.labels.begin(), draft.labels.end(), matched) -
-                                               draft.labels.begin());
+      const auto label = static_cast<uint32_t>(
+          std::find(draft.labels.begin(), draft.labels.end(), matched) - draft.labels.begin());
       return label < usable.size() && usable[label] ? label + 1 : 0;
     };
     auto classifier = make_classifier(exprs_, draft.patterns, tag_of, budget_);
@@ -575,7 +592,8 @@ class Finisher {
 
 }  // namespace
 
-Compiled<uint32_t> finish_goals(const Drafts& drafts, ExprPool& exprs, Budget& budget, Program& program) {
+Compiled<uint32_t> finish_goals(const Drafts& drafts, ExprPool& exprs, Budget& budget,
+                                Program& program) {
   return Finisher(drafts, exprs, budget, program).run();
 }
 

@@ -10,11 +10,12 @@ namespace {
 
 // RFC 3339. The year 0000 and leap seconds, which many parsers refuse, are left out.
 const std::string kDate =
-    "(?!0000)(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|"
-    "30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
+    "(?!0000)(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|["
+    "12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:["
+    "02468][048]|[13579][26])00)-02-29)";
 const std::string kTime =
-    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5]"
+    "[0-9])";
 
 std::string duration() {
   const std::string time = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)";
@@ -42,11 +43,12 @@ std::string ipv6() {
   return "(?:" + out + ")";
 }
 
-// RFC 1123. Labels with "--" in the third place are for internationalized names, which are not checked here.
+// RFC 1123. Labels with "--" in the third place are for internationalized names, which are not
+// checked here.
 std::string hostname() {
   const std::string a = "[0-9a-zA-Z]", x = "[0-9a-zA-Z-]";
-  const std::string label = a + "(?:" + a + "|" + x + a + "|" + x + x + a + "|" + x + "(?:" + a + x + "|-" +
-                            a + ")" + x + "{0,58}" + a + ")?";
+  const std::string label = a + "(?:" + a + "|" + x + a + "|" + x + x + a + "|" + x + "(?:" + a +
+                            x + "|-" + a + ")" + x + "{0,58}" + a + ")?";
   return label + "(?:\\." + label + ")*";
 }
 
@@ -67,29 +69,32 @@ struct UriRules {
     const std::string percent = "%[0-9a-fA-F]{2}";
     const auto chars = [&](const std::string& set) { return "(?:[" + set + "-]|" + percent + ")"; };
     const std::string pchar = chars(unreserved + sub + ":@");
-    const std::string literal = "\\[(?:" + ipv6() + "|[vV][0-9a-fA-F]+\\.[0-9a-zA-Z._~!$&'()*+,;=:-]+)\\]";
+    const std::string literal =
+        "\\[(?:" + ipv6() + "|[vV][0-9a-fA-F]+\\.[0-9a-zA-Z._~!$&'()*+,;=:-]+)\\]";
     const std::string host = "(?:" + literal + "|" + chars(unreserved + sub) + "*)";
-    const std::string authority = "(?:" + chars(unreserved + sub + ":") + "*@)?" + host + "(?::[0-9]*)?";
-    const std::string rooted = "(?:/" + pchar + "*)*", absolute = "/(?:" + pchar + "+" + rooted + ")?";
+    const std::string authority =
+        "(?:" + chars(unreserved + sub + ":") + "*@)?" + host + "(?::[0-9]*)?";
+    const std::string rooted = "(?:/" + pchar + "*)*",
+                      absolute = "/(?:" + pchar + "+" + rooted + ")?";
     const std::string tail = "(?:\\?" + chars(unreserved + sub + ":@/?" + in_query) + "*)?(?:#" +
                              chars(unreserved + sub + ":@/?") + "*)?";
-    full = "[a-zA-Z][0-9a-zA-Z+.-]*:(?://" + authority + rooted + "|" + absolute + "|" + pchar + "+" +
-           rooted + "|)" + tail;
-    relative = "(?://" + authority + rooted + "|" + absolute + "|" + chars(unreserved + sub + "@") + "+" +
-               rooted + "|)" + tail;
+    full = "[a-zA-Z][0-9a-zA-Z+.-]*:(?://" + authority + rooted + "|" + absolute + "|" + pchar +
+           "+" + rooted + "|)" + tail;
+    relative = "(?://" + authority + rooted + "|" + absolute + "|" + chars(unreserved + sub + "@") +
+               "+" + rooted + "|)" + tail;
   }
   std::string full, relative;
 };
 const char* kUcsChars =
-    "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{"
-    "3FFFD}\\u{40000}-\\u{4FFFD}"
-    "\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}\\u{70000}-\\u{7FFFD}\\u{80000}-\\u{8FFFD}\\u{90000}-\\u{"
-    "9FFFD}\\u{A0000}-\\u{AFFFD}"
-    "\\u{B0000}-\\u{BFFFD}\\u{C0000}-\\u{CFFFD}\\u{D0000}-\\u{DFFFD}\\u{E1000}-\\u{EFFFD}";
+    "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{"
+    "30000}-\\u{3FFFD}\\u{40000}-\\u{4FFFD}\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}\\u{70000}-"
+    "\\u{7FFFD}\\u{80000}-\\u{8FFFD}\\u{90000}-\\u{9FFFD}\\u{A0000}-\\u{AFFFD}\\u{B0000}-\\u{BFFFD}"
+    "\\u{C0000}-\\u{CFFFD}\\u{D0000}-\\u{DFFFD}\\u{E1000}-\\u{EFFFD}";
 
 // RFC 6570.
 std::string uri_template() {
-  const std::string literal = "(?:[!#$&(-;=?-\\[\\]_a-z~" + std::string(kUcsChars) + "]|%[0-9a-fA-F]{2})";
+  const std::string literal =
+      "(?:[!#$&(-;=?-\\[\\]_a-z~" + std::string(kUcsChars) + "]|%[0-9a-fA-F]{2})";
   const std::string varchar = "(?:[0-9a-zA-Z_]|%[0-9a-fA-F]{2})";
   const std::string name = varchar + "(?:\\.?" + varchar + ")*";
   const std::string variable = name + "(?::[1-9][0-9]{0,3}|\\*)?";
@@ -104,7 +109,8 @@ std::string regular_expression() {
       "\\\\(?:[dDwWsSbBtnrfv]|[\\^$.*+?()\\[\\]{}|/\\\\-]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})";
   const std::string in_class =
       "(?:a-z|A-Z|0-9|\\\\(?:[dDwWsStnrfv]|[\\^$.*+?()\\[\\]{}|/\\\\-])|[^\\\\\\[\\]^&~|-])";
-  const std::string plain = "(?:[^\\\\^$.*+?()\\[\\]{}|]|\\.|" + escape + "|\\[\\^?" + in_class + "+-?\\])";
+  const std::string plain =
+      "(?:[^\\\\^$.*+?()\\[\\]{}|]|\\.|" + escape + "|\\[\\^?" + in_class + "+-?\\])";
   const std::string count =
       "(?:(?:[*+?]|\\{(?:[0-9]{1,3},?|0,[0-9]{1,3}|1,[1-9][0-9]{0,2})\\})\\?"
       "?)?";

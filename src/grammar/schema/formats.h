@@ -11,7 +11,8 @@ namespace penstock::grammar {
 
 struct Format {
   std::string_view name;
-  std::string pattern;  // of the whole text; "" where texts are not bounded
+  // of the whole text; "" where texts are not bounded
+  std::string pattern;
   CountWindow length;
   bool narrowed = false;             // the pattern has fewer texts than the format
   std::optional<int64_t> low, high;  // of numbers

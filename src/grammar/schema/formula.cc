@@ -32,7 +32,8 @@ FormulaId FormulaPool::intern(Kind kind, std::span<const FormulaId> list, uint32
   for (const FormulaId id : list) hash = mix(hash, raw(id));
   const uint32_t found = node_index_.find(hash, [&](uint32_t i) {
     if (nodes_[i].kind != kind) return false;
-    return kind == Kind::kAtom ? nodes_[i].begin == atom : std::ranges::equal(parts(FormulaId{i}), list);
+    return kind == Kind::kAtom ? nodes_[i].begin == atom
+                               : std::ranges::equal(parts(FormulaId{i}), list);
   });
   if (found != InternTable::kAbsent) return FormulaId{found};
   if (!budget_.take_edges(1 + list.size() / kPartsOfEdge)) return kFalse;
@@ -40,7 +41,8 @@ FormulaId FormulaPool::intern(Kind kind, std::span<const FormulaId> list, uint32
   if (kind == Kind::kAtom) {
     nodes_.push_back({kind, atom, 0});
   } else {
-    nodes_.push_back({kind, static_cast<uint32_t>(lists_.size()), static_cast<uint32_t>(list.size())});
+    nodes_.push_back(
+        {kind, static_cast<uint32_t>(lists_.size()), static_cast<uint32_t>(list.size())});
     lists_.insert(lists_.end(), list.begin(), list.end());
   }
   node_index_.insert(hash, id);
@@ -69,8 +71,9 @@ FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
   uint64_t hash = narrowed ? 1 : 0;
   for (const auto& bound : {piece.low, piece.high})
     hash = mix(hash, bound ? std::hash<std::string>()(bound->value.text()) : 0);
-  uint32_t index = number_index_.find(
-      hash, [&](uint32_t i) { return numbers_[i].piece == piece && numbers_[i].narrowed == narrowed; });
+  uint32_t index = number_index_.find(hash, [&](uint32_t i) {
+    return numbers_[i].piece == piece && numbers_[i].narrowed == narrowed;
+  });
   if (index == InternTable::kAbsent) {
     index = static_cast<uint32_t>(numbers_.size());
     numbers_.push_back({std::move(piece), narrowed});
@@ -83,8 +86,9 @@ FormulaId FormulaPool::text(const TextConstraint& text) {
   if (text.expr == ExprPool::kNothing || text.length.empty()) return kFalse;
   if (text.expr == ExprPool::kEverything && text.length.trivial()) return kTrue;
   if (!budget_.spend(1)) return kFalse;
-  const uint64_t hash = mix(mix(mix(static_cast<uint32_t>(text.expr), text.length.min), text.length.max),
-                            text.narrowed ? 1 : 0);
+  const uint64_t hash =
+      mix(mix(mix(static_cast<uint32_t>(text.expr), text.length.min), text.length.max),
+          text.narrowed ? 1 : 0);
   uint32_t index = text_index_.find(hash, [&](uint32_t i) {
     const TextConstraint& t = texts_[i];
     return t.expr == text.expr && t.length == text.length && t.narrowed == text.narrowed;
@@ -139,7 +143,8 @@ FormulaId FormulaPool::any_of(std::vector<FormulaId> list) {
 }
 
 FormulaId FormulaPool::nary(Kind kind, std::vector<FormulaId> list) {
-  const FormulaId unit = kind == Kind::kAnd ? kTrue : kFalse, zero = kind == Kind::kAnd ? kFalse : kTrue;
+  const FormulaId unit = kind == Kind::kAnd ? kTrue : kFalse,
+                  zero = kind == Kind::kAnd ? kFalse : kTrue;
   std::vector<FormulaId> flat;
   if (!budget_.spend(1 + list.size())) return kFalse;
   for (const FormulaId id : list) {

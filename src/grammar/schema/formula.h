@@ -1,7 +1,7 @@
 // What schemas say about values of one type, as formulas over constraints.
 //
-// Negations are pushed into the constraints, so that formulas are monotone: conjunctions and disjunctions of atoms.
-// Equal formulas have equal ids.
+// Negations are pushed into the constraints, so that formulas are monotone: conjunctions and
+// disjunctions of atoms. Equal formulas have equal ids.
 #pragma once
 #include <deque>
 #include <span>

@@ -12,14 +12,18 @@ Compiled<uint32_t> GoalMaker::run() {
   while (!todo_.empty()) {
     const auto it = todo_.back();
     todo_.pop_back();
-    if (auto done = make(it->first, it->second); !done) return tl::unexpected(std::move(done).error());
+    if (auto done = make(it->first, it->second); !done)
+      return tl::unexpected(std::move(done).error());
     if (expansion_.failed()) return tl::unexpected(expansion_.refusal());
     if (budget_.exhausted()) return at(too_large(kTooMuchWork), it->first);
     if (exprs_.exhausted()) return at(too_large("the patterns are too large together"), it->first);
   }
-  auto goal = root == kNone ? Compiled<uint32_t>(kNone) : finish_goals(drafts_, exprs_, budget_, program_);
-  if (!goal) return at(tl::unexpected<Refusal>(goal.error()), {{SignedSchema(0)}, ValueSpelling::kAny});
-  if (budget_.exhausted()) return at(too_large(kTooMuchWork), {{SignedSchema(0)}, ValueSpelling::kAny});
+  auto goal =
+      root == kNone ? Compiled<uint32_t>(kNone) : finish_goals(drafts_, exprs_, budget_, program_);
+  if (!goal)
+    return at(tl::unexpected<Refusal>(goal.error()), {{SignedSchema(0)}, ValueSpelling::kAny});
+  if (budget_.exhausted())
+    return at(too_large(kTooMuchWork), {{SignedSchema(0)}, ValueSpelling::kAny});
   if (*goal == kNone)
     return refuse(RefusalKind::kInvalid, "#",
                   "no value fulfils the schema: what it asks for contradicts itself");
@@ -48,8 +52,8 @@ uint32_t GoalMaker::goal_of(Conjunction conjunction, ValueSpelling spelling) {
     if (conjunction[i] == nothing || conjunction[i] == !anything) return kNone;
     if (i > 0 && conjunction[i] == !conjunction[i - 1]) return kNone;
   }
-  const auto [it, is_new] =
-      goals_.emplace(Key{std::move(conjunction), spelling}, static_cast<uint32_t>(drafts_.goals.size()));
+  const auto [it, is_new] = goals_.emplace(Key{std::move(conjunction), spelling},
+                                           static_cast<uint32_t>(drafts_.goals.size()));
   if (is_new) {
     drafts_.goals.emplace_back();
     todo_.push_back(it);
@@ -61,7 +65,8 @@ uint32_t GoalMaker::goal_of(Conjunction conjunction, ValueSpelling spelling) {
 tl::unexpected<Refusal> GoalMaker::at(tl::unexpected<Refusal> failed, const Key& key) const {
   Refusal refusal = std::move(failed).value();
   if (refusal.where.empty())
-    refusal.where = key.conjunction.empty() ? "#" : schemas_[key.conjunction.front().id()].where.text();
+    refusal.where =
+        key.conjunction.empty() ? "#" : schemas_[key.conjunction.front().id()].where.text();
   return tl::unexpected<Refusal>(std::move(refusal));
 }
 
@@ -79,10 +84,12 @@ Compiled<void> GoalMaker::make(const Key& key, uint32_t goal) {
 
 Compiled<void> GoalMaker::add_type(const Key& key, ValueType type, GoalDraft& draft) {
   std::vector<FormulaId> parts;
-  for (const SignedSchema schema : key.conjunction) parts.push_back(expansion_.expand(schema, type));
+  for (const SignedSchema schema : key.conjunction)
+    parts.push_back(expansion_.expand(schema, type));
   const FormulaId formula = expansion_.pool().all_of(std::move(parts));
   if (formula == FormulaPool::kFalse || expansion_.failed() || budget_.exhausted()) return {};
-  const auto add = [](Compiled<std::vector<uint32_t>> leaves, std::vector<uint32_t>& to) -> Compiled<void> {
+  const auto add = [](Compiled<std::vector<uint32_t>> leaves,
+                      std::vector<uint32_t>& to) -> Compiled<void> {
     if (!leaves) return tl::unexpected(std::move(leaves).error());
     to.insert(to.end(), leaves->begin(), leaves->end());
     return {};
@@ -96,9 +103,10 @@ Compiled<void> GoalMaker::add_type(const Key& key, ValueType type, GoalDraft& dr
     default: break;
   }
   if (key.spelling == ValueSpelling::kAny) return add_composite(formula, type, draft);
-  return refuse(RefusalKind::kUnsupported, "",
-                "uniqueItems is enforced for items that are strings, numbers, true, false or null only",
-                "uniqueItems");
+  return refuse(
+      RefusalKind::kUnsupported, "",
+      "uniqueItems is enforced for items that are strings, numbers, true, false or null only",
+      "uniqueItems");
 }
 
 Compiled<void> GoalMaker::add_composite(FormulaId formula, ValueType type, GoalDraft& draft) {
@@ -173,7 +181,8 @@ void GoalMaker::add_listed_object(const JsonValue& value, GoalDraft& draft) {
   add_object(std::move(object), draft);
 }
 
-// A listed array or object: its items in order; a few members in any order, more in the one in which they were written.
+// A listed array or object: its items in order; a few members in any order, more in the one in
+// which they were written.
 Compiled<void> GoalMaker::add_value(const JsonValue& value, GoalDraft& draft) {
   const auto n = static_cast<uint32_t>(value.members.size());
   if (!budget_.take_states(n + 1)) return too_large("the listed values are too large");

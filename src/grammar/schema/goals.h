@@ -1,4 +1,5 @@
-// Schemas as goals of a program: for each conjunction of schemas, what its values of each type look like.
+// Schemas as goals of a program: for each conjunction of schemas, what its values of each type look
+// like.
 #pragma once
 #include <map>
 #include <optional>
@@ -25,7 +26,8 @@ class GoalMaker {
         clauses_(expansion_, budget),
         leaves_(expansion_, style, lexemes, budget, program) {}
 
-  // Makes the goal of schema 0, and returns its number. Errors: kInvalid (nothing fulfils it), kUnsupported, kTooLarge.
+  // Makes the goal of schema 0, and returns its number. Errors: kInvalid (nothing fulfils it),
+  // kUnsupported, kTooLarge.
   Compiled<uint32_t> run();
 
   // The number of the goal of values that all schemas have; kNone where that is obviously none.
@@ -73,19 +75,22 @@ class GoalMaker {
 // A graph for the arrays of a clause. Errors: kUnsupported, kTooLarge.
 Compiled<ArrayDraft> draft_array(GoalMaker& goals, const Clause& clause);
 using Keys = std::vector<std::string>;
-// The orders in which the keys that a clause names may come, one at least. Keys of one `properties` keep their order; where
-// there are a few such lists, each may be the first.
+// The orders in which the keys that a clause names may come, one at least. Keys of one `properties`
+// keep their order; where there are a few such lists, each may be the first.
 std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause);
 // The orders of a few lists of keys, none of which have a key twice.
 std::vector<Keys> orders_of(const std::vector<Keys>& lists);
-// Alternatives that together are the clause. In each, a member that must exist has a name, or its key is none of those that the
-// clause names, of which there are many. nullopt: there are too many alternatives. Errors: kTooLarge.
-Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals, const Clause& clause);
-// A graph for the objects of a clause whose members come in any order; nullopt where there is none. keys: all that the clause
-// names. Errors: kUnsupported, kTooLarge.
+// Alternatives that together are the clause. In each, a member that must exist has a name, or its
+// key is none of those that the clause names, of which there are many. nullopt: there are too many
+// alternatives. Errors: kTooLarge.
+Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals,
+                                                             const Clause& clause);
+// A graph for the objects of a clause whose members come in any order; nullopt where there is none.
+// keys: all that the clause names. Errors: kUnsupported, kTooLarge.
 Compiled<std::optional<ObjectDraft>> draft_object_any_order(GoalMaker& goals, const Clause& clause,
                                                             const Keys& keys);
-// A graph for the objects of a clause whose keys come in the order. Errors: kUnsupported, kTooLarge.
+// A graph for the objects of a clause whose keys come in the order. Errors: kUnsupported,
+// kTooLarge.
 Compiled<ObjectDraft> draft_object(GoalMaker& goals, const Clause& clause, const Keys& order);
 
 }  // namespace penstock::grammar

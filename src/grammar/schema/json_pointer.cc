@@ -37,7 +37,8 @@ JsonPointer JsonPointer::at(std::string_view key) const {
 
 std::string JsonPointer::text() const {
   std::vector<const Step*> steps;
-  for (const Step* step = last_.get(); step != nullptr; step = step->before.get()) steps.push_back(step);
+  for (const Step* step = last_.get(); step != nullptr; step = step->before.get())
+    steps.push_back(step);
   std::string out = "#";
   for (size_t i = steps.size(); i-- > 0;) {
     out = append_pointer(out, std::string_view(steps[i]->key).substr(0, kMaxText));

@@ -1,4 +1,5 @@
-// Where something stands in a JSON document, kept as steps: a place takes as much memory as its last step, however deep it is.
+// Where something stands in a JSON document, kept as steps: a place takes as much memory as its
+// last step, however deep it is.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,7 +13,8 @@ class JsonPointer {
   JsonPointer() = default;  // the document itself
   JsonPointer at(std::string_view key) const;
   JsonPointer at(size_t index) const { return at(std::to_string(index)); }
-  // As a URI fragment, "#/properties/a~1b". Its middle is left out where it has more than kMaxText bytes.
+  // As a URI fragment, "#/properties/a~1b". Its middle is left out where it has more than kMaxText
+  // bytes.
   std::string text() const;
   bool operator==(const JsonPointer&) const = default;  // whether they are copies of one
 

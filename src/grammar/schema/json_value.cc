@@ -42,7 +42,8 @@ class JsonReader {
   }
 
   void space() {
-    while (in_.peek() == ' ' || in_.peek() == '\n' || in_.peek() == '\r' || in_.peek() == '\t') in_.skip(1);
+    while (in_.peek() == ' ' || in_.peek() == '\n' || in_.peek() == '\r' || in_.peek() == '\t')
+      in_.skip(1);
   }
 
   void read(JsonValue& value, int depth) {
@@ -72,14 +73,16 @@ class JsonReader {
   void number(JsonValue& value) {
     size_t n = 0;
     for (char c = in_.peek();
-         (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'; c = in_.peek(n))
+         (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+         c = in_.peek(n))
       ++n;
     const std::string_view text = in_.rest().substr(0, n);
     const bool leading_zero = text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
     const auto number = leading_zero ? std::nullopt : Decimal::parse(text);
     if (!number)
-      return fail(n == 0 ? "expected a value"
-                         : fmt::format("\"{}\" is no number, or too large a one", text.substr(0, 40)));
+      return fail(n == 0
+                      ? "expected a value"
+                      : fmt::format("\"{}\" is no number, or too large a one", text.substr(0, 40)));
     value.kind = JsonValue::Kind::kNumber;
     value.number = *number;
     in_.skip(n);
@@ -182,7 +185,8 @@ class JsonReader {
   std::optional<char32_t> hex() {
     uint32_t value = 0;
     const std::string_view digits = in_.rest().substr(0, 4);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (error != std::errc() || end != digits.data() + 4) return std::nullopt;
     in_.skip(4);
     return value;

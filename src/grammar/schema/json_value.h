@@ -38,8 +38,9 @@ struct JsonMember {
 // Equal by value: 1.0 is 1, members in any order.
 bool operator==(const JsonValue& a, const JsonValue& b);
 
-// RFC 8259. Lone surrogates are kept as the three bytes they would have. Errors: kInvalid (with line and column as the place;
-// a key that comes twice is one), kTooLarge (nested deeper than max_depth, more than max_values values).
+// RFC 8259. Lone surrogates are kept as the three bytes they would have. Errors: kInvalid (with
+// line and column as the place; a key that comes twice is one), kTooLarge (nested deeper than
+// max_depth, more than max_values values).
 Compiled<JsonValue> parse_json(std::string_view text, int max_depth, size_t max_values = 300'000);
 
 }  // namespace penstock::grammar

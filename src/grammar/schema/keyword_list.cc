@@ -7,8 +7,9 @@
 
 namespace penstock::grammar {
 
-// Keywords with a handler are enforced. The others say nothing about what is valid, in the specifications or in OpenAPI;
-// names that are in no row are noted, and refused where they look like a slip of the pen.
+// Keywords with a handler are enforced. The others say nothing about what is valid, in the
+// specifications or in OpenAPI; names that are in no row are noted, and refused where they look
+// like a slip of the pen.
 std::span<const KeywordReader::Keyword> KeywordReader::keywords() {
   using K = KeywordReader;
   constexpr Draft k6 = Draft::k6, k7 = Draft::k7, k2019 = Draft::k2019, k2020 = Draft::k2020;
@@ -114,16 +115,18 @@ bool one_letter_away(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-// A name that is no keyword: a slip of the pen is refused, since what was meant would not be enforced.
+// A name that is no keyword: a slip of the pen is refused, since what was meant would not be
+// enforced.
 Compiled<void> KeywordReader::unknown(std::string_view name) {
   for (const Keyword& keyword : keywords()) {
     const bool enforced = keyword.read != nullptr && keyword.read != &KeywordReader::skip;
     if (name.starts_with('_')) break;  // taken out on purpose
-    if (!enforced || keyword.name.size() < 4 || name.size() < 4 || !one_letter_away(name, keyword.name))
+    if (!enforced || keyword.name.size() < 4 || name.size() < 4 ||
+        !one_letter_away(name, keyword.name))
       continue;
-    return invalid(
-        fmt::format("\"{}\" is no keyword; is \"{}\" meant? Other names are fine if they are not so alike",
-                    name, keyword.name));
+    return invalid(fmt::format(
+        "\"{}\" is no keyword; is \"{}\" meant? Other names are fine if they are not so alike",
+        name, keyword.name));
   }
   note("no keyword of JSON Schema: it allows and forbids nothing");
   return {};

@@ -30,8 +30,8 @@ Compiled<std::vector<std::string>> names_of(const JsonValue& value, const JsonPo
     result.push_back(member.value.string);
   }
   if (fine) return result;
-  return refuse(RefusalKind::kInvalid, where.text(), fmt::format("{}: expected a list of names", keyword),
-                std::string(keyword));
+  return refuse(RefusalKind::kInvalid, where.text(),
+                fmt::format("{}: expected a list of names", keyword), std::string(keyword));
 }
 
 // What "type" names, as far as it has names of types.
@@ -41,9 +41,12 @@ struct NamedTypes {
 
   bool add(const JsonValue& name) {
     constexpr std::pair<std::string_view, uint8_t> kNames[] = {
-        {"null", bit(ValueType::kNull)},     {"boolean", bit(ValueType::kFalse) | bit(ValueType::kTrue)},
-        {"string", bit(ValueType::kString)}, {"array", bit(ValueType::kArray)},
-        {"object", bit(ValueType::kObject)}, {"number", bit(ValueType::kNumber)},
+        {"null", bit(ValueType::kNull)},
+        {"boolean", bit(ValueType::kFalse) | bit(ValueType::kTrue)},
+        {"string", bit(ValueType::kString)},
+        {"array", bit(ValueType::kArray)},
+        {"object", bit(ValueType::kObject)},
+        {"number", bit(ValueType::kNumber)},
         {"integer", bit(ValueType::kNumber)}};
     const auto known = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) {
       return name.is_string() && name.string == n.first;
@@ -66,7 +69,8 @@ void narrow_bound(std::optional<NumberBound>& slot, const Decimal& bound, bool l
 }  // namespace
 
 tl::unexpected<Refusal> KeywordContext::refused(RefusalKind kind, std::string_view message) const {
-  return refuse(kind, where().text(), fmt::format("{}: {}", keyword_, message), std::string(keyword_));
+  return refuse(kind, where().text(), fmt::format("{}: {}", keyword_, message),
+                std::string(keyword_));
 }
 
 Compiled<void> KeywordReader::run() {
@@ -80,12 +84,14 @@ Compiled<void> KeywordReader::run() {
   const JsonValue* ref = source_.find("$ref");
   if (draft_ <= Draft::k7 && ref != nullptr && ref->is_string()) {
     keyword_ = "$ref";
-    const bool alone = std::all_of(source_.members.begin(), source_.members.end(), [](const JsonMember& m) {
-      const Keyword* keyword = find_keyword(m.key);
-      return m.key == "$ref" || keyword == nullptr || keyword->read == nullptr ||
-             keyword->read == &KeywordReader::skip;
-    });
-    if (!alone) note(fmt::format("in {} the other keywords beside it mean nothing", name_of(draft_)));
+    const bool alone =
+        std::all_of(source_.members.begin(), source_.members.end(), [](const JsonMember& m) {
+          const Keyword* keyword = find_keyword(m.key);
+          return m.key == "$ref" || keyword == nullptr || keyword->read == nullptr ||
+                 keyword->read == &KeywordReader::skip;
+        });
+    if (!alone)
+      note(fmt::format("in {} the other keywords beside it mean nothing", name_of(draft_)));
     return read_ref(*ref);
   }
   for (const JsonMember& member : source_.members) {
@@ -101,8 +107,8 @@ Compiled<void> KeywordReader::read_member(const JsonMember& member) {
   if (keyword == nullptr) return unknown(member.key);
   if (keyword->read == nullptr) return {};
   if (!applies(*keyword)) {
-    note(
-        fmt::format("no keyword of {}, which $schema names: it allows and forbids nothing", name_of(draft_)));
+    note(fmt::format("no keyword of {}, which $schema names: it allows and forbids nothing",
+                     name_of(draft_)));
     return {};
   }
   return (this->*keyword->read)(member.value);
@@ -111,8 +117,9 @@ Compiled<void> KeywordReader::read_member(const JsonMember& member) {
 // What depends on several keywords.
 void KeywordReader::finish() {
   if (nullable_) out_.types |= bit(ValueType::kNull);
-  if (reader_.style_.closed_objects && !out_.additional_properties && !out_.unevaluated_properties &&
-      out_.pattern_properties.empty() && source_.find("properties") != nullptr) {
+  if (reader_.style_.closed_objects && !out_.additional_properties &&
+      !out_.unevaluated_properties && out_.pattern_properties.empty() &&
+      source_.find("properties") != nullptr) {
     out_.additional_properties = reader_.nothing();
   }
 }
@@ -149,7 +156,8 @@ Compiled<std::vector<std::pair<std::string, SchemaId>>> KeywordContext::named_sc
   for (const JsonMember& member : value.members) {
     const JsonPointer at = where().at(member.key);
     if (!unicode::is_valid(member.key))
-      return refuse(RefusalKind::kInvalid, at.text(), "the name is not UTF-8", std::string(keyword_));
+      return refuse(RefusalKind::kInvalid, at.text(), "the name is not UTF-8",
+                    std::string(keyword_));
     auto id = schema(member.value, at);
     if (!id) return tl::unexpected(std::move(id).error());
     result.emplace_back(member.key, *id);
@@ -171,7 +179,8 @@ Compiled<void> KeywordContext::set_count(const JsonValue& value, uint64_t& slot)
   return {};
 }
 
-Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope, const JsonPointer& at) const {
+Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope,
+                                       const JsonPointer& at) const {
   auto expr = reader_.regexes_.parse(text, scope);
   if (expr) return *expr;
   Refusal refusal = std::move(expr).error();
@@ -183,11 +192,12 @@ Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope, 
 Compiled<void> KeywordReader::read_type(const JsonValue& value) {
   NamedTypes named;
   bool known = value.is_array() ? !value.members.empty() : named.add(value);
-  for (const JsonMember& member : value.members) known &= value.is_array() && named.add(member.value);
+  for (const JsonMember& member : value.members)
+    known &= value.is_array() && named.add(member.value);
   if (!known)
     return invalid(
-        "expected \"null\", \"boolean\", \"object\", \"array\", \"number\", \"integer\" or \"string\", or a "
-        "list of these");
+        "expected \"null\", \"boolean\", \"object\", \"array\", \"number\", \"integer\" or "
+        "\"string\", or a list of these");
   out_.types = named.types;
   out_.integers_only = named.integer && !named.number;
   out_.integers_plain = draft_ == Draft::k4;
@@ -341,7 +351,8 @@ Compiled<void> KeywordReader::read_dependency(const JsonMember& member, bool sch
     return {};
   }
   const bool one = schemas_too && member.value.is_string();
-  auto list = one ? std::vector<std::string>{member.value.string} : names_of(member.value, at, keyword_);
+  auto list =
+      one ? std::vector<std::string>{member.value.string} : names_of(member.value, at, keyword_);
   if (!list) return tl::unexpected(std::move(list).error());
   out_.dependent_required.emplace_back(member.key, *std::move(list));
   return {};
@@ -404,8 +415,8 @@ Compiled<void> KeywordReader::refer(const JsonValue& value, std::string_view ref
   }
   const auto target = reader_.references_.resolve(value, reference);
   if (!target) {
-    return unsupported(
-        fmt::format("\"{}\" is not in this document, and no other is read: put it under $defs", reference));
+    return unsupported(fmt::format(
+        "\"{}\" is not in this document, and no other is read: put it under $defs", reference));
   }
   if (target->schema == &source_) return invalid("the schema refers to itself");
   auto id = schema(*target->schema, target->where);
@@ -424,9 +435,10 @@ Compiled<void> KeywordReader::read_dynamic_ref(const JsonValue& value) {
   const size_t hash = value.string.rfind('#');
   const std::string anchor = hash == std::string::npos ? "" : value.string.substr(hash + 1);
   if (!anchor.empty() && anchor.front() != '/' && reader_.references_.n_dynamic(anchor) > 1) {
-    return unsupported(fmt::format(
-        "several schemas have the $dynamicAnchor \"{}\": which one is meant depends on the way; use $ref",
-        anchor));
+    return unsupported(
+        fmt::format("several schemas have the $dynamicAnchor \"{}\": which one is meant depends on "
+                    "the way; use $ref",
+                    anchor));
   }
   return refer(source_, value.string);
 }

@@ -44,7 +44,8 @@ class KeywordReader : private KeywordContext {
   using Handler = Compiled<void> (KeywordReader::*)(const JsonValue& value);
   struct Keyword {
     std::string_view name;
-    Handler read;                                  // null: an annotation, which allows and forbids nothing
+    // null: an annotation, which allows and forbids nothing
+    Handler read;
     Draft first = Draft::k4, last = Draft::k2020;  // the drafts that have it
   };
   // THE list of keywords.
@@ -73,8 +74,12 @@ class KeywordReader : private KeywordContext {
   Compiled<void> read_const(const JsonValue& value);
   Compiled<void> read_minimum(const JsonValue& value) { return set_bound(value, true, false); }
   Compiled<void> read_maximum(const JsonValue& value) { return set_bound(value, false, false); }
-  Compiled<void> read_exclusive_minimum(const JsonValue& value) { return set_exclusive(value, true); }
-  Compiled<void> read_exclusive_maximum(const JsonValue& value) { return set_exclusive(value, false); }
+  Compiled<void> read_exclusive_minimum(const JsonValue& value) {
+    return set_exclusive(value, true);
+  }
+  Compiled<void> read_exclusive_maximum(const JsonValue& value) {
+    return set_exclusive(value, false);
+  }
   Compiled<void> read_multiple_of(const JsonValue& value);
   Compiled<void> read_min_length(const JsonValue& value) { return set_min(value, out_.length); }
   Compiled<void> read_max_length(const JsonValue& value) { return set_max(value, out_.length); }
@@ -101,9 +106,15 @@ class KeywordReader : private KeywordContext {
     return set_schema(value, out_.property_names);
   }
   Compiled<void> read_required(const JsonValue& value);
-  Compiled<void> read_min_properties(const JsonValue& value) { return set_min(value, out_.n_properties); }
-  Compiled<void> read_max_properties(const JsonValue& value) { return set_max(value, out_.n_properties); }
-  Compiled<void> read_dependencies(const JsonValue& value) { return read_all_dependencies(value, true); }
+  Compiled<void> read_min_properties(const JsonValue& value) {
+    return set_min(value, out_.n_properties);
+  }
+  Compiled<void> read_max_properties(const JsonValue& value) {
+    return set_max(value, out_.n_properties);
+  }
+  Compiled<void> read_dependencies(const JsonValue& value) {
+    return read_all_dependencies(value, true);
+  }
   Compiled<void> read_dependent_required(const JsonValue& value) {
     return read_all_dependencies(value, false);
   }
@@ -127,8 +138,12 @@ class KeywordReader : private KeywordContext {
   Compiled<void> skip(const JsonValue&) { return {}; }  // read with others, or only pointed to
   Compiled<void> read_discriminator(const JsonValue& value);
 
-  Compiled<void> set_min(const JsonValue& value, CountWindow& window) { return set_count(value, window.min); }
-  Compiled<void> set_max(const JsonValue& value, CountWindow& window) { return set_count(value, window.max); }
+  Compiled<void> set_min(const JsonValue& value, CountWindow& window) {
+    return set_count(value, window.min);
+  }
+  Compiled<void> set_max(const JsonValue& value, CountWindow& window) {
+    return set_count(value, window.max);
+  }
 
   bool nullable_ = false;
 };

@@ -10,7 +10,8 @@ namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMaxKnownNumbers = 64;
-constexpr size_t kMaxValueDigits = 300;  // of a listed number that may be spelled in more than one way
+// of a listed number that may be spelled in more than one way
+constexpr size_t kMaxValueDigits = 300;
 
 // Pieces and values of a formula's alternatives.
 struct Values {
@@ -40,8 +41,8 @@ tl::unexpected<Refusal> too_many() { return too_large("too many alternatives abo
 
 }  // namespace
 
-Compiled<std::shared_ptr<const Lexeme>> LexemeTable::text(ExprId expr, Spelling spelling, bool with_lengths,
-                                                          Budget& budget) {
+Compiled<std::shared_ptr<const Lexeme>> LexemeTable::text(ExprId expr, Spelling spelling,
+                                                          bool with_lengths, Budget& budget) {
   auto& known = texts_[{expr, spelling, with_lengths}];
   if (known != nullptr) return known;
   auto chars = make_dfa(exprs_, expr, budget);
@@ -52,7 +53,8 @@ Compiled<std::shared_ptr<const Lexeme>> LexemeTable::text(ExprId expr, Spelling 
 }
 
 Compiled<std::shared_ptr<const Lexeme>> LexemeTable::number(std::vector<NumberPiece> pieces,
-                                                            NumberSpelling spelling, Budget& budget) {
+                                                            NumberSpelling spelling,
+                                                            Budget& budget) {
   for (const Number& known : numbers_) {
     if (known.spelling == spelling && known.pieces == pieces) return known.lexeme;
   }
@@ -112,13 +114,15 @@ Compiled<std::vector<uint32_t>> LeafMaker::make_strings(FormulaId formula, Value
     const bool windowed = !piece.length.trivial();
     auto lexeme = string_lexeme(piece.expr, spelling, windowed);
     if (!lexeme) return tl::unexpected(std::move(lexeme).error());
-    const bool possible = !(*lexeme)->empty() && (*lexeme)->alive((*lexeme)->start(), 0, piece.length);
+    const bool possible =
+        !(*lexeme)->empty() && (*lexeme)->alive((*lexeme)->start(), 0, piece.length);
     if (possible) leaves.push_back(add(*std::move(lexeme), piece.length));
   }
   return leaves;
 }
 
-Compiled<std::shared_ptr<const Lexeme>> LeafMaker::string_lexeme(ExprId expr, ValueSpelling spelling,
+Compiled<std::shared_ptr<const Lexeme>> LeafMaker::string_lexeme(ExprId expr,
+                                                                 ValueSpelling spelling,
                                                                  bool with_lengths) {
   const bool canonical = spelling == ValueSpelling::kCanonical;
   if (expr == ExprPool::kEverything && (canonical || !style_.all_escapes)) {

@@ -15,15 +15,16 @@ namespace penstock::grammar {
 // How values are spelled.
 enum class ValueSpelling : uint8_t { kAny, kCanonical };  // canonical: one spelling for each value
 
-// The automata of one compilation, whose schemas (of many tools, say) have patterns and ranges in common.
+// The automata of one compilation, whose schemas (of many tools, say) have patterns and ranges in
+// common.
 class LexemeTable {
  public:
   explicit LexemeTable(ExprPool& exprs) : exprs_(exprs) {}
   // Errors: kTooLarge, kUnsupported.
   Compiled<std::shared_ptr<const Lexeme>> text(ExprId expr, Spelling spelling, bool with_lengths,
                                                Budget& budget);
-  Compiled<std::shared_ptr<const Lexeme>> number(std::vector<NumberPiece> pieces, NumberSpelling spelling,
-                                                 Budget& budget);
+  Compiled<std::shared_ptr<const Lexeme>> number(std::vector<NumberPiece> pieces,
+                                                 NumberSpelling spelling, Budget& budget);
 
  private:
   struct Number {
@@ -40,9 +41,14 @@ class LeafMaker {
  public:
   LeafMaker(Expansion& expansion, const JsonStyle& style, LexemeTable& lexemes, Budget& budget,
             Program& program)
-      : expansion_(expansion), style_(style), lexemes_(lexemes), budget_(budget), program_(program) {}
+      : expansion_(expansion),
+        style_(style),
+        lexemes_(lexemes),
+        budget_(budget),
+        program_(program) {}
 
-  // Leaves that together are the formula's values. Errors: kTooLarge, kUnsupported; `where` is left to the caller.
+  // Leaves that together are the formula's values. Errors: kTooLarge, kUnsupported; `where` is left
+  // to the caller.
   Compiled<std::vector<uint32_t>> strings(FormulaId formula, ValueSpelling spelling);
   Compiled<std::vector<uint32_t>> numbers(FormulaId formula, ValueSpelling spelling);
   // Of kNull, kFalse or kTrue.

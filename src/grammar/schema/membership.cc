@@ -26,25 +26,29 @@ bool holds_in_array(Expansion& expansion, const Atom& atom, const JsonValue& val
   const auto is = [&](const JsonMember& item) { return holds(expansion, atom.schema, item.value); };
   switch (atom.kind) {
     case AtomKind::kItem: return atom.index >= items.size() || is(items[atom.index]);
-    case AtomKind::kRest: return std::all_of(items.begin() + static_cast<ptrdiff_t>(from), items.end(), is);
+    case AtomKind::kRest:
+      return std::all_of(items.begin() + static_cast<ptrdiff_t>(from), items.end(), is);
     case AtomKind::kContains: {
-      const auto n =
-          static_cast<uint64_t>(std::count_if(items.begin() + static_cast<ptrdiff_t>(from), items.end(), is));
+      const auto n = static_cast<uint64_t>(
+          std::count_if(items.begin() + static_cast<ptrdiff_t>(from), items.end(), is));
       return n >= atom.window.min && n <= atom.window.max;
     }
     default: break;
   }
   if (!expansion.budget().spend(1 + items.size())) return false;
   ValueSet seen;
-  return std::ranges::all_of(items, [&](const JsonMember& item) { return seen.insert(&item.value).second; });
+  return std::ranges::all_of(
+      items, [&](const JsonMember& item) { return seen.insert(&item.value).second; });
 }
 
 bool holds_in_object(Expansion& expansion, const Atom& atom, const JsonValue& value) {
   const auto is = [&](const JsonMember& member) {
-    return contains(expansion, atom.index, member.key) && holds(expansion, atom.schema, member.value);
+    return contains(expansion, atom.index, member.key) &&
+           holds(expansion, atom.schema, member.value);
   };
   const auto fine = [&](const JsonMember& member) {
-    return !contains(expansion, atom.index, member.key) || holds(expansion, atom.schema, member.value);
+    return !contains(expansion, atom.index, member.key) ||
+           holds(expansion, atom.schema, member.value);
   };
   const auto& members = value.members;
   return atom.kind == AtomKind::kExists ? std::any_of(members.begin(), members.end(), is)
@@ -54,11 +58,13 @@ bool holds_in_object(Expansion& expansion, const Atom& atom, const JsonValue& va
 bool holds(Expansion& expansion, const Atom& atom, const JsonValue& value) {
   const auto within = [&](uint64_t n) { return n >= atom.window.min && n <= atom.window.max; };
   switch (atom.kind) {
-    case AtomKind::kNumber: return expansion.pool().number_at(atom.index).piece.contains(value.number);
+    case AtomKind::kNumber:
+      return expansion.pool().number_at(atom.index).piece.contains(value.number);
     case AtomKind::kText: {
       const TextConstraint text = expansion.pool().text_at(atom.index);
       const auto n = characters_of(value.string).size();
-      return n >= text.length.min && n <= text.length.max && matches(expansion, text.expr, value.string);
+      return n >= text.length.min && n <= text.length.max &&
+             matches(expansion, text.expr, value.string);
     }
     case AtomKind::kValues: {
       if (!expansion.budget().spend(1 + value.members.size())) return false;
@@ -88,7 +94,8 @@ ExprId text_of(Expansion& expansion, FormulaId formula) {
     default: {
       std::vector<ExprId> parts;
       const bool all = expansion.pool().kind(formula) == FormulaPool::Kind::kAnd;
-      for (const FormulaId part : expansion.pool().parts(formula)) parts.push_back(text_of(expansion, part));
+      for (const FormulaId part : expansion.pool().parts(formula))
+        parts.push_back(text_of(expansion, part));
       return all ? exprs.all_of(std::move(parts)) : exprs.any_of(std::move(parts));
     }
   }
@@ -104,7 +111,8 @@ ExprId text_of(Expansion& expansion, FormulaId formula) {
   const auto bounded = [](uint64_t n) {
     return static_cast<uint32_t>(std::min<uint64_t>(n, ExprPool::kUnbounded));
   };
-  const ExprId length = exprs.repeat(ExprPool::kAnyChar, bounded(text.length.min), bounded(text.length.max));
+  const ExprId length =
+      exprs.repeat(ExprPool::kAnyChar, bounded(text.length.min), bounded(text.length.max));
   return exprs.all_of({text.expr, length});
 }
 
@@ -116,8 +124,9 @@ bool contains(Expansion& expansion, uint32_t index, std::string_view key) {
     case KeySet::Kind::kMatching: return matches(expansion, keys.pattern, key);
     case KeySet::Kind::kOthers: break;
   }
-  return !pool.excludes(index, key) && std::none_of(keys.not_matching.begin(), keys.not_matching.end(),
-                                                    [&](ExprId e) { return matches(expansion, e, key); });
+  return !pool.excludes(index, key) &&
+         std::none_of(keys.not_matching.begin(), keys.not_matching.end(),
+                      [&](ExprId e) { return matches(expansion, e, key); });
 }
 
 bool holds(Expansion& expansion, FormulaId formula, const JsonValue& value) {
@@ -125,7 +134,8 @@ bool holds(Expansion& expansion, FormulaId formula, const JsonValue& value) {
   switch (expansion.pool().kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;
-    case FormulaPool::Kind::kAtom: return holds(expansion, Atom(expansion.pool().atom(formula)), value);
+    case FormulaPool::Kind::kAtom:
+      return holds(expansion, Atom(expansion.pool().atom(formula)), value);
     default: break;
   }
   const bool all = expansion.pool().kind(formula) == FormulaPool::Kind::kAnd;

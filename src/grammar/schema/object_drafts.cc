@@ -1,4 +1,5 @@
-// Objects of a clause: slots for the keys that it names, in the order of `properties`, then the other keys in classes.
+// Objects of a clause: slots for the keys that it names, in the order of `properties`, then the
+// other keys in classes.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -16,14 +17,17 @@ using AtomKind = Atom::Kind;
 constexpr size_t kMaxExistences = 6;
 constexpr size_t kMaxLabels = 4096;
 
-constexpr size_t kFewLists = 3;          // of which every order is tried
-constexpr size_t kFewKeys = 64;          // where there are more, only one order is
-constexpr size_t kMaxAnyOrder = 32'768;  // states by slots of an object whose members come in any order
+constexpr size_t kFewLists = 3;  // of which every order is tried
+constexpr size_t kFewKeys = 64;  // where there are more, only one order is
+// states by slots of an object whose members come in any order
+constexpr size_t kMaxAnyOrder = 32'768;
 
-// The keys that a clause names: of each `properties` with what is required beside it, then single ones.
+// The keys that a clause names: of each `properties` with what is required beside it, then single
+// ones.
 class KeyLists {
  public:
-  KeyLists(GoalMaker& goals, const Clause& clause) : goals_(goals), pool_(goals.expansion().pool()) {
+  KeyLists(GoalMaker& goals, const Clause& clause)
+      : goals_(goals), pool_(goals.expansion().pool()) {
     for (const uint32_t index : clause.atoms) {
       const Atom& atom = pool_.atom_at(index);
       if (atom.kind == AtomKind::kProperties) add_properties(goals_.schemas()[atom.index]);
@@ -135,9 +139,9 @@ class ObjectDrafter {
       return goals_.clauses().surely_exists(clause_, {AtomKind::kExists, e.keys, e.schema});
     });
     if (existences_.size() > kMaxExistences) {
-      return refuse(
-          RefusalKind::kUnsupported, "",
-          "an object must have members of several kinds that no name tells: too many to be counted");
+      return refuse(RefusalKind::kUnsupported, "",
+                    "an object must have members of several kinds that no name tells: too many to "
+                    "be counted");
     }
     return find_labels();
   }
@@ -199,8 +203,8 @@ class ObjectDrafter {
     const auto is_tag = [&](uint32_t tag) { return tag == tags[classifier->start]; };
     const auto is_dead = [](uint32_t state) { return state == CharDfa::kDead; };
     if (classifier->start != CharDfa::kDead && std::all_of(tags.begin() + 1, tags.end(), is_tag) &&
-        std::none_of(classifier->next.begin() + static_cast<ptrdiff_t>(n_symbols), classifier->next.end(),
-                     is_dead))
+        std::none_of(classifier->next.begin() + static_cast<ptrdiff_t>(n_symbols),
+                     classifier->next.end(), is_dead))
       draft_.labels = {draft_.labels[tags[classifier->start] - 1]};
     return {};
   }
@@ -216,7 +220,8 @@ class ObjectDrafter {
   }
 
   uint32_t state_of(const Progress& progress) {
-    const auto [it, is_new] = states_.emplace(progress, static_cast<uint32_t>(draft_.states.size()));
+    const auto [it, is_new] =
+        states_.emplace(progress, static_cast<uint32_t>(draft_.states.size()));
     if (is_new) {
       draft_.states.emplace_back();
       order_.push_back(it);
@@ -232,7 +237,8 @@ class ObjectDrafter {
     if (kind != FormulaPool::Kind::kAnd && kind != FormulaPool::Kind::kOr) return formula;
     std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
     for (FormulaId& part : parts) part = without_orders(part);
-    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts)) : pool_.any_of(std::move(parts));
+    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts))
+                                           : pool_.any_of(std::move(parts));
   }
 
   void fill_any(const Progress& at, uint32_t state) {
@@ -277,7 +283,8 @@ class ObjectDrafter {
     if (at.slot == draft_.slots.size()) return fill_rest(at, state);
     const std::string& key = draft_.slots[at.slot];
     draft_.states[state].slot = at.slot;
-    const FormulaId absent = decided(at.presence, key, false), present = decided(at.presence, key, true);
+    const FormulaId absent = decided(at.presence, key, false),
+                    present = decided(at.presence, key, true);
     if (!required_.contains(key) && absent != FormulaPool::kFalse) {
       const uint32_t skipped = state_of({at.slot + 1, absent, at.satisfied});
       draft_.states[state].skipped = skipped;
@@ -292,7 +299,8 @@ class ObjectDrafter {
     const std::string& key = draft_.slots[slot];
     goals_.budget().spend(1 + members_.size());
     Conjunction value;
-    if (const auto it = literal_members_.find(key); it != literal_members_.end()) value = it->second;
+    if (const auto it = literal_members_.find(key); it != literal_members_.end())
+      value = it->second;
     for (const OfMembers& members : members_) {
       if (grammar::contains(goals_.expansion(), members.keys, key)) value.push_back(members.schema);
     }
@@ -333,7 +341,8 @@ class ObjectDrafter {
       for (const OfMembers& members : members_) {
         if (applies(members.keys, label)) value.push_back(members.schema);
       }
-      lists.push_back(edges(std::move(value), at, [&](uint32_t keys) { return applies(keys, label); }));
+      lists.push_back(
+          edges(std::move(value), at, [&](uint32_t keys) { return applies(keys, label); }));
     }
     draft_.states[state].labels = std::move(lists);
   }
@@ -350,7 +359,8 @@ class ObjectDrafter {
     }
     std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
     for (FormulaId& part : parts) part = decided(part, key, present);
-    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts)) : pool_.any_of(std::move(parts));
+    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts))
+                                           : pool_.any_of(std::move(parts));
   }
 
   GoalMaker& goals_;

@@ -1,7 +1,8 @@
 // oneOf: values of exactly one of several formulas.
 //
-// In general an alternative stands beside the complements of all others. Two kinds need fewer: listed values are counted, and
-// objects are told apart by a member for which they list different values.
+// In general an alternative stands beside the complements of all others. Two kinds need fewer:
+// listed values are counted, and objects are told apart by a member for which they list different
+// values.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -15,7 +16,8 @@ namespace {
 
 using AtomKind = Atom::Kind;
 using ListedValues = std::vector<const JsonValue*>;
-constexpr int kMaxTellingDepth = 8;  // of formulas and references that are searched for lists of values
+// of formulas and references that are searched for lists of values
+constexpr int kMaxTellingDepth = 8;
 
 KeySet only_key(const std::string& key) { return {.kind = KeySet::Kind::kLiteral, .literal = key}; }
 
@@ -123,7 +125,8 @@ bool lists_scalars(const ToldMembers& members, std::string_view key) {
 uint64_t hash_steps(const JsonValue& value) {
   constexpr size_t kBytesPerStep = 16;
   uint64_t steps = 1 + value.string.size() / kBytesPerStep;
-  for (const auto& [key, member] : value.members) steps += key.size() / kBytesPerStep + hash_steps(member);
+  for (const auto& [key, member] : value.members)
+    steps += key.size() / kBytesPerStep + hash_steps(member);
   return steps;
 }
 
@@ -139,7 +142,8 @@ bool share_a_value(const ListedValues& a, const ListedValues& b) {
   });
 }
 
-// Whether no object is told to be both: they list different values of a member, or one requires what the other forbids.
+// Whether no object is told to be both: they list different values of a member, or one requires
+// what the other forbids.
 bool are_apart(Expansion& expansion, const ToldObject& a, const ToldObject& b) {
   const auto forbids = [&](const ToldObject& object, std::string_view key) {
     return expansion.budget().spend(1 + object.forbidden.size()) &&
@@ -170,7 +174,8 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
     if (one != FormulaPool::kFalse) each.push_back(one);
   }
   if (each.size() < 2) return pool_.any_of(std::move(each));
-  if (type != ValueType::kObject) return one_of_any(each, [](size_t, size_t) { return false; }, type);
+  if (type != ValueType::kObject)
+    return one_of_any(each, [](size_t, size_t) { return false; }, type);
   const MemberTeller teller(pool_, schemas_, budget_);
   std::vector<ToldObject> told;
   for (const FormulaId one : each) told.push_back(teller.of(one));
@@ -188,8 +193,10 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
       type);
 }
 
-// Of the members for which all of the formulas list values, the one that makes the most groups; nullopt: there is no member.
-std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vector<ToldObject>& told) {
+// Of the members for which all of the formulas list values, the one that makes the most groups;
+// nullopt: there is no member.
+std::optional<Expansion::TellingMember> Expansion::telling_member(
+    const std::vector<ToldObject>& told) {
   std::optional<TellingMember> best;
   for (const auto& [name, unused] : told.front().members) {
     const std::string_view key = name;
@@ -218,14 +225,15 @@ std::optional<Expansion::TellingMember> Expansion::telling_member(const std::vec
       telling.group.push_back(groups.of(i));
       telling.n_groups += groups.of(i) == i;
     }
-    if (!best || std::pair(telling.apart, telling.n_groups) > std::pair(best->apart, best->n_groups))
+    if (!best ||
+        std::pair(telling.apart, telling.n_groups) > std::pair(best->apart, best->n_groups))
       best = std::move(telling);
   }
   return best;
 }
 
-// Of formulas of which no two are fulfilled by a value that has the telling member. nullopt: values without that member may
-// fulfil several.
+// Of formulas of which no two are fulfilled by a value that has the telling member. nullopt: values
+// without that member may fulfil several.
 std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaId>& each,
                                                       const TellingMember& telling) {
   const KeySet key = only_key(telling.key);
@@ -246,19 +254,23 @@ std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaI
       const bool about_key = atom != nullptr && atom->kind == AtomKind::kMembers &&
                              pool_.keys(atom->index).is_literal() &&
                              pool_.keys(atom->index).literal == telling.key;
-      if (!about_key && !(atom != nullptr && atom->kind == AtomKind::kProperties)) rest.push_back(part);
+      if (!about_key && !(atom != nullptr && atom->kind == AtomKind::kProperties))
+        rest.push_back(part);
     }
     without.push_back(pool_.all_of(std::move(rest)));
   }
   if (without.size() == 1) alternatives.push_back(pool_.all_of({last, absent}));
   // Two that are alike are never fulfilled alone.
-  const bool alike = std::ranges::all_of(without, [&](FormulaId one) { return one == without.front(); });
+  const bool alike =
+      std::ranges::all_of(without, [&](FormulaId one) { return one == without.front(); });
   if (without.size() > 1 && !alike) return std::nullopt;
   return pool_.any_of(std::move(alternatives));
 }
 
-// The values that the formula lists and that are of it; nullopt: it lists none, or what is of it is not known for sure.
-std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId formula, ValueType type) {
+// The values that the formula lists and that are of it; nullopt: it lists none, or what is of it is
+// not known for sure.
+std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId formula,
+                                                                     ValueType type) {
   const auto is = [&](FormulaId part, AtomKind kind) {
     return pool_.kind(part) == FormulaPool::Kind::kAtom && pool_.atom(part).kind == kind;
   };
@@ -277,8 +289,8 @@ std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId f
   return values;
 }
 
-// Those that list values are one formula, whatever their number; the others are alone beside the complements of all others from
-// which they are not known to be apart.
+// Those that list values are one formula, whatever their number; the others are alone beside the
+// complements of all others from which they are not known to be apart.
 FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each,
                                 const std::function<bool(size_t, size_t)>& apart, ValueType type) {
   std::vector<size_t> others;

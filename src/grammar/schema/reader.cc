@@ -37,7 +37,8 @@ Compiled<void> SchemaReader::read() {
     Schema schema{.where = schemas_[id].where};
     if (auto done = KeywordReader(*this, *source, schema).run(); !done) return done;
     if (too_many_ || budget_.exhausted())
-      return refuse(RefusalKind::kTooLarge, schema.where.text(), "the schema has too many subschemas");
+      return refuse(RefusalKind::kTooLarge, schema.where.text(),
+                    "the schema has too many subschemas");
     schemas_[id] = std::move(schema);
   }
   return {};

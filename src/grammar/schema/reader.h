@@ -15,11 +15,11 @@ namespace penstock::grammar {
 class SchemaReader {
  public:
   // document: lives as long as the reader.
-  SchemaReader(const JsonValue& document, const JsonStyle& style, RegexTable& regexes, Budget& budget,
-               std::vector<Note>& notes);
+  SchemaReader(const JsonValue& document, const JsonStyle& style, RegexTable& regexes,
+               Budget& budget, std::vector<Note>& notes);
 
-  // Reads what can be reached from the document's root, which is schema 0. Errors: kInvalid, kUnsupported, kTooLarge, with the
-  // place and the keyword.
+  // Reads what can be reached from the document's root, which is schema 0. Errors: kInvalid,
+  // kUnsupported, kTooLarge, with the place and the keyword.
   Compiled<void> read();
 
   const Schema& operator[](SchemaId id) const { return schemas_[id]; }

@@ -36,7 +36,8 @@ bool is_one_of(std::string_view name, const std::string_view (&list)[N]) {
 
 std::string_view text_of(const JsonValue& schema, std::string_view key) {
   const JsonValue* value = schema.find(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->string) : std::string_view();
+  return value != nullptr && value->is_string() ? std::string_view(value->string)
+                                                : std::string_view();
 }
 
 std::string_view without_fragment(std::string_view uri) { return uri.substr(0, uri.find('#')); }
@@ -141,8 +142,9 @@ std::string resolve_uri(std::string_view base, std::string_view reference) {
   if (to.path.empty()) return std::string(without_fragment(base));
   if (to.path.starts_with('/')) return build(from, without_dots(to.path));
   const size_t slash = from.path.rfind('/');
-  const std::string folder = slash == std::string_view::npos ? (from.has_authority ? "/" : "")
-                                                             : std::string(from.path.substr(0, slash + 1));
+  const std::string folder = slash == std::string_view::npos
+                                 ? (from.has_authority ? "/" : "")
+                                 : std::string(from.path.substr(0, slash + 1));
   return build(from, without_dots(folder + std::string(to.path)));
 }
 
@@ -150,14 +152,16 @@ Compiled<void> References::index(const JsonValue& document) {
   const std::string_view stated = text_of(document, "$schema");
   const auto draft = document.find("$schema") == nullptr ? Draft::kUnstated : draft_of(stated);
   if (!draft) {
-    return refuse(RefusalKind::kUnsupported, "#/$schema",
-                  fmt::format("\"{}\" is not known here: drafts 4, 6, 7, 2019-09 and 2020-12 are", stated),
-                  "$schema");
+    return refuse(
+        RefusalKind::kUnsupported, "#/$schema",
+        fmt::format("\"{}\" is not known here: drafts 4, 6, 7, 2019-09 and 2020-12 are", stated),
+        "$schema");
   }
-  resources_.push_back({std::string(without_fragment(text_of(document, *draft == Draft::k4 ? "id" : "$id"))),
-                        &document,
-                        {},
-                        *draft});
+  resources_.push_back(
+      {std::string(without_fragment(text_of(document, *draft == Draft::k4 ? "id" : "$id"))),
+       &document,
+       {},
+       *draft});
   resource_of_[&document] = 0;
   std::vector<Place> open{{&document, {}, 0}};
   while (!open.empty()) {
@@ -186,9 +190,10 @@ Compiled<uint32_t> References::resource_of(const Place& place) {
   const bool old_id =
       draft == Draft::k4 || (draft == Draft::kUnstated && place.schema->find("$id") == nullptr);
   const std::string_view id = text_of(*place.schema, old_id ? "id" : "$id");
-  const bool hidden =
-      draft <= Draft::k7 && place.schema->find("$ref") != nullptr;  // siblings of $ref mean nothing there
-  if (place.schema == around.root || hidden || id.empty() || id.starts_with('#')) return place.resource;
+  // siblings of $ref mean nothing there
+  const bool hidden = draft <= Draft::k7 && place.schema->find("$ref") != nullptr;
+  if (place.schema == around.root || hidden || id.empty() || id.starts_with('#'))
+    return place.resource;
   if (const std::string_view stated = text_of(*place.schema, "$schema"); !stated.empty()) {
     const auto own = draft_of(stated);
     if (!own)
@@ -198,7 +203,8 @@ Compiled<uint32_t> References::resource_of(const Place& place) {
   }
   std::string uri = resolve_uri(around.uri, id);
   if (uri.size() > kMaxUri || resources_.size() >= kMaxNamed)
-    return refuse(RefusalKind::kTooLarge, place.where.text(), "identifiers are too long, or too many");
+    return refuse(RefusalKind::kTooLarge, place.where.text(),
+                  "identifiers are too long, or too many");
   resources_.push_back({std::move(uri), place.schema, place.where, draft});
   return static_cast<uint32_t>(resources_.size() - 1);
 }
@@ -211,7 +217,8 @@ Compiled<void> References::add_anchors(const Place& place) {
   };
   if (resource.draft <= Draft::k7 || resource.draft == Draft::kUnstated) {
     for (const char* key : {"$id", "id"}) {
-      if (const std::string_view id = text_of(*place.schema, key); id.starts_with('#')) add(id.substr(1));
+      if (const std::string_view id = text_of(*place.schema, key); id.starts_with('#'))
+        add(id.substr(1));
     }
   }
   if (anchors_.size() > kMaxNamed)
@@ -237,7 +244,8 @@ void References::add_children(const Place& place, std::vector<Place>& open) cons
     if (one) open.push_back({&value, where, place.resource});
     for (size_t i = 0; list && i < value.members.size(); ++i) {
       const JsonMember& inner = value.members[i];
-      open.push_back({&inner.value, value.is_array() ? where.at(i) : where.at(inner.key), place.resource});
+      open.push_back(
+          {&inner.value, value.is_array() ? where.at(i) : where.at(inner.key), place.resource});
     }
   }
 }
@@ -247,10 +255,13 @@ uint32_t References::resource_index(const JsonValue& schema) const {
   return it == resource_of_.end() ? 0 : it->second;
 }
 
-Draft References::draft(const JsonValue& schema) const { return resources_[resource_index(schema)].draft; }
+Draft References::draft(const JsonValue& schema) const {
+  return resources_[resource_index(schema)].draft;
+}
 
 bool References::base_depends_on_draft(const JsonValue& schema) const {
-  const bool is_root = &schema == resources_[resource_index(schema)].root && resource_index(schema) == 0;
+  const bool is_root =
+      &schema == resources_[resource_index(schema)].root && resource_index(schema) == 0;
   return !is_root && schema.find("$ref") != nullptr &&
          !(text_of(schema, "$id").empty() && text_of(schema, "id").empty());
 }
@@ -272,7 +283,8 @@ std::optional<Target> References::by_pointer(const Resource& resource, std::stri
     if (at.schema->is_array()) {
       size_t index = 0;
       const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), index);
-      if (error != std::errc() || end != token.data() + token.size() || index >= at.schema->members.size())
+      if (error != std::errc() || end != token.data() + token.size() ||
+          index >= at.schema->members.size())
         return std::nullopt;
       at.schema = &at.schema->members[index].value;
     } else {
@@ -302,7 +314,8 @@ std::optional<Target> References::resolve(const JsonValue& schema, std::string_v
     if (resource.uri != uri) continue;
     if (auto found = in_resource(resource, fragment)) return found;
   }
-  // Identifiers that were not meant as bases: a pointer that the document has is taken from its root.
+  // Identifiers that were not meant as bases: a pointer that the document has is taken from its
+  // root.
   if (hash == 0 && fragment.starts_with('/')) return by_pointer(resources_.front(), fragment);
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// Drafts, identifiers and references of a JSON Schema document. Nothing is fetched: what a document does not hold is refused.
+// Drafts, identifiers and references of a JSON Schema document. Nothing is fetched: what a document
+// does not hold is refused.
 #pragma once
 #include <optional>
 #include <string>

@@ -18,7 +18,8 @@ bool is_values(const FormulaPool& pool, FormulaId formula) {
 bool has_values(const FormulaPool& pool, FormulaId formula) {
   if (pool.kind(formula) == FormulaKind::kAtom) return is_values(pool, formula);
   const auto parts = pool.parts(formula);
-  return std::any_of(parts.begin(), parts.end(), [&](FormulaId part) { return has_values(pool, part); });
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](FormulaId part) { return has_values(pool, part); });
 }
 
 bool is_empty(const NumberPiece& piece) {
@@ -56,8 +57,9 @@ NumberPiece both(const NumberPiece& a, const NumberPiece& b) {
 
 // Of a monotone formula: what atoms denote, combined. nullopt: too many pieces.
 template <class Piece, class OfAtom, class Both, class IsEmpty>
-std::optional<std::vector<Piece>> pieces_of(const FormulaPool& pool, FormulaId formula, const OfAtom& of_atom,
-                                            const Both& both_of, const IsEmpty& empty) {
+std::optional<std::vector<Piece>> pieces_of(const FormulaPool& pool, FormulaId formula,
+                                            const OfAtom& of_atom, const Both& both_of,
+                                            const IsEmpty& empty) {
   switch (pool.kind(formula)) {
     case FormulaKind::kFalse: return std::vector<Piece>{};
     case FormulaKind::kTrue: return std::vector<Piece>{Piece{}};
@@ -101,14 +103,16 @@ const std::vector<const JsonValue*>* listed_values(const FormulaPool& pool, Form
   return shortest;
 }
 
-std::optional<std::vector<FormulaId>> without_choices_of_values(FormulaPool& pool, FormulaId formula) {
+std::optional<std::vector<FormulaId>> without_choices_of_values(FormulaPool& pool,
+                                                                FormulaId formula) {
   std::vector<FormulaId> done, open{formula};
   while (!open.empty()) {
     const FormulaId at = open.back();
     open.pop_back();
     if (done.size() + open.size() > kMaxPieces) return std::nullopt;
     std::vector<FormulaId> conjuncts{at};
-    if (pool.kind(at) == FormulaKind::kAnd) conjuncts.assign(pool.parts(at).begin(), pool.parts(at).end());
+    if (pool.kind(at) == FormulaKind::kAnd)
+      conjuncts.assign(pool.parts(at).begin(), pool.parts(at).end());
     const auto choice = std::find_if(conjuncts.begin(), conjuncts.end(), [&](FormulaId f) {
       return pool.kind(f) == FormulaKind::kOr && has_values(pool, f);
     });
@@ -154,7 +158,8 @@ std::optional<std::vector<TextConstraint>> text_pieces(Expansion& expansion, For
     return pool.text_at(atom.index);
   };
   const auto both_texts = [&](const TextConstraint& a, const TextConstraint& b) {
-    return TextConstraint{exprs.all_of({a.expr, b.expr}), a.length & b.length, a.narrowed || b.narrowed};
+    return TextConstraint{exprs.all_of({a.expr, b.expr}), a.length & b.length,
+                          a.narrowed || b.narrowed};
   };
   const auto empty = [](const TextConstraint& text) {
     return text.expr == ExprPool::kNothing || text.length.empty();
@@ -165,8 +170,9 @@ std::optional<std::vector<TextConstraint>> text_pieces(Expansion& expansion, For
   // Pieces of the same lengths are one.
   std::vector<TextConstraint> merged;
   for (const TextConstraint& piece : *pieces) {
-    const auto same = std::find_if(merged.begin(), merged.end(),
-                                   [&](const TextConstraint& m) { return m.length == piece.length; });
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const TextConstraint& m) {
+      return m.length == piece.length;
+    });
     if (same == merged.end()) {
       merged.push_back(piece);
     } else {

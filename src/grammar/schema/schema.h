@@ -1,6 +1,7 @@
 // A JSON Schema with all references resolved and the forms of all drafts made one.
 //
-// Subschemas are nodes of one graph; recursion is a circle in it. Nodes are made when they are first asked for.
+// Subschemas are nodes of one graph; recursion is a circle in it. Nodes are made when they are
+// first asked for.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,7 +24,8 @@ using SchemaId = uint32_t;
 struct SignedSchema {
   uint32_t raw = 0;
   SignedSchema() = default;
-  explicit SignedSchema(SchemaId id, bool negated = false) : raw(id << 1 | static_cast<uint32_t>(negated)) {}
+  explicit SignedSchema(SchemaId id, bool negated = false)
+      : raw(id << 1 | static_cast<uint32_t>(negated)) {}
   SchemaId id() const { return raw >> 1; }
   bool negated() const { return (raw & 1) != 0; }
   SignedSchema operator!() const { return SignedSchema(id(), !negated()); }
@@ -53,7 +55,8 @@ struct Schema {
   std::vector<ExprId> patterns;
   std::optional<ExprId> format;
   CountWindow format_length;
-  bool format_narrowed = false;  // fewer texts than the format has, so that its complement is not known
+  // fewer texts than the format has, so that its complement is not known
+  bool format_narrowed = false;
   std::optional<std::pair<NumberBound, NumberBound>> format_bounds;  // of numbers
 
   std::vector<SchemaId> prefix_items;

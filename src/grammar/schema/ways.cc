@@ -1,7 +1,9 @@
-// unevaluatedProperties and unevaluatedItems: the ways a schema can be fulfilled, each with what it looks at.
+// unevaluatedProperties and unevaluatedItems: the ways a schema can be fulfilled, each with what it
+// looks at.
 //
-// A member counts as evaluated where one of the schemas that are fulfilled looks at it. Taking only some of those that are
-// fulfilled into account forbids more, never less, and one way takes all: so alternatives need no complements.
+// A member counts as evaluated where one of the schemas that are fulfilled looks at it. Taking only
+// some of those that are fulfilled into account forbids more, never less, and one way takes all: so
+// alternatives need no complements.
 #include <algorithm>
 
 #include "grammar/schema/expansion.h"
@@ -16,7 +18,8 @@ Evaluated evaluated_by(const Schema& schema, ValueType type) {
   Evaluated result;
   if (type == ValueType::kObject) {
     for (const auto& [key, value] : schema.properties) result.keys.insert(key);
-    for (const auto& [pattern, value] : schema.pattern_properties) result.patterns.push_back(pattern);
+    for (const auto& [pattern, value] : schema.pattern_properties)
+      result.patterns.push_back(pattern);
     result.all = schema.additional_properties.has_value();
   } else {
     result.prefix = schema.prefix_items.size();
@@ -65,18 +68,21 @@ std::vector<Expansion::Way> Expansion::ways(SchemaId id, ValueType type) {
     return {way};
   }
   if (++depth_ > 100)
-    fail(RefusalKind::kTooLarge, schema.where.text(), "too many schemas within schemas about one value", "");
+    fail(RefusalKind::kTooLarge, schema.where.text(),
+         "too many schemas within schemas about one value", "");
   auto result = ways_within(schema, id, type);
   --depth_;
   return result;
 }
 
-std::vector<Expansion::Way> Expansion::ways_within(const Schema& schema, SchemaId id, ValueType type) {
+std::vector<Expansion::Way> Expansion::ways_within(const Schema& schema, SchemaId id,
+                                                   ValueType type) {
   std::vector<Way> result{{own(schema, id, type), evaluated_by(schema, type)}};
   for (const SchemaId part : schema.all_of) combine(result, ways(part, type));
   for (const auto& list : schema.any_of) combine(result, ways_any_of(list, type));
   for (const auto& list : schema.one_of) combine(result, ways_one_of(list, type));
-  for (const SchemaId part : schema.none_of) combine(result, {{expand(!SignedSchema(part), type), {}}});
+  for (const SchemaId part : schema.none_of)
+    combine(result, {{expand(!SignedSchema(part), type), {}}});
   if (schema.condition) {
     std::vector<Way> branches = ways(*schema.condition, type);
     if (schema.then) combine(branches, ways(*schema.then, type));
@@ -96,7 +102,8 @@ std::vector<Expansion::Way> Expansion::ways_within(const Schema& schema, SchemaI
   return result;
 }
 
-std::vector<Expansion::Way> Expansion::ways_any_of(const std::vector<SchemaId>& list, ValueType type) {
+std::vector<Expansion::Way> Expansion::ways_any_of(const std::vector<SchemaId>& list,
+                                                   ValueType type) {
   std::vector<std::vector<Way>> each;
   for (const SchemaId id : list) {
     each.push_back(ways(id, type));
@@ -120,7 +127,8 @@ std::vector<Expansion::Way> Expansion::ways_any_of(const std::vector<SchemaId>& 
   return result;
 }
 
-std::vector<Expansion::Way> Expansion::ways_one_of(const std::vector<SchemaId>& list, ValueType type) {
+std::vector<Expansion::Way> Expansion::ways_one_of(const std::vector<SchemaId>& list,
+                                                   ValueType type) {
   std::vector<Way> result;
   for (size_t i = 0; i < list.size() && budget_.spend(1); ++i) {
     std::vector<Way> alone = ways(list[i], type);
@@ -150,7 +158,8 @@ FormulaId Expansion::unevaluated(const Schema& schema, const Evaluated& evaluate
   }
   if (allowed == schemas_.anything()) return FormulaPool::kTrue;
   const auto prefix = static_cast<uint32_t>(evaluated.prefix);
-  if (allowed == schemas_.nothing()) return pool_.atom({Atom::Kind::kItemCount, 0, {}, {0, prefix}});
+  if (allowed == schemas_.nothing())
+    return pool_.atom({Atom::Kind::kItemCount, 0, {}, {0, prefix}});
   return pool_.atom({Atom::Kind::kRest, prefix, SignedSchema(allowed)});
 }
 

@@ -127,7 +127,8 @@ class EbnfParser : RuleScanner {
     in_.skip(1);
     std::u32string text;
     while (!failed_ && in_.peek() != quote) {
-      if (in_.at_end()) return fail(RefusalKind::kInvalid, "a literal without its closing quotation mark");
+      if (in_.at_end())
+        return fail(RefusalKind::kInvalid, "a literal without its closing quotation mark");
       text += character();
     }
     in_.skip(1);

@@ -7,8 +7,8 @@
 
 namespace penstock::grammar {
 
-// Returns the goal of a JSON Schema in the program that the rules will be added to. python_words: see
-// JsonStyle.
+// Returns the goal of a JSON Schema in the program that the rules will be added to. python_words:
+// see JsonStyle.
 using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema, bool python_words)>;
 
 }  // namespace penstock::grammar

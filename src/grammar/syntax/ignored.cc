@@ -21,7 +21,8 @@ class FirstLexemes {
   Compiled<void> find_skippable(Budget& budget) {
     for (bool changed = true; changed;) {
       changed = false;
-      if (!budget.take_edges(rules_.size() / 4)) return too_large("the rules hang together in too many ways");
+      if (!budget.take_edges(rules_.size() / 4))
+        return too_large("the rules hang together in too many ways");
       for (size_t i = skippable_.size(); i-- > 0;) {
         const auto& body = rules_.rules()[i].body;
         if (skippable_[i] || !body || !skippable(*body)) continue;
@@ -109,11 +110,11 @@ class FirstLexemes {
     return rules_.sequence({first(node.parts[0]), others});
   }
 
-  // Its first lexeme is in the first part, or the parts before have none. What follows is a rule where there are several
-  // such ways, that it is there once.
+  // Its first lexeme is in the first part, or the parts before have none. What follows is a rule
+  // where there are several such ways, that it is there once.
   uint32_t first_of_sequence(const std::vector<uint32_t>& parts) {
-    const auto needed =
-        std::find_if(parts.begin(), parts.end(), [this](uint32_t part) { return !skippable(part); });
+    const auto needed = std::find_if(parts.begin(), parts.end(),
+                                     [this](uint32_t part) { return !skippable(part); });
     const auto n = static_cast<size_t>(needed - parts.begin()) + (needed == parts.end() ? 0 : 1);
     if (n == 0) return nothing();
     std::vector<uint32_t> ways(n);
@@ -138,9 +139,11 @@ class FirstLexemes {
 }  // namespace
 
 Compiled<uint32_t> without_ignored_at_begin(Rules& rules, uint32_t root,
-                                            const std::unordered_set<uint32_t>& lexemes, Budget& budget) {
+                                            const std::unordered_set<uint32_t>& lexemes,
+                                            Budget& budget) {
   FirstLexemes firsts(rules, lexemes);
-  if (auto found = firsts.find_skippable(budget); !found) return tl::unexpected(std::move(found).error());
+  if (auto found = firsts.find_skippable(budget); !found)
+    return tl::unexpected(std::move(found).error());
   return firsts.run(root);
 }
 

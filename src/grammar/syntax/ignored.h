@@ -1,5 +1,5 @@
-// Transforms rules with ignored texts (%ignore), which are allowed between terminals but not before the first
-// one.
+// Transforms rules with ignored texts (%ignore), which are allowed between terminals but not before
+// the first one.
 #pragma once
 #include <cstdint>
 #include <unordered_set>
@@ -9,10 +9,11 @@
 
 namespace penstock::grammar {
 
-// Returns a rule with the texts of `root` in which the first lexeme is its terminal without the ignored text
-// before it. lexemes: nodes of two parts, ignored text and the terminal after it. Rules are added, none is
-// changed. Errors: kTooLarge.
+// Returns a rule with the texts of `root` in which the first lexeme is its terminal without the
+// ignored text before it. lexemes: nodes of two parts, ignored text and the terminal after it.
+// Rules are added, none is changed. Errors: kTooLarge.
 Compiled<uint32_t> without_ignored_at_begin(Rules& rules, uint32_t root,
-                                            const std::unordered_set<uint32_t>& lexemes, Budget& budget);
+                                            const std::unordered_set<uint32_t>& lexemes,
+                                            Budget& budget);
 
 }  // namespace penstock::grammar

@@ -15,8 +15,8 @@ namespace {
 
 class LarkParser : LarkScanner {
  public:
-  LarkParser(std::string_view text, Rules& rules, const GoalOfSchema& goal_of, const Vocabulary* vocabulary,
-             Budget& budget)
+  LarkParser(std::string_view text, Rules& rules, const GoalOfSchema& goal_of,
+             const Vocabulary* vocabulary, Budget& budget)
       : LarkScanner(text, rules, vocabulary, static_cast<int>(budget.limits().max_depth)),
         goal_of_(goal_of),
         budget_(budget),
@@ -74,8 +74,8 @@ class LarkParser : LarkScanner {
     const std::string defined = name();
     if (defined.empty()) {
       invalid(
-          "expected a definition (name: ...), a directive (%ignore ...), or \"|\" and more of the one "
-          "before");
+          "expected a definition (name: ...), a directive (%ignore ...), or \"|\" and more of the "
+          "one before");
       return;
     }
     if (!check_name(defined)) return;
@@ -120,7 +120,8 @@ class LarkParser : LarkScanner {
       if (!number()) invalid("expected a priority: name.2: ...");
     }
     space();
-    if (!failed_ && (!in_.take(":") || in_.peek() == ':')) invalid("expected \":\" behind the name");
+    if (!failed_ && (!in_.take(":") || in_.peek() == ':'))
+      invalid("expected \":\" behind the name");
     return !failed_;
   }
 
@@ -172,7 +173,8 @@ class LarkParser : LarkScanner {
   }
   bool sequence_ends() const {
     const char c = in_.peek();
-    return in_.at_end() || c == '\n' || c == '|' || c == ')' || c == ']' || in_.rest().starts_with("->");
+    return in_.at_end() || c == '\n' || c == '|' || c == ')' || c == ']' ||
+           in_.rest().starts_with("->");
   }
 
   // The name of a node in the syntax tree.
@@ -223,7 +225,8 @@ class LarkParser : LarkScanner {
       case '"': return lexeme(string());
       case '/': return lexeme(regex());
       case '<':
-        return in_terminal_ ? invalid("special tokens are not allowed in terminals") : lexeme(token());
+        return in_terminal_ ? invalid("special tokens are not allowed in terminals")
+                            : lexeme(token());
       case '%': return lexeme(inline_part());
       case '\'': return invalid("strings stand in double quotes");
       case '@': return unsupported("other grammars (@name) are not supported");
@@ -248,13 +251,15 @@ class LarkParser : LarkScanner {
   }
 
   uint32_t reference(const std::string& called, size_t begin, int depth) {
-    if (const auto known = parameters_.find(called); known != parameters_.end()) return known->second;
+    if (const auto known = parameters_.find(called); known != parameters_.end())
+      return known->second;
     const bool terminal = is_terminal(called);
-    if (in_.peek() == '{' && !terminal && in_.peek(1) != ',' && (in_.peek(1) < '0' || in_.peek(1) > '9'))
+    if (in_.peek() == '{' && !terminal && in_.peek(1) != ',' &&
+        (in_.peek(1) < '0' || in_.peek(1) > '9'))
       return use_template(called, begin, depth);
     if (in_terminal_ && !terminal)
-      return invalid(
-          fmt::format("the rule \"{}\" in a terminal: only terminals and literals are allowed", called));
+      return invalid(fmt::format(
+          "the rule \"{}\" in a terminal: only terminals and literals are allowed", called));
     in_.back_to(begin);
     const uint32_t rule = rules_.named(called, in_.where());
     in_.skip(called.size());
@@ -300,7 +305,8 @@ class LarkParser : LarkScanner {
     const bool is_lexeme = lexemes_.contains(node);
     const RuleNode& of = rules_.node(is_lexeme ? rules_.node(node).parts[1] : node);
     if (!of.parts.empty()) return fmt::format("n{}", node);
-    return fmt::format("{}.{}.{}", static_cast<int>(of.kind), of.index, static_cast<uint32_t>(of.text));
+    return fmt::format("{}.{}.{}", static_cast<int>(of.kind), of.index,
+                       static_cast<uint32_t>(of.text));
   }
 
   // The rule of a template with its arguments.
@@ -310,12 +316,14 @@ class LarkParser : LarkScanner {
     in_.back_to(made.used_at);
     const auto found = templates_.find(made.name);
     if (found == templates_.end() || found->second.parameters.size() != made.arguments.size()) {
-      invalid(fmt::format("there is no template \"{}\" of {} parameters", made.name, made.arguments.size()));
+      invalid(fmt::format("there is no template \"{}\" of {} parameters", made.name,
+                          made.arguments.size()));
       return;
     }
     const Template& of = found->second;
     parameters_.clear();
-    for (size_t i = 0; i < made.arguments.size(); ++i) parameters_[of.parameters[i]] = made.arguments[i];
+    for (size_t i = 0; i < made.arguments.size(); ++i)
+      parameters_[of.parameters[i]] = made.arguments[i];
     in_.back_to(of.body);
     const uint32_t body = alternatives(0);
     if (!budget_.take_schemas((in_.position() - of.body) / 16 + 1))
@@ -325,7 +333,8 @@ class LarkParser : LarkScanner {
 
   // %json {...}
   uint32_t inline_part() {
-    if (!in_.take("%json")) return unsupported("of what begins with %, only %json is supported in a rule");
+    if (!in_.take("%json"))
+      return unsupported("of what begins with %, only %json is supported in a rule");
     if (in_terminal_) return invalid("%json is not allowed in terminals");
     blanks();
     const size_t begin = in_.position();
@@ -335,7 +344,8 @@ class LarkParser : LarkScanner {
     in_.skip(text.size());
     if (goal) return rules_.goal(*goal);
     in_.back_to(begin);
-    return fail(goal.error().kind, fmt::format("%json, {}: {}", goal.error().where, goal.error().message));
+    return fail(goal.error().kind,
+                fmt::format("%json, {}: {}", goal.error().where, goal.error().message));
   }
   void directive() {
     const std::string word = name();
@@ -390,8 +400,8 @@ class LarkParser : LarkScanner {
   void import_as(const std::string& imported, const std::string& as) {
     const std::string_view pattern = lark_common_terminal(imported);
     if (pattern.empty()) {
-      unsupported(
-          fmt::format("common has no terminal \"{}\" that is supported: {}", imported, lark_common_names()));
+      unsupported(fmt::format("common has no terminal \"{}\" that is supported: {}", imported,
+                              lark_common_names()));
     } else if (!is_terminal(as) || !check_name(as)) {
       invalid("expected the name of a terminal, in upper case");
     } else {
@@ -400,7 +410,8 @@ class LarkParser : LarkScanner {
     }
   }
 
-  // None is part of itself: what is left when those are taken away, again and again, that use none that is left.
+  // None is part of itself: what is left when those are taken away, again and again, that use none
+  // that is left.
   void check_terminals() {
     std::unordered_map<uint32_t, std::vector<uint32_t>> users;
     std::unordered_map<uint32_t, size_t> n_used;

@@ -9,10 +9,11 @@
 //   %import common.WS
 //   %ignore WS
 //
-// Items repeat with ? * + ~ n, ~ n..m and {n,m}, [x] is x?; <name> and <[12,20-29]> are special tokens. The language is
-// the context-free one: a terminal takes any text that it matches, not only the longest. So priorities change nothing,
-// and neither do aliases and the marks ? ! _ of names, which are about syntax trees. What is ignored may stand between
-// terminals, any number of times, but neither in front of the first one nor behind the last one.
+// Items repeat with ? * + ~ n, ~ n..m and {n,m}, [x] is x?; <name> and <[12,20-29]> are special
+// tokens. The language is the context-free one: a terminal takes any text that it matches, not only
+// the longest. So priorities change nothing, and neither do aliases and the marks ? ! _ of names,
+// which are about syntax trees. What is ignored may stand between terminals, any number of times,
+// but neither in front of the first one nor behind the last one.
 #pragma once
 #include <string_view>
 
@@ -23,8 +24,8 @@
 
 namespace penstock::grammar {
 
-// Returns the index of the start rule. vocabulary: for special tokens; may be null. Refusals name the line and
-// column.
+// Returns the index of the start rule. vocabulary: for special tokens; may be null. Refusals name
+// the line and column.
 Compiled<uint32_t> parse_lark(std::string_view text, Rules& rules, const GoalOfSchema& goal_of,
                               const Vocabulary* vocabulary, Budget& budget);
 

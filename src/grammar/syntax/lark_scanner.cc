@@ -65,7 +65,8 @@ bool LarkScanner::is_terminal(std::string_view name) {
 // A name that rules or terminals can have.
 bool LarkScanner::check_name(std::string_view name) {
   const bool lower = std::any_of(name.begin(), name.end(), is_lower);
-  if (lower != is_terminal(name) && (name.front() < '0' || name.front() > '9') && name.front() != '-')
+  if (lower != is_terminal(name) && (name.front() < '0' || name.front() > '9') &&
+      name.front() != '-')
     return true;
   invalid(fmt::format("\"{}\": rules have names in lower case, terminals in upper case", name));
   return false;
@@ -142,7 +143,8 @@ uint32_t LarkScanner::regex() {
     if (flag == 's') flags.dot_all = true;
     if (flag == 'x') flags.verbose = true;
     if (std::string_view("imsxu").find(flag) == std::string_view::npos)
-      return unsupported(fmt::format("the flag \"{}\" is not supported: i, m, s, u and x are", flag));
+      return unsupported(
+          fmt::format("the flag \"{}\" is not supported: i, m, s, u and x are", flag));
   }
   if (!flags.verbose && pattern.find('\n') != std::string_view::npos)
     return invalid("a line end in an expression without the flag x");

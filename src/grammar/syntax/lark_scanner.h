@@ -7,14 +7,16 @@ namespace penstock::grammar {
 class LarkScanner : protected RuleScanner {
  protected:
   using RuleScanner::RuleScanner;
-  uint32_t unsupported(std::string message) { return fail(RefusalKind::kUnsupported, std::move(message)); }
+  uint32_t unsupported(std::string message) {
+    return fail(RefusalKind::kUnsupported, std::move(message));
+  }
 
-  // Skips white space and comments up to the end of the line; a backslash before the line end continues the
-  // line.
+  // Skips white space and comments up to the end of the line; a backslash before the line end
+  // continues the line.
   void space();
   void lines();  // as space(), line ends included
-  // Skips "|" between alternatives and returns whether it was there; only before it a definition may continue
-  // on another line.
+  // Skips "|" between alternatives and returns whether it was there; only before it a definition
+  // may continue on another line.
   bool bar();
 
   std::string name();  // reads a name; "": there is none
@@ -24,8 +26,8 @@ class LarkScanner : protected RuleScanner {
 
   uint32_t string();  // reads "..." "..."i or "a".."z"
   uint32_t regex();   // reads /.../ with flags
-  // Returns the length of the JSON object that begins here: up to its closing brace, or up to the end of the
-  // text.
+  // Returns the length of the JSON object that begins here: up to its closing brace, or up to the
+  // end of the text.
   size_t json_length() const;
 
  private:

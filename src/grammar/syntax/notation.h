@@ -6,11 +6,12 @@
 
 namespace penstock::grammar {
 
-// Decides by the first definition of the text, or by a directive before it; false when there is neither.
+// Decides by the first definition of the text, or by a directive before it; false when there is
+// neither.
 bool is_lark(std::string_view text);
 
-// Parses rules in either notation. Returns the index of the start rule. vocabulary: for special tokens; may be
-// null. Refusals name the line and column.
+// Parses rules in either notation. Returns the index of the start rule. vocabulary: for special
+// tokens; may be null. Refusals name the line and column.
 Compiled<uint32_t> parse_rules(std::string_view text, Rules& rules, const GoalOfSchema& goal_of,
                                const Vocabulary* vocabulary, Budget& budget);
 

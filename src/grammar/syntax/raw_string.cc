@@ -22,9 +22,9 @@ class RawString {
     if (window_.trivial() || !bounded_) return rules_.text_apart(pool.all_of(all_), window_);
     if (window_.min > kMostUnrolled || (window_.max != kNoLimit && window_.max > kMostUnrolled))
       return refuse(RefusalKind::kUnsupported, "maxLength", "a large length beside a pattern");
-    all_.push_back(
-        pool.repeat(ExprPool::kAnyChar, static_cast<uint32_t>(window_.min),
-                    window_.max == kNoLimit ? ExprPool::kUnbounded : static_cast<uint32_t>(window_.max)));
+    all_.push_back(pool.repeat(
+        ExprPool::kAnyChar, static_cast<uint32_t>(window_.min),
+        window_.max == kNoLimit ? ExprPool::kUnbounded : static_cast<uint32_t>(window_.max)));
     return rules_.text_apart(pool.all_of(all_));
   }
 
@@ -34,7 +34,8 @@ class RawString {
     if (key == "minLength" || key == "maxLength") return length(key, value);
     if (!value.is_string()) return refuse(RefusalKind::kInvalid, key, "expected a string");
     if (key == "pattern") return pattern(value.string, RegexScope::kSearch, key);
-    if (key != "format") return refuse(RefusalKind::kUnsupported, key, "not for strings without quotes");
+    if (key != "format")
+      return refuse(RefusalKind::kUnsupported, key, "not for strings without quotes");
     const Format* format = find_format(value.string);
     if (format == nullptr || format->pattern.empty()) return {};
     window_ = window_ & format->length;
@@ -44,11 +45,13 @@ class RawString {
   Compiled<void> values(const std::string& key, const JsonValue& value) {
     std::vector<std::u32string> texts;
     const auto add = [&](const JsonValue& one) {
-      if (one.is_string() && unicode::is_valid(one.string)) texts.push_back(characters_of(one.string));
+      if (one.is_string() && unicode::is_valid(one.string))
+        texts.push_back(characters_of(one.string));
     };
     if (key == "const") add(value);
     for (const JsonMember& member : value.members) add(member.value);
-    all_.push_back(texts.empty() ? ExprPool::kNothing : rules_.pool().any_literal(std::move(texts)));
+    all_.push_back(texts.empty() ? ExprPool::kNothing
+                                 : rules_.pool().any_literal(std::move(texts)));
     bounded_ = true;
     return {};
   }
@@ -85,8 +88,8 @@ class RawString {
 
 }  // namespace
 
-Compiled<uint32_t> add_raw_string(const JsonValue& schema, const std::vector<ExprId>& also, Rules& rules,
-                                  int max_depth) {
+Compiled<uint32_t> add_raw_string(const JsonValue& schema, const std::vector<ExprId>& also,
+                                  Rules& rules, int max_depth) {
   return RawString(also, rules, max_depth).make(schema);
 }
 

@@ -11,7 +11,8 @@ using NodeKind = RuleNode::Kind;
 using Op = Instruction::Op;
 
 constexpr uint32_t kMaxUnrolledRule = 64;  // larger counts are counted, not made states
-constexpr size_t kMaxInlined = 20'000;     // nodes of a regular expression that rules are merged into
+// nodes of a regular expression that rules are merged into
+constexpr size_t kMaxInlined = 20'000;
 
 // What is known of rules before they are compiled.
 class Analysis {
@@ -23,7 +24,8 @@ class Analysis {
   Compiled<void> find_texts(Budget& budget) {
     for (bool changed = true; changed;) {
       changed = false;
-      if (!budget.take_edges(rules_.size() / 4)) return too_large("the rules hang together in too many ways");
+      if (!budget.take_edges(rules_.size() / 4))
+        return too_large("the rules hang together in too many ways");
       for (const uint32_t i : order_) {
         OfRule& rule = of_rule_[i];
         const auto& body = rules_.rules()[i].body;
@@ -41,8 +43,8 @@ class Analysis {
   const std::vector<uint32_t>& order() const { return order_; }
   bool rule_has_text(uint32_t rule) const { return of_rule_[rule].has_text; }
 
-  // Whether one automaton can do what the node does: no rule in it calls itself on any way, and there are neither tokens
-  // nor JSON values nor large counts in it.
+  // Whether one automaton can do what the node does: no rule in it calls itself on any way, and
+  // there are neither tokens nor JSON values nor large counts in it.
   bool regular(uint32_t id) const {
     const RuleNode& node = rules_.node(id);
     switch (node.kind) {
@@ -51,8 +53,8 @@ class Analysis {
       case NodeKind::kToken:
       case NodeKind::kGoal: return false;
       default:
-        return !counted(node) &&
-               std::all_of(node.parts.begin(), node.parts.end(), [&](uint32_t p) { return regular(p); });
+        return !counted(node) && std::all_of(node.parts.begin(), node.parts.end(),
+                                             [&](uint32_t p) { return regular(p); });
     }
   }
   // Its size as an expression with all rules put in. REQUIRES: regular(id).
@@ -62,7 +64,8 @@ class Analysis {
     size_t sum = 1;
     for (const uint32_t part : node.parts) sum += weight(part);
     const bool repeats = node.kind == NodeKind::kRepeat;
-    const size_t times = repeats ? std::max<size_t>({1, node.min, node.max == kNone ? 1 : node.max}) : 1;
+    const size_t times =
+        repeats ? std::max<size_t>({1, node.min, node.max == kNone ? 1 : node.max}) : 1;
     return std::min(sum * times, kMaxInlined + 1);
   }
   static bool counted(const RuleNode& node) {
@@ -172,12 +175,14 @@ class RuleCompiler {
     if (rules_.pool().exhausted()) return too_large("the patterns are too large together");
     if (auto found = rules_.find_empty_texts(budget_); !found)
       return tl::unexpected(std::move(found).error());
-    if (auto found = analysis_.find_texts(budget_); !found) return tl::unexpected(std::move(found).error());
+    if (auto found = analysis_.find_texts(budget_); !found)
+      return tl::unexpected(std::move(found).error());
     if (!analysis_.rule_has_text(root)) {
-      return refuse(RefusalKind::kInvalid, rules_.rules()[root].where,
-                    rules_.rules()[root].name.empty()
-                        ? std::string("no text matches")
-                        : fmt::format("no text matches the rule \"{}\"", rules_.rules()[root].name));
+      return refuse(
+          RefusalKind::kInvalid, rules_.rules()[root].where,
+          rules_.rules()[root].name.empty()
+              ? std::string("no text matches")
+              : fmt::format("no text matches the rule \"{}\"", rules_.rules()[root].name));
     }
     symbols_.assign(rules_.rules().size(), kNone);
     exprs_.assign(rules_.rules().size(), ExprPool::kNothing);
@@ -216,7 +221,8 @@ class RuleCompiler {
     failed_ = true;
   }
 
-  // The instructions of a node in front of `next`; returns where they begin. REQUIRES: the node has text.
+  // The instructions of a node in front of `next`; returns where they begin. REQUIRES: the node has
+  // text.
   uint32_t emit(uint32_t id, uint32_t next) {
     if (failed_) return next;
     if (inlines(id)) return emit_text(expr(id), next);
@@ -235,8 +241,11 @@ class RuleCompiler {
     return next;
   }
 
-  // Whether a node becomes one automaton. Small enough, so that the same rule in many places costs little.
-  bool inlines(uint32_t id) const { return analysis_.regular(id) && analysis_.weight(id) <= kMaxInlined; }
+  // Whether a node becomes one automaton. Small enough, so that the same rule in many places costs
+  // little.
+  bool inlines(uint32_t id) const {
+    return analysis_.regular(id) && analysis_.weight(id) <= kMaxInlined;
+  }
 
   ExprId expr(uint32_t id) {
     const RuleNode& node = rules_.node(id);
@@ -254,7 +263,8 @@ class RuleCompiler {
       }
       default: {
         ExprId result = ExprPool::kEmpty;
-        for (size_t i = node.parts.size(); i-- > 0;) result = pool.concat(expr(node.parts[i]), result);
+        for (size_t i = node.parts.size(); i-- > 0;)
+          result = pool.concat(expr(node.parts[i]), result);
         return result;
       }
     }
@@ -268,8 +278,9 @@ class RuleCompiler {
 
   uint32_t leaf_of(ExprId text, const CountWindow& window) {
     const bool windowed = !window.trivial();
-    const auto known = std::find_if(leaves_.begin(), leaves_.end(),
-                                    [&](const KnownLeaf& l) { return l.text == text && l.window == window; });
+    const auto known = std::find_if(leaves_.begin(), leaves_.end(), [&](const KnownLeaf& l) {
+      return l.text == text && l.window == window;
+    });
     if (known != leaves_.end()) return known->leaf;
     auto chars = make_dfa(rules_.pool(), text, budget_);
     if (!chars) return fail(std::move(chars).error()), 0;

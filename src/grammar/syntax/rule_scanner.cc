@@ -59,7 +59,8 @@ bool RuleScanner::token_ids(std::string_view list, std::vector<uint32_t>& nodes)
     if (first && take_char(list, '-')) last = take_id(list);
     if (!first || !last || *last < *first) return false;
     if (vocabulary_ != nullptr && *last >= vocabulary_->size()) return false;
-    if (static_cast<size_t>(*last - *first) >= kMaxTokens - std::min(nodes.size(), kMaxTokens - 1)) {
+    if (static_cast<size_t>(*last - *first) >=
+        kMaxTokens - std::min(nodes.size(), kMaxTokens - 1)) {
       fail(RefusalKind::kTooLarge, fmt::format("more than {} tokens in <[...]>", kMaxTokens));
       return true;
     }
@@ -93,7 +94,8 @@ uint32_t RuleScanner::token() {
 }
 
 void RuleScanner::blanks() {
-  while (in_.peek() == ' ' || in_.peek() == '\t' || in_.peek() == '\n' || in_.peek() == '\r') in_.skip(1);
+  while (in_.peek() == ' ' || in_.peek() == '\t' || in_.peek() == '\n' || in_.peek() == '\r')
+    in_.skip(1);
 }
 
 std::optional<uint32_t> RuleScanner::number() {

@@ -1,4 +1,5 @@
-// The common base of the scanners of rule notations: the cursor, the first refusal, and the shared syntax.
+// The common base of the scanners of rule notations: the cursor, the first refusal, and the shared
+// syntax.
 #pragma once
 #include <optional>
 #include <string>

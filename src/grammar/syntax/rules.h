@@ -26,8 +26,9 @@ struct RuleNode {
   };
   Kind kind = Kind::kSequence;
   ExprId text = ExprPool::kEmpty;
-  CountWindow window = {};        // kText: bounds on the number of characters
-  bool apart = false;             // kText: gets an automaton of its own, which equal texts share
+  CountWindow window = {};  // kText: bounds on the number of characters
+  // kText: gets an automaton of its own, which equal texts share
+  bool apart = false;
   uint32_t index = 0;             // index of the rule, token or goal
   uint32_t min = 0, max = kNone;  // kNone: no upper bound
   std::vector<uint32_t> parts;
@@ -50,8 +51,8 @@ class Rules {
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
   uint32_t text(ExprId expr) { return add({.kind = RuleNode::Kind::kText, .text = expr}); }
-  // As text(), but not merged with neighbouring nodes. REQUIRES: every prefix of a text of the expression can
-  // be completed within the window.
+  // As text(), but not merged with neighbouring nodes. REQUIRES: every prefix of a text of the
+  // expression can be completed within the window.
   uint32_t text_apart(ExprId expr, const CountWindow& window = {}) {
     return add({.kind = RuleNode::Kind::kText, .text = expr, .window = window, .apart = true});
   }
@@ -85,9 +86,9 @@ class Rules {
   std::unordered_map<std::string, uint32_t> by_name_;
 };
 
-// Adds the rules to the program and returns the symbol of `root`. Maximal regular parts become automata;
-// alternatives that have no texts are dropped. Errors: kInvalid (a rule has no definition, or root no text),
-// kTooLarge.
+// Adds the rules to the program and returns the symbol of `root`. Maximal regular parts become
+// automata; alternatives that have no texts are dropped. Errors: kInvalid (a rule has no
+// definition, or root no text), kTooLarge.
 Compiled<uint32_t> add_rules(Rules& rules, uint32_t root, Program& program, Budget& budget);
 
 }  // namespace penstock::grammar

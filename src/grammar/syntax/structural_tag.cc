@@ -38,8 +38,8 @@ class TagReader {
   }
 
  private:
-  using Handler = Node (TagReader::*)(const JsonValue& value, const std::string& where, const Texts& ends,
-                                      int depth);
+  using Handler = Node (TagReader::*)(const JsonValue& value, const std::string& where,
+                                      const Texts& ends, int depth);
   struct FormatType {
     std::string_view name;
     Handler read;
@@ -79,30 +79,34 @@ class TagReader {
   // ends: what ends the tag around, where the format is the last thing in it.
   Node format(const JsonValue& value, const std::string& where, const Texts& ends, int depth) {
     if (depth > max_depth_)
-      return refuse(RefusalKind::kTooLarge, where, fmt::format("nested deeper than {}", max_depth_));
+      return refuse(RefusalKind::kTooLarge, where,
+                    fmt::format("nested deeper than {}", max_depth_));
     const JsonValue* type = value.find("type");
     const bool untyped_tag = type == nullptr && value.find("begin") != nullptr;
     if (!untyped_tag && (type == nullptr || !type->is_string()))
       return invalid(where, "expected an object with a \"type\"");
-    const std::string_view name = untyped_tag ? std::string_view("tag") : std::string_view(type->string);
-    const auto known =
-        std::find_if(types().begin(), types().end(), [&](const FormatType& t) { return t.name == name; });
+    const std::string_view name =
+        untyped_tag ? std::string_view("tag") : std::string_view(type->string);
+    const auto known = std::find_if(types().begin(), types().end(),
+                                    [&](const FormatType& t) { return t.name == name; });
     if (known == types().end())
       return refuse(RefusalKind::kUnsupported, where,
                     fmt::format("the format \"{}\" is not supported", name));
     for (const JsonMember& member : value.members) {
       if (member.key == "type" || member.key == "where" ||
-          std::find(known->members.begin(), known->members.end(), member.key) != known->members.end())
+          std::find(known->members.begin(), known->members.end(), member.key) !=
+              known->members.end())
         continue;
       return refuse(RefusalKind::kUnsupported, append_pointer(where, member.key),
                     fmt::format("\"{}\" has no \"{}\" here", name, member.key));
     }
     const JsonValue* place = value.find("where");
-    return (this->*known->read)(value, place != nullptr && place->is_string() ? place->string : where, ends,
-                                depth + 1);
+    return (this->*known->read)(
+        value, place != nullptr && place->is_string() ? place->string : where, ends, depth + 1);
   }
 
-  Compiled<std::string> string_of(const JsonValue& value, const char* key, const std::string& where) {
+  Compiled<std::string> string_of(const JsonValue& value, const char* key,
+                                  const std::string& where) {
     const JsonValue* member = value.find(key);
     if (member == nullptr || !member->is_string() || !unicode::is_valid(member->string))
       return invalid(append_pointer(where, key), "expected a string");
@@ -119,7 +123,8 @@ class TagReader {
         return invalid(append_pointer(where, key), "expected a list of strings");
       texts.push_back(m.value.string);
     }
-    if (!member->is_array()) return invalid(append_pointer(where, key), "expected a list of strings");
+    if (!member->is_array())
+      return invalid(append_pointer(where, key), "expected a list of strings");
     return texts;
   }
   Compiled<bool> flag_of(const JsonValue& value, const char* key, const std::string& where) {
@@ -136,7 +141,8 @@ class TagReader {
   uint32_t fixed(std::string_view written) {
     std::vector<uint32_t> parts;
     while (!written.empty()) {
-      const auto special = vocabulary_ == nullptr ? std::nullopt : vocabulary_->find_special(written);
+      const auto special =
+          vocabulary_ == nullptr ? std::nullopt : vocabulary_->find_special(written);
       const size_t plain = special ? special->position : written.size();
       if (plain > 0) parts.push_back(rules_.text(literal(written.substr(0, plain))));
       if (special) parts.push_back(rules_.token(special->token));
@@ -157,7 +163,8 @@ class TagReader {
       for (size_t period = 1; period < other.size(); ++period) {
         const bool repeats = std::string_view(other).substr(period) ==
                              std::string_view(other).substr(0, other.size() - period);
-        if (repeats) all.push_back(pool().negate(ends_in(std::string_view(other).substr(0, period))));
+        if (repeats)
+          all.push_back(pool().negate(ends_in(std::string_view(other).substr(0, period))));
       }
     }
     return pool().all_of(std::move(all));
@@ -173,19 +180,22 @@ class TagReader {
     const JsonValue* style = value.find("style");
     const bool python = style != nullptr && style->string == "python";
     if (style != nullptr && style->string != "json" && !python)
-      return refuse(RefusalKind::kUnsupported, where + "/style", "expected the style \"json\" or \"python\"");
+      return refuse(RefusalKind::kUnsupported, where + "/style",
+                    "expected the style \"json\" or \"python\"");
     const JsonValue* schema = value.find("json_schema");
     if (schema == nullptr) return invalid(where, "expected \"json_schema\"");
     const auto best_effort = flag_of(value, "best_effort", where);
     if (!best_effort) return tl::unexpected(best_effort.error());
-    auto node = goal(*schema, value.find("where") != nullptr ? where : where + "/json_schema", python);
+    auto node =
+        goal(*schema, value.find("where") != nullptr ? where : where + "/json_schema", python);
     if (node || !*best_effort || node.error().kind == RefusalKind::kTooLarge) return node;
     return goal(any_value(schema->find("properties") != nullptr), where, python);
   }
 
   static JsonValue any_value(bool object) {
     JsonValue schema{.kind = JsonValue::Kind::kObject};
-    if (object) schema.members.push_back({"type", {.kind = JsonValue::Kind::kString, .string = "object"}});
+    if (object)
+      schema.members.push_back({"type", {.kind = JsonValue::Kind::kString, .string = "object"}});
     return schema;
   }
 
@@ -285,7 +295,8 @@ class TagReader {
     if (inner == nullptr) return invalid(where, "expected \"content\"");
     return format(*inner, where + "/content", ends, depth);
   }
-  Node times(const JsonValue& value, const std::string& where, int depth, uint32_t min, uint32_t max) {
+  Node times(const JsonValue& value, const std::string& where, int depth, uint32_t min,
+             uint32_t max) {
     auto node = content(value, where, {}, depth);
     if (!node) return node;
     return rules_.repeat(*node, min, max);
@@ -336,15 +347,16 @@ class TagReader {
   };
   Compiled<Tag> read_tag(const JsonValue& value, const std::string& where, int depth) {
     if (depth > max_depth_)
-      return refuse(RefusalKind::kTooLarge, where, fmt::format("nested deeper than {}", max_depth_));
+      return refuse(RefusalKind::kTooLarge, where,
+                    fmt::format("nested deeper than {}", max_depth_));
     auto begin = string_of(value, "begin", where);
     if (!begin) return tl::unexpected(std::move(begin).error());
     auto ends = texts_of(value, "end", where);
     if (!ends) return tl::unexpected(std::move(ends).error());
     if (ends->empty()) return invalid(where + "/end", "expected a string, or a list of them");
     const JsonValue* schema = value.find("schema");
-    auto inner =
-        schema != nullptr ? goal(*schema, where + "/schema") : content(value, where, *ends, depth + 1);
+    auto inner = schema != nullptr ? goal(*schema, where + "/schema")
+                                   : content(value, where, *ends, depth + 1);
     if (!inner) return tl::unexpected(std::move(inner).error());
     std::vector<uint32_t> texts;
     for (const std::string& end : *ends) texts.push_back(fixed(end));
@@ -358,8 +370,8 @@ class TagReader {
     return tag->node;
   }
 
-  Compiled<std::vector<Tag>> read_tags(const JsonValue& value, const char* key, const std::string& where,
-                                       int depth) {
+  Compiled<std::vector<Tag>> read_tags(const JsonValue& value, const char* key,
+                                       const std::string& where, int depth) {
     const JsonValue* list = value.find(key);
     if (list == nullptr || !list->is_array() || list->members.empty())
       return invalid(append_pointer(where, key), "expected a list of tags");
@@ -378,24 +390,28 @@ class TagReader {
     return rules_.choice(std::move(nodes));
   }
 
-  Node triggered_tags(const JsonValue& value, const std::string& where, const Texts& ends, int depth) {
+  Node triggered_tags(const JsonValue& value, const std::string& where, const Texts& ends,
+                      int depth) {
     return triggered(value, "tags", where, ends, depth);
   }
 
   Node old_form(const JsonValue& value) { return triggered(value, "structures", "#", {}, 0); }
 
   // Free text up to a trigger, with which a tag begins, again and again.
-  Node triggered(const JsonValue& value, const char* key, const std::string& where, const Texts& ends,
-                 int depth) {
+  Node triggered(const JsonValue& value, const char* key, const std::string& where,
+                 const Texts& ends, int depth) {
     auto tags = read_tags(value, key, where, depth);
     if (!tags) return tl::unexpected(std::move(tags).error());
     auto triggers = texts_of(value, "triggers", where);
     if (!triggers) return tl::unexpected(std::move(triggers).error());
     const bool no_trigger =
         triggers->empty() || std::find(triggers->begin(), triggers->end(), "") != triggers->end();
-    if (no_trigger) return invalid(where + "/triggers", "expected a list of texts with which tags begin");
+    if (no_trigger)
+      return invalid(where + "/triggers", "expected a list of texts with which tags begin");
     for (const Tag& tag : *tags) {
-      const auto begins = [&](const std::string& trigger) { return tag.begin.starts_with(trigger); };
+      const auto begins = [&](const std::string& trigger) {
+        return tag.begin.starts_with(trigger);
+      };
       if (std::none_of(triggers->begin(), triggers->end(), begins))
         return invalid(where + "/triggers", fmt::format("no trigger begins \"{}\"", tag.begin));
     }
@@ -418,7 +434,8 @@ class TagReader {
     return *at_least_one ? rules_.sequence({tag, more, free}) : rules_.sequence({more, free});
   }
 
-  Node tags_with_separator(const JsonValue& value, const std::string& where, const Texts&, int depth) {
+  Node tags_with_separator(const JsonValue& value, const std::string& where, const Texts&,
+                           int depth) {
     auto tags = read_tags(value, "tags", where, depth);
     if (!tags) return tl::unexpected(std::move(tags).error());
     auto separator = string_of(value, "separator", where);
@@ -429,7 +446,8 @@ class TagReader {
     if (!stop) return tl::unexpected(stop.error());
     uint32_t node = any_of(*tags);
     if (!*stop)
-      node = rules_.sequence({node, rules_.repeat(rules_.sequence({fixed(*separator), node}), 0, kNone)});
+      node = rules_.sequence(
+          {node, rules_.repeat(rules_.sequence({fixed(*separator), node}), 0, kNone)});
     return *at_least_one ? node : rules_.repeat(node, 0, 1);
   }
 
@@ -455,8 +473,9 @@ class TagReader {
 
 }  // namespace
 
-Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,
-                                        const Vocabulary* vocabulary, Budget& budget) {
+Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules,
+                                        const GoalOfSchema& goal_of, const Vocabulary* vocabulary,
+                                        Budget& budget) {
   auto node = TagReader(rules, goal_of, vocabulary, budget).document(document);
   if (!node) return node;
   return rules.anonymous(*node);

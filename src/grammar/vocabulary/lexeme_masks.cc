@@ -20,22 +20,27 @@ bool all_lead_to(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteR
     const uint32_t next = dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar;
     if (next == ByteDfa::kDead) return false;
     // Neighbours mostly lead to the same state.
-    const bool known = byte > parts.front().first &&
-                       next == (dfa.step(state, static_cast<uint8_t>(byte - 1)) & ~ByteDfa::kEndsChar);
+    const bool known =
+        byte > parts.front().first &&
+        next == (dfa.step(state, static_cast<uint8_t>(byte - 1)) & ~ByteDfa::kEndsChar);
     if (!known && !all_lead_to(dfa, next, parts.subspan(1), target)) return false;
   }
   return true;
 }
 
-// The kinds of bytes behind which the automaton is in the same state as before; kBeyondAscii: whole characters.
+// The kinds of bytes behind which the automaton is in the same state as before; kBeyondAscii: whole
+// characters.
 uint16_t loops(const ByteDfa& dfa, uint32_t state) {
   uint16_t others = byte_kinds::kBroken;
   for (int byte = 0; byte < 0x80; ++byte) {
     if ((dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar) != state)
       others |= byte_kinds::of(static_cast<uint8_t>(byte));
   }
-  const auto whole = [&](const utf8::Form& form) { return all_lead_to(dfa, state, form.parts(), state); };
-  if (!std::all_of(utf8::kForms.begin(), utf8::kForms.end(), whole)) others |= byte_kinds::kBeyondAscii;
+  const auto whole = [&](const utf8::Form& form) {
+    return all_lead_to(dfa, state, form.parts(), state);
+  };
+  if (!std::all_of(utf8::kForms.begin(), utf8::kForms.end(), whole))
+    others |= byte_kinds::kBeyondAscii;
   return static_cast<uint16_t>(~others);
 }
 
@@ -86,7 +91,8 @@ class ScanWalk {
     bool all_inside = true;  // the tokens below it
   };
 
-  // Where all the tokens below stay inside, none of them needs an exit. Of lexemes of any content a window decides that later.
+  // Where all the tokens below stay inside, none of them needs an exit. Of lexemes of any content a
+  // window decides that later.
   void leave(std::vector<Level>& levels) {
     const Level left = levels.back();
     levels.pop_back();
@@ -97,10 +103,12 @@ class ScanWalk {
     }
   }
 
-  // Whether every token from the node on leaves the automaton in this state, short of its end: as in most of a string.
+  // Whether every token from the node on leaves the automaton in this state, short of its end: as
+  // in most of a string.
   bool stays(uint32_t node, uint32_t state, uint64_t count) {
     const TokenTrie::Node& at = trie_.node(node);
-    if (lexeme_.any_content || lexeme_.dfa.tag(state) != 0 || at.end - node < kWorthAsking) return false;
+    if (lexeme_.any_content || lexeme_.dfa.tag(state) != 0 || at.end - node < kWorthAsking)
+      return false;
     if ((at.kinds & ~loops_of(state)) != 0) return false;
     return window_.trivial() ||
            (at.height < TokenTrie::kMaxHeight && lexeme_.alive(state, count + at.height, window_));
@@ -116,7 +124,8 @@ class ScanWalk {
     const bool accepts = lexeme_.accepts(state, count, window_);
     if (accepts && lexeme_.quoted) {
       for (const auto& [suffix, token] : vocabulary_.behind_quote(node)) {
-        mask_.quote_exits.push_back({suffix, lexeme_.dfa.tag(state), static_cast<uint32_t>(count), token});
+        mask_.quote_exits.push_back(
+            {suffix, lexeme_.dfa.tag(state), static_cast<uint32_t>(count), token});
       }
       return;  // nothing goes on behind the quotation mark
     }
@@ -187,7 +196,8 @@ std::shared_ptr<const ScanMask> LexemeMasks::get(uint32_t state, CountWindow lef
 }
 
 std::shared_ptr<const ScanMask> LexemeMasks::build(const Key& key) const {
-  return std::make_shared<ScanMask>(ScanWalk(lexeme_, vocabulary_, key.left).run(key.state, key.root));
+  return std::make_shared<ScanMask>(
+      ScanWalk(lexeme_, vocabulary_, key.left).run(key.state, key.root));
 }
 
 size_t LexemeMasks::clear() {
@@ -216,7 +226,8 @@ std::shared_ptr<LexemeMasks> LexemeMaskRegistry::of(const std::shared_ptr<const 
   if (std::find(common.begin(), common.end(), lexeme) != common.end()) common_.push_back(masks);
   if (entries_.size() > most_entries_) {
     std::erase_if(entries_, [](const auto& e) { return e.second.masks.expired(); });
-    most_entries_ = std::max(kFewEntries, 2 * entries_.size());  // or every call would look through them all
+    // or every call would look through them all
+    most_entries_ = std::max(kFewEntries, 2 * entries_.size());
   }
   return masks;
 }

@@ -32,7 +32,8 @@ std::vector<TokenId> Spellings::spell(const Known& known) const {
   std::vector<TokenId> tokens = tokens_of(std::string(known.text));
   if (tokenizer_.decode_bytes(tokens, false) != known.text) return {};
   if (known.followers.empty()) return tokens;
-  std::vector<size_t> n_votes(tokens.size() + 1, 0);  // [n]: followers before which exactly n tokens stay
+  // [n]: followers before which exactly n tokens stay
+  std::vector<size_t> n_votes(tokens.size() + 1, 0);
   for (const char follower : known.followers) {
     const std::vector<TokenId> longer = tokens_of(std::string(known.text) + follower);
     ++n_votes[static_cast<size_t>(std::ranges::mismatch(tokens, longer).in1 - tokens.begin())];

@@ -1,5 +1,5 @@
-// The tokenizer's spelling of a text that is known in advance: the tokens that a model most likely chooses
-// for it.
+// The tokenizer's spelling of a text that is known in advance: the tokens that a model most likely
+// chooses for it.
 //
 // Results are cached within a bound, so that the keys of a schema are tokenized once. Thread-safe.
 #pragma once
@@ -24,11 +24,12 @@ class Spellings {
   explicit Spellings(const Tokenizer& tokenizer);
 
   struct Known {
-    std::string_view text;       // the text, which follows other text
-    std::string_view followers;  // bytes that may follow the text; empty: it is the end
+    std::string_view text;  // the text, which follows other text
+    // bytes that may follow the text; empty: it is the end
+    std::string_view followers;
   };
-  // Writes the tokens of the text to `tokens`, as many as fit and do not depend on the following byte for
-  // most followers, and returns their number. Does not allocate for cached texts.
+  // Writes the tokens of the text to `tokens`, as many as fit and do not depend on the following
+  // byte for most followers, and returns their number. Does not allocate for cached texts.
   int write(const Known& known, std::span<TokenId> tokens);
 
  private:
@@ -41,7 +42,8 @@ class Spellings {
   std::vector<TokenId> spell(const Known& known) const;
 
   const Tokenizer& tokenizer_;
-  std::vector<TokenId> before_;  // tokens of the text that precedes every spelled text
+  // tokens of the text that precedes every spelled text
+  std::vector<TokenId> before_;
   std::mutex mutex_;
   std::string key_;
   std::unordered_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>> kept_;

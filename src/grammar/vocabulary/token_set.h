@@ -8,8 +8,12 @@
 
 namespace penstock::grammar {
 
-inline void set_bit(std::span<uint32_t> bits, int32_t token) { bits[token / 32] |= 1U << (token % 32); }
-inline void clear_bit(std::span<uint32_t> bits, int32_t token) { bits[token / 32] &= ~(1U << (token % 32)); }
+inline void set_bit(std::span<uint32_t> bits, int32_t token) {
+  bits[token / 32] |= 1U << (token % 32);
+}
+inline void clear_bit(std::span<uint32_t> bits, int32_t token) {
+  bits[token / 32] &= ~(1U << (token % 32));
+}
 inline bool has_bit(std::span<const uint32_t> bits, int32_t token) {
   return (bits[token / 32] >> (token % 32) & 1) != 0;
 }

@@ -40,7 +40,8 @@ void TokenTrie::build(std::vector<Entry>& entries) {
   std::vector<uint32_t> path{0};  // the node of each prefix of the last text
   std::string_view last;
   for (const Entry& entry : entries) {
-    const auto differ = std::mismatch(last.begin(), last.end(), entry.bytes.begin(), entry.bytes.end());
+    const auto differ =
+        std::mismatch(last.begin(), last.end(), entry.bytes.begin(), entry.bytes.end());
     const auto common = static_cast<size_t>(differ.first - last.begin());
     for (size_t depth = common + 1; depth < path.size(); ++depth)
       nodes_[path[depth]].end = static_cast<uint32_t>(nodes_.size());
@@ -63,14 +64,16 @@ void TokenTrie::summarize() {
     Node& node = nodes_[i];
     for (uint32_t child = i + 1; child < node.end; child = nodes_[child].end) {
       const uint16_t kind = byte_kinds::of(nodes_[child].byte);
-      node.kinds |= kind | (kind == byte_kinds::kBeyondAscii ? kinds_of_char(child) : nodes_[child].kinds);
-      node.height =
-          std::max(node.height, static_cast<uint8_t>(std::min<int>(kMaxHeight, nodes_[child].height + 1)));
+      node.kinds |=
+          kind | (kind == byte_kinds::kBeyondAscii ? kinds_of_char(child) : nodes_[child].kinds);
+      node.height = std::max(
+          node.height, static_cast<uint8_t>(std::min<int>(kMaxHeight, nodes_[child].height + 1)));
     }
   }
 }
 
-// What follows the character that begins with the node's byte. REQUIRES: all nodes below are summarized.
+// What follows the character that begins with the node's byte. REQUIRES: all nodes below are
+// summarized.
 uint16_t TokenTrie::kinds_of_char(uint32_t lead) const {
   for (const utf8::Form& form : utf8::kForms) {
     if (form.ranges[0].has(nodes_[lead].byte)) return kinds_behind(lead, form.parts().subspan(1));
@@ -114,7 +117,8 @@ std::shared_ptr<const Vocabulary> Vocabulary::make(const Tokenizer& tokenizer) {
   if (differ) {
     vocabulary->first_bytes_.resize(n);
     for (TokenId id = 0; id < n; ++id) {
-      if (!vocabulary->bytes_[id].empty()) vocabulary->first_bytes_[id] = tokenizer.token_bytes(id, true);
+      if (!vocabulary->bytes_[id].empty())
+        vocabulary->first_bytes_[id] = tokenizer.token_bytes(id, true);
     }
   }
   vocabulary->spellings_ = std::make_unique<Spellings>(tokenizer);
@@ -124,8 +128,9 @@ std::shared_ptr<const Vocabulary> Vocabulary::make(const Tokenizer& tokenizer) {
   return vocabulary;
 }
 
-std::shared_ptr<const Vocabulary> Vocabulary::make(std::vector<std::string> tokens, std::vector<TokenId> ends,
-                                                   std::vector<std::pair<std::string, TokenId>> special) {
+std::shared_ptr<const Vocabulary> Vocabulary::make(
+    std::vector<std::string> tokens, std::vector<TokenId> ends,
+    std::vector<std::pair<std::string, TokenId>> special) {
   const std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
   vocabulary->bytes_ = std::move(tokens);
   vocabulary->ends_ = std::move(ends);
@@ -193,8 +198,8 @@ std::string_view Vocabulary::bytes(TokenId token, bool first) const {
 }
 
 std::optional<TokenId> Vocabulary::special(std::string_view name) const {
-  const auto it =
-      std::partition_point(special_.begin(), special_.end(), [&](const auto& s) { return s.first < name; });
+  const auto it = std::partition_point(special_.begin(), special_.end(),
+                                       [&](const auto& s) { return s.first < name; });
   if (it == special_.end() || it->first != name) return std::nullopt;
   return it->second;
 }
@@ -204,7 +209,8 @@ std::optional<Vocabulary::SpecialInText> Vocabulary::find_special(std::string_vi
     if (!begins_special_[static_cast<uint8_t>(text[at])]) continue;
     for (size_t n = std::min(longest_special_, text.size() - at); n > 0; --n) {
       const auto token = special(text.substr(at, n));
-      if (token && std::ranges::find(ends_, *token) == ends_.end()) return SpecialInText{at, n, *token};
+      if (token && std::ranges::find(ends_, *token) == ends_.end())
+        return SpecialInText{at, n, *token};
     }
   }
   return std::nullopt;

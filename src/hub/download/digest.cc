@@ -31,7 +31,8 @@ Digest::Digest(Checksum::Kind kind, int64_t size) {
   if (kind == Checksum::Kind::kNone) return;
   context_.reset(EVP_MD_CTX_new());
   const EVP_MD* method = kind == Checksum::Kind::kSha256 ? EVP_sha256() : EVP_sha1();
-  PENSTOCK_CHECK(context_ != nullptr && EVP_DigestInit_ex(evp(context_.get()), method, nullptr) == 1);
+  PENSTOCK_CHECK(context_ != nullptr &&
+                 EVP_DigestInit_ex(evp(context_.get()), method, nullptr) == 1);
   if (kind != Checksum::Kind::kGitBlob) return;
   const std::string header = fmt::format("blob {}", size);
   update(std::as_bytes(std::span(header.c_str(), header.size() + 1)));

@@ -18,8 +18,8 @@ struct Checksum {
   std::string hex;  // lower case
 };
 
-// Returns the checksum that an etag is, by its length: kSha256 (64 hexadecimal digits), kGitBlob (40), or
-// kNone.
+// Returns the checksum that an etag is, by its length: kSha256 (64 hexadecimal digits), kGitBlob
+// (40), or kNone.
 Checksum checksum_of_etag(std::string_view etag);
 
 class Digest {
@@ -27,7 +27,8 @@ class Digest {
   // size: bytes of the whole content.
   Digest(Checksum::Kind kind, int64_t size);
   void update(std::span<const std::byte> data);
-  std::string hex();  // returns the digest; REQUIRES: nothing is called afterwards
+  // returns the digest; REQUIRES: nothing is called afterwards
+  std::string hex();
 
  private:
   struct Free {

@@ -30,7 +30,8 @@ const Error* first_error(const FileFetches& fetches) {
 
 }  // namespace
 
-Status fetch_files(FetchContext& context, const std::vector<RepoFile>& files, const FetchObserver& observer) {
+Status fetch_files(FetchContext& context, const std::vector<RepoFile>& files,
+                   const FetchObserver& observer) {
   FileFetches fetches;
   for (const RepoFile& file : files) fetches.push_back(std::make_unique<FileFetch>(context, file));
   while (true) {

@@ -1,9 +1,9 @@
 // Downloads the files of a commit to the cache: several at once, large ones in several ranges.
 //
-// Steps for each file: request its metadata (HEAD), take the lock of its blob, download the missing bytes,
-// verify the checksum, rename the blob and link it into the snapshot. A broken connection is resumed; an
-// expired signed URL is requested again; a server without ranges sends the whole file; a lock that another
-// process holds is waited for.
+// Steps for each file: request its metadata (HEAD), take the lock of its blob, download the missing
+// bytes, verify the checksum, rename the blob and link it into the snapshot. A broken connection is
+// resumed; an expired signed URL is requested again; a server without ranges sends the whole file;
+// a lock that another process holds is waited for.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,8 +17,9 @@
 namespace penstock {
 
 struct FetchProgress {
-  int64_t done = 0, total = 0;  // bytes of all files, including those that were in the cache
-  std::string note;             // what is being waited for; "": nothing
+  // bytes of all files, including those that were in the cache
+  int64_t done = 0, total = 0;
+  std::string note;  // what is being waited for; "": nothing
 };
 // Returns false to stop: the fetch ends with kCancelled and the received bytes are kept.
 using FetchObserver = std::function<bool(const FetchProgress&)>;
@@ -32,8 +33,9 @@ struct FetchContext {
   std::string repo, commit;
 };
 
-// Returns when all files are in the snapshot. Errors: the first one of any file; the received bytes of the
-// other files are kept.
-Status fetch_files(FetchContext& context, const std::vector<RepoFile>& files, const FetchObserver& observer);
+// Returns when all files are in the snapshot. Errors: the first one of any file; the received bytes
+// of the other files are kept.
+Status fetch_files(FetchContext& context, const std::vector<RepoFile>& files,
+                   const FetchObserver& observer);
 
 }  // namespace penstock

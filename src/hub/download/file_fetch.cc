@@ -16,7 +16,8 @@ constexpr milliseconds kLockPause{200};
 
 int64_t number_at(std::string_view& text) {
   int64_t value = -1;
-  while (!text.empty() && text.front() >= '0' && text.front() <= '9' && value < (int64_t{1} << 55)) {
+  while (!text.empty() && text.front() >= '0' && text.front() <= '9' &&
+         value < (int64_t{1} << 55)) {
     value = std::max<int64_t>(value, 0) * 10 + (text.front() - '0');
     text.remove_prefix(1);
   }
@@ -81,7 +82,9 @@ FileFetch::~FileFetch() {
   for (const auto& part : parts_) context_.client.cancel(part->id);
 }
 
-std::string FileFetch::shown() const { return fmt::format("{}/{}", context_.repo, printable(file_.path)); }
+std::string FileFetch::shown() const {
+  return fmt::format("{}/{}", context_.repo, printable(file_.path));
+}
 
 int64_t FileFetch::received() const {
   if (done()) return size_;
@@ -94,7 +97,8 @@ void FileFetch::set_error(Error error) {
 
 void FileFetch::failed(const HttpAnswer& answer) {
   const auto delay = retry_delay(answer, ++n_failures_);
-  if (!delay) return set_error(context_.api.error_of(answer, context_.repo, "file " + printable(file_.path)));
+  if (!delay)
+    return set_error(context_.api.error_of(answer, context_.repo, "file " + printable(file_.path)));
   not_before_ = steady_clock::now() + *delay;
   note_ = answer.failure == HttpAnswer::Failure::kNone
               ? fmt::format("{}: the server answered {}, waiting", file_.path, answer.status)
@@ -116,12 +120,12 @@ bool FileFetch::step(int n_free) {
 void FileFetch::ask() {
   state_ = State::kAsking;
   question_ = std::make_unique<Question>(*this);
-  question_->id =
-      context_.client.start({.url = context_.api.file_url(context_.repo, context_.commit, file_.path),
-                             .head = true,
-                             .leave_origin = false,
-                             .silence = context_.settings.metadata_timeout},
-                            *question_);
+  question_->id = context_.client.start(
+      {.url = context_.api.file_url(context_.repo, context_.commit, file_.path),
+       .head = true,
+       .leave_origin = false,
+       .silence = context_.settings.metadata_timeout},
+      *question_);
 }
 
 void FileFetch::on_description(const HttpAnswer& answer) {
@@ -130,7 +134,8 @@ void FileFetch::on_description(const HttpAnswer& answer) {
       answer.failure == HttpAnswer::Failure::kNone && answer.status >= 200 && answer.status < 400;
   if (!good) return failed(answer);
   auto remote = read_remote_file(answer);
-  const Status taken = remote ? take_description(std::move(*remote)) : Status(tl::unexpected(remote.error()));
+  const Status taken =
+      remote ? take_description(std::move(*remote)) : Status(tl::unexpected(remote.error()));
   if (!taken) return set_error(taken.error());
   note_.clear();
   state_ = blob_ ? State::kReceive : State::kLock;
@@ -141,12 +146,12 @@ Status FileFetch::take_description(RemoteFile remote) {
   if (remote.size < 0)
     return errorf(ErrorCode::kCorruptFile, "{}: the server does not say how long it is", shown());
   if (file_.size >= 0 && remote.size != file_.size) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes by the list of files, got {}", shown(),
-                  file_.size, remote.size);
+    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes by the list of files, got {}",
+                  shown(), file_.size, remote.size);
   }
   if (blob_ && remote.etag != remote_.etag)
-    return errorf(ErrorCode::kCorruptFile, "{}: changed on the server, expected {}, got {}", shown(),
-                  remote_.etag, remote.etag);
+    return errorf(ErrorCode::kCorruptFile, "{}: changed on the server, expected {}, got {}",
+                  shown(), remote_.etag, remote.etag);
   remote_ = std::move(remote);
   size_ = remote_.size;
   return {};
@@ -170,8 +175,8 @@ Status FileFetch::try_lock() {
   }
   note_.clear();
   if (context_.writer.has_blob(remote_.etag, size_)) return into_snapshot();
-  ASSIGN_OR_RETURN(PartialBlob blob,
-                   PartialBlob::open(context_.writer.blob_path(remote_.etag), size_, expected_checksum()));
+  ASSIGN_OR_RETURN(PartialBlob blob, PartialBlob::open(context_.writer.blob_path(remote_.etag),
+                                                       size_, expected_checksum()));
   blob_.emplace(std::move(blob));
   state_ = State::kReceive;
   return {};
@@ -209,7 +214,8 @@ Status FileFetch::finish() {
     return {};
   }
   blob_->discard();
-  return errorf(ErrorCode::kCorruptFile, "{}: wrong content: {}", shown(), finished.error().message);
+  return errorf(ErrorCode::kCorruptFile, "{}: wrong content: {}", shown(),
+                finished.error().message);
 }
 
 // --- Its bytes.
@@ -237,8 +243,8 @@ void FileFetch::start_parts(int& n_free) {
 Status FileFetch::check_answer(const Part& part, const HttpAnswer& answer) {
   if (const std::string_view encoding = answer.header("content-encoding");
       !encoding.empty() && encoding != "identity")
-    return errorf(ErrorCode::kCorruptFile, "{}: expected it as it is, got it encoded as {}", shown(),
-                  printable(encoding));
+    return errorf(ErrorCode::kCorruptFile, "{}: expected it as it is, got it encoded as {}",
+                  shown(), printable(encoding));
   if (answer.status == 200) {
     std::string_view length = answer.header("content-length");
     const int64_t bytes = length.empty() ? size_ : number_at(length);
@@ -247,10 +253,12 @@ Status FileFetch::check_answer(const Part& part, const HttpAnswer& answer) {
   }
   const auto content = parse_content_range(answer.header("content-range"));
   const bool fits = content && content->range.begin == part.range.begin &&
-                    content->range.end <= part.range.end && (content->total < 0 || content->total == size_);
+                    content->range.end <= part.range.end &&
+                    (content->total < 0 || content->total == size_);
   if (fits) return {};
-  return errorf(ErrorCode::kCorruptFile, "{}: expected bytes {}-{}/{}, got {}", shown(), part.range.begin,
-                part.range.end - 1, size_, printable(answer.header("content-range")));
+  return errorf(ErrorCode::kCorruptFile, "{}: expected bytes {}-{}/{}, got {}", shown(),
+                part.range.begin, part.range.end - 1, size_,
+                printable(answer.header("content-range")));
 }
 
 bool FileFetch::accept(Part& part, const HttpAnswer& answer) {

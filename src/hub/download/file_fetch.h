@@ -1,5 +1,5 @@
-// One file of a fetch (fetch.h): a state machine that fetch_files() advances between the events of its
-// connections.
+// One file of a fetch (fetch.h): a state machine that fetch_files() advances between the events of
+// its connections.
 #pragma once
 #include <chrono>
 #include <list>
@@ -20,8 +20,8 @@ class FileFetch {
   FileFetch(const FileFetch&) = delete;
   FileFetch& operator=(const FileFetch&) = delete;
 
-  // Advances the file without waiting: starts at most n_free requests, hashes some bytes. Returns whether
-  // there is more to do immediately.
+  // Advances the file without waiting: starts at most n_free requests, hashes some bytes. Returns
+  // whether there is more to do immediately.
   bool step(int n_free);
 
   bool done() const { return state_ == State::kDone; }
@@ -67,8 +67,9 @@ class FileFetch {
   std::optional<FileLock> lock_;
   std::optional<PartialBlob> blob_;
   std::list<std::unique_ptr<Part>> parts_;
-  bool whole_ = false;      // the server sends no ranges
-  bool restarted_ = false;  // the download was restarted (once) after ranges that did not match
+  bool whole_ = false;  // the server sends no ranges
+  // the download was restarted (once) after ranges that did not match
+  bool restarted_ = false;
   // The download was restarted (once) after a wrong checksum of bytes from an earlier run.
   bool rechecked_ = false;
   int n_failures_ = 0;  // failures since most_ last grew

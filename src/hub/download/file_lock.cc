@@ -17,7 +17,8 @@ Result<std::optional<FileLock>> FileLock::try_lock(const std::filesystem::path& 
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
   if (fd < 0) return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
   FileLock lock(fd);
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EACCES && errno != EINTR))
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 ||
+      (errno != EWOULDBLOCK && errno != EACCES && errno != EINTR))
     return lock;
   return std::nullopt;
 }

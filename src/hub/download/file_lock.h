@@ -1,4 +1,5 @@
-// A lock between processes, compatible with huggingface_hub's: flock on a file that is never removed.
+// A lock between processes, compatible with huggingface_hub's: flock on a file that is never
+// removed.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -9,9 +10,9 @@ namespace penstock {
 
 class FileLock {
  public:
-  // Takes the lock without waiting; returns nullopt when another process, or another FileLock of this one,
-  // holds it. Creates the file and its folder. On a file system without flock it succeeds without locking,
-  // since contents are verified anyway. Errors: kIo.
+  // Takes the lock without waiting; returns nullopt when another process, or another FileLock of
+  // this one, holds it. Creates the file and its folder. On a file system without flock it succeeds
+  // without locking, since contents are verified anyway. Errors: kIo.
   static Result<std::optional<FileLock>> try_lock(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;

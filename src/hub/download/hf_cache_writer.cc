@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By this first line backup programs know a folder whose content can be had again (the cache directory tagging convention).
+// By this first line backup programs know a folder whose content can be had again (the cache
+// directory tagging convention).
 constexpr const char* kCacheTag =
     "Signature: 8a477f597d28d172789f06886806bc55\n# Models that Penstock downloaded.\n";
 
@@ -56,7 +57,8 @@ Status write_file(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
-HfCacheWriter::HfCacheWriter(const HfCache& cache, std::string repo, std::string commit, bool symlinks)
+HfCacheWriter::HfCacheWriter(const HfCache& cache, std::string repo, std::string commit,
+                             bool symlinks)
     : cache_(cache),
       repo_(std::move(repo)),
       commit_(std::move(commit)),
@@ -75,7 +77,9 @@ Status HfCacheWriter::prepare() const {
   return {};
 }
 
-fs::path HfCacheWriter::blob_path(const std::string& etag) const { return folder_ / "blobs" / etag; }
+fs::path HfCacheWriter::blob_path(const std::string& etag) const {
+  return folder_ / "blobs" / etag;
+}
 
 fs::path HfCacheWriter::lock_path(const std::string& etag) const {
   return cache_.root() / ".locks" / HfCache::folder_name(repo_) / (etag + ".lock");
@@ -84,7 +88,8 @@ fs::path HfCacheWriter::lock_path(const std::string& etag) const {
 bool HfCacheWriter::has_blob(const std::string& etag, int64_t size) const {
   std::error_code error;
   const fs::path path = blob_path(etag);
-  return fs::is_regular_file(path, error) && static_cast<int64_t>(fs::file_size(path, error)) == size;
+  return fs::is_regular_file(path, error) &&
+         static_cast<int64_t>(fs::file_size(path, error)) == size;
 }
 
 Status HfCacheWriter::link(const std::string& path, const std::string& etag) const {

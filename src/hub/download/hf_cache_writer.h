@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// Writes one commit of one repository. Folders are created as needed; symbolic links among them are refused,
-// since they could redirect the writes. Errors: kIo.
+// Writes one commit of one repository. Folders are created as needed; symbolic links among them are
+// refused, since they could redirect the writes. Errors: kIo.
 class HfCacheWriter {
  public:
   // symlinks = false: the snapshot has the files instead of links to blobs.

@@ -63,7 +63,8 @@ HttpAnswer::Failure failure_of(CURLcode code) {
 // The headers of the last answer. Of several with one name the first counts.
 std::map<std::string, std::string, std::less<>> headers_of(CURL* curl) {
   std::map<std::string, std::string, std::less<>> headers;
-  for (curl_header* h = nullptr; (h = curl_easy_nextheader(curl, CURLH_HEADER, -1, h)) != nullptr;) {
+  for (curl_header* h = nullptr;
+       (h = curl_easy_nextheader(curl, CURLH_HEADER, -1, h)) != nullptr;) {
     std::string name = h->name;
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
     headers.emplace(std::move(name), h->value);
@@ -77,7 +78,8 @@ int64_t rate_limit_seconds(std::string_view header) {
   const auto number = [&](std::string_view key) -> int64_t {
     const size_t at = header.find(key);
     const size_t begin = at == std::string_view::npos ? at : at + key.size();
-    if (begin >= header.size() || std::isdigit(static_cast<unsigned char>(header[begin])) == 0) return -1;
+    if (begin >= header.size() || std::isdigit(static_cast<unsigned char>(header[begin])) == 0)
+      return -1;
     return std::atoll(std::string(header.substr(begin, 9)).c_str());
   };
   return number(";r=") == 0 ? std::max<int64_t>(number(";t="), 0) : 0;
@@ -107,7 +109,8 @@ std::string origin_of(const std::string& text) {
 std::string shown_url(const std::string& text) {
   const Url url = parse_url(text);
   if (!url) return printable(text.substr(0, text.find_first_of("?#@")));
-  for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY, CURLUPART_FRAGMENT})
+  for (const CURLUPart part :
+       {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY, CURLUPART_FRAGMENT})
     curl_url_set(url.get(), part, nullptr, 0);
   return printable(url_part(url.get(), CURLUPART_URL, 0), 400);
 }
@@ -178,7 +181,8 @@ struct HttpClient::Impl {
 
   bool may_have_token(const std::string& url) const {
     const std::string origin = origin_of(url);
-    return origin == endpoint_origin || std::ranges::find(kHubOrigins, origin) != std::end(kHubOrigins);
+    return origin == endpoint_origin ||
+           std::ranges::find(kHubOrigins, origin) != std::end(kHubOrigins);
   }
   void submit(Transfer& transfer);
   void finish(CURL* curl, CURLcode code);
@@ -196,8 +200,8 @@ void HttpClient::Impl::Transfer::set_headers() {
   // Sizes and ranges are those of the content itself, so it may not come compressed.
   header_list = curl_slist_append(nullptr, "Accept-Encoding: identity");
   if (!client->settings.token.empty() && client->may_have_token(request.url)) {
-    header_list = curl_slist_append(header_list,
-                                    fmt::format("Authorization: Bearer {}", client->settings.token).c_str());
+    header_list = curl_slist_append(
+        header_list, fmt::format("Authorization: Bearer {}", client->settings.token).c_str());
   }
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, header_list);
 }
@@ -220,8 +224,10 @@ void HttpClient::Impl::Transfer::set_options() {
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_WRITEFUNCTION, receive);
   set(CURLOPT_WRITEDATA, this);
-  if (!client->settings.certificates.empty()) set(CURLOPT_CAINFO, client->settings.certificates.c_str());
-  if (request.begin >= 0) set(CURLOPT_RANGE, fmt::format("{}-{}", request.begin, request.end - 1).c_str());
+  if (!client->settings.certificates.empty())
+    set(CURLOPT_CAINFO, client->settings.certificates.c_str());
+  if (request.begin >= 0)
+    set(CURLOPT_RANGE, fmt::format("{}-{}", request.begin, request.end - 1).c_str());
   set_headers();
 }
 
@@ -231,7 +237,8 @@ void HttpClient::Impl::Transfer::read_answer() {
   curl_off_t retry_after = 0;
   curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &retry_after);
   answer = {.status = static_cast<int>(status), .url = request.url, .headers = headers_of(curl)};
-  answer.retry_after = std::max<int64_t>(retry_after, rate_limit_seconds(answer.header("ratelimit")));
+  answer.retry_after =
+      std::max<int64_t>(retry_after, rate_limit_seconds(answer.header("ratelimit")));
 }
 
 // Where the answer sends the request to; "" when it is not to be followed.
@@ -256,7 +263,8 @@ size_t HttpClient::Impl::Transfer::receive(char* data, size_t size, size_t n, vo
   const size_t bytes = size * n;
   if (!transfer.announce()) return CURL_WRITEFUNC_ERROR;
   if (!transfer.answered) return bytes;
-  return transfer.receiver->on_data(std::as_bytes(std::span(data, bytes))) ? bytes : CURL_WRITEFUNC_ERROR;
+  return transfer.receiver->on_data(std::as_bytes(std::span(data, bytes))) ? bytes
+                                                                           : CURL_WRITEFUNC_ERROR;
 }
 
 void HttpClient::Impl::submit(Transfer& transfer) {
@@ -273,8 +281,10 @@ void HttpClient::Impl::finish(CURL* curl, CURLcode code) {
   curl_multi_remove_handle(multi, curl);
   const bool stopped = code == CURLE_OK && !transfer.announce();
   if (code != CURLE_OK && !transfer.answered) transfer.read_answer();
-  if (const std::string target = code == CURLE_OK ? transfer.next_url() : std::string(); !target.empty()) {
-    const bool downgrade = transfer.request.url.starts_with("https:") && !target.starts_with("https:");
+  if (const std::string target = code == CURLE_OK ? transfer.next_url() : std::string();
+      !target.empty()) {
+    const bool downgrade =
+        transfer.request.url.starts_with("https:") && !target.starts_with("https:");
     if (!downgrade && ++transfer.n_redirects <= kMaxRedirects) {
       transfer.request.url = target;
       submit(transfer);
@@ -305,8 +315,8 @@ HttpClient::Id HttpClient::start(HubRequest request, HttpReceiver& receiver) {
 }
 
 void HttpClient::cancel(Id id) {
-  const auto found =
-      std::ranges::find_if(impl_->transfers, [&](const auto& transfer) { return transfer->id == id; });
+  const auto found = std::ranges::find_if(impl_->transfers,
+                                          [&](const auto& transfer) { return transfer->id == id; });
   if (found == impl_->transfers.end()) return;
   curl_multi_remove_handle(impl_->multi, (*found)->curl);
   impl_->transfers.erase(found);

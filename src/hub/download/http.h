@@ -1,7 +1,8 @@
 // An HTTP client on libcurl: concurrent requests on the calling thread.
 //
-// Redirects are followed here and not by libcurl, so that one place enforces the rules: the token is sent
-// only to the hub's own origins, https is never redirected to http, and there are at most kMaxRedirects.
+// Redirects are followed here and not by libcurl, so that one place enforces the rules: the token
+// is sent only to the hub's own origins, https is never redirected to http, and there are at most
+// kMaxRedirects.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,8 +20,10 @@ namespace penstock {
 struct HubRequest {
   std::string url;
   bool head = false;
-  int64_t begin = -1, end = -1;  // bytes [begin, end) of the content; -1: all of it
-  bool leave_origin = true;      // follow redirects to other hosts; those within the hub are always followed
+  // bytes [begin, end) of the content; -1: all of it
+  int64_t begin = -1, end = -1;
+  // follow redirects to other hosts; those within the hub are always followed
+  bool leave_origin = true;
   std::chrono::seconds silence{10};  // timeout without a received byte
 };
 
@@ -33,29 +36,32 @@ struct HttpAnswer {
     kFatal,    // certificates, redirects, protocol
   };
   int status = 0;
-  std::string url;                                          // URL of the last request, after redirects
+  // URL of the last request, after redirects
+  std::string url;
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case
-  int64_t retry_after = 0;  // delay in seconds that the server requests (Retry-After)
+  // delay in seconds that the server requests (Retry-After)
+  int64_t retry_after = 0;
   Failure failure = Failure::kNone;
   std::string problem;  // description of a failure
 
   std::string_view header(std::string_view name) const;  // "" when there is none
 };
 
-// The callbacks of a request, called by HttpClient::poll(). on_answer() and on_data() run inside libcurl:
-// they must not start or cancel requests.
+// The callbacks of a request, called by HttpClient::poll(). on_answer() and on_data() run inside
+// libcurl: they must not start or cancel requests.
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
-  // Called with status and headers of the final answer, after redirects. Returns false to stop the request,
-  // as on_data().
+  // Called with status and headers of the final answer, after redirects. Returns false to stop the
+  // request, as on_data().
   virtual bool on_answer(const HttpAnswer& answer) = 0;
   virtual bool on_data(std::span<const std::byte> data) = 0;
   // Called at the end of the request, failed or not; its id is invalid from then on.
   virtual void on_end(const HttpAnswer& answer) = 0;
 };
 
-// If the hub's endpoint is https, every request must be https; others end with kFatal without being sent.
+// If the hub's endpoint is https, every request must be https; others end with kFatal without being
+// sent.
 class HttpClient {
  public:
   explicit HttpClient(const HubSettings& settings);

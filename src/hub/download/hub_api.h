@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// Called several times a second while waiting for a server. note: what is being waited for; "": the answer.
-// Returns false to cancel (kCancelled).
+// Called several times a second while waiting for a server. note: what is being waited for; "": the
+// answer. Returns false to cancel (kCancelled).
 using KeepWaiting = std::function<bool(const std::string& note)>;
 
 // The metadata of a file, from the answer to a HEAD request.
@@ -36,10 +36,11 @@ class HubApi {
   Result<std::vector<RepoFile>> tree(const std::string& repo, const std::string& commit,
                                      const KeepWaiting& keep_waiting);
 
-  std::string file_url(const std::string& repo, const std::string& commit, const std::string& path) const;
+  std::string file_url(const std::string& repo, const std::string& commit,
+                       const std::string& path) const;
 
-  // Returns the error for an unsuccessful answer, with advice for the user. what: name of the requested
-  // object.
+  // Returns the error for an unsuccessful answer, with advice for the user. what: name of the
+  // requested object.
   Error error_of(const HttpAnswer& answer, const std::string& repo, const std::string& what) const;
 
  private:
@@ -60,7 +61,8 @@ Result<RemoteFile> read_remote_file(const HttpAnswer& answer);
 // Parsers of the server's answers; exposed for tests and the fuzzer.
 Result<std::vector<RepoFile>> parse_tree(std::string_view text, std::string_view where);
 Result<std::string> parse_commit(std::string_view text, std::string_view where);
-std::string next_link(std::string_view link_header);  // the URL in <https://...>; rel="next"; "": none
+// the URL in <https://...>; rel="next"; "": none
+std::string next_link(std::string_view link_header);
 
 // Returns the delay before retry n (from 1) of a request that failed this way; nullopt: no retry.
 std::optional<std::chrono::milliseconds> retry_delay(const HttpAnswer& answer, int n);

@@ -72,7 +72,8 @@ Result<PartialBlob> PartialBlob::open(const fs::path& path, int64_t size, Checks
   std::error_code error;
   // What an older hub tool left: bytes from the start, without a gap.
   const fs::path plain = blob.with_suffix(".incomplete");
-  const bool adopted = !fs::exists(content, error) && fs::is_regular_file(fs::symlink_status(plain, error));
+  const bool adopted =
+      !fs::exists(content, error) && fs::is_regular_file(fs::symlink_status(plain, error));
   if (adopted) fs::rename(plain, content, error);
   blob.fd_ = ::open(content.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (blob.fd_ < 0) return system_error(content, "open", errno);
@@ -83,7 +84,8 @@ Result<PartialBlob> PartialBlob::open(const fs::path& path, int64_t size, Checks
     blob.read_ranges();
   }
   blob.resumed_ = blob.received_.total() > 0;
-  if (!blob.resumed_ && ::ftruncate(blob.fd_, 0) != 0) return system_error(content, "truncate", errno);
+  if (!blob.resumed_ && ::ftruncate(blob.fd_, 0) != 0)
+    return system_error(content, "truncate", errno);
   RETURN_IF_ERROR(blob.reserve_space());
   return blob;
 }
@@ -97,7 +99,8 @@ Status PartialBlob::reserve_space() const {
       std::error_code ignored;
       const fs::space_info space = fs::space(content.parent_path(), ignored);
       return system_error(
-          content, fmt::format("{} bytes, {} free", size_, ignored ? 0 : space.available).c_str(), error);
+          content, fmt::format("{} bytes, {} free", size_, ignored ? 0 : space.available).c_str(),
+          error);
     }
   }
   if (::ftruncate(fd_, size_) != 0) return system_error(content, "truncate", errno);
@@ -166,7 +169,8 @@ void PartialBlob::discard() {
 Result<bool> PartialBlob::hash_some(int64_t max_bytes) {
   if (checksum_.kind == Checksum::Kind::kNone) return true;
   std::array<std::byte, 256 * 1024> buffer;
-  for (const int64_t stop = std::min(received_.prefix(), n_hashed_ + max_bytes); n_hashed_ < stop;) {
+  for (const int64_t stop = std::min(received_.prefix(), n_hashed_ + max_bytes);
+       n_hashed_ < stop;) {
     const auto wanted = static_cast<size_t>(std::min<int64_t>(stop - n_hashed_, buffer.size()));
     const ssize_t n = ::pread(fd_, buffer.data(), wanted, static_cast<off_t>(n_hashed_));
     if (n < 0 && errno == EINTR) continue;
@@ -183,7 +187,8 @@ Status PartialBlob::finish() {
   if (hex != checksum_.hex) {
     RETURN_IF_ERROR(restart());
     return errorf(ErrorCode::kCorruptFile, "expected {} {}, got {}",
-                  checksum_.kind == Checksum::Kind::kSha256 ? "SHA-256" : "git's SHA-1", checksum_.hex, hex);
+                  checksum_.kind == Checksum::Kind::kSha256 ? "SHA-256" : "git's SHA-1",
+                  checksum_.hex, hex);
   }
   // The name must not outlive the content in a power failure.
   if (::fdatasync(fd_) != 0) return system_error(content, "sync", errno);

@@ -1,6 +1,7 @@
-// A partially downloaded blob. Received bytes are stored at their offsets in BLOB.penstock.incomplete, and
-// BLOB.penstock.ranges lists the received ranges, so that a later run can resume. The prefix without gaps is
-// hashed as it grows. The file gets the blob's name only when it is complete and its checksum is correct.
+// A partially downloaded blob. Received bytes are stored at their offsets in
+// BLOB.penstock.incomplete, and BLOB.penstock.ranges lists the received ranges, so that a later run
+// can resume. The prefix without gaps is hashed as it grows. The file gets the blob's name only
+// when it is complete and its checksum is correct.
 //
 // REQUIRES: the process holds the blob's lock (FileLock).
 #pragma once
@@ -18,10 +19,11 @@ namespace penstock {
 
 class PartialBlob {
  public:
-  // Opens a blob and resumes what an earlier run received, including a BLOB.incomplete of older hub tools.
-  // Reserves the disk space for the whole blob, if the file system supports it. Errors: kResourceExhausted,
-  // kIo.
-  static Result<PartialBlob> open(const std::filesystem::path& blob, int64_t size, Checksum checksum);
+  // Opens a blob and resumes what an earlier run received, including a BLOB.incomplete of older hub
+  // tools. Reserves the disk space for the whole blob, if the file system supports it. Errors:
+  // kResourceExhausted, kIo.
+  static Result<PartialBlob> open(const std::filesystem::path& blob, int64_t size,
+                                  Checksum checksum);
 
   PartialBlob(PartialBlob&& other) noexcept;
   PartialBlob& operator=(PartialBlob&&) = delete;
@@ -38,14 +40,15 @@ class PartialBlob {
   // Discards all received bytes and starts again.
   Status restart();
 
-  // Hashes up to max_bytes more of the prefix without gaps; returns whether the prefix is fully hashed.
+  // Hashes up to max_bytes more of the prefix without gaps; returns whether the prefix is fully
+  // hashed.
   Result<bool> hash_some(int64_t max_bytes);
 
   // Removes the files from disk. REQUIRES: nothing is called afterwards.
   void discard();
 
-  // Verifies the checksum and renames the file to the blob. REQUIRES: complete() and fully hashed. Errors:
-  // kCorruptFile, when the checksum differs; all bytes are discarded then; kIo.
+  // Verifies the checksum and renames the file to the blob. REQUIRES: complete() and fully hashed.
+  // Errors: kCorruptFile, when the checksum differs; all bytes are discarded then; kIo.
   Status finish();
 
   // Writes the list of received ranges to disk, at most once a second unless `now`.
@@ -65,7 +68,8 @@ class PartialBlob {
   std::optional<Digest> digest_;
   int64_t n_hashed_ = 0;
   bool resumed_ = false;
-  int64_t n_kept_ = -1;  // number of received bytes when the ranges were last written
+  // number of received bytes when the ranges were last written
+  int64_t n_kept_ = -1;
   std::chrono::steady_clock::time_point kept_at_;
 };
 

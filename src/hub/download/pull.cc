@@ -40,9 +40,12 @@ class Pull {
   const std::vector<RepoFile>* files_ = nullptr;
 };
 
-bool Pull::wait(const std::string& note) const { return observer_({.name = name_.text(), .note = note}); }
+bool Pull::wait(const std::string& note) const {
+  return observer_({.name = name_.text(), .note = note});
+}
 
-Result<std::vector<RepoFile>> Pull::list_files(const std::string& commit, const HfCacheWriter& writer) {
+Result<std::vector<RepoFile>> Pull::list_files(const std::string& commit,
+                                               const HfCacheWriter& writer) {
   if (auto kept = cache_.tree(name_.repo, commit)) return std::move(*kept);
   auto files = api_.tree(name_.repo, commit, [&](const std::string& note) { return wait(note); });
   if (files) writer.write_tree(*files);
@@ -52,18 +55,20 @@ Result<std::vector<RepoFile>> Pull::list_files(const std::string& commit, const 
 Status Pull::fetch(const std::vector<std::string>& paths) {
   std::vector<RepoFile> wanted;
   for (const RepoFile& file : *files_) {
-    if (std::ranges::find(paths, file.path) != paths.end() && !is_there(file)) wanted.push_back(file);
+    if (std::ranges::find(paths, file.path) != paths.end() && !is_there(file))
+      wanted.push_back(file);
   }
   return fetch_files(*context_, wanted, [&](const FetchProgress& progress) {
-    return observer_(
-        {name_.text(), progress.done, progress.total, static_cast<int>(wanted.size()), progress.note});
+    return observer_({name_.text(), progress.done, progress.total, static_cast<int>(wanted.size()),
+                      progress.note});
   });
 }
 
 // A commit does not change: a file of it that is in the snapshot need not be asked for.
 bool Pull::is_there(const RepoFile& file) const {
   std::error_code error;
-  const std::filesystem::path path = cache_.snapshot_folder(name_.repo, context_->commit) / file.path;
+  const std::filesystem::path path =
+      cache_.snapshot_folder(name_.repo, context_->commit) / file.path;
   return std::filesystem::is_regular_file(path, error) &&
          static_cast<int64_t>(std::filesystem::file_size(path, error)) == file.size;
 }
@@ -84,7 +89,8 @@ Status Pull::run() {
   files_ = &files;
   ASSIGN_OR_RETURN(
       const ModelFiles model,
-      choose_model_files(files, name_.what, [&](const std::string& path) { return read(path); }, name_.repo));
+      choose_model_files(
+          files, name_.what, [&](const std::string& path) { return read(path); }, name_.repo));
   RETURN_IF_ERROR(fetch(model.paths));
   return writer.write_ref(name_.revision);
 }
@@ -110,8 +116,8 @@ Result<FoundModel> pull_model(const HubSettings& settings, std::string_view text
                   found.error().message);
   }
   if (!name.has_organisation() || looks_like_path(text)) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected org/name, as only such names can be downloaded",
-                  printable(text));
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected org/name, as only such names can be downloaded", printable(text));
   }
   RETURN_IF_ERROR(Pull(settings, name, observer).run());
   return find_in_cache(settings, text);

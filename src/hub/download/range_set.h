@@ -21,7 +21,8 @@ class RangeSet {
   std::vector<ByteRange> gaps(int64_t size) const;  // the ranges of [0, size) that are missing
 
  private:
-  std::map<int64_t, int64_t> ranges_;  // begin -> end; ranges neither overlap nor touch
+  // begin -> end; ranges neither overlap nor touch
+  std::map<int64_t, int64_t> ranges_;
   int64_t total_ = 0;
 };
 

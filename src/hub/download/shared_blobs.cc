@@ -25,11 +25,13 @@ fs::path store_entry(const fs::path& cache, const fs::path& link) {
   std::error_code error;
   const fs::path target = fs::read_symlink(link, error);
   if (error) return {};
-  const fs::path entry = (target.is_absolute() ? target : link.parent_path() / target).lexically_normal();
+  const fs::path entry =
+      (target.is_absolute() ? target : link.parent_path() / target).lexically_normal();
   const std::string hash = entry.filename().string();
-  const bool is_hash =
-      hash.size() == 64 && std::ranges::all_of(hash, [](unsigned char c) { return std::isxdigit(c); });
-  if (!is_hash || entry != (cache / "blobs" / hash.substr(0, 2) / hash).lexically_normal()) return {};
+  const bool is_hash = hash.size() == 64 &&
+                       std::ranges::all_of(hash, [](unsigned char c) { return std::isxdigit(c); });
+  if (!is_hash || entry != (cache / "blobs" / hash.substr(0, 2) / hash).lexically_normal())
+    return {};
   return entry;
 }
 
@@ -53,12 +55,14 @@ int64_t remove_shared_blob(const fs::path& cache, const fs::path& blob) {
   std::error_code error;
   const fs::path entry = store_entry(cache, blob);
   fs::remove(blob, error);
-  if (entry.empty() || read_regular_file(cache / "blobs" / kMarker, 64).value_or("") != kLayout) return 0;
+  if (entry.empty() || read_regular_file(cache / "blobs" / kMarker, 64).value_or("") != kLayout)
+    return 0;
   const auto lock = FileLock::try_lock(with_suffix(entry, ".lock"));
   if (!lock || !*lock) return 0;
   const fs::path list = with_suffix(entry, ".refs");
   const auto links = read_regular_file(list, kMaxListBytes);
-  if (!links || has_links(cache, entry, *links) || !fs::is_regular_file(fs::symlink_status(entry, error)))
+  if (!links || has_links(cache, entry, *links) ||
+      !fs::is_regular_file(fs::symlink_status(entry, error)))
     return 0;
   const auto size = static_cast<int64_t>(fs::file_size(entry, error));
   if (error || !fs::remove(entry, error)) return 0;

@@ -1,5 +1,5 @@
-// Attention on matrix units: rows of decoding and of batch-invariant runs one way, many rows another. F32
-// caches, and F16 ones of few rows, take the vector passes of the generic kernel.
+// Attention on matrix units: rows of decoding and of batch-invariant runs one way, many rows
+// another. F32 caches, and F16 ones of few rows, take the vector passes of the generic kernel.
 #include <algorithm>
 #include <cstring>
 
@@ -28,7 +28,8 @@ template <KvFormat K>
 void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
   if (tile.has_slopes || tile.layout->values_in_keys) return attend<K>(tile, state);
   if (!tile.exact_rows && tile.n_rows >= kMinRows) return attend_flash<TileUnits, K>(tile, state);
-  if constexpr (K == KvFormat::kBF16 || K == KvFormat::kI8) return attend_row_passes<K>(tile, state);
+  if constexpr (K == KvFormat::kBF16 || K == KvFormat::kI8)
+    return attend_row_passes<K>(tile, state);
   return attend<K>(tile, state);
 }
 

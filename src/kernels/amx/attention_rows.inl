@@ -1,16 +1,17 @@
-// Attention on matrix units as exact as that on vectors: for the few rows of decoding, where K and V stream
-// from memory, and for any number of rows in batch-invariant runs. Include inside an anonymous namespace,
-// after avx512bf16/attention_flash.inl and tiles.h.
+// Attention on matrix units as exact as that on vectors: for the few rows of decoding, where K and
+// V stream from memory, and for any number of rows in batch-invariant runs. Include inside an
+// anonymous namespace, after avx512bf16/attention_flash.inl and tiles.h.
 //
-// A query is the sum of two halves of 8 bits of significance each, which are two rows of the A operand, and
-// so is a weight: BF16 and BF16 of what that leaves beside BF16 K and V, the bytes of 16 bits beside int8. Up
-// to 8 rows share a pass over a chunk of 64 tokens. Nothing computed for a row depends on the others.
+// A query is the sum of two halves of 8 bits of significance each, which are two rows of the A
+// operand, and so is a weight: BF16 and BF16 of what that leaves beside BF16 K and V, the bytes of
+// 16 bits beside int8. Up to 8 rows share a pass over a chunk of 64 tokens. Nothing computed for a
+// row depends on the others.
 
 constexpr float kRowLog2e = 1.44269504f, kRowLn2 = 0.69314718f;
 constexpr float kMostHalves = 32639.0f;  // 127 * 256 + 127
 
-// Prefetches the units of a later chunk line by line, a few lines at every call: so that memory never waits
-// for arithmetic.
+// Prefetches the units of a later chunk line by line, a few lines at every call: so that memory
+// never waits for arithmetic.
 class Ahead {
  public:
   Ahead(const Chunk& chunk, int64_t bytes, int n_calls)
@@ -52,7 +53,8 @@ struct RowPasses {
     n_k_tiles = (dim + kFeatures - 1) / kFeatures;
     k_padded = dim % kFeatures != 0;
     float* at = tile.scratch;
-    q = reinterpret_cast<std::byte*>(at) + static_cast<int64_t>(h) * all.head_rows * n_k_tiles * 128;
+    q = reinterpret_cast<std::byte*>(at) +
+        static_cast<int64_t>(h) * all.head_rows * n_k_tiles * 128;
     at += kMaxTileRows * n_k_tiles * 32;
     q_scales = at + h * all.head_rows;
     at += kMaxTileRows;
@@ -71,7 +73,8 @@ struct RowPasses {
   }
 
   // Row i of a pass of R rows, times `scale`.
-  void store_query(const AttentionRow& row, float scale, std::byte* to, int i, int R, float* q_scale) const {
+  void store_query(const AttentionRow& row, float scale, std::byte* to, int i, int R,
+                   float* q_scale) const {
     const int head_dim = tile.layout->head_dim;
     const auto part = [&](int d) {
       const int left = head_dim - d;
@@ -95,7 +98,8 @@ struct RowPasses {
   }
 
   // x in two halves; int8: of x * inverse.
-  [[gnu::always_inline]] static void store_halves(F x, float inverse, std::byte* upper, std::byte* lower) {
+  [[gnu::always_inline]] static void store_halves(F x, float inverse, std::byte* upper,
+                                                  std::byte* lower) {
     if constexpr (kInts) {
       const __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
       const __m512i up = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
@@ -169,17 +173,19 @@ struct RowPasses {
   [[gnu::always_inline]] F scores_of(const Chunk& chunk, int r, int u, const float* halves) const {
     F s = join<R>(halves);
     if constexpr (kInts) {
-      const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales));
+      const F scales =
+          Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales));
       s = Simd::mul(s, Simd::mul(scales, Simd::set1(q_scales[r])));
     }
     if constexpr (Whole) return s;
     if (tile.softcap > 0.0f) s = Simd::mul(tanh(s), Simd::set1(tile.softcap * kRowLog2e));
-    return Simd::keep(visible_lanes(tile.rows[r], chunk.begin + u * kUnitTokens), s, Simd::set1(kLowest));
+    return Simd::keep(visible_lanes(tile.rows[r], chunk.begin + u * kUnitTokens), s,
+                      Simd::set1(kLowest));
   }
 
-  // One step of the online softmax of the rows r .. r + n - 1: scores to weights. Whole: every row sees the
-  // whole chunk. factors: of the old sums; units: of whole weights. Row by row within three phases: chains of
-  // dependent operations of different rows run side by side.
+  // One step of the online softmax of the rows r .. r + n - 1: scores to weights. Whole: every row
+  // sees the whole chunk. factors: of the old sums; units: of whole weights. Row by row within
+  // three phases: chains of dependent operations of different rows run side by side.
   template <int R, bool Whole>
   void weigh(const Chunk& chunk, int r, int n, float* scores, std::byte* weights, float* factors,
              float* units, Ahead& ahead) const {
@@ -213,8 +219,8 @@ struct RowPasses {
         if constexpr (!Whole) w = Simd::keep(lanes, w, Simd::zero());
         sum = Simd::add(sum, w);
         if constexpr (kInts) {
-          w = Simd::mul(w,
-                        Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales)));
+          w = Simd::mul(w, Simd::load(reinterpret_cast<const float*>(chunk.units[u] +
+                                                                     tile.layout->v_scales)));
           if constexpr (!Whole) w = Simd::keep(lanes, w, Simd::zero());
           most = Simd::max(most, w);
         }
@@ -224,7 +230,8 @@ struct RowPasses {
       if constexpr (kInts) units[i] = Simd::reduce_max(most);
       ahead.step();
     }
-    Simd::store_n(state.sum + r, Simd::fma(Simd::load_n(state.sum + r, n), factor, Simd::load(sums)), n);
+    Simd::store_n(state.sum + r,
+                  Simd::fma(Simd::load_n(state.sum + r, n), factor, Simd::load(sums)), n);
     if constexpr (kInts) {
       const F most = Simd::load_n(units, n), limit = Simd::set1(kMostHalves);
       const __mmask16 some = _mm512_cmp_ps_mask(most, Simd::set1(1e-30f), _CMP_GT_OQ);
@@ -234,7 +241,8 @@ struct RowPasses {
     for (int i = 0; i < n; ++i) {
       for (int u = begin; u < end; ++u) {
         std::byte* to = weights + (u * 2 * R + i) * kWeightBytes;
-        store_halves(Simd::load(scores + (u * 2 * R + i) * 16), inverse[i], to, to + R * kWeightBytes);
+        store_halves(Simd::load(scores + (u * 2 * R + i) * 16), inverse[i], to,
+                     to + R * kWeightBytes);
       }
     }
     for (int i = n; i < R; ++i) {  // whatever lies there must not be nan
@@ -245,7 +253,8 @@ struct RowPasses {
 
   // Every row sees the whole chunk, and nothing bends the scores.
   bool is_whole(const Chunk& chunk, int r, int n) const {
-    bool whole = chunk.unit_begin == 0 && chunk.end == chunk.begin + kChunkTokens && !(tile.softcap > 0.0f);
+    bool whole =
+        chunk.unit_begin == 0 && chunk.end == chunk.begin + kChunkTokens && !(tile.softcap > 0.0f);
     for (int i = r; i < r + n; ++i) {
       const AttentionRow& row = tile.rows[i];
       whole &= row.first <= chunk.begin && row.end >= chunk.end && row.tree_mask == 0;
@@ -253,8 +262,8 @@ struct RowPasses {
     return whole;
   }
 
-  // V of the units; of one that is not full, a copy without what lies behind the last token, which may be
-  // nan.
+  // V of the units; of one that is not full, a copy without what lies behind the last token, which
+  // may be nan.
   void find_values(const Chunk& chunk, const std::byte** v) const {
     for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
       v[u] = chunk.units[u] + tile.layout->v_offset;
@@ -272,8 +281,8 @@ struct RowPasses {
   // sums: [NJ][upper, lower][R rows][16 features]
   template <int NJ>
   [[gnu::always_inline]] void sum_values(const Chunk& chunk, const std::byte* const* v, int d,
-                                         const std::byte* weights, int64_t weight_bytes, float* sums,
-                                         int64_t sum_floats, Ahead& ahead) const {
+                                         const std::byte* weights, int64_t weight_bytes,
+                                         float* sums, int64_t sum_floats, Ahead& ahead) const {
     const ptrdiff_t stride = ptrdiff_t{dim} * 4;
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
     for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
@@ -344,8 +353,8 @@ struct RowPasses {
     std::memset(q, 0, static_cast<size_t>(padded_head_rows(tile.n_rows)) * n_k_tiles * 128);
     for (int r = 0; r < tile.n_rows; ++r) {
       const int begin = r / 8 * 8, rows = pass_rows(tile.n_rows - begin);
-      store_query(tile.rows[r], scale, q + static_cast<int64_t>(begin) * n_k_tiles * 128, r - begin, rows,
-                  q_scales + r);
+      store_query(tile.rows[r], scale, q + static_cast<int64_t>(begin) * n_k_tiles * 128, r - begin,
+                  rows, q_scales + r);
     }
     if (k_padded) std::memset(k_copy, 0, kChunkUnits * 1024);
   }

@@ -1,4 +1,5 @@
-// Products of the flash path by tiles. Include inside an anonymous namespace, after avx512bf16/attention_flash.inl and tiles.h.
+// Products of the flash path by tiles. Include inside an anonymous namespace, after
+// avx512bf16/attention_flash.inl and tiles.h.
 
 // Scores of a step, added to `offsets` ([32][16]). Head size 64: queries stay in tiles 4 to 7.
 void score_step_64(const float* offsets, const std::byte* k0, const std::byte* k1, float* to) {
@@ -24,8 +25,8 @@ void score_step_64(const float* offsets, const std::byte* k0, const std::byte* k
   tile_store<1>(to + 3 * kTileFloats, 64);
 }
 
-void score_step(const uint16_t* q, int dim, int n_row_tiles, const float* offsets, const std::byte* k0,
-                const std::byte* k1, float* to) {
+void score_step(const uint16_t* q, int dim, int n_row_tiles, const float* offsets,
+                const std::byte* k0, const std::byte* k1, float* to) {
   const ptrdiff_t q_stride = dim * 2;
   tile_load<0>(offsets, 64);
   tile_load<1>(offsets, 64);
@@ -49,8 +50,8 @@ void score_step(const uint16_t* q, int dim, int n_row_tiles, const float* offset
   tile_store<3>(to + 3 * kTileFloats, 64);
 }
 
-void add_step_values(const std::byte* weights, const std::byte* values, int n_steps, int dim, int n_row_tiles,
-                     float* out) {
+void add_step_values(const std::byte* weights, const std::byte* values, int n_steps, int dim,
+                     int n_row_tiles, float* out) {
   const ptrdiff_t stride = dim * 4;
   const int64_t step_bytes = static_cast<int64_t>(dim / 16) * kTileBytes;
   float* low = out + static_cast<int64_t>(16) * dim;
@@ -98,8 +99,8 @@ struct TileUnits {
     TileScope tiles_;
   };
 
-  static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k, int n_steps,
-                          const float* offsets, float* to) {
+  static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k,
+                          int n_steps, const float* offsets, float* to) {
     const bool stay = dim == 64 && n_row_tiles == 2;
     if (stay) {
       tile_load<4>(q, 128);

@@ -1,9 +1,9 @@
 // Matrix products of many rows with AMX.
 //
-// BF16, and INT8 without scales inside a row: activations are packed once as A tiles (16 rows x 64 bytes); a
-// slice of 32 weight rows x 1,024 bytes is unpacked to B tiles in the first-level cache and multiplied with
-// all rows of a block before the next slice. INT8 with groups: codes are unpacked to B tiles of 32 columns;
-// the group's scales are applied to the tile of sums.
+// BF16, and INT8 without scales inside a row: activations are packed once as A tiles (16 rows x 64
+// bytes); a slice of 32 weight rows x 1,024 bytes is unpacked to B tiles in the first-level cache
+// and multiplied with all rows of a block before the next slice. INT8 with groups: codes are
+// unpacked to B tiles of 32 columns; the group's scales are applied to the tile of sums.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ namespace {
 constexpr int kTileBytes = 1024;
 constexpr int kSliceSteps = 16;  // tiles per slice
 constexpr int kBlockPairs = 8;   // pairs of panels (32 weight rows) per block
-// Outputs from this size on are written around the caches: nothing of them is left there when they are read.
+// Outputs from this size on are written around the caches: nothing of them is left there when they
+// are read.
 constexpr size_t kStreamedBytes = size_t{4} << 20;
 // Per call of multiply, so that one slice is fetched while another is used by all pairs of a block.
 constexpr int kAheadBytes = kSliceSteps * 2 * kTileBytes / kBlockPairs;
@@ -65,7 +66,8 @@ size_t tile_bytes(int total_rows, int padded_cols) {
 }
 
 template <class N>
-const uint8_t* slice_tiles(const uint8_t* tiles, int total_rows, int padded_cols, int slice, int row) {
+const uint8_t* slice_tiles(const uint8_t* tiles, int total_rows, int padded_cols, int slice,
+                           int row) {
   const int left = padded_cols - slice * kSliceK<N>;
   const int steps = (left < kSliceK<N> ? left : kSliceK<N>) / N::kTileK;
   return tiles + tile_bytes<N>(total_rows, kSliceK<N>) * slice +
@@ -85,8 +87,8 @@ int end_of_packing(int total_rows, int end) {
   return end == total_rows && total_rows > 32 ? round_up(total_rows, 32) : end;
 }
 
-void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
-               uint8_t* tiles) {
+void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
+               int padded_cols, uint8_t* tiles) {
   const int end = end_of_packing(total_rows, first_row + n_rows);
   for (int row = first_row; row < end; ++row) {
     const float* from = x.values + row * x.stride;
@@ -110,8 +112,8 @@ size_t int8_tile_bytes(int total_rows, int padded_cols) {
   return tile_bytes<Int8>(total_rows, padded_cols) + sizeof(RowScale) * round_up(total_rows, 32);
 }
 
-void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
-               const ActivationRounding& rounding, uint8_t* tiles) {
+void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
+               int padded_cols, const ActivationRounding& rounding, uint8_t* tiles) {
   const int end = end_of_packing(total_rows, first_row + n_rows);
   auto* scales = reinterpret_cast<RowScale*>(tiles + tile_bytes<Int8>(total_rows, padded_cols));
   for (int row = first_row; row < end; ++row) {
@@ -120,7 +122,8 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
     float top = rounding.fixed_scale * 127.0f;
     if (rounding.kind == ActivationRounding::Kind::kPerRow) {
       __m512 largest = _mm512_setzero_ps();
-      for (int k = 0; k < n; k += 16) largest = Avx512::abs_max(largest, Avx512::load_f32(from + k, n - k));
+      for (int k = 0; k < n; k += 16)
+        largest = Avx512::abs_max(largest, Avx512::load_f32(from + k, n - k));
       top = Avx512::max_of(largest);
     }
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;  // as quantize_row
@@ -128,7 +131,8 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
     for (int k = 0; k < padded_cols; k += 64) {
       uint8_t* to = tile_row<Int8>(tiles, total_rows, padded_cols, row, k);
       for (int i = 0; i < 64; i += 16) {
-        const __m512 v = n > k + i ? Avx512::load_f32(from + k + i, n - k - i) : _mm512_setzero_ps();
+        const __m512 v =
+            n > k + i ? Avx512::load_f32(from + k + i, n - k - i) : _mm512_setzero_ps();
         Avx512::store_rounded(reinterpret_cast<int8_t*>(to + i),
                               Avx512::clamp(_mm512_mul_ps(v, _mm512_set1_ps(inverse)), 127.0f));
       }
@@ -143,7 +147,8 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
 [[gnu::always_inline]] inline __m512i bf16_pairs(__m512 even, __m512 odd) {
   const __m512i half = _mm512_set1_epi32(0x8000);
   const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
-  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_add_epi32(_mm512_castps_si512(odd), half));
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, low,
+                                 _mm512_add_epi32(_mm512_castps_si512(odd), half));
 }
 
 // Codes become floats without a conversion: the bits of a code at the top of the mantissa of 1 make
@@ -174,13 +179,14 @@ struct CodeScale {
     } else {
       x = _mm512_srli_epi32(codes, First - kTop);
     }
-    x = _mm512_ternarylogic_epi32(x, mask, _mm512_set1_epi32(0x3f800000), 0xea);  // (x & mask) | one
+    // (x & mask) | one
+    x = _mm512_ternarylogic_epi32(x, mask, _mm512_set1_epi32(0x3f800000), 0xea);
     return _mm512_fmadd_ps(_mm512_castsi512_ps(x), scale, offset);
   }
   template <int Even, int Odd>
   [[gnu::always_inline]] void store_pair(__m512i codes, uint8_t* to) const {
-    const __m512i high_halves =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+    const __m512i high_halves = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
     const __m512i even = _mm512_castps_si512(value<Even>(codes)),
                   odd = _mm512_castps_si512(value<Odd>(codes));
     _mm512_store_si512(to, _mm512_mask_shuffle_epi8(odd, 0x3333333333333333u, even, high_halves));
@@ -217,7 +223,8 @@ struct TileSource {
     if constexpr (kNibbles) {
       const uint8_t* codes = unit + step * L::kStepBytes;
 #pragma GCC unroll 4
-      for (int l = 0; l < 4; ++l) store_nibbles(Avx512::load(codes + 64 * l), scale[l / 2], tile + 256 * l);
+      for (int l = 0; l < 4; ++l)
+        store_nibbles(Avx512::load(codes + 64 * l), scale[l / 2], tile + 256 * l);
     } else {
       __m512i w[8];
       Panel::load_codes(unit, step, 0, codebook, w);
@@ -230,7 +237,8 @@ struct TileSource {
   }
 
   // Low halves of bytes are four columns, high halves the next four.
-  [[gnu::always_inline]] static void store_nibbles(__m512i codes, const Scale& scale, uint8_t* tile) {
+  [[gnu::always_inline]] static void store_nibbles(__m512i codes, const Scale& scale,
+                                                   uint8_t* tile) {
     scale.template store_pair<0, 8>(codes, tile);
     scale.template store_pair<16, 24>(codes, tile + 64);
     scale.template store_pair<4, 12>(codes, tile + 128);
@@ -241,10 +249,12 @@ struct TileSource {
 template <>
 struct TileSource<quant::F16> {
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
-  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s,
+                                            uint8_t* tile) {
     const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
     for (int pair = 0; pair < 16; ++pair, from += 64) {
-      _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
+      _mm512_store_si512(tile + pair * 64,
+                         bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
     }
   }
 };
@@ -252,10 +262,12 @@ struct TileSource<quant::F16> {
 template <>
 struct TileSource<panel::F8Row> {
   static constexpr int kUnitK = 32, kUnitBytes = 512;
-  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s,
+                                            uint8_t* tile) {
     const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
     for (int pair = 0; pair < 16; ++pair, from += 32) {
-      _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_f8(from), Avx512::load_f8(from + 16)));
+      _mm512_store_si512(tile + pair * 64,
+                         bf16_pairs(Avx512::load_f8(from), Avx512::load_f8(from + 16)));
     }
   }
 };
@@ -263,13 +275,15 @@ struct TileSource<panel::F8Row> {
 template <>
 struct TileSource<panel::F8Groups> {
   static constexpr int kUnitK = panel::F8Groups::kUnitK, kUnitBytes = panel::F8Groups::kUnitBytes;
-  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s,
+                                            uint8_t* tile) {
     const uint8_t* unit = panel + static_cast<size_t>(s / 2) * kUnitBytes;
     const __m512 scale = _mm512_load_ps(unit + panel::F8Groups::kScales);
     const uint8_t* from = unit + s % 2 * 512;
     for (int pair = 0; pair < 16; ++pair, from += 32) {
-      _mm512_store_si512(tile + pair * 64, bf16_pairs(_mm512_mul_ps(Avx512::load_f8(from), scale),
-                                                      _mm512_mul_ps(Avx512::load_f8(from + 16), scale)));
+      _mm512_store_si512(tile + pair * 64,
+                         bf16_pairs(_mm512_mul_ps(Avx512::load_f8(from), scale),
+                                    _mm512_mul_ps(Avx512::load_f8(from + 16), scale)));
     }
   }
 };
@@ -279,7 +293,8 @@ struct TileSource<quant::BF16> {  // panels are B tiles already
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
 };
 
-// Codes of 64 columns as they are, for rows without scales inside. Those of 8 bits are B tiles already.
+// Codes of 64 columns as they are, for rows without scales inside. Those of 8 bits are B tiles
+// already.
 template <class Q>
 struct ByteSource {
   using Panel = Int8Panel<Avx512, Q>;
@@ -302,7 +317,8 @@ struct ByteSource {
 
 #include "kernels/amx/gemm_tiles.inl"
 
-// Source: how panels become B tiles of N. Bias: what the tiles' codes are above the levels they stand for.
+// Source: how panels become B tiles of N. Bias: what the tiles' codes are above the levels they
+// stand for.
 template <class N, class Source, bool Direct, int Bias>
 struct TileProduct {
   const PanelMatrix& w;
@@ -342,8 +358,8 @@ struct TileProduct {
            reinterpret_cast<uintptr_t>(out.values) % 64 == 0;
   }
 
-  // All sums of a block, row by row: rows of an output lie a page or more apart, so what is written there at
-  // once should be long.
+  // All sums of a block, row by row: rows of an output lie a page or more apart, so what is written
+  // there at once should be long.
   template <bool Stream>
   void write_block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
     const ptrdiff_t pair_bytes = static_cast<ptrdiff_t>((row_end - row + 31) / 32) * 4 * kTileBytes;
@@ -356,7 +372,8 @@ struct TileProduct {
         __m512 sum = finish(from[i % 2] + i / 2 * pair_bytes, m);
         if constexpr (Stream) {
           const int first = panel * kPanelRows;
-          if (w.row_scales != nullptr) sum = _mm512_mul_ps(sum, _mm512_loadu_ps(w.row_scales + first));
+          if (w.row_scales != nullptr)
+            sum = _mm512_mul_ps(sum, _mm512_loadu_ps(w.row_scales + first));
           if (out.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(out.bias + first));
           _mm512_stream_ps(out.values + m * out.stride + first, sum);
         } else {
@@ -379,8 +396,9 @@ struct TileProduct {
     for (int s = first; s < first + n; ++s, to += 2 * kTileBytes) Source::unpack(w, data, s, to);
   }
 
-  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights
-  // that come next, and the activations from `ahead` on, are fetched to the second-level cache.
+  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed
+  // weights that come next, and the activations from `ahead` on, are fetched to the second-level
+  // cache.
   void slice(int panel, int panel_end, int slice_index, int row, int row_end, uint8_t* pair_sums,
              bool first_pair, const uint8_t* next, const uint8_t* ahead) const {
     const int first = slice_index * kSliceSteps;
@@ -390,14 +408,15 @@ struct TileProduct {
     const uint8_t *b0 = weights, *b1 = weights + kTileBytes;
     int b_stride = 2 * kTileBytes;
     if constexpr (Direct) {
-      b0 = panel_slice(panel, slice_index), b1 = panel_slice(second, slice_index), b_stride = kTileBytes;
+      b0 = panel_slice(panel, slice_index), b1 = panel_slice(second, slice_index),
+      b_stride = kTileBytes;
     } else {
       unpack(panel, first, n_steps, weights);
       unpack(second, first, n_steps, weights + kTileBytes);
     }
     const int n_blocks = (row_end - row + 31) / 32;
-    const int bytes =
-        static_cast<int>(static_cast<int64_t>(n_steps) * N::kTileK / Source::kUnitK * Source::kUnitBytes);
+    const int bytes = static_cast<int>(static_cast<int64_t>(n_steps) * N::kTileK / Source::kUnitK *
+                                       Source::kUnitBytes);
     const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
     BlockSums last;
     for (int m = 0; m < n_blocks; ++m) {
@@ -428,9 +447,11 @@ struct TileProduct {
         const uint8_t* next = panel + 2 < end    ? panel_slice(panel + 2, s)
                               : s + 1 < n_slices ? panel_slice(begin, s + 1)
                                                  : panel_slice(end, 0);
-        uint8_t* pair_sums = sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * 4 * kTileBytes;
-        const uint8_t* ahead = slice_tiles<N>(tiles, n_rows, padded_cols, s + 1 < n_slices ? s + 1 : 0, row) +
-                               static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kAheadBytes;
+        uint8_t* pair_sums =
+            sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * 4 * kTileBytes;
+        const uint8_t* ahead =
+            slice_tiles<N>(tiles, n_rows, padded_cols, s + 1 < n_slices ? s + 1 : 0, row) +
+            static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kAheadBytes;
         slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead);
       }
     }
@@ -443,7 +464,8 @@ struct TileProduct {
 
   // Step `step` of a panel, and of what comes kAhead bytes later: prefetched.
   static constexpr int kStepBytes = Source::kUnitBytes / (Source::kUnitK / N::kTileK);
-  [[gnu::always_inline]] const uint8_t* step_tile(const uint8_t* panel, int step, uint8_t* buffer) const {
+  [[gnu::always_inline]] const uint8_t* step_tile(const uint8_t* panel, int step,
+                                                  uint8_t* buffer) const {
     constexpr int kAhead = 4096;
     const uint8_t* packed = panel + static_cast<ptrdiff_t>(step) * kStepBytes;
     for (int l = 0; l < kStepBytes; l += 64) __builtin_prefetch(packed + kAhead + l, 0, 3);
@@ -470,8 +492,8 @@ struct TileProduct {
     }
   }
 
-  // Up to 16 * Blocks rows, all columns: the sums stay in tiles, and the next step is unpacked while the
-  // tiles work on this one. The two panels are far apart: two streams from memory.
+  // Up to 16 * Blocks rows, all columns: the sums stay in tiles, and the next step is unpacked
+  // while the tiles work on this one. The two panels are far apart: two streams from memory.
   template <int Blocks>
   void few_rows(int begin, int end, const GemmOutput& out) const {
     const int n_steps = (w.padded_cols + N::kTileK - 1) / N::kTileK, n = (end - begin + 1) / 2;
@@ -497,13 +519,14 @@ struct TileProduct {
 
   // GemmStrategy::kFewTiles.
   template <int Rows>
-  static void few_rows_gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
-                            const GemmOutput& out, uint8_t* scratch) {
+  static void few_rows_gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin,
+                            int end, const GemmOutput& out, uint8_t* scratch) {
     TileConfig config;
     const int rows[2] = {std::min(n_rows, 16), std::max(n_rows - 16, 1)};
     for (int t = 0; t < 8; ++t) config.set(t, t >= 6 ? 16 : rows[t == 2 || t == 3 || t == 5], 64);
     const TileScope scope(config);
-    const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
+    const TileProduct product{
+        w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
     product.template few_rows<Rows / 16>(begin, end, out);
   }
 
@@ -515,7 +538,8 @@ struct TileProduct {
     TileConfig config;
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
-    const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
+    const TileProduct product{
+        w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
     const int n_blocks = (n_rows + MostRows - 1) / MostRows;
     const int block_rows = round_up((n_rows + n_blocks - 1) / n_blocks, 32);
     for (int row = 0; row < n_rows; row += block_rows) {
@@ -531,16 +555,18 @@ struct TileProduct {
 
 // --- INT8 ---
 
-// One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a sequence of
-// items, a batch of groups times a block; while the tiles work on an item, the sums of the one before it are
-// scaled and added up, and the codes of the next batch are unpacked.
+// One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a
+// sequence of items, a batch of groups times a block; while the tiles work on an item, the sums of
+// the one before it are scaled and added up, and the codes of the next batch are unpacked.
 template <class Q>
 struct Int8Tiles {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
-  static constexpr int kRows = 16;                            // most rows of a block of activations
-  static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;  // groups with sums of their own in a step
-  static constexpr int kBatch = 4;                            // groups whose sums are in tiles at once
+  static constexpr int kRows = 16;  // most rows of a block of activations
+  // groups with sums of their own in a step
+  static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;
+  // groups whose sums are in tiles at once
+  static constexpr int kBatch = 4;
   static constexpr int kStepsAtOnce = kBatch / kParts;
   static constexpr int kMostBlocks = 8;
   static_assert(L::kMaxCode - L::kBias <= 127 && L::kBias <= 128);
@@ -569,7 +595,8 @@ struct Int8Tiles {
       return left < kStepsAtOnce ? left : kStepsAtOnce;
     }
     ptrdiff_t rows_of(int batch, int block) const {
-      return (static_cast<ptrdiff_t>(first_block + block) * x.n_steps + batch * kStepsAtOnce) * x.block_rows;
+      return (static_cast<ptrdiff_t>(first_block + block) * x.n_steps + batch * kStepsAtOnce) *
+             x.block_rows;
     }
   };
 
@@ -583,7 +610,8 @@ struct Int8Tiles {
       const uint8_t* unit = pass.unit_of(s);
       const int step = s % L::kSteps;
       constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
-      for (int l = 0; l < kLines; ++l) __builtin_prefetch(unit + 4096 + (step * kLines + l) * 64, 0, 3);
+      for (int l = 0; l < kLines; ++l)
+        __builtin_prefetch(unit + 4096 + (step * kLines + l) * 64, 0, 3);
       __m512i w[8];
       Panel::load_codes(unit, step, 0, pass.table, w);
 #pragma GCC unroll 8
@@ -597,7 +625,8 @@ struct Int8Tiles {
 
   // The sums of group I of a batch.
   template <int I>
-  [[gnu::always_inline]] static void dot_group(const int8_t* x, int block_rows, const uint8_t* codes) {
+  [[gnu::always_inline]] static void dot_group(const int8_t* x, int block_rows,
+                                               const uint8_t* codes) {
     tile_zero<I>();
     tile_load<4 + I % 2>(x + 32 * block_rows * (I / kParts) + 16 * (I % kParts), 32);
     tile_load<6 + I % 2>(codes + 512 / kParts * I, 64);
@@ -619,11 +648,11 @@ struct Int8Tiles {
     tile_store<3>(sums + 3 * kRows * 16, 64);
   }
 
-  // Adds a batch whose whole sums are done to the totals of M rows. The order of operations on an output is
-  // that of Int8Panel.
+  // Adds a batch whose whole sums are done to the totals of M rows. The order of operations on an
+  // output is that of Int8Panel.
   template <int M>
-  [[gnu::always_inline]] static void add_batch(const Pass& pass, int batch, int block, const int32_t* sums,
-                                               __m512 (&acc)[M]) {
+  [[gnu::always_inline]] static void add_batch(const Pass& pass, int batch, int block,
+                                               const int32_t* sums, __m512 (&acc)[M]) {
     const ActivationGroup* groups = pass.x.groups + pass.rows_of(batch, block);
     const ActivationHalves* halves = pass.x.halves + pass.rows_of(batch, block);
     const int first = batch * kStepsAtOnce, n = pass.steps_of(batch);
@@ -713,8 +742,8 @@ struct Int8Tiles {
   }
 
   template <int M>
-  static void panels(const PanelMatrix& w, const Int8Rows& x, int first_block, int n_blocks, int n_rows,
-                     int begin, int end, const GemmOutput& out) {
+  static void panels(const PanelMatrix& w, const Int8Rows& x, int first_block, int n_blocks,
+                     int n_rows, int begin, int end, const GemmOutput& out) {
     TileConfig config;
     const int rows = n_blocks == 1 ? M : kRows;
     for (int t = 0; t < 4; ++t) config.set(t, rows, 64);
@@ -723,7 +752,8 @@ struct Int8Tiles {
     const TileScope scope(config);
     Buffers buffers;
     __m512i table = Panel::table(w);
-    if (Q::kIsCodebook) table = _mm512_sub_epi8(table, _mm512_set1_epi8(static_cast<char>(L::kBias)));
+    if (Q::kIsCodebook)
+      table = _mm512_sub_epi8(table, _mm512_set1_epi8(static_cast<char>(L::kBias)));
     const int first_row = first_block * x.block_rows;
     const int last_row = std::min(n_rows, first_row + n_blocks * x.block_rows);
     for (int panel = begin; panel < end; ++panel) {
@@ -748,7 +778,8 @@ struct Int8Tiles {
     const int most = std::clamp((1 << 20) / (2 * kRows * w.padded_cols), 1, kMostBlocks);
     for (int first = 0; first < n_blocks; first += most) {
       const int n = std::min(most, n_blocks - first);
-      const int rows = std::min(n_rows - (first + n - 1) * x.block_rows, kRows);  // of the last block
+      // of the last block
+      const int rows = std::min(n_rows - (first + n - 1) * x.block_rows, kRows);
       const auto product = rows <= 8 ? &panels<8> : rows <= 12 ? &panels<12> : &panels<kRows>;
       product(w, x, first, n, n_rows, begin, end, out);
     }
@@ -779,8 +810,10 @@ consteval TileKernels::TileGemm tile_entry() {
     } else {
       return tile_product<Plan, Bf16, TileSource<Q>, void, std::is_same_v<Q, quant::BF16>, 0>();
     }
-  } else if constexpr (Plan.path == GemmPath::kInt8RowTiles && Plan.multiplies(panel_kind_of<Q>(true))) {
-    return tile_product<Plan, Int8, ByteSource<Q>, BytesInEighths<Q>, Q::kBits == 8, PanelLayout<Q>::kBias>();
+  } else if constexpr (Plan.path == GemmPath::kInt8RowTiles &&
+                       Plan.multiplies(panel_kind_of<Q>(true))) {
+    return tile_product<Plan, Int8, ByteSource<Q>, BytesInEighths<Q>, Q::kBits == 8,
+                        PanelLayout<Q>::kBias>();
   } else {
     return nullptr;
   }
@@ -820,6 +853,7 @@ consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
 
 }  // namespace
 
-constinit const TileKernels tiles_here::kTileKernels = make_tile_kernels(static_cast<panel::All*>(nullptr));
+constinit const TileKernels tiles_here::kTileKernels =
+    make_tile_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

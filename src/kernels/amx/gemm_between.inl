@@ -1,9 +1,10 @@
-// The products of TileProduct with the next slice of weights unpacked between the tile products of the present one, an eighth
-// of a tile after every second product: the vector units work while the tiles do. Include inside an anonymous namespace, after
-// TileProduct.
+// The products of TileProduct with the next slice of weights unpacked between the tile products of
+// the present one, an eighth of a tile after every second product: the vector units work while the
+// tiles do. Include inside an anonymous namespace, after TileProduct.
 //
-// What is unpacked is multiplied and converted in 256 bits: in 512 it waits for the tiles. The unpacked weights and the order of
-// sums are those of TileProduct, so the results are the same bits.
+// What is unpacked is multiplied and converted in 256 bits: in 512 it waits for the tiles. The
+// unpacked weights and the order of sums are those of TileProduct, so the results are the same
+// bits.
 
 // CodeScale for eight rows of a panel.
 template <int CodeBits>
@@ -31,8 +32,8 @@ struct HalfScale {
   }
   template <int Even, int Odd>
   [[gnu::always_inline]] void store_pair(__m256i codes, uint8_t* to) const {
-    const __m256i high_halves =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+    const __m256i high_halves = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
     const __m256i even = _mm256_castps_si256(value<Even>(codes)),
                   odd = _mm256_castps_si256(value<Odd>(codes));
     _mm256_store_si256(reinterpret_cast<__m256i*>(to),
@@ -63,8 +64,8 @@ struct CodesInEighths {
         const int group = Source::group_of(step, part);
         __m256 offset = _mm256_setzero_ps();
         if constexpr (Q::kHasOffset) offset = HalfPanel::offset(unit, u, group, 8 * half);
-        scale[part][half] =
-            HalfScale<kCodeBits>::make(HalfPanel::scale(unit, u, group, 8 * half), offset, L::kBias);
+        scale[part][half] = HalfScale<kCodeBits>::make(HalfPanel::scale(unit, u, group, 8 * half),
+                                                       offset, L::kBias);
       }
     }
   }
@@ -74,7 +75,8 @@ struct CodesInEighths {
     uint8_t* to = tile + 128 * E;
     const auto& scales = scale[E / 4 % Source::kParts];
     if constexpr (Source::kNibbles) {
-      const auto* codes = reinterpret_cast<const __m256i*>(unit + step * L::kStepBytes + 64 * (E / 2));
+      const auto* codes =
+          reinterpret_cast<const __m256i*>(unit + step * L::kStepBytes + 64 * (E / 2));
       constexpr int kFirst = E % 2 * 4;
       for (int half = 0; half < 2; ++half) {
         const __m256i c = _mm256_load_si256(codes + half);
@@ -83,7 +85,8 @@ struct CodesInEighths {
       }
     } else {
       __m512i w[8];
-      Panel::load_codes(unit, step, 0, codebook, w);  // of which the compiler keeps what this eighth needs
+      // of which the compiler keeps what this eighth needs
+      Panel::load_codes(unit, step, 0, codebook, w);
       const __m256i halves[2] = {_mm512_castsi512_si256(w[E]), _mm512_extracti64x4_epi64(w[E], 1)};
       for (int half = 0; half < 2; ++half) {
         scales[half].template store_pair<0, 8>(halves[half], to + 32 * half);
@@ -118,8 +121,8 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   uint8_t* slices[2];  // of B tiles: the present one and the next
   __m512i codebook;
 
-  // A pair of panels times a block of rows over a slice of columns. They come in this order: all pairs of a block of panels, all
-  // slices, all blocks of panels, all blocks of rows.
+  // A pair of panels times a block of rows over a slice of columns. They come in this order: all
+  // pairs of a block of panels, all slices, all blocks of panels, all blocks of rows.
   struct Item {
     int row, row_end;  // row == row_end: behind the last
     int begin, end;    // the block of panels
@@ -177,8 +180,12 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   Unpacking unpacking(const Item& item, uint8_t* to) const {
     if (!exists(item)) return {w, {}, 0, 0, 0, to};
     const int second = item.panel + 1 < item.end ? item.panel + 1 : item.panel;
-    const auto data = [&](int panel) { return w.data + static_cast<size_t>(panel) * w.panel_bytes; };
-    return {w, {data(item.panel), data(second)}, item.slice * kSliceSteps, 2 * n_steps(item.slice), 0, to};
+    const auto data = [&](int panel) {
+      return w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    };
+    return {
+        w, {data(item.panel), data(second)}, item.slice * kSliceSteps, 2 * n_steps(item.slice), 0,
+        to};
   }
 
   // Of a block of 32 rows and one slice.
@@ -224,7 +231,8 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     constexpr int kBytes = kAheadBytes / kSliceSteps;
     for (int l = 0; l < kBytes; l += 64) __builtin_prefetch(block.ahead + s * kBytes + l, 0, 2);
     if (block.sums.fresh || s < n - 8) return;
-    const uint8_t* next = block.sums.next.at + 4 * kTileBytes + static_cast<ptrdiff_t>(s - (n - 8)) * 512;
+    const uint8_t* next =
+        block.sums.next.at + 4 * kTileBytes + static_cast<ptrdiff_t>(s - (n - 8)) * 512;
     for (int l = 0; l < 8; ++l) __builtin_prefetch(next + l * 64, 0, 3);
   }
   template <int E>
@@ -257,14 +265,16 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     const int bytes = static_cast<int>(static_cast<int64_t>(n_steps(item.slice)) * N::kTileK /
                                        Source::kUnitK * Source::kUnitBytes);
     const int lines = (bytes / 64 + n - 1) / n;
-    const uint8_t* from = this->panel_slice(item.panel, item.slice) + static_cast<ptrdiff_t>(m) * lines * 64;
+    const uint8_t* from =
+        this->panel_slice(item.panel, item.slice) + static_cast<ptrdiff_t>(m) * lines * 64;
     for (int l = 0; l < lines; ++l, from += 64) {
       __builtin_prefetch(from, 0, 2);
       __builtin_prefetch(from + w.panel_bytes, 0, 2);
     }
   }
 
-  // One item, whose slice is unpacked at `b`. `last`: the sums that are in the tiles, if any, before and behind it.
+  // One item, whose slice is unpacked at `b`. `last`: the sums that are in the tiles, if any,
+  // before and behind it.
   void multiply_item(const Item& item, const uint8_t* b, Unpacking next, const Item& to_fetch,
                      BlockSums& last) const {
     const int blocks = item.n_blocks();
@@ -313,9 +323,10 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     TileConfig config;
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
-    const BetweenProduct product{{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes},
-                                 {scratch, scratch + kWeightsBytes + kSumsBytes},
-                                 Source::Panel::table(w)};
+    const BetweenProduct product{
+        {w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes},
+        {scratch, scratch + kWeightsBytes + kSumsBytes},
+        Source::Panel::table(w)};
     const int n_blocks = (n_rows + MostRows - 1) / MostRows;
     product.run({begin, end, round_up((n_rows + n_blocks - 1) / n_blocks, 32)}, out);
   }

@@ -1,8 +1,10 @@
-// Tiles times tiles, and how sums go from the tiles to memory. Include inside an anonymous namespace, after the kinds of tiles.
+// Tiles times tiles, and how sums go from the tiles to memory. Include inside an anonymous
+// namespace, after the kinds of tiles.
 
-// The four tiles of sums of 32 rows x 32 weight rows (rows 0-15: weights 0-15, 16-31; rows 16-31: the same). Where each lies
-// among the four turns from block to block, so that loading a tile right behind the store of the same one 4 KiB before it does
-// not take the two for the same bytes: the lower 12 bits of their addresses differ.
+// The four tiles of sums of 32 rows x 32 weight rows (rows 0-15: weights 0-15, 16-31; rows 16-31:
+// the same). Where each lies among the four turns from block to block, so that loading a tile right
+// behind the store of the same one 4 KiB before it does not take the two for the same bytes: the
+// lower 12 bits of their addresses differ.
 struct BlockSums {
   uint8_t* at = nullptr;
   int turn = 0;
@@ -20,8 +22,9 @@ inline void store_sums(const BlockSums& sums) {
   tile_store<2>(sums.tile(2), 64), tile_store<3>(sums.tile(3), 64);
 }
 
-// Tile I of the sums, from one block to the next. A store waits for the last product into its tile, and those behind it with it;
-// one by one between the first products of the next block they do not keep its operands from being loaded.
+// Tile I of the sums, from one block to the next. A store waits for the last product into its tile,
+// and those behind it with it; one by one between the first products of the next block they do not
+// keep its operands from being loaded.
 struct Handover {
   BlockSums last;  // still in the tiles, or none
   BlockSums next;
@@ -44,8 +47,8 @@ struct NoHandover {
 
 // One step of multiply: kTileK columns.
 template <class N, bool FirstUse, class Sums>
-[[gnu::always_inline]] inline void multiply_step(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
-                                                 const Sums& sums) {
+[[gnu::always_inline]] inline void multiply_step(const uint8_t* a, const uint8_t* b0,
+                                                 const uint8_t* b1, const Sums& sums) {
   const auto load_a = [&]<int Tile>(const uint8_t* p) {
     // Later passes over the activations bypass the first-level cache, which holds the weights.
     if constexpr (FirstUse) {
@@ -68,9 +71,9 @@ template <class N, bool FirstUse, class Sums>
   N::template dot<3, 5, 7>();
 }
 
-// 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums, which stay in the tiles. The sums after
-// these, those of the next 32 rows, are fetched meanwhile, and from `ahead` on a part of the activations of the next slice
-// (kAheadBytes per full slice).
+// 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums, which stay
+// in the tiles. The sums after these, those of the next 32 rows, are fetched meanwhile, and from
+// `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
 template <class N, bool FirstUse>
 [[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
                                             int b_stride, int n_steps, const Handover& sums,

@@ -12,8 +12,8 @@ using enum GemmWhere;
 constexpr PanelKinds kF16 = panels_of(PanelKind::kF16), kBf16 = panels_of(PanelKind::kBf16),
                      kWholeBytes = panels_of(PanelKind::kWholeBytes),
                      kWholeCodes = panels_of(PanelKind::kWholeCodes),
-                     kPlanes =
-                         panels_of(PanelKind::kNibbles, PanelKind::kBytes, PanelKind::kCodes);  // of bits
+                     // of bits
+    kPlanes = panels_of(PanelKind::kNibbles, PanelKind::kBytes, PanelKind::kCodes);
 // Rows of a block. Where weights are unpacked, they are few enough that 2,048 columns of them stay
 // in the second-level cache while all weights pass, which saves more than unpacking twice as often
 // costs.

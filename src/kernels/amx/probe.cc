@@ -10,7 +10,8 @@ namespace {
 
 #include "kernels/amx/tiles.h"
 
-// 2 x 2 tiles: four accumulators, two A and two B operands. Operands are not zero: zeros flatter the unit.
+// 2 x 2 tiles: four accumulators, two A and two B operands. Operands are not zero: zeros flatter
+// the unit.
 template <class Multiply>
 [[gnu::always_inline]] inline float run_products(int64_t iterations, Multiply&& four_products) {
   TileConfig config;
@@ -19,7 +20,8 @@ template <class Multiply>
   alignas(64) uint16_t operand[16 * 32];
   alignas(64) float out[16 * 16];
   for (int i = 0; i < 16 * 32; ++i) operand[i] = static_cast<uint16_t>(0x3c00 + (i * 37) % 512);
-  tile_load<4>(operand, 64), tile_load<5>(operand, 64), tile_load<6>(operand, 64), tile_load<7>(operand, 64);
+  tile_load<4>(operand, 64), tile_load<5>(operand, 64), tile_load<6>(operand, 64),
+      tile_load<7>(operand, 64);
   tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
   for (int64_t n = 0; n < iterations; ++n) four_products();
   tile_store<0>(out, 64);

@@ -1,7 +1,7 @@
 // The tile instructions. Include inside an anonymous namespace, after <cstdint>.
 //
-// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile load reads. Where
-// emulation/amx/tile_file.h was included, the same functions in software.
+// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile
+// load reads. Where emulation/amx/tile_file.h was included, the same functions in software.
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0;

@@ -1,5 +1,5 @@
-// Simd of the AVX2 matrix products: a panel is two halves of 8 rows. Include inside an anonymous namespace,
-// after <immintrin.h> and generic/simd_concepts.h.
+// Simd of the AVX2 matrix products: a panel is two halves of 8 rows. Include inside an anonymous
+// namespace, after <immintrin.h> and generic/simd_concepts.h.
 
 struct Avx2 {
   static constexpr int kLanes = 8;
@@ -15,7 +15,9 @@ struct Avx2 {
   [[gnu::always_inline]] static Bytes load_table(const uint8_t* p) {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  [[gnu::always_inline]] static Bytes splat_byte(int b) { return _mm256_set1_epi8(static_cast<char>(b)); }
+  [[gnu::always_inline]] static Bytes splat_byte(int b) {
+    return _mm256_set1_epi8(static_cast<char>(b));
+  }
   [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return _mm256_and_si256(a, b); }
   [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
     return _mm256_or_si256(a, _mm256_and_si256(b, mask));
@@ -55,10 +57,11 @@ struct Avx2 {
     __builtin_memcpy(&value, p, 4);
     return _mm256_set1_epi32(value);
   }
-  // Pairs of products are added in 16 bits: kTerms of them fit before they must be widened. Codes of 8 bits
-  // are made signed first, for two products of unsigned bytes do not fit.
+  // Pairs of products are added in 16 bits: kTerms of them fit before they must be widened. Codes
+  // of 8 bits are made signed first, for two products of unsigned bytes do not fit.
   template <int Bias, int MaxCode, int N, bool OneChain>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
     constexpr bool kSigned = MaxCode > 127;
     static_assert(!kSigned || Bias == 128);
     constexpr int kTerms = kSigned ? 1 : 32767 / (2 * 127 * MaxCode);
@@ -78,12 +81,14 @@ struct Avx2 {
         p = _mm256_maddubs_epi16(w[j], splat_int(x + 4 * j));
       }
       pairs = j % kTerms == 0 ? p : _mm256_add_epi16(pairs, p);
-      if (j % kTerms == kTerms - 1 || j == N - 1) sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+      if (j % kTerms == kTerms - 1 || j == N - 1)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
     }
     return sum;
   }
 
-  // 16 registers hold the sums of a few rows and one column of codes, but not a whole step of codes as well.
+  // 16 registers hold the sums of a few rows and one column of codes, but not a whole step of codes
+  // as well.
   static constexpr bool kColumnsFirst = true;
   // 2,048 columns of so many activations stay in a second-level cache of 512 KiB, beside the sums.
   static constexpr int kCachedRows = 64;
@@ -121,10 +126,14 @@ struct Avx2 {
 
   [[gnu::always_inline]] static Floats zero() { return _mm256_setzero_ps(); }
   [[gnu::always_inline]] static Floats splat(float x) { return _mm256_set1_ps(x); }
-  [[gnu::always_inline]] static Floats negate(Floats a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
+  [[gnu::always_inline]] static Floats negate(Floats a) {
+    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+  }
   [[gnu::always_inline]] static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
   [[gnu::always_inline]] static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
-  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) {
+    return _mm256_fmadd_ps(a, b, c);
+  }
   [[gnu::always_inline]] static Floats to_float(Ints a) { return _mm256_cvtepi32_ps(a); }
   [[gnu::always_inline]] static Floats load_half(const uint8_t* p) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -157,7 +166,8 @@ struct Avx2 {
   [[gnu::always_inline]] static void load_bf16_pairs(const uint8_t* p, Floats& even, Floats& odd) {
     const __m256i v = load(p);
     even = _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
-    odd = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    odd =
+        _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   [[gnu::always_inline]] static __m256i first(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -182,7 +192,8 @@ struct Avx2 {
   }
   [[gnu::always_inline]] static void store_rounded(int8_t* p, Floats a) {
     const __m256i v = _mm256_cvtps_epi32(a);
-    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
 };

@@ -14,7 +14,8 @@ constexpr PanelKinds kEightBits = panels_of(PanelKind::kBytes, PanelKind::kWhole
                      kNibbles = panels_of(PanelKind::kNibbles),
                      kOthers = panels_of(PanelKind::kBytes, PanelKind::kCodes, PanelKind::kGrid);
 constexpr Prefetch kNear = {Prefetch::kUnits, 2}, kNextStep = {Prefetch::kStep, 2}, kFar = {9216},
-                   kFarBytes = {6784}, kFloats = {1152}, kFarFloats = {4736}, kFloatColumns = {2304};
+                   kFarBytes = {6784}, kFloats = {1152}, kFarFloats = {4736},
+                   kFloatColumns = {2304};
 
 constexpr GemmPlan kPlans[] = {
     // path, panels, where, from rows, strategy, block, panels, prefetch

@@ -19,7 +19,8 @@ uint64_t read_streams(const void* data, size_t bytes) {
       if constexpr (kAhead > 0) _mm_prefetch(line + kAhead, _MM_HINT_T0);
       for (size_t half = 0; half < 2; ++half) {
         __m256i& sum = acc[2 * s + half];
-        sum = _mm256_xor_si256(sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(line) + half));
+        sum =
+            _mm256_xor_si256(sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(line) + half));
       }
     }
   }
@@ -43,7 +44,8 @@ float multiply_floats(int64_t iterations) {
   return _mm256_cvtss_f32(sum);
 }
 
-// Bytes to sums of pairs in 16 bits, of which four are added before they are widened: more would not fit.
+// Bytes to sums of pairs in 16 bits, of which four are added before they are widened: more would
+// not fit.
 float multiply_integers(int64_t iterations) {
   constexpr int kTerms = 4, kSums = 3;
   __m256i left = _mm256_set1_epi8(5), right = _mm256_set1_epi8(-3);

@@ -56,7 +56,8 @@ struct Simd {
     const auto* q = reinterpret_cast<const __m256i*>(p);
     const __m256i x = _mm256_loadu_si256(q), y = _mm256_loadu_si256(q + 1);
     const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    first = {_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(y, 16))};
+    first = {_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+             _mm256_castsi256_ps(_mm256_slli_epi32(y, 16))};
     second = {_mm256_castsi256_ps(_mm256_and_si256(x, upper)),
               _mm256_castsi256_ps(_mm256_and_si256(y, upper))};
   }
@@ -101,7 +102,8 @@ struct Simd {
   }
   // Two factors: one alone would leave the range of normal exponents.
   static __m256 times_pow2(__m256 a, __m256 n) {
-    const __m256i e = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(e, 1), bias = _mm256_set1_epi32(127);
+    const __m256i e = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(e, 1),
+                  bias = _mm256_set1_epi32(127);
     const __m256i f = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
     const __m256i g = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(e, half), bias), 23);
     return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f)), _mm256_castsi256_ps(g));
@@ -113,8 +115,8 @@ struct Simd {
   }
   static __m256 lane_mask(uint32_t lanes) {  // lane i all ones where bit i is set
     const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    return _mm256_castsi256_ps(
-        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), bits), bits));
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(
+        _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), bits), bits));
   }
   static F keep(uint32_t lanes, F x, F other) {
     return {_mm256_blendv_ps(other.lo, x.lo, lane_mask(lanes)),

@@ -1,5 +1,5 @@
-// Simd of the AVX-512 matrix products. Include inside an anonymous namespace, after <immintrin.h>, <bit> and
-// generic/simd_concepts.h.
+// Simd of the AVX-512 matrix products. Include inside an anonymous namespace, after <immintrin.h>,
+// <bit> and generic/simd_concepts.h.
 
 struct Avx512 {
   static constexpr int kLanes = 16;
@@ -11,12 +11,16 @@ struct Avx512 {
 
   [[gnu::always_inline]] static Bytes load(const uint8_t* p) { return _mm512_load_si512(p); }
   [[gnu::always_inline]] static Bytes load_table(const uint8_t* p) {
-    return _mm512_maskz_broadcast_i32x4(0xffff, _mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_maskz_broadcast_i32x4(0xffff,
+                                        _mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  [[gnu::always_inline]] static Bytes splat_byte(int b) { return _mm512_set1_epi8(static_cast<char>(b)); }
+  [[gnu::always_inline]] static Bytes splat_byte(int b) {
+    return _mm512_set1_epi8(static_cast<char>(b));
+  }
   [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
   [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
-    return _mm512_ternarylogic_epi32(a, b, mask, 0xd8);  // bits of b where the mask has them, else of a
+    // bits of b where the mask has them, else of a
+    return _mm512_ternarylogic_epi32(a, b, mask, 0xd8);
   }
   template <int N>
   [[gnu::always_inline]] static Bytes shift_left(Bytes a) {
@@ -46,26 +50,30 @@ struct Avx512 {
     return _mm512_i32gather_epi32(indices, table, 4);
   }
 
-  // Points of small grids are looked up in registers: their halves are tables of bytes, 64 to a register.
+  // Points of small grids are looked up in registers: their halves are tables of bytes, 64 to a
+  // register.
   template <class Q>
   static constexpr bool kHasPoints = Q::kIndexBits <= 9;
-  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, __mmask64 upper, const uint8_t* table) {
-    const __m512i low =
-        _mm512_permutex2var_epi8(_mm512_loadu_si512(table), indices, _mm512_loadu_si512(table + 64));
-    const __m512i high =
-        _mm512_permutex2var_epi8(_mm512_loadu_si512(table + 128), indices, _mm512_loadu_si512(table + 192));
+  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, __mmask64 upper,
+                                                   const uint8_t* table) {
+    const __m512i low = _mm512_permutex2var_epi8(_mm512_loadu_si512(table), indices,
+                                                 _mm512_loadu_si512(table + 64));
+    const __m512i high = _mm512_permutex2var_epi8(_mm512_loadu_si512(table + 128), indices,
+                                                  _mm512_loadu_si512(table + 192));
     return _mm512_mask_blend_epi8(upper, low, high);
   }
   // Of indices of 9 bits, the last of which is the uppermost bit of every byte of `ninth`.
   template <int Bits>
-  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, Bytes ninth, const uint8_t* table) {
+  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, Bytes ninth,
+                                                   const uint8_t* table) {
     const __mmask64 upper = _mm512_movepi8_mask(indices);
     const Bytes first = look_up_byte(indices, upper, table);
     if constexpr (Bits == 8) return first;
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(ninth), first,
                                   look_up_byte(indices, upper, table + 256));
   }
-  // Bytes of `bits` bits each from bit `first` on of every dword, or of every second half dword from a 64-bit lane.
+  // Bytes of `bits` bits each from bit `first` on of every dword, or of every second half dword
+  // from a 64-bit lane.
   [[gnu::always_inline]] static Bytes spread(Bytes a, int first, int bits) {
     const uint64_t even = 0x0101010101010101u * static_cast<unsigned>(first);
     const uint64_t steps = 0x03020100u * static_cast<unsigned>(bits);
@@ -86,16 +94,18 @@ struct Avx512 {
         w[2 * i + 1] = spread(second, 8 * i, 2);
       }
     } else {
-      // Pairs of points of four rows become neighbours, so that interleaving the halves gives rows of dwords.
-      const Bytes order =
-          _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+      // Pairs of points of four rows become neighbours, so that interleaving the halves gives rows
+      // of dwords.
+      const Bytes order = _mm512_broadcast_i32x4(
+          _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
 #pragma GCC unroll 2
       for (int l = 0; l < 2; ++l) {
         const Bytes indices = _mm512_shuffle_epi8(load(line + 64 * l), order);
         const Bytes ninth = _mm512_shuffle_epi8(spread(high_bits, 57 + 4 * l, 1), order);
         const Bytes first = look_up_byte<kBits>(indices, ninth, first_half);
         const Bytes second = look_up_byte<kBits>(indices, ninth, second_half);
-        const Bytes low = _mm512_unpacklo_epi8(first, second), high = _mm512_unpackhi_epi8(first, second);
+        const Bytes low = _mm512_unpacklo_epi8(first, second),
+                    high = _mm512_unpackhi_epi8(first, second);
         w[4 * l] = spread(low, 0, 4);
         w[4 * l + 1] = spread(low, 16, 4);
         w[4 * l + 2] = spread(high, 0, 4);
@@ -111,11 +121,13 @@ struct Avx512 {
   }
   // One chain of sums where enough other rows keep the unit busy, else two.
   template <int Bias, int MaxCode, int N, bool OneChain>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
     static_assert(Bias == 0 || std::has_single_bit(static_cast<unsigned>(Bias)));
     Ints a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
     if constexpr (Bias != 0) {
-      a = _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
+      a = _mm512_slli_epi32(splat_int(&negative_sum),
+                            std::countr_zero(static_cast<unsigned>(Bias)));
     }
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) {
@@ -125,13 +137,15 @@ struct Avx512 {
     return OneChain ? a : _mm512_add_epi32(a, b);
   }
 
-  // dot() of 32 columns; the last `Shuffled` (4 at most) fours of activations get into all lanes by a shuffle of one load: by
-  // a load for each, loads are what is waited for. For processors that shuffle beside their products (Zen 5).
+  // dot() of 32 columns; the last `Shuffled` (4 at most) fours of activations get into all lanes by
+  // a shuffle of one load: by a load for each, loads are what is waited for. For processors that
+  // shuffle beside their products (Zen 5).
   static constexpr bool kShuffles = true;
   template <int Bias, int Shuffled>
   [[gnu::always_inline]] static Ints shuffled_dot(const Bytes* w, const int8_t* x,
                                                   const int32_t& negative_sum) {
-    const Ints last = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 16)));
+    const Ints last =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 16)));
     Ints sums[2] = {start<Bias, 0>(negative_sum), _mm512_setzero_si512()};
     const auto add = [&]<int J>() __attribute__((always_inline)) {
       Ints four;
@@ -155,11 +169,13 @@ struct Avx512 {
   template <int Bias, int MaxCode>
   [[gnu::always_inline]] static Ints start(const int32_t& negative_sum) {
     if constexpr (Bias == 0) return _mm512_setzero_si512();
-    return _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
+    return _mm512_slli_epi32(splat_int(&negative_sum),
+                             std::countr_zero(static_cast<unsigned>(Bias)));
   }
   template <int MaxCode, int J, int N>
   [[gnu::always_inline]] static void add_products(Ints& sum, Ints& pairs, Bytes w, Ints x) {
-    // Two chains: eight alone are as many as latency and units allow, and any product that comes late is lost.
+    // Two chains: eight alone are as many as latency and units allow, and any product that comes
+    // late is lost.
     if constexpr (J % 2 == 1) {
       pairs = _mm512_dpbusd_epi32(J == 1 ? _mm512_setzero_si512() : pairs, w, x);
     } else {
@@ -170,16 +186,21 @@ struct Avx512 {
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static Floats splat(float x) { return _mm512_set1_ps(x); }
-  [[gnu::always_inline]] static Floats negate(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  [[gnu::always_inline]] static Floats negate(Floats a) {
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+  }
   [[gnu::always_inline]] static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   [[gnu::always_inline]] static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) {
+    return _mm512_fmadd_ps(a, b, c);
+  }
   [[gnu::always_inline]] static Floats to_float(Ints a) { return _mm512_cvtepi32_ps(a); }
   [[gnu::always_inline]] static Floats load_half(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
   }
   [[gnu::always_inline]] static Floats load_i8(const uint8_t* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
   }
   [[gnu::always_inline]] static Floats load_nibbles(const uint8_t* p, int first_bit) {
     const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -201,7 +222,8 @@ struct Avx512 {
   [[gnu::always_inline]] static void load_bf16_pairs(const uint8_t* p, Floats& even, Floats& odd) {
     const __m512i v = _mm512_load_si512(p);
     even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-    odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    odd =
+        _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   [[gnu::always_inline]] static __mmask16 first(int n) {
     return static_cast<__mmask16>(n >= 16 ? 0xffff : (1 << n) - 1);

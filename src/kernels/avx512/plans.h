@@ -12,8 +12,8 @@ using enum GemmWhere;
 constexpr PanelKinds kEightBits = panels_of(PanelKind::kBytes, PanelKind::kWholeBytes),
                      kPlanes = panels_of(PanelKind::kNibbles, PanelKind::kCodes),  // of bits
     kGrids = panels_of(PanelKind::kGrid), kBytes = panels_of(PanelKind::kBytes);
-constexpr Prefetch kNear = {Prefetch::kUnits, 2}, kFar = {9216}, kFarBytes = {6784}, kFloats = {1152},
-                   kFarFloats = {4736};
+constexpr Prefetch kNear = {Prefetch::kUnits, 2}, kFar = {9216}, kFarBytes = {6784},
+                   kFloats = {1152}, kFarFloats = {4736};
 
 constexpr GemmPlan kPlans[] = {
     // path, panels, where, from rows, strategy, block, panels, prefetch

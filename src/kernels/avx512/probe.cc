@@ -20,7 +20,8 @@ uint64_t read_streams(const void* data, size_t bytes) {
       acc[n] = _mm512_xor_si512(acc[n], _mm512_load_si512(line));
     }
   }
-  const __m512i sum = _mm512_xor_si512(_mm512_xor_si512(acc[0], acc[1]), _mm512_xor_si512(acc[2], acc[3]));
+  const __m512i sum =
+      _mm512_xor_si512(_mm512_xor_si512(acc[0], acc[1]), _mm512_xor_si512(acc[2], acc[3]));
   return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum));
 }
 
@@ -41,7 +42,8 @@ float multiply_floats(int64_t iterations) {
 float multiply_integers(int64_t iterations) {
   __m512i left = _mm512_set1_epi8(5), right = _mm512_set1_epi8(-3);
   __m512i acc[16];
-  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi32(i);  // else one chain of sums is computed for all
+  // else one chain of sums is computed for all
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi32(i);
   asm volatile("" : "+v"(left), "+v"(right));
   for (int64_t n = 0; n < iterations; ++n) {
 #pragma GCC unroll 16

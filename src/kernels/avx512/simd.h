@@ -34,7 +34,8 @@ struct Simd {
     first = byte(2 * half);
     second = byte(2 * half + 1);
   }
-  // Int8 K and V in whole numbers: bytes of 32-bit lanes, times the two bytes of queries or weights of 16 bits.
+  // Int8 K and V in whole numbers: bytes of 32-bit lanes, times the two bytes of queries or weights
+  // of 16 bits.
   using Ints = __m512i;
   static Ints zero_ints() { return _mm512_setzero_si512(); }
   static Ints set1_ints(int32_t x) { return _mm512_set1_epi32(x); }
@@ -47,8 +48,8 @@ struct Simd {
   static Ints over_256(Ints x) { return _mm512_srai_epi32(x, 8); }
   // Signed bytes plus 128.
   static Ints lifted(Ints x) { return _mm512_xor_si512(x, _mm512_set1_epi8(-128)); }
-  // sum plus the four products of each lane's bytes: unsigned those of a, signed those of b. By the intrinsic, GCC 12 copies most
-  // sums twice in every turn of a loop.
+  // sum plus the four products of each lane's bytes: unsigned those of a, signed those of b. By the
+  // intrinsic, GCC 12 copies most sums twice in every turn of a loop.
   static Ints dot_bytes(Ints sum, Ints a, Ints b) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
     return sum;
@@ -58,20 +59,24 @@ struct Simd {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
   }
 
-  // 64 floats times `by` (0..32767 then) as whole numbers of 16 bits, in their place: 16 fours of low bytes, then 16 of high ones.
-  // Four t * 4 + u is of the floats u * 16 + t * 4 and the three behind it.
+  // 64 floats times `by` (0..32767 then) as whole numbers of 16 bits, in their place: 16 fours of
+  // low bytes, then 16 of high ones. Four t * 4 + u is of the floats u * 16 + t * 4 and the three
+  // behind it.
   static void store_halves(float* p, F by) {
     const auto whole = [&](int i) { return to_ints(mul(load(p + i), by)); };
-    const __m512i a = _mm512_packus_epi32(whole(0), whole(16)), b = _mm512_packus_epi32(whole(32), whole(48));
+    const __m512i a = _mm512_packus_epi32(whole(0), whole(16)),
+                  b = _mm512_packus_epi32(whole(32), whole(48));
     const __m512i low = _mm512_set1_epi16(0xff);
     _mm512_storeu_si512(p, _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low)));
-    _mm512_storeu_si512(p + 16, _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
+    _mm512_storeu_si512(p + 16,
+                        _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
   }
 
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const __m512i x = _mm512_loadu_si512(p);
     first = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
-    second = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    second =
+        _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   static F load_bf16_state(const uint16_t* p) {
     const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -82,11 +87,13 @@ struct Simd {
   static F store_bf16_state(uint16_t* p, F x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     const __m256i lower = _mm256_srli_epi32(_mm512_castsi512_si256(rounded), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm256_blend_epi16(lower, _mm512_extracti64x4_epi64(rounded, 1), 0xaa));
-    return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
   static uint16_t to_bf16(float x) {
@@ -106,7 +113,9 @@ struct Simd {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
-  static F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F round(F a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
   static F times_pow2(F a, F n) { return _mm512_scalef_ps(a, n); }
   static F select_less(F a, F b, F yes, F no) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);

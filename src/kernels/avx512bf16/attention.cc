@@ -1,5 +1,6 @@
-// Attention of prompts by `vdpbf16ps`: K and V of any format as BF16, products of two of them at once. Few tokens, batch-invariant
-// runs and F32 caches take the vector passes of the generic kernel.
+// Attention of prompts by `vdpbf16ps`: K and V of any format as BF16, products of two of them at
+// once. Few tokens, batch-invariant runs and F32 caches take the vector passes of the generic
+// kernel.
 #include <algorithm>
 #include <cstring>
 
@@ -21,17 +22,20 @@ inline __m512bh pair_of(const void* p) {
   std::memcpy(&pair, p, sizeof pair);
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 }
-inline __m512bh pairs_at(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+inline __m512bh pairs_at(const std::byte* p) {
+  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+}
 
-// Products in blocks of NR rows by NJ vectors, whose sums are in registers: an operand of either side is loaded once for all of
-// the other.
+// Products in blocks of NR rows by NJ vectors, whose sums are in registers: an operand of either
+// side is loaded once for all of the other.
 struct PairUnits {
   struct Scope {};
 
-  // Scores [step][row tile][unit][16 rows][16 tokens] of the queries q ([16 * n_row_tiles][dim] BF16) with the units k (two of
-  // a step, each [dim / 2][16 tokens][2] BF16), added to offsets ([32][16]).
-  static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k, int n_steps,
-                          const float* offsets, float* to) {
+  // Scores [step][row tile][unit][16 rows][16 tokens] of the queries q ([16 * n_row_tiles][dim]
+  // BF16) with the units k (two of a step, each [dim / 2][16 tokens][2] BF16), added to offsets
+  // ([32][16]).
+  static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k,
+                          int n_steps, const float* offsets, float* to) {
     for (; n_steps >= 2; n_steps -= 2, k += 4, to += 2 * kStepFloats) {
       for (int r = 0; r < 16 * n_row_tiles; r += 4) score_block<4, 4>(q, dim, k, r, offsets, to);
     }
@@ -39,8 +43,8 @@ struct PairUnits {
     for (int r = 0; r < 16 * n_row_tiles; r += 8) score_block<8, 2>(q, dim, k, r, offsets, to);
   }
 
-  // out ([16 * n_row_tiles][dim]) += weights ([step][2 row tiles][16 rows][16 pairs of tokens] BF16) times values
-  // ([step][dim / 16][16 pairs of tokens][16 features] BF16).
+  // out ([16 * n_row_tiles][dim]) += weights ([step][2 row tiles][16 rows][16 pairs of tokens]
+  // BF16) times values ([step][dim / 16][16 pairs of tokens][16 features] BF16).
   static void add_values(const std::byte* weights, const std::byte* values, int n_steps, int dim,
                          int n_row_tiles, float* out) {
     for (int d = 0; d < dim;) {
@@ -59,8 +63,8 @@ struct PairUnits {
  private:
   // The rows r .. r + NR - 1, which are of one row tile, with NU units.
   template <int NR, int NU>
-  static void score_block(const uint16_t* q, int dim, const std::byte* const* k, int r, const float* offsets,
-                          float* to) {
+  static void score_block(const uint16_t* q, int dim, const std::byte* const* k, int r,
+                          const float* offsets, float* to) {
     __m512 acc[NR][NU];
     for (int i = 0; i < NR; ++i) {
       for (int u = 0; u < NU; ++u) acc[i][u] = _mm512_load_ps(offsets + (r + i) * 16);
@@ -82,8 +86,8 @@ struct PairUnits {
 
   // The rows r .. r + NR - 1, which are of one row tile, with NJ vectors of features from d on.
   template <int NR, int NJ>
-  static void value_block(const std::byte* weights, const std::byte* values, int n_steps, int dim, int r,
-                          int d, float* out) {
+  static void value_block(const std::byte* weights, const std::byte* values, int n_steps, int dim,
+                          int r, int d, float* out) {
     __m512 acc[NR][NJ];
     out += static_cast<int64_t>(r) * dim + d;
     for (int i = 0; i < NR; ++i) {

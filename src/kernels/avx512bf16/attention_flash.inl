@@ -1,5 +1,5 @@
-// Attention of many rows: 32 queries against up to 256 tokens at a time, BF16 operands, F32 sums. Include inside an
-// anonymous namespace, after generic/attention.inl.
+// Attention of many rows: 32 queries against up to 256 tokens at a time, BF16 operands, F32 sums.
+// Include inside an anonymous namespace, after generic/attention.inl.
 //
 // What multiplies is a class:
 //   Scope          lives while a tile is computed
@@ -7,16 +7,16 @@
 //   add_values()   products of weights with the values of steps
 // Those of avx512bf16 say what lies where.
 //
-// A row's weights are powers of two relative to a reference, not to its largest score: BF16 has the range of
-// F32, so any score near the largest one does as well, and no pass over the scores looks for the largest. The
-// reference is the largest of the first 32 tokens that the row sees; it enters the sums of the score tiles
-// before the products do. Where weights of a span get too large after all, the span is done again relative to
-// its largest score.
+// A row's weights are powers of two relative to a reference, not to its largest score: BF16 has the
+// range of F32, so any score near the largest one does as well, and no pass over the scores looks
+// for the largest. The reference is the largest of the first 32 tokens that the row sees; it enters
+// the sums of the score tiles before the products do. Where weights of a span get too large after
+// all, the span is done again relative to its largest score.
 //
-// Scores are in units of 2^-8 of log 2, relative to 127 below the reference: rounded to whole numbers they
-// are the exponent and 8 bits of a linear fraction of the weight, of which a table makes 7 bits of mantissa.
-// Beside the rounding to BF16 that costs at most 0.27 %. Below 2^-127 weights are exactly zero, as masked
-// ones.
+// Scores are in units of 2^-8 of log 2, relative to 127 below the reference: rounded to whole
+// numbers they are the exponent and 8 bits of a linear fraction of the weight, of which a table
+// makes 7 bits of mantissa. Beside the rounding to BF16 that costs at most 0.27 %. Below 2^-127
+// weights are exactly zero, as masked ones.
 
 // 2^x for x <= 0, relative error below 1.5e-7.
 inline __m512 exp2_exact(__m512 x) {
@@ -31,10 +31,12 @@ constexpr int kSpanUnits = kSpan / kUnitTokens;
 constexpr int kSpanSteps = kSpan / 32;
 constexpr int kSubRows = 32;
 constexpr int kTileBytes = 1024, kTileFloats = 256;
-constexpr int kStepFloats = 4 * kTileFloats;  // scores of a step: [row tile][unit][16 rows][16 tokens]
+// scores of a step: [row tile][unit][16 rows][16 tokens]
+constexpr int kStepFloats = 4 * kTileFloats;
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
-constexpr float kScoreUnits = 256.0f;                    // of one log 2
-constexpr float kWeightBias = 127 * kScoreUnits + 0.5f;  // score of weight 1; the half rounds in the shift
+constexpr float kScoreUnits = 256.0f;  // of one log 2
+// score of weight 1; the half rounds in the shift
+constexpr float kWeightBias = 127 * kScoreUnits + 0.5f;
 
 // A tile's memory: all parts 64-byte aligned.
 struct Scratch {
@@ -77,8 +79,8 @@ struct Span {
   const std::byte* next[kSpanUnits];   // the same units of the next span, or null: to be prefetched
 };
 
-// Up to 32 rows of a tile and what they see. Rows that no query uses have zero queries and weigh everything
-// with zero.
+// Up to 32 rows of a tile and what they see. Rows that no query uses have zero queries and weigh
+// everything with zero.
 struct Sub {
   int row, n_rows, n_row_tiles;
   int first, end;              // tokens that some row sees
@@ -87,15 +89,16 @@ struct Sub {
 
 // Two vectors of 16 as 16 pairs in BF16.
 inline __m512i interleave(__m512 a, __m512 b) {
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
-                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
 }
 
 template <KvFormat K>
 inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim, std::byte* to) {
-  const F scales =
-      K == KvFormat::kI8 ? Simd::load(reinterpret_cast<const float*>(unit + layout.k_scales)) : Simd::zero();
+  const F scales = K == KvFormat::kI8
+                       ? Simd::load(reinterpret_cast<const float*>(unit + layout.k_scales))
+                       : Simd::zero();
   for (int d = 0; d < layout.padded_dim; d += 2, to += 64) {
     if constexpr (K == KvFormat::kBF16) {
       _mm512_store_si512(to, _mm512_loadu_si512(unit + d * 32));
@@ -109,7 +112,8 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
       _mm512_store_si512(to, interleave(a, b));
     }
   }
-  for (int d = layout.padded_dim; d < dim; d += 2, to += 64) _mm512_store_si512(to, _mm512_setzero_si512());
+  for (int d = layout.padded_dim; d < dim; d += 2, to += 64)
+    _mm512_store_si512(to, _mm512_setzero_si512());
 }
 
 // Returns the row of the pair of tokens t, t + 1 of unit u in the tiles of its step: weights are
@@ -118,7 +122,8 @@ inline int pair_row(int u, int t) { return t / 4 * 4 + u % 2 * 2 + t % 4 / 2; }
 
 // V of a unit into the tiles of its step. Tokens from n_valid on become zeros.
 template <KvFormat K>
-inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, int n_valid, std::byte* v) {
+inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, int n_valid,
+                      std::byte* v) {
   const int dim = layout.padded_dim;
   const std::byte* values = unit + layout.v_offset;
   const auto* scales = reinterpret_cast<const float*>(unit + layout.v_scales);
@@ -150,7 +155,8 @@ inline void clear_unit(int padded_dim, int64_t k_bytes, int u, std::byte* k, std
   v += static_cast<int64_t>(u / 2) * (padded_dim / 16) * kTileBytes;
   for (int t = 0; t < kUnitTokens; t += 2) {
     std::byte* to = v + pair_row(u, t) * 64;
-    for (int d = 0; d < padded_dim; d += 16, to += kTileBytes) _mm512_store_si512(to, _mm512_setzero_si512());
+    for (int d = 0; d < padded_dim; d += 16, to += kTileBytes)
+      _mm512_store_si512(to, _mm512_setzero_si512());
   }
 }
 
@@ -179,14 +185,18 @@ template <class Units>
 inline void score_steps(const Scratch& scratch, const Span& span, const Sub& sub, int step, int n,
                         const float* offsets) {
   const uint16_t* q = scratch.q + static_cast<int64_t>(sub.row) * scratch.dim;
-  Units::score_steps(q, scratch.dim, sub.n_row_tiles, span.k + 2 * step, n, offsets, scratch.scores);
+  Units::score_steps(q, scratch.dim, sub.n_row_tiles, span.k + 2 * step, n, offsets,
+                     scratch.scores);
 }
 
 // Where row i's scores of a step's first unit are; those of the second are kTileFloats on.
-inline float* row_scores(float* scores, int i) { return scores + i / 16 * 2 * kTileFloats + i % 16 * 16; }
+inline float* row_scores(float* scores, int i) {
+  return scores + i / 16 * 2 * kTileFloats + i % 16 * 16;
+}
 
 // Bends and masks the scores of a step. With a soft cap they have no offset yet.
-void mask_step(const AttentionTile& tile, const Sub& sub, int begin, const float* offsets, float* scores) {
+void mask_step(const AttentionTile& tile, const Sub& sub, int begin, const float* offsets,
+               float* scores) {
   const __m512 lowest = _mm512_set1_ps(kLowest);
   for (int i = 0; i < sub.n_rows; ++i) {
     for (int u = 0; u < 2; ++u) {
@@ -222,19 +232,23 @@ struct alignas(64) MantissaTable {
 constexpr MantissaTable kMantissas;
 
 struct Weigher {
-  __m512i low = _mm512_load_si512(kMantissas.mantissas), high = _mm512_load_si512(kMantissas.mantissas + 64);
+  __m512i low = _mm512_load_si512(kMantissas.mantissas),
+          high = _mm512_load_si512(kMantissas.mantissas + 64);
   __m512i mantissa = _mm512_set1_epi16(0x7f), ones = _mm512_set1_epi16(0x3f80);
 
   // Converts scores of 16 tokens of each of two units to weights in BF16, in fours that alternate
   // between the units.
   [[gnu::always_inline]] __m512i operator()(const float* scores) const {
-    const __m512i whole = _mm512_packus_epi32(_mm512_cvtps_epi32(_mm512_load_ps(scores)),
-                                              _mm512_cvtps_epi32(_mm512_load_ps(scores + kTileFloats)));
+    const __m512i whole =
+        _mm512_packus_epi32(_mm512_cvtps_epi32(_mm512_load_ps(scores)),
+                            _mm512_cvtps_epi32(_mm512_load_ps(scores + kTileFloats)));
     const __m512i linear = _mm512_srli_epi16(whole, 1);
-    return _mm512_ternarylogic_epi32(mantissa, _mm512_permutex2var_epi8(low, linear, high), linear, 0xca);
+    return _mm512_ternarylogic_epi32(mantissa, _mm512_permutex2var_epi8(low, linear, high), linear,
+                                     0xca);
   }
   [[gnu::always_inline]] __m512 add(__m512 sum, __m512i weights) const {
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(weights), reinterpret_cast<__m512bh>(ones));
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(weights),
+                            reinterpret_cast<__m512bh>(ones));
   }
 };
 
@@ -247,7 +261,8 @@ void weigh_steps(const float* scores, int n_row_tiles, bool overwrite, std::byte
     for (int i = 0; i < 16; ++i, sums += 16) {
       __m512 sum = overwrite ? _mm512_setzero_ps() : _mm512_load_ps(sums);
       for (int step = 0; step < N; ++step) {
-        const __m512i weights = weigh(scores + step * kStepFloats + tile * 2 * kTileFloats + i * 16);
+        const __m512i weights =
+            weigh(scores + step * kStepFloats + tile * 2 * kTileFloats + i * 16);
         _mm512_store_si512(p + step * 2 * kTileBytes + tile * kTileBytes + i * 64, weights);
         sum = weigh.add(sum, weights);
       }
@@ -258,8 +273,8 @@ void weigh_steps(const float* scores, int n_row_tiles, bool overwrite, std::byte
 
 // Weights of the steps [step, end) of a span, and their sums in scratch.added.
 template <class Units>
-void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub, int step,
-                int end) {
+void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
+                int step, int end) {
   const float* offsets = scratch.offsets + sub.row * 16;
   const float* initial = tile.softcap > 0.0f ? scratch.zeros : offsets;
   bool overwrite = true;
@@ -268,7 +283,8 @@ void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& s
     score_steps<Units>(scratch, span, sub, step, n, initial);
     for (int i = 0; i < n; ++i) {
       const int begin = span.begin + (step + i) * 32;
-      if (!is_whole(tile, sub, begin)) mask_step(tile, sub, begin, offsets, scratch.scores + i * kStepFloats);
+      if (!is_whole(tile, sub, begin))
+        mask_step(tile, sub, begin, offsets, scratch.scores + i * kStepFloats);
     }
     std::byte* p = scratch.p + step * 2 * kTileBytes;
     if (n == 2) {
@@ -287,15 +303,17 @@ inline float highest_of_row(float* scores, int i) {
          kScoreUnits;
 }
 
-inline void set_reference(const Scratch& scratch, const AttentionState& state, int row, float reference) {
+inline void set_reference(const Scratch& scratch, const AttentionState& state, int row,
+                          float reference) {
   state.max[row] = reference;
-  _mm512_store_ps(scratch.offsets + row * 16, _mm512_set1_ps(kWeightBias - reference * kScoreUnits));
+  _mm512_store_ps(scratch.offsets + row * 16,
+                  _mm512_set1_ps(kWeightBias - reference * kScoreUnits));
 }
 
 // Finds the references of rows that have none: at the first of the steps [step, end) that they see.
 template <class Units>
-void find_references(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
-                     int step, int end, const AttentionState& state) {
+void find_references(const AttentionTile& tile, const Scratch& scratch, const Span& span,
+                     const Sub& sub, int step, int end, const AttentionState& state) {
   const float* max = state.max + sub.row;
   const auto lacks = [&](int i) {
     const AttentionRow& row = tile.rows[sub.row + i];
@@ -308,7 +326,8 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
       for (int j = i; j < sub.n_rows; ++j) {
         if (max[j] != kLowest) continue;
         const float highest = highest_of_row(scratch.scores, j);
-        if (highest * kScoreUnits > 0.1f * kLowest) set_reference(scratch, state, sub.row + j, highest);
+        if (highest * kScoreUnits > 0.1f * kLowest)
+          set_reference(scratch, state, sub.row + j, highest);
       }
     }
   }
@@ -316,14 +335,15 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
 
 // Makes the highest score that a row has seen its reference.
 template <class Units>
-void raise_references(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
-                      int step, int end, const AttentionState& state) {
+void raise_references(const AttentionTile& tile, const Scratch& scratch, const Span& span,
+                      const Sub& sub, int step, int end, const AttentionState& state) {
   float highest[kSubRows];
   std::copy_n(state.max + sub.row, sub.n_rows, highest);
   for (; step < end; ++step) {
     score_steps<Units>(scratch, span, sub, step, 1, scratch.zeros);
     mask_step(tile, sub, span.begin + step * 32, scratch.zeros, scratch.scores);
-    for (int i = 0; i < sub.n_rows; ++i) highest[i] = std::max(highest[i], highest_of_row(scratch.scores, i));
+    for (int i = 0; i < sub.n_rows; ++i)
+      highest[i] = std::max(highest[i], highest_of_row(scratch.scores, i));
   }
   const int dim = tile.layout->padded_dim;
   for (int i = 0; i < sub.n_rows; ++i) {
@@ -338,7 +358,8 @@ void raise_references(const AttentionTile& tile, const Scratch& scratch, const S
   }
 }
 
-// Some weights are so large, infinite or nan that sums of them and their products with values may be.
+// Some weights are so large, infinite or nan that sums of them and their products with values may
+// be.
 inline bool too_large(const Scratch& scratch, const Sub& sub) {
   constexpr uint32_t kLimit = (127 + 64) << 23;  // 2^64; order of bits is order of values
   __m512i most = _mm512_setzero_si512();
@@ -347,8 +368,8 @@ inline bool too_large(const Scratch& scratch, const Sub& sub) {
   return _mm512_cmpgt_epu32_mask(most, _mm512_set1_epi32(kLimit)) != 0;
 }
 
-// Fetches rows of memory, a part at every step: so that the loads of the next tile's queries and the stores
-// of this one's results do not wait.
+// Fetches rows of memory, a part at every step: so that the loads of the next tile's queries and
+// the stores of this one's results do not wait.
 class Fetcher {
  public:
   Fetcher(const SoonNeeded& rows, int64_t n_steps)
@@ -385,8 +406,8 @@ inline void fetch_units(const Span& span, int u, int end, int64_t bytes) {
 }
 
 template <class Units>
-void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
-                 const AttentionState& state) {
+void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& span,
+                 const Sub& sub, const AttentionState& state) {
   const int first = std::max(sub.first, span.begin), last = std::min(sub.end, span.end);
   if (first >= last) return;
   const int step = (first - span.begin) / 32, end = (last - span.begin + 31) / 32;
@@ -402,15 +423,16 @@ void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& 
     _mm512_store_ps(sums + i * 16, _mm512_add_ps(_mm512_load_ps(sums + i * 16), added));
   }
   const int dim = tile.layout->padded_dim;
-  Units::add_values(scratch.p + step * 2 * kTileBytes, scratch.v + int64_t{step} * (dim / 16) * kTileBytes,
-                    end - step, dim, sub.n_row_tiles, state.out + static_cast<int64_t>(sub.row) * dim);
+  Units::add_values(scratch.p + step * 2 * kTileBytes,
+                    scratch.v + int64_t{step} * (dim / 16) * kTileBytes, end - step, dim,
+                    sub.n_row_tiles, state.out + static_cast<int64_t>(sub.row) * dim);
 }
 
 // Queries to BF16, scaled; sums to zero.
 void begin_rows(const AttentionTile& tile, const Scratch& scratch, const AttentionState& state) {
   const int dim = tile.layout->padded_dim, n_rows = state_rows(tile.n_rows);
-  const __m512 scale =
-      _mm512_set1_ps(tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale * kLog2e * kScoreUnits);
+  const __m512 scale = _mm512_set1_ps(tile.softcap > 0.0f ? tile.scale / tile.softcap
+                                                          : tile.scale * kLog2e * kScoreUnits);
   for (int r = 0; r < n_rows; ++r) {
     for (int d = 0; d < scratch.dim; d += 16) {
       const int left = tile.layout->head_dim - d;
@@ -430,14 +452,16 @@ void begin_rows(const AttentionTile& tile, const Scratch& scratch, const Attenti
 
 // The rows from `row` on, of the tokens [tile.begin, tile.end).
 Sub make_sub(const AttentionTile& tile, int row) {
-  Sub sub = {row, std::min(kSubRows, tile.n_rows - row), 0, tile.end, tile.begin, tile.begin, tile.end};
+  Sub sub = {row,     std::min(kSubRows, tile.n_rows - row), 0, tile.end, tile.begin, tile.begin,
+             tile.end};
   sub.n_row_tiles = sub.n_rows > 16 ? 2 : 1;
   for (int i = row; i < row + sub.n_rows; ++i) {
     const AttentionRow& one = tile.rows[i];
     sub.first = std::min(sub.first, one.first);
     sub.end = std::max(sub.end, one.end);
     sub.whole_first = std::max(sub.whole_first, one.first);
-    sub.whole_end = std::min(sub.whole_end, one.tree_mask != 0 ? std::min(one.end, one.tree_begin) : one.end);
+    sub.whole_end =
+        std::min(sub.whole_end, one.tree_mask != 0 ? std::min(one.end, one.tree_begin) : one.end);
   }
   sub.first = std::max(sub.first, tile.begin);
   sub.end = std::min(sub.end, tile.end);
@@ -464,7 +488,8 @@ void attend_flash(const AttentionTile& tile, const AttentionState& state) {
     span.n_steps = (span.end - span.begin + 31) / 32;
     for (int u = 0; u < 2 * span.n_steps; ++u) {
       const int token = span.begin + u * kUnitTokens;
-      span.units[u] = token < span.end && token + kUnitTokens > first ? unit_at(tile, token) : nullptr;
+      span.units[u] =
+          token < span.end && token + kUnitTokens > first ? unit_at(tile, token) : nullptr;
       span.next[u] = token + kSpan < end ? unit_at(tile, token + kSpan) : nullptr;
     }
     load_span<K>(tile, scratch, span);

@@ -1,8 +1,10 @@
-// Matrix products of many rows with vdpbf16ps: 16 lanes are the rows of a panel, each with two columns.
+// Matrix products of many rows with vdpbf16ps: 16 lanes are the rows of a panel, each with two
+// columns.
 //
-// A panel of BF16 is an operand as it lies. Activations are rounded to BF16 once and lie in blocks of up to six rows,
-// pair of columns by pair, so that a block times four panels needs ten loads for 24 products, and the 24 sums stay in
-// registers over a slice of columns. A slice of four panels stays in the second-level cache while all blocks pass.
+// A panel of BF16 is an operand as it lies. Activations are rounded to BF16 once and lie in blocks
+// of up to six rows, pair of columns by pair, so that a block times four panels needs ten loads for
+// 24 products, and the 24 sums stay in registers over a slice of columns. A slice of four panels
+// stays in the second-level cache while all blocks pass.
 #include <immintrin.h>
 
 #include "kernels/avx512bf16/plans.h"
@@ -45,14 +47,16 @@ size_t pair_bytes(int total_rows, int padded_cols) {
 // Activations: [slice of columns][block][pair of columns][row of the block][2].
 uint8_t* block_pairs(uint8_t* pairs, int total_rows, int padded_cols, int slice, int first_row) {
   const int left = padded_cols - slice * kSliceCols, cols = left < kSliceCols ? left : kSliceCols;
-  return pairs + pair_bytes(total_rows, kSliceCols) * slice + static_cast<size_t>(first_row) * cols * 2;
+  return pairs + pair_bytes(total_rows, kSliceCols) * slice +
+         static_cast<size_t>(first_row) * cols * 2;
 }
 
-void pack_pairs(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
-                uint8_t* pairs) {
+void pack_pairs(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
+                int padded_cols, uint8_t* pairs) {
   const RowBlocks blocks(total_rows);
   for (int row = first_row; row < first_row + n_rows; ++row) {
-    const int block = blocks.block_of(row), first = blocks.first(block), step = 4 * blocks.rows(block);
+    const int block = blocks.block_of(row), first = blocks.first(block),
+              step = 4 * blocks.rows(block);
     const float* from = x.values + row * x.stride;
     uint8_t* to = nullptr;
     for (int k = 0; k < padded_cols; k += 32) {
@@ -83,9 +87,9 @@ struct BlockProduct {
     for (int i = 0; i < P; ++i) {
       const int first = (panel + i) * kPanelRows;
       for (int m = 0; m < M; ++m) {
-        acc[i][m] = first_col == 0
-                        ? _mm512_setzero_ps()
-                        : Avx512::load_f32(out.values + (row + m) * out.stride + first, w.rows - first);
+        acc[i][m] = first_col == 0 ? _mm512_setzero_ps()
+                                   : Avx512::load_f32(out.values + (row + m) * out.stride + first,
+                                                      w.rows - first);
       }
     }
   }
@@ -149,7 +153,8 @@ void multiply_panels(const PanelMatrix& w, const uint8_t* pairs, int n_rows, int
     const int n_pairs = is_last ? (w.cols - col + 1) / 2 : kSliceCols / 2;
     for (int b = 0; b < blocks.n; ++b) {
       const int row = blocks.first(b);
-      const uint8_t* x = block_pairs(const_cast<uint8_t*>(pairs), n_rows, padded, col / kSliceCols, row);
+      const uint8_t* x =
+          block_pairs(const_cast<uint8_t*>(pairs), n_rows, padded, col / kSliceCols, row);
       const BlockProduct product{w, out, panel, row, col, n_pairs, x, is_last};
       if (b == 0) {
         product.run<P, true>(blocks.rows(b));
@@ -163,13 +168,15 @@ void multiply_panels(const PanelMatrix& w, const uint8_t* pairs, int n_rows, int
 void multiply(const PanelMatrix& w, const uint8_t* pairs, int n_rows, int begin, int end,
               const GemmOutput& out, uint8_t*) {
   int panel = begin;
-  for (; panel + kPanels <= end; panel += kPanels) multiply_panels<kPanels>(w, pairs, n_rows, panel, out);
+  for (; panel + kPanels <= end; panel += kPanels)
+    multiply_panels<kPanels>(w, pairs, n_rows, panel, out);
   for (; panel < end; ++panel) multiply_panels<1>(w, pairs, n_rows, panel, out);
 }
 
 template <class Q>
 struct KernelsOfPlans {
-  static constexpr TileKernels::TileGemm kTiles[] = {std::is_same_v<Q, quant::BF16> ? &multiply : nullptr};
+  static constexpr TileKernels::TileGemm kTiles[] = {std::is_same_v<Q, quant::BF16> ? &multiply
+                                                                                    : nullptr};
 };
 constexpr GemmKernels::Int8Gemm kNoInt8[1] = {};
 
@@ -186,6 +193,7 @@ consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
 
 }  // namespace
 
-constinit const TileKernels kAvx512Bf16TileKernels = make_tile_kernels(static_cast<panel::All*>(nullptr));
+constinit const TileKernels kAvx512Bf16TileKernels =
+    make_tile_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

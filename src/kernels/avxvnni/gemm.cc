@@ -14,9 +14,11 @@ namespace {
 
 struct AvxVnni : Avx2 {
   template <int Bias, int MaxCode, int N, bool OneChain>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
     Ints sum = _mm256_setzero_si256();
-    if constexpr (Bias != 0) sum = _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
+    if constexpr (Bias != 0)
+      sum = _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) sum = _mm256_dpbusd_avx_epi32(sum, w[j], splat_int(x + 4 * j));
     return sum;

@@ -15,7 +15,8 @@ constexpr float kLowest = -1e30f;
 constexpr int kChunkUnits = kChunkTokens / kUnitTokens;
 
 // Features d and d + 1 (d even) of a unit's 16 tokens.
-// Half: d % 4 / 2 if it is known when compiling, as is better for int8; else -1. The same below, of tokens.
+// Half: d % 4 / 2 if it is known when compiling, as is better for int8; else -1. The same below, of
+// tokens.
 template <KvFormat K, int Half = -1>
 [[gnu::always_inline]] inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
   const int at = K == KvFormat::kI8 ? d - d % 4 : d;
@@ -35,9 +36,11 @@ template <KvFormat K, int Half = -1>
 
 // Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
 template <KvFormat K, int Half = -1>
-[[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
+[[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a,
+                                               F& b) {
   constexpr int kTogether = K == KvFormat::kBF16 ? 2 : K == KvFormat::kI8 ? 4 : 1;
-  const std::byte* p = v + (static_cast<int64_t>(t - t % kTogether) * dim + kTogether * d) * value_bytes(K);
+  const std::byte* p =
+      v + (static_cast<int64_t>(t - t % kTogether) * dim + kTogether * d) * value_bytes(K);
   if constexpr (K == KvFormat::kF32) {
     a = Simd::load(reinterpret_cast<const float*>(p));
     b = Simd::load(reinterpret_cast<const float*>(p) + dim);
@@ -60,7 +63,9 @@ inline uint32_t visible_lanes(const AttentionRow& row, int base) {
   const int shift = row.tree_begin - base;
   if (row.tree_mask != 0 && shift < kUnitTokens) {
     const uint32_t older = shift > 0 ? (1u << shift) - 1 : 0;
-    const uint64_t drafts = shift >= 0 ? row.tree_mask << shift : shift > -64 ? row.tree_mask >> -shift : 0;
+    const uint64_t drafts = shift >= 0    ? row.tree_mask << shift
+                            : shift > -64 ? row.tree_mask >> -shift
+                                          : 0;
     lanes &= older | static_cast<uint32_t>(drafts & 0xffffu);
   }
   return lanes;
@@ -74,7 +79,8 @@ inline F sloped(const AttentionRow& row, int base) {
     int position = base + i;
     const int draft = position - row.tree_begin;
     if (row.tree_mask != 0 && draft > 0 && draft < 64)
-      position = row.tree_begin + __builtin_popcountll(row.tree_mask & ((uint64_t{1} << draft) - 1));
+      position =
+          row.tree_begin + __builtin_popcountll(row.tree_mask & ((uint64_t{1} << draft) - 1));
     added[i] = row.slope * static_cast<float>(position - row.position);
   }
   return Simd::load(added);
@@ -107,7 +113,8 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
       Simd::prefetch(ahead);
       if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
     }
-    for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], static_cast<int>(2 * d), a[j], b[j]);
+    for (int j = 0; j < NU; ++j)
+      load_k_pair<K>(chunk.units[u + j], static_cast<int>(2 * d), a[j], b[j]);
     for (int i = 0; i < NR; ++i) {
       const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
       for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
@@ -116,7 +123,8 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
     q += 2 * NR;
   }
   for (int i = 0; i < NR; ++i) {
-    for (int j = 0; j < NU; ++j) Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
+    for (int j = 0; j < NU; ++j)
+      Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
   }
 }
 
@@ -124,7 +132,8 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
 // low and a high byte: products of bytes need no unpacking and are as exact.
 template <class S, KvFormat K>
 constexpr bool kWhole = K == KvFormat::kI8 && WholeNumberSimd<S>;
-constexpr float kMostHalf = 32767.0f;  // times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
+// times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
+constexpr float kMostHalf = 32767.0f;
 constexpr int kMostWholeDim = 512;
 // Vectors of a block of rows: each has sums of low and of high bytes.
 template <int NR>
@@ -150,7 +159,8 @@ struct LinesAhead {
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) Simd::prefetch(at[i % kChunkUnits] + i / kChunkUnits * 64);
 #pragma GCC unroll 8
-    for (int i = 0; i < kChunkUnits; ++i) next[i] = at[(i + N) % kChunkUnits] + (i + N) / kChunkUnits * 64;
+    for (int i = 0; i < kChunkUnits; ++i)
+      next[i] = at[(i + N) % kChunkUnits] + (i + N) / kChunkUnits * 64;
 #pragma GCC unroll 8
     for (int i = 0; i < kChunkUnits; ++i) at[i] = next[i];
   }
@@ -167,7 +177,8 @@ struct LinesAhead {
 // bytes, high bytes][NR] fours, then [NR] scales, then [NR] negated corrections of the sums of high
 // bytes for the bias of 128 in all bytes of a key.
 template <class S, int NR>
-inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, int n, float scale, float* q) {
+inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, int n, float scale,
+                          float* q) {
   const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
   const F by = S::set1(scale), none = S::zero();
   for (int i = 0; i < NR; ++i) {
@@ -191,7 +202,8 @@ inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, i
       uint32_t fours[2][4];
       S::store_bytes(fours[0], x);
       S::store_bytes(fours[1], high);
-      for (int j = 0; j < 8; ++j) __builtin_memcpy(q + (d / 2 + j) * NR + i, &fours[j % 2][j / 2], 4);
+      for (int j = 0; j < 8; ++j)
+        __builtin_memcpy(q + (d / 2 + j) * NR + i, &fours[j % 2][j / 2], 4);
     }
     float* behind = q + dim / 2 * NR;
     behind[i] = largest / kMostHalf;
@@ -210,8 +222,8 @@ template <class S>
 
 // As score_units, in whole numbers.
 template <class S, int NR, int NU>
-inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
-                              LinesAhead& lines, float* p) {
+inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u,
+                              const float* q, LinesAhead& lines, float* p) {
   LinesAhead ahead = lines;
   const int dim = tile.layout->padded_dim;
   q += static_cast<int64_t>(r) * dim;
@@ -266,7 +278,8 @@ template <KvFormat K, bool Plain>
   for (int u = Plain ? 0 : chunk.unit_begin; u < (Plain ? kChunkUnits : chunk.unit_end); ++u) {
     F s = Simd::load(p + u * kUnitTokens);
     if constexpr (K == KvFormat::kI8) {
-      s = Simd::mul(s, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
+      s = Simd::mul(
+          s, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
     }
     if constexpr (!Plain) {
       const uint32_t lanes = visible_lanes(row, chunk.begin + u * kUnitTokens);
@@ -291,7 +304,9 @@ template <KvFormat K, bool Plain>
     e[u] = Simd::zero();
     F weight = e[u];
     const bool is_there = Plain || (u >= chunk.unit_begin && u < chunk.unit_end);
-    const uint32_t lanes = Plain ? 0xffffu : is_there ? visible_lanes(row, chunk.begin + u * kUnitTokens) : 0;
+    const uint32_t lanes = Plain      ? 0xffffu
+                           : is_there ? visible_lanes(row, chunk.begin + u * kUnitTokens)
+                                      : 0;
     if (lanes != 0) {
       e[u] = exp(Simd::sub(Simd::load(p + u * kUnitTokens), m));
       if constexpr (!Plain) e[u] = Simd::keep(lanes, e[u], Simd::zero());
@@ -310,10 +325,11 @@ template <KvFormat K, bool Plain>
 // One step of the online softmax of the n rows from `rows` on: converts p from scores to weights
 // and computes the factors of the old sums. Rows are interleaved to hide latency.
 template <KvFormat K, int NR, bool Plain>
-[[gnu::flatten]] inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r, int n,
-                                          float* p, const AttentionState& state, LinesAhead& lines,
-                                          float (&factors)[NR]) {
-  if constexpr (Plain) n = NR;  // those that are not there are as good as others, and the number is known
+[[gnu::flatten]] inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r,
+                                          int n, float* p, const AttentionState& state,
+                                          LinesAhead& lines, float (&factors)[NR]) {
+  // those that are not there are as good as others, and the number is known
+  if constexpr (Plain) n = NR;
   const AttentionRow* rows = tile.rows + r;
   F highest[NR], sums[NR];
   float max[NR];
@@ -321,7 +337,8 @@ template <KvFormat K, int NR, bool Plain>
   bool changed = false;
 #pragma GCC unroll 8
   for (int i = 0; i < n; ++i)
-    highest[i] = finish_scores<K, Plain>(tile, chunk, rows[i], state.max[r + i], p + i * kChunkTokens);
+    highest[i] =
+        finish_scores<K, Plain>(tile, chunk, rows[i], state.max[r + i], p + i * kChunkTokens);
   lines.fetch_with_softmax<K, NR>(*tile.layout);
 #pragma GCC unroll 8
   for (int i = 0; i < n; ++i) max[i] = Simd::reduce_max(highest[i]);
@@ -339,7 +356,8 @@ template <KvFormat K, int NR, bool Plain>
 #pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) factors[i] = i >= n ? 0.0f : changed ? old[i] : 1.0f;
 #pragma GCC unroll 8
-  for (int i = 0; i < n; ++i) state.sum[r + i] = state.sum[r + i] * factors[i] + Simd::reduce_add(sums[i]);
+  for (int i = 0; i < n; ++i)
+    state.sum[r + i] = state.sum[r + i] * factors[i] + Simd::reduce_add(sums[i]);
 }
 
 template <KvFormat K, int NR>
@@ -347,12 +365,12 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
                          const AttentionState& state, LinesAhead& lines, float (&factors)[NR]) {
   const int n = tile.n_rows - r < NR ? tile.n_rows - r : NR, end = chunk.begin + kChunkTokens;
   p += static_cast<int64_t>(r) * kChunkTokens;
-  bool plain =
-      chunk.unit_begin == 0 && chunk.unit_end == kChunkUnits && tile.softcap <= 0.0f && !tile.has_slopes;
+  bool plain = chunk.unit_begin == 0 && chunk.unit_end == kChunkUnits && tile.softcap <= 0.0f &&
+               !tile.has_slopes;
   for (int i = r; i < r + n; ++i) {
     const AttentionRow& row = tile.rows[i];
-    plain =
-        plain && row.first <= chunk.begin && row.end >= end && (row.tree_mask == 0 || row.tree_begin >= end);
+    plain = plain && row.first <= chunk.begin && row.end >= end &&
+            (row.tree_mask == 0 || row.tree_begin >= end);
   }
   if (plain) {
     softmax_rows<K, NR, true>(tile, chunk, r, n, p, state, lines, factors);
@@ -364,8 +382,8 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
 // acc[row][j] += weights of tokens t, t + 1 times their features. last: token t + 1 does not exist
 // (its slot may contain anything, even a NaN).
 template <KvFormat K, int NR, int NJ, int Half = -1>
-inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
-                           F (&acc)[NR][NJ]) {
+inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight,
+                           bool last, F (&acc)[NR][NJ]) {
   for (int j = 0; j < NJ; ++j) {
     F a, b;
     load_v_pair<K, Half>(v, t, d + 16 * j, dim, a, b);
@@ -393,7 +411,8 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
     const std::byte* ahead =
         chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(2) * d * value_bytes(K);
     const float* weight = p + u * kUnitTokens;
-    const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
+    const int left = chunk.end - chunk.begin - u * kUnitTokens,
+              n = left < kUnitTokens ? left : kUnitTokens;
     int t = 0;
     for (; K == KvFormat::kI8 && t + 4 <= n; t += 4) {
       for (int line = 0; line < NJ; ++line) Simd::prefetch(ahead + line * 64);
@@ -402,7 +421,8 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
       add_value_pair<K, NR, NJ, 1>(v, t + 2, d, dim, weight, false, acc);
     }
     for (; t + 2 <= n; t += 2) {
-      for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line) Simd::prefetch(ahead + line * 64);
+      for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line)
+        Simd::prefetch(ahead + line * 64);
       ahead += static_cast<int64_t>(2) * dim * value_bytes(K);
       add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
     }
@@ -422,7 +442,8 @@ inline void round_weights(float* p, float (&units)[NR]) {
 #pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) {
     const float* row = p + i * kChunkTokens;
-    most[i] = S::max(S::max(S::load(row), S::load(row + 16)), S::max(S::load(row + 32), S::load(row + 48)));
+    most[i] = S::max(S::max(S::load(row), S::load(row + 16)),
+                     S::max(S::load(row + 32), S::load(row + 48)));
   }
 #pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) units[i] = S::reduce_max(most[i]);
@@ -438,7 +459,8 @@ inline void round_weights(float* p, float (&units)[NR]) {
 // weight zero.
 template <class S, int NR, int NJ>
 inline void add_whole_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
-                             const float* factors, const float* units, LinesAhead& lines, float* out) {
+                             const float* factors, const float* units, LinesAhead& lines,
+                             float* out) {
   LinesAhead ahead = lines;
   const int dim = tile.layout->padded_value_dim;
   typename S::Ints low[NR][NJ], high[NR][NJ];
@@ -497,8 +519,8 @@ inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, co
 
 // Adds a chunk's values to the sums of NR rows. p: their weights, which may be overwritten.
 template <class S, KvFormat K, int NR, int Wide>
-inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, float* p, const float* factors,
-                             LinesAhead& lines, float* out) {
+inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, float* p,
+                             const float* factors, LinesAhead& lines, float* out) {
   const int dim = tile.layout->padded_value_dim;
   int d = 0;
   if constexpr (kWhole<S, K>) {
@@ -507,9 +529,11 @@ inline void add_chunk_values(const AttentionTile& tile, const Chunk& chunk, floa
     constexpr int kWide = kWholeWide<NR>;
     for (; d + 16 * kWide <= dim; d += 16 * kWide)
       add_whole_values<S, NR, kWide>(tile, chunk, d, p, factors, units, lines, out);
-    for (; d < dim; d += 16) add_whole_values<S, NR, 1>(tile, chunk, d, p, factors, units, lines, out);
+    for (; d < dim; d += 16)
+      add_whole_values<S, NR, 1>(tile, chunk, d, p, factors, units, lines, out);
   } else {
-    for (; d + 16 * Wide <= dim; d += 16 * Wide) add_values<K, NR, Wide>(tile, chunk, d, p, factors, out);
+    for (; d + 16 * Wide <= dim; d += 16 * Wide)
+      add_values<K, NR, Wide>(tile, chunk, d, p, factors, out);
     for (; d < dim; d += 16) add_values<K, NR, 1>(tile, chunk, d, p, factors, out);
   }
 }
@@ -523,16 +547,17 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, lines, p);
   float factors[NR];
   softmax_step<K>(tile, chunk, r, p, state, lines, factors);
-  add_chunk_values<Simd, K, NR, kWide>(tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors,
-                                       lines,
-                                       state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
+  add_chunk_values<Simd, K, NR, kWide>(
+      tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors, lines,
+      state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
   if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // the scales
 }
 
 // Whether no row of [r, r + n) attends to a token of the chunk.
 inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
   for (int i = r; i < r + n && i < tile.n_rows; ++i) {
-    if (tile.rows[i].end > chunk_begin && tile.rows[i].first < chunk_begin + kChunkTokens) return false;
+    if (tile.rows[i].end > chunk_begin && tile.rows[i].first < chunk_begin + kChunkTokens)
+      return false;
   }
   return true;
 }
@@ -595,7 +620,8 @@ void arrange_queries(const AttentionTile& tile, float scale, float* q) {
 inline const std::byte* unit_at(const AttentionTile& tile, int token) {
   const int unit = (token - tile.first_position) / kUnitTokens;
   const int64_t block = tile.block_table[unit / tile.units_per_block];
-  return tile.units + (block * tile.units_per_block + unit % tile.units_per_block) * tile.unit_stride;
+  return tile.units +
+         (block * tile.units_per_block + unit % tile.units_per_block) * tile.unit_stride;
 }
 
 // Returns the chunk at `begin` of tokens [first, end), to which some row attends.
@@ -609,7 +635,8 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
     const int token = begin + u * kUnitTokens;
     chunk.units[u] = unit_at(tile, token);
     chunk.values[u] = chunk.units[u] + tile.layout->v_offset;
-    chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
+    chunk.next[u] =
+        token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
   }
   for (auto& next : chunk.next) next = next != nullptr ? next : chunk.next[chunk.unit_begin];
   return chunk;
@@ -654,7 +681,8 @@ inline AttentionTile tile_of_head(const AttentionTile& all, int h) {
 }
 inline AttentionState state_of_head(const AttentionTile& all, const AttentionState& state, int h) {
   const int r = h * all.head_rows;
-  return {state.max + r, state.sum + r, state.out + static_cast<int64_t>(r) * all.layout->padded_value_dim};
+  return {state.max + r, state.sum + r,
+          state.out + static_cast<int64_t>(r) * all.layout->padded_value_dim};
 }
 
 // Tokens to which some row attends.
@@ -734,7 +762,8 @@ void merge_states(const AttentionState& state, const AttentionState& other, int 
 template <KvFormat K>
 inline void store_values(const float* x, int n, std::byte* to, int64_t stride, int pair_stride) {
   for (int d = 0; d < n; ++d) {
-    const int64_t at = K == KvFormat::kBF16 ? (d / pair_stride) * stride + d % pair_stride : d * stride;
+    const int64_t at =
+        K == KvFormat::kBF16 ? (d / pair_stride) * stride + d % pair_stride : d * stride;
     if constexpr (K == KvFormat::kF32) reinterpret_cast<float*>(to)[at] = x[d];
     if constexpr (K == KvFormat::kF16) reinterpret_cast<uint16_t*>(to)[at] = Simd::to_f16(x[d]);
     if constexpr (K == KvFormat::kBF16) reinterpret_cast<uint16_t*>(to)[at] = Simd::to_bf16(x[d]);
@@ -758,7 +787,8 @@ inline float store_i8(const float* x, int n, int8_t* to, int64_t stride, int n_t
 }
 
 template <KvFormat K>
-void store_token(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit, int lane) {
+void store_token(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit,
+                 int lane) {
   const int n = layout.head_dim, dim = layout.padded_dim;
   std::byte* values = unit + layout.v_offset;
   if constexpr (K == KvFormat::kI8) {

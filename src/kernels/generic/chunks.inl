@@ -1,4 +1,5 @@
-// Recurrences in chunks (recurrence_kernels.h) over Simd. Included after an instruction set's simd.h.
+// Recurrences in chunks (recurrence_kernels.h) over Simd. Included after an instruction set's
+// simd.h.
 //
 // P(t) is the product of a chunk's decays up to token t, and L(s, t) that of the decays after s up
 // to t. With the state S before the chunk of n tokens, a token reads
@@ -19,7 +20,8 @@ namespace {
 using F = Simd::F;
 
 // Sums that the registers hold: tokens (or keys of the state) x strips.
-constexpr int kTileRows = Simd::kAccumulators >= 16 ? 8 : 4, kTileStrips = Simd::kAccumulators >= 16 ? 2 : 1;
+constexpr int kTileRows = Simd::kAccumulators >= 16 ? 8 : 4,
+              kTileStrips = Simd::kAccumulators >= 16 ? 2 : 1;
 static_assert(kScanChunk == kDeltaLanes && kScanChunk % kTileRows == 0);
 
 // Sums of a tile, to which products of matrices are added: kTileRows numbers of each row of
@@ -66,7 +68,8 @@ inline void turn(const float* rows, ptrdiff_t stride, int dim, int n, float* to)
   for (int t = 0; t < kScanChunk; t += kSide) {
     for (int key = 0; key < whole; key += kSide) {
       Register<float, kSide> square[kSide];
-      for (int i = 0; i < kSide; ++i) __builtin_memcpy(&square[i], row(t + i) + key, sizeof square[i]);
+      for (int i = 0; i < kSide; ++i)
+        __builtin_memcpy(&square[i], row(t + i) + key, sizeof square[i]);
       transpose<1>(square);
       for (int i = 0; i < kSide; ++i)
         __builtin_memcpy(to + (key + i) * kScanChunk + t, &square[i], sizeof square[i]);
@@ -142,7 +145,8 @@ template <Rule kRule>
 void chunk_keys(const DeltaStrip& strip, const ChunkKeys& to) {
   const int dim = strip.key_dim, n = strip.n_tokens;
   for (int t = 0; t < n; ++t)
-    __builtin_memcpy(to.rows + t * dim, strip.k + t * strip.stride, static_cast<size_t>(dim) * sizeof(float));
+    __builtin_memcpy(to.rows + t * dim, strip.k + t * strip.stride,
+                     static_cast<size_t>(dim) * sizeof(float));
   turn(to.rows, dim, dim, n, to.k);
   turn(strip.q, strip.stride, dim, n, to.q);
   if constexpr (kRule == Rule::kDeltaByKey) return decay_keys(strip, to);
@@ -175,7 +179,8 @@ inline void weigh(const DeltaStrip& head, const ChunkKeys& keys, ChunkWeights& w
     const float decay = s < n - 1 ? decay_of(s + 1) : 1.0f;
     to_end *= decay;
     between = Simd::keep(1u << s, Simd::set1(1.0f), Simd::mul(Simd::set1(decay), between));
-    const F weight = kRule == Rule::kStateSpace ? Simd::mul(Simd::set1(w.beta[s]), between) : between;
+    const F weight =
+        kRule == Rule::kStateSpace ? Simd::mul(Simd::set1(w.beta[s]), between) : between;
     Simd::store(w.read[s], Simd::mul(weight, Simd::load(keys.kq + s * kScanChunk)));
     w.kept[s] = kRule == Rule::kStateSpace ? to_end * w.beta[s] : to_end;
     if constexpr (kRule == Rule::kStateSpace) {
@@ -233,7 +238,8 @@ struct ChunkStrips {
       for (int s = 0; s < kTileRows; ++s) {
         for (int i = s + 1; i < kTileRows; ++i) {
           const F lost = Simd::set1(w.forget[t + s][t + i]);
-          for (int j = 0; j < N; ++j) tile.sums[i][j] = Simd::fma(lost, tile.sums[s][j], tile.sums[i][j]);
+          for (int j = 0; j < N; ++j)
+            tile.sums[i][j] = Simd::fma(lost, tile.sums[s][j], tile.sums[i][j]);
         }
       }
       tile.each([&](int i, int j, F& sum) { Simd::store(u + (t + i) * kWidth + j * 16, sum); });
@@ -280,7 +286,8 @@ struct ChunkStrips {
     for (int s = 0; s < head.n_tokens; ++s) {
       const F weight = Simd::set1(w.kept[s]);
       for (int j = 0; j < N; ++j)
-        Simd::store(kept + s * kWidth + j * 16, Simd::mul(weight, Simd::load(u + s * kWidth + j * 16)));
+        Simd::store(kept + s * kWidth + j * 16,
+                    Simd::mul(weight, Simd::load(u + s * kWidth + j * 16)));
     }
     const F decay = Simd::set1(w.decay[head.n_tokens - 1]);
     int key = 0;
@@ -290,7 +297,8 @@ struct ChunkStrips {
 };
 
 template <Rule kRule, int N>
-inline void scan_strips(const DeltaStrip& head, const ChunkKeys& keys, const ChunkWeights& w, int first) {
+inline void scan_strips(const DeltaStrip& head, const ChunkKeys& keys, const ChunkWeights& w,
+                        int first) {
   alignas(64) float u[kScanChunk * N * kDeltaLanes], kept[kScanChunk * N * kDeltaLanes];
   float* const state = static_cast<float*>(head.state) + ptrdiff_t{first} * head.key_dim;
   const ChunkStrips<kRule, N> strips{head, keys, w, first, state, u, kept};
@@ -305,7 +313,8 @@ void scan_chunk(const DeltaStrip& head, const ChunkKeys& keys) {
   weigh<kRule>(head, keys, w);
   int first = 0;
   if constexpr (kTileStrips > 1) {
-    for (; first + (kTileStrips - 1) * kDeltaLanes < head.n_features; first += kTileStrips * kDeltaLanes)
+    for (; first + (kTileStrips - 1) * kDeltaLanes < head.n_features;
+         first += kTileStrips * kDeltaLanes)
       scan_strips<kRule, kTileStrips>(head, keys, w, first);
   }
   for (; first < head.n_features; first += kDeltaLanes) scan_strips<kRule, 1>(head, keys, w, first);

@@ -2,11 +2,12 @@
 //   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2]; F8Groups: units of F8 and their scales.
 // One chain of fused multiply-adds per output, in the order of k.
 
-// Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of those that
-// exist.
+// Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of
+// those that exist.
 template <class S>
 [[gnu::always_inline]] inline void store_output(const PanelMatrix& w, int panel, int lane,
-                                                typename S::Floats sum, int row, const GemmOutput& out) {
+                                                typename S::Floats sum, int row,
+                                                const GemmOutput& out) {
   const int first = panel * kPanelRows + lane;
   const int n_valid = w.rows - first;
   if (n_valid <= 0) return;
@@ -19,12 +20,14 @@ template <GemmSimd S, class Q>
 struct FloatPanel {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes;
-  static constexpr bool kF32 = std::is_same_v<Q, quant::F32>, kF8G = std::is_same_v<Q, panel::F8Groups>,
+  static constexpr bool kF32 = std::is_same_v<Q, quant::F32>,
+                        kF8G = std::is_same_v<Q, panel::F8Groups>,
                         kF8 = kF8G || std::is_same_v<Q, panel::F8Row>;
   static constexpr int kColumnBytes = kF32 ? 64 : kF8 ? 16 : 32;
 
   // Two columns of kLanes rows from `lane` on.
-  [[gnu::always_inline]] static void load_pair(const uint8_t* p, int lane, Floats& even, Floats& odd) {
+  [[gnu::always_inline]] static void load_pair(const uint8_t* p, int lane, Floats& even,
+                                               Floats& odd) {
     if constexpr (kF32) {
       even = S::load_aligned(p + 4 * lane), odd = S::load_aligned(p + 64 + 4 * lane);
     } else if constexpr (kF8) {
@@ -38,8 +41,9 @@ struct FloatPanel {
 
   // acc += w[k] x[k] and w[k + 1] x[k + 1].
   template <int M>
-  [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
-                                              const Floats& scale, Floats (&acc)[M]) {
+  [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x,
+                                              ptrdiff_t stride, const Floats& scale,
+                                              Floats (&acc)[M]) {
     Floats even, odd;
     load_pair(p, lane, even, odd);
     if constexpr (kF8G) even = S::mul(even, scale), odd = S::mul(odd, scale);
@@ -99,17 +103,18 @@ struct FloatPanel {
     for (int i = 0; i < P; ++i) {
       for (int part = 0; part < kParts; ++part) {
         for (int m = 0; m < M; ++m) {
-          store_output<S>(w, panel + i * panel_step, part * S::kLanes, acc[i][part][m], row + m, out);
+          store_output<S>(w, panel + i * panel_step, part * S::kLanes, acc[i][part][m], row + m,
+                          out);
         }
       }
     }
   }
 
-  // Rows [row, row + M) and columns [begin, end) times one panel, a column of all its rows at a time: what is loaded of x
-  // serves the whole panel. Columns before are in the sums of the output.
+  // Rows [row, row + M) and columns [begin, end) times one panel, a column of all its rows at a
+  // time: what is loaded of x serves the whole panel. Columns before are in the sums of the output.
   template <int M, int PrefetchBytes>
-  static void block_by_column(const PanelMatrix& w, const FloatRows& x, int row, int panel, int begin,
-                              int end, const GemmOutput& out) {
+  static void block_by_column(const PanelMatrix& w, const FloatRows& x, int row, int panel,
+                              int begin, int end, const GemmOutput& out) {
     const uint8_t* p = w.data + static_cast<size_t>(panel) * w.panel_bytes;
     p += kF8G ? static_cast<size_t>(begin / panel::F8Groups::kUnitK) * panel::F8Groups::kUnitBytes
               : static_cast<size_t>(begin) * kColumnBytes;
@@ -120,7 +125,8 @@ struct FloatPanel {
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) {
         acc[m][part] = S::zero();
-        if (begin > 0 && n_valid > 0) acc[m][part] = S::load_f32(output(out, row + m, panel, part), n_valid);
+        if (begin > 0 && n_valid > 0)
+          acc[m][part] = S::load_f32(output(out, row + m, panel, part), n_valid);
       }
       scale[part] = S::zero();
     }
@@ -144,7 +150,8 @@ struct FloatPanel {
       for (int m = 0; m < M; ++m) {
         const Floats value = S::splat(values[m * x.stride + k]);
 #pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) acc[m][part] = S::fma(column[part], value, acc[m][part]);
+        for (int part = 0; part < kParts; ++part)
+          acc[m][part] = S::fma(column[part], value, acc[m][part]);
       }
     };
     int k = begin;
@@ -179,13 +186,15 @@ struct FloatPanel {
     return out.values + row * out.stride + panel * kPanelRows + part * S::kLanes;
   }
 
-  // Any number of rows in blocks of up to five, whose sums and operands are what 16 registers hold. Many rows: the columns that
-  // the first cache holds of a panel, times the rows that the second one holds. Only the first block waits for memory.
+  // Any number of rows in blocks of up to five, whose sums and operands are what 16 registers hold.
+  // Many rows: the columns that the first cache holds of a panel, times the rows that the second
+  // one holds. Only the first block waits for memory.
   template <int Block, int PrefetchBytes>
   static void gemm_by_column(const PanelMatrix& w, const FloatRows& x, int n_rows, int first_panel,
                              int last_panel, const GemmOutput& out) {
     static_assert(Block == 5);
-    constexpr int kColumns = 16384 / kColumnBytes, kRows = (192 << 10) / 4 / kColumns / Block * Block;
+    constexpr int kColumns = 16384 / kColumnBytes,
+                  kRows = (192 << 10) / 4 / kColumns / Block * Block;
     const int columns = n_rows <= 16 ? w.cols : kColumns;
     for (int begin = 0; begin < w.cols; begin += columns) {
       const int end = begin + columns < w.cols ? begin + columns : w.cols;
@@ -225,8 +234,8 @@ struct FloatPanel {
     for (; panel < end; ++panel) block<M, 1, PrefetchBytes>(w, x, row, panel, 1, out);
   }
 
-  // Any number of rows in blocks of R, no more at once than the second-level cache holds, times P panels. Blocks of 8 are
-  // followed by one of 4, and what is left by single rows.
+  // Any number of rows in blocks of R, no more at once than the second-level cache holds, times P
+  // panels. Blocks of 8 are followed by one of 4, and what is left by single rows.
   template <int R, int P>
   static void blocks(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
                      const GemmOutput& out) {
@@ -261,10 +270,11 @@ struct FloatPanel {
     }
   }
 
-  // Rows [row, row + M) times kLanes rows of a panel: column k adds to chain k % 4, and the chains are added at last.
+  // Rows [row, row + M) times kLanes rows of a panel: column k adds to chain k % 4, and the chains
+  // are added at last.
   template <int M>
-  static void block_of_chains(const PanelMatrix& w, const FloatRows& x, int row, int panel, int lane,
-                              const GemmOutput& out) {
+  static void block_of_chains(const PanelMatrix& w, const FloatRows& x, int row, int panel,
+                              int lane, const GemmOutput& out) {
     const uint8_t* p = w.data + static_cast<size_t>(panel) * w.panel_bytes;
     const float* values = x.values + row * x.stride;
     Floats acc[4][M], even, odd;
@@ -288,7 +298,8 @@ struct FloatPanel {
       add_columns(values + k, x.stride, acc[0], acc[1]);
       add_columns(values + k + 2, x.stride, acc[2], acc[3]);
     }
-    for (; k < w.cols; k += 2) {  // an odd last column: its partner is 0 in the panel and must be 0 in x
+    // an odd last column: its partner is 0 in the panel and must be 0 in x
+    for (; k < w.cols; k += 2) {
       float last[2 * M] = {};
       for (int m = 0; m < M; ++m) {
         last[2 * m] = values[m * x.stride + k];
@@ -308,7 +319,8 @@ struct FloatPanel {
     for (int panel = begin; panel < end; ++panel) {
       for (int lane = 0; lane < kPanelRows; lane += S::kLanes) {
         int row = 0;
-        for (; row + kBlock <= n_rows; row += kBlock) block_of_chains<kBlock>(w, x, row, panel, lane, out);
+        for (; row + kBlock <= n_rows; row += kBlock)
+          block_of_chains<kBlock>(w, x, row, panel, lane, out);
         if constexpr (kBlock > 2) {
           for (; row + 2 <= n_rows; row += 2) block_of_chains<2>(w, x, row, panel, lane, out);
         }

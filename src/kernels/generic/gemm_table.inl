@@ -21,7 +21,8 @@ consteval GemmKernels::FloatGemm float_entry() {
 }
 
 // The kernels of all plans for one encoding.
-template <class S, class Q, const auto& Plans, class Index = std::make_index_sequence<std::size(Plans)>>
+template <class S, class Q, const auto& Plans,
+          class Index = std::make_index_sequence<std::size(Plans)>>
 struct KernelsOfPlans;
 template <class S, class Q, const auto& Plans, size_t... I>
 struct KernelsOfPlans<S, Q, Plans, std::index_sequence<I...>> {

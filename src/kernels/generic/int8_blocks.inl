@@ -1,8 +1,10 @@
-// Products of many rows with integer-coded panels, written once over Simd S (UnpacksBlocks). Included by int8_gemm.inl.
+// Products of many rows with integer-coded panels, written once over Simd S (UnpacksBlocks).
+// Included by int8_gemm.inl.
 //
-// A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches, and multiplied with
-// many rows; meanwhile what is unpacked next is fetched. Sums wait for the next slice beside it where all slices of a panel
-// follow each other, else in the output. Every output is the same sum, bit for bit, as of few rows.
+// A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches,
+// and multiplied with many rows; meanwhile what is unpacked next is fetched. Sums wait for the next
+// slice beside it where all slices of a panel follow each other, else in the output. Every output
+// is the same sum, bit for bit, as of few rows.
 
 template <class S, class Q>
 struct Int8Blocks {
@@ -11,10 +13,11 @@ struct Int8Blocks {
   using Bytes = typename S::Bytes;
   using Ints = typename S::Ints;
   using Floats = typename S::Floats;
-  static constexpr int kParts = kPanelRows / S::kLanes, kPanels = S::kBlockPanels, kRows = S::kBlockRows;
+  static constexpr int kParts = kPanelRows / S::kLanes, kPanels = S::kBlockPanels,
+                       kRows = S::kBlockRows;
   static constexpr int kVectors = kPanels * kParts;  // of weights' rows
-  // With AVX-512 what 24 steps of two panels take (24 KB of codes) is read for every four rows from the first cache, beside
-  // scales, activations and theirs.
+  // With AVX-512 what 24 steps of two panels take (24 KB of codes) is read for every four rows from
+  // the first cache, beside scales, activations and theirs.
   static constexpr int kSliceSteps = S::kLanes == 16 ? 24 : 64;
   static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
   static constexpr bool kKeepsSums = !CachesRows<S>;
@@ -33,11 +36,12 @@ struct Int8Blocks {
   const PanelMatrix& w;
   const Int8Rows& x;
   const GemmOutput& out;
-  int index[kPanels] = {};             // of the panels; the last one again in place of those beyond it
-  const uint8_t* units[kPanels] = {};  // of the slice
-  int n_panels = 0;                    // that are not the last one again
-  int first_step = 0, n_steps = 0;     // of the slice
-  bool is_last = false;                // slice
+  // of the panels; the last one again in place of those beyond it
+  int index[kPanels] = {};
+  const uint8_t* units[kPanels] = {};                // of the slice
+  int n_panels = 0;                                  // that are not the last one again
+  int first_step = 0, n_steps = 0;                   // of the slice
+  bool is_last = false;                              // slice
   const uint8_t *ahead[2] = {}, *ahead_end[2] = {};  // to be fetched
 
   [[gnu::always_inline]] static const uint8_t* unit_of(const uint8_t* first, int step) {
@@ -49,7 +53,8 @@ struct Int8Blocks {
     for (int i = 0; i < kPanels; ++i) {
       const uint8_t* unit = unit_of(units[i], s);
 #pragma GCC unroll 2
-      for (int part = 0; part < kParts; ++part) unpack_step(unit, s, i, part * S::kLanes, table, slice);
+      for (int part = 0; part < kParts; ++part)
+        unpack_step(unit, s, i, part * S::kLanes, table, slice);
     }
   }
   [[gnu::always_inline]] static void unpack_step(const uint8_t* unit, int s, int i, int lane,
@@ -86,19 +91,21 @@ struct Int8Blocks {
     Ints pairs[kRows][kVectors];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
-      const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? halves[m].negative_sums[G]
-                                                                               : groups[m].negative_sum);
+      const Ints start = S::template start<L::kBias, L::kMaxCode>(
+          kGroups == 2 ? halves[m].negative_sums[G] : groups[m].negative_sum);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[m][v] = start, pairs[m][v] = start;
     }
-    const auto add = [&]<int... J>(std::integer_sequence<int, J...>) __attribute__((always_inline)) {
-      (add_column<G, J, kN>(slice, s, values, sum, pairs), ...);
-    };
+    const auto add = [&]<int... J>(std::integer_sequence<int, J...>)
+                         __attribute__((always_inline)) {
+                           (add_column<G, J, kN>(slice, s, values, sum, pairs), ...);
+                         };
     add(std::make_integer_sequence<int, kN>());
   }
   template <int G, int J, int N>
   [[gnu::always_inline]] void add_column(const Slice& slice, int s, const int8_t* values,
-                                         Ints (&sum)[kRows][kVectors], Ints (&pairs)[kRows][kVectors]) const {
+                                         Ints (&sum)[kRows][kVectors],
+                                         Ints (&pairs)[kRows][kVectors]) const {
     constexpr int kLine = G * N + J;
     Bytes codes[kVectors];
 #pragma GCC unroll 4
@@ -107,7 +114,8 @@ struct Int8Blocks {
       if constexpr (kUnpacks) {
         codes[v] = S::load(slice.codes[s][i][kLine] + 4 * lane);
       } else {
-        codes[v] = S::load(unit_of(units[i], s) + s % L::kSteps * L::kStepBytes + 64 * kLine + 4 * lane);
+        codes[v] =
+            S::load(unit_of(units[i], s) + s % L::kSteps * L::kStepBytes + 64 * kLine + 4 * lane);
       }
     }
 #pragma GCC unroll 8
@@ -121,7 +129,8 @@ struct Int8Blocks {
 
   template <int G>
   [[gnu::always_inline]] void add_group(const Slice& slice, int s, const int8_t* values,
-                                        const ActivationGroup* groups, const ActivationHalves* halves,
+                                        const ActivationGroup* groups,
+                                        const ActivationHalves* halves,
                                         Floats (&acc)[kRows][kVectors]) const {
     Ints sum[kRows][kVectors];
     dots<G>(slice, s, values, groups, halves, sum);
@@ -131,7 +140,8 @@ struct Int8Blocks {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         Floats scale = xs;
-        if constexpr (!L::kWholeRow) scale = S::mul(load(slice.scales[s][G][0] + v * S::kLanes), xs);
+        if constexpr (!L::kWholeRow)
+          scale = S::mul(load(slice.scales[s][G][0] + v * S::kLanes), xs);
         acc[m][v] = S::fma(S::to_float(sum[m][v]), scale, acc[m][v]);
       }
     }
@@ -158,8 +168,8 @@ struct Int8Blocks {
     return v / kParts >= n_panels || n < 0 ? 0 : n;
   }
 
-  // The slice times kRows rows from `row` on, which is the at-th of those together; n of them exist. Fetches up to n_lines of
-  // either part of what is ahead.
+  // The slice times kRows rows from `row` on, which is the at-th of those together; n of them
+  // exist. Fetches up to n_lines of either part of what is ahead.
   void block(Slice& slice, int row, int at, int n, int n_lines) {
     Floats acc[kRows][kVectors];
     int valid[kVectors];
@@ -180,11 +190,13 @@ struct Int8Blocks {
     }
     const int together = x.block_rows;
     const ptrdiff_t first =
-        (static_cast<ptrdiff_t>(row / together) * x.n_steps + first_step) * together + row % together;
+        (static_cast<ptrdiff_t>(row / together) * x.n_steps + first_step) * together +
+        row % together;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
     [[maybe_unused]] const ActivationHalves* halves = x.halves + first;
-    for (int s = 0; s < n_steps; ++s, values += 32 * together, groups += together, halves += together) {
+    for (int s = 0; s < n_steps;
+         ++s, values += 32 * together, groups += together, halves += together) {
       for (int i = 0; i < 2; ++i) {
         for (int l = 0; l < n_lines && ahead[i] < ahead_end[i]; ++l, ahead[i] += 64)
           __builtin_prefetch(ahead[i], 0, 2);
@@ -219,7 +231,8 @@ struct Int8Blocks {
     }
   }
 
-  // The panels from `panel` on, columns of the slice that begins at `step`. What follows is fetched ahead.
+  // The panels from `panel` on, columns of the slice that begins at `step`. What follows is fetched
+  // ahead.
   void select(int panel, int end, int step, int next_panel, int next_step) {
     const int all = w.padded_cols / 32;
     first_step = step, n_steps = all - step < kSliceSteps ? all - step : kSliceSteps;
@@ -238,9 +251,10 @@ struct Int8Blocks {
     }
   }
 
-  // Rows [first, last) times the slice at `step` of the panels from `panel` on, [panel, end) at most.
-  void multiply(Slice& slice, int panel, int end, int step, int next_panel, int next_step, int first,
-                int last) {
+  // Rows [first, last) times the slice at `step` of the panels from `panel` on, [panel, end) at
+  // most.
+  void multiply(Slice& slice, int panel, int end, int step, int next_panel, int next_step,
+                int first, int last) {
     select(panel, end, step, next_panel, next_step);
     const int n_blocks = (last - first + kRows - 1) / kRows;
     const ptrdiff_t lines = (ahead_end[0] - ahead[0]) / 64;
@@ -263,9 +277,11 @@ struct Int8Blocks {
           const int last = first + S::kCachedRows < n_rows ? first + S::kCachedRows : n_rows;
           for (int panel = begin; panel < end; panel += kPanels) {
             const bool is_end = panel + kPanels >= end;
-            const int next_panel = !is_end ? panel + kPanels : step + kSliceSteps < all ? begin : end;
-            product.multiply(slice, panel, end, step, next_panel, is_end ? step + kSliceSteps : step, first,
-                             last);
+            const int next_panel = !is_end                    ? panel + kPanels
+                                   : step + kSliceSteps < all ? begin
+                                                              : end;
+            product.multiply(slice, panel, end, step, next_panel,
+                             is_end ? step + kSliceSteps : step, first, last);
           }
         }
       }

@@ -1,8 +1,8 @@
-// Products of integer-coded panels with int8 activations, written once over Simd S (GemmSimd). Include inside an anonymous
-// namespace.
+// Products of integer-coded panels with int8 activations, written once over Simd S (GemmSimd).
+// Include inside an anonymous namespace.
 
-// GemmPlan::prefetch of one layout: bytes ahead of what is multiplied, none where 0, and __builtin_prefetch's locality: 2 is the
-// second-level cache, 3 the first.
+// GemmPlan::prefetch of one layout: bytes ahead of what is multiplied, none where 0, and
+// __builtin_prefetch's locality: 2 is the second-level cache, 3 the first.
 struct Fetch {
   int ahead, cache;
   bool one_stream;  // GemmWhere::kOneStream
@@ -23,8 +23,8 @@ struct Int8Panel {
   using Floats = typename S::Floats;
 
   // The eight dword vectors of a step, of the vector's rows.
-  [[gnu::always_inline]] static void load_codes(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                                Bytes (&w)[8]) {
+  [[gnu::always_inline]] static void load_codes(const uint8_t* unit, int step, int lane,
+                                                const Bytes& table, Bytes (&w)[8]) {
     const uint8_t* line = unit + step * L::kStepBytes + 4 * lane;
     if constexpr (L::kGrid) {
       load_points(unit, step, lane, w);
@@ -38,8 +38,8 @@ struct Int8Panel {
     }
   }
 
-  // `line` is the first of the step's planes, at the vector's rows. Bytes of a codebook's codes may have anything in
-  // their upper halves where lookups ignore it.
+  // `line` is the first of the step's planes, at the vector's rows. Bytes of a codebook's codes may
+  // have anything in their upper halves where lookups ignore it.
   [[gnu::always_inline]] static void load_planes(const uint8_t* line, Bytes (&w)[8]) {
     if constexpr (Q::kBits == 8) {
 #pragma GCC unroll 8
@@ -51,7 +51,8 @@ struct Int8Panel {
         const Bytes v = S::load(line + 64 * j);
         w[2 * j] = Q::kIsCodebook && S::kLookupMasks ? v : S::bit_and(v, mask);
         w[2 * j + 1] = S::template shift_right<4>(v);
-        if constexpr (!(Q::kIsCodebook && S::kLookupMasks)) w[2 * j + 1] = S::bit_and(w[2 * j + 1], mask);
+        if constexpr (!(Q::kIsCodebook && S::kLookupMasks))
+          w[2 * j + 1] = S::bit_and(w[2 * j + 1], mask);
       }
     } else if constexpr (Q::kBits == 1) {
       load_bits(line, w);
@@ -64,7 +65,8 @@ struct Int8Panel {
   }
 
   // The codes of the points of a step, without signs.
-  [[gnu::always_inline]] static void load_points(const uint8_t* unit, int step, int lane, Bytes (&w)[8]) {
+  [[gnu::always_inline]] static void load_points(const uint8_t* unit, int step, int lane,
+                                                 Bytes (&w)[8]) {
     constexpr int kColumns = Q::kColumns, kBits = L::kHighBits;
     const uint8_t* line = unit + step * L::kStepBytes + 4 * lane;
     Bytes high = S::splat_byte(0);
@@ -77,11 +79,13 @@ struct Int8Panel {
     } else {
       const auto load_four = [&]<int Line, int... C>(std::integer_sequence<int, C...>) {
         const Bytes low = S::load(line + 64 * Line);
-        (look_up<4 * Line + C>(S::bit_and(S::template word_right<8 * C>(low), S::splat_word(255)), high, w),
+        (look_up<4 * Line + C>(S::bit_and(S::template word_right<8 * C>(low), S::splat_word(255)),
+                               high, w),
          ...);
       };
       load_four.template operator()<0>(std::make_integer_sequence<int, 4>());
-      if constexpr (kColumns == 4) load_four.template operator()<1>(std::make_integer_sequence<int, 4>());
+      if constexpr (kColumns == 4)
+        load_four.template operator()<1>(std::make_integer_sequence<int, 4>());
     }
   }
   // Point I of a step, whose index' lower bits are `index`.
@@ -178,7 +182,8 @@ struct Int8Panel {
     }
   }
 
-  // The scales (and what is added) of group `group` of a unit for the vector's rows; `lane` is its first row.
+  // The scales (and what is added) of group `group` of a unit for the vector's rows; `lane` is its
+  // first row.
   struct UnitScales {
     Floats scale, min;  // of odd sub-scales: the scale and twice the scale
   };
@@ -187,11 +192,13 @@ struct Int8Panel {
     if constexpr (Q::kHasSuperScales) {
       u.scale = S::load_half(unit + L::kSuper + 2 * lane);
       if constexpr (L::kGrid) u.min = S::add(u.scale, u.scale);
-      if constexpr (Q::kHasOffset) u.min = S::negate(S::load_half(unit + L::kSuper + 32 + 2 * lane));
+      if constexpr (Q::kHasOffset)
+        u.min = S::negate(S::load_half(unit + L::kSuper + 32 + 2 * lane));
     }
     return u;
   }
-  [[gnu::always_inline]] static Floats scale(const uint8_t* unit, const UnitScales& u, int group, int lane) {
+  [[gnu::always_inline]] static Floats scale(const uint8_t* unit, const UnitScales& u, int group,
+                                             int lane) {
     if constexpr (L::kWholeRow) {
       return S::splat(1.0f);
     } else if constexpr (L::kGrid) {
@@ -207,7 +214,8 @@ struct Int8Panel {
       return S::mul(S::load_i8(unit + L::kScales + 16 * group + lane), u.scale);
     }
   }
-  [[gnu::always_inline]] static Floats offset(const uint8_t* unit, const UnitScales& u, int group, int lane) {
+  [[gnu::always_inline]] static Floats offset(const uint8_t* unit, const UnitScales& u, int group,
+                                              int lane) {
     if constexpr (L::kZeros) {
       const Floats zero = S::load_i8(unit + L::kOffsets + 16 * group + lane);
       return S::negate(S::mul(zero, scale(unit, u, group, lane)));
@@ -222,9 +230,12 @@ struct Int8Panel {
 
   // Sums of 4 N columns, of one of M rows.
   template <int N, int M, Fetch F>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
-    constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;  // measured: docs/kernels.md
-    if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream && ShufflesActivations<S>) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
+    // measured: docs/kernels.md
+    constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;
+    if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream &&
+                  ShufflesActivations<S>) {
       return S::template shuffled_dot < L::kBias,
              Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
     } else {
@@ -232,11 +243,12 @@ struct Int8Panel {
     }
   }
 
-  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
-  // step.
+  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those
+  // of the step.
   template <int M, Fetch F>
-  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                              const int8_t* x, const ActivationGroup* groups,
+  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane,
+                                              const Bytes& table, const int8_t* x,
+                                              const ActivationGroup* groups,
                                               const ActivationHalves* halves, Floats (&acc)[M]) {
     constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
     const UnitScales u = unit_scales(unit, lane);
@@ -287,8 +299,9 @@ struct Int8Panel {
 
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
   template <int M, Fetch F>
-  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                              const int8_t* x, const ActivationGroup* groups,
+  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane,
+                                              const Bytes& table, const int8_t* x,
+                                              const ActivationGroup* groups,
                                               const ActivationHalves*, Ints (&acc)[M]) {
     if constexpr (F.ahead > 0) {
       for (int l = 0; l < Q::kBits; ++l)
@@ -311,12 +324,13 @@ struct Int8Panel {
     }
   }
 
-  // M rows of activations from `row` on (a part of one of x's blocks) times P panels `panel_step` apart (the last one in
-  // place of those beyond it) that advance together: several streams keep more of the memory's latency in
-  // flight than one. Whole: nothing has scales inside a row, sums are whole numbers.
+  // M rows of activations from `row` on (a part of one of x's blocks) times P panels `panel_step`
+  // apart (the last one in place of those beyond it) that advance together: several streams keep
+  // more of the memory's latency in flight than one. Whole: nothing has scales inside a row, sums
+  // are whole numbers.
   template <bool Whole, int M, int P, Fetch F>
-  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step,
-                    int last, const GemmOutput& out) {
+  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel,
+                    int panel_step, int last, const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
     const int n_units = w.padded_cols / L::kUnitK;
     const Bytes codebook = table(w);
@@ -330,26 +344,29 @@ struct Int8Panel {
         for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
-    // Whoever prefetches has whole blocks, but for 12 of 16 rows and for 3 or 4 of more. Parts of blocks of all sizes have the
-    // same code.
-    const int rows = F.ahead > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
+    // Whoever prefetches has whole blocks, but for 12 of 16 rows and for 3 or 4 of more. Parts of
+    // blocks of all sizes have the same code.
+    const int rows =
+        F.ahead > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
     [[maybe_unused]] const ActivationHalves* halves = x.halves + first;
     for (int u = 0; u < n_units; ++u) {
 #pragma GCC unroll 1
-      for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows, halves += rows) {
+      for (int step = 0; step < L::kSteps;
+           ++step, values += 32 * rows, groups += rows, halves += rows) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           if constexpr (!Whole && !L::kGrid && M >= 2 && M <= 4 && kColumnsFirst) {
-            Int8Columns<S, Q>::template add_step<M, F>(unit[i], step, codebook, values, groups, halves,
-                                                       acc[i]);
+            Int8Columns<S, Q>::template add_step<M, F>(unit[i], step, codebook, values, groups,
+                                                       halves, acc[i]);
           } else {
             add_step<M, F>(unit[i], step, 0, codebook, values, groups, halves, acc[i][0]);
 #pragma GCC unroll 4
             for (int part = 1; part < kParts; ++part)
-              add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, halves, acc[i][part]);
+              add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, halves,
+                             acc[i][part]);
           }
         }
       }
@@ -393,8 +410,9 @@ struct Int8Panel {
     }
   }
 
-  // Any number of rows in blocks of R while a panel is in the first caches: codes are unpacked again for every block, into
-  // registers. Only the first block waits for memory. The last one has as many fours of rows as are left.
+  // Any number of rows in blocks of R while a panel is in the first caches: codes are unpacked
+  // again for every block, into registers. Only the first block waits for memory. The last one has
+  // as many fours of rows as are left.
   template <int R, Fetch F>
   static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                        const GemmOutput& out) {
@@ -422,7 +440,8 @@ struct Int8Panel {
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr Fetch kFetch = {Plan.prefetch.bytes(L::kUnitBytes, L::kStepBytes),
-                              Plan.prefetch.level == 1 ? 3 : 2, Plan.where == GemmWhere::kOneStream};
+                              Plan.prefetch.level == 1 ? 3 : 2,
+                              Plan.where == GemmWhere::kOneStream};
     constexpr int kBlock = Plan.block;
     static_assert(kBlock <= S::kMaxRows && Plan.panels <= S::kStreams);
     if constexpr (Plan.strategy == GemmStrategy::kStreams) {
@@ -467,8 +486,9 @@ struct Int8Panel {
 
 // Quantizes one row of activations; see GemmKernels::quantize_row.
 template <GemmSimd S>
-void quantize_activations(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                          int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves) {
+void quantize_activations(const float* x, int cols, int padded_cols,
+                          const ActivationRounding& rounding, int block_rows, int8_t* values,
+                          ActivationGroup* groups, ActivationHalves* halves) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
   constexpr int kAhead = 256;  // floats from here to those that are fetched meanwhile

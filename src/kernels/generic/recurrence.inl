@@ -65,7 +65,8 @@ inline F recall(const typename State::Value* state, const float* k, int key_dim,
 template <class State, bool kMore>
 inline F delta_token(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
   auto* const state = static_cast<typename State::Value*>(strip.state);
-  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride, *next = k + strip.stride;
+  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride,
+              *next = k + strip.stride;
   const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
   const F decay = Simd::set1(strip.decay[t * strip.decay_stride]);
   const F beta = Simd::set1(strip.beta[t * strip.beta_stride]);
@@ -76,7 +77,8 @@ inline F delta_token(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
     const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::mul(decay, State::load(at)));
     const F kept = State::store(at, s);
     out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
-    if constexpr (kMore) of_next.parts[i] = Simd::fma(Simd::set1(next[key]), kept, of_next.parts[i]);
+    if constexpr (kMore)
+      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), kept, of_next.parts[i]);
   });
   Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
   return of_next.total();
@@ -96,8 +98,10 @@ void delta_rule(const DeltaStrip& strip) {
 template <class State, bool kMore>
 inline F delta_token_by_key(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
   auto* const state = static_cast<typename State::Value*>(strip.state);
-  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride, *next = k + strip.stride;
-  const float *const decay = strip.decay + t * strip.decay_stride, *next_decay = decay + strip.decay_stride;
+  const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride,
+              *next = k + strip.stride;
+  const float *const decay = strip.decay + t * strip.decay_stride,
+                     *next_decay = decay + strip.decay_stride;
   const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
   const F delta = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), Simd::sub(v, recalled));
   KeySum out, of_next;
@@ -119,10 +123,12 @@ inline F delta_token_by_key(const DeltaStrip& strip, ptrdiff_t t, F recalled) {
 template <class State>
 void delta_rule_by_key(const DeltaStrip& strip) {
   const auto* const state = static_cast<const typename State::Value*>(strip.state);
-  F recalled = recall<State>(state, strip.k, strip.key_dim,
-                             [&](int key, F s) { return Simd::mul(Simd::set1(strip.decay[key]), s); });
+  F recalled = recall<State>(state, strip.k, strip.key_dim, [&](int key, F s) {
+    return Simd::mul(Simd::set1(strip.decay[key]), s);
+  });
   const ptrdiff_t last = strip.n_tokens - 1;
-  for (ptrdiff_t t = 0; t < last; ++t) recalled = delta_token_by_key<State, true>(strip, t, recalled);
+  for (ptrdiff_t t = 0; t < last; ++t)
+    recalled = delta_token_by_key<State, true>(strip, t, recalled);
   delta_token_by_key<State, false>(strip, last, recalled);
 }
 

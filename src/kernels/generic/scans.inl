@@ -17,8 +17,8 @@ inline ScanVec scan_load(const float* p) {
 }
 inline void scan_store(float* p, ScanVec v) { std::memcpy(p, &v, sizeof v); }
 
-// exp(x) for x <= 0: 2^n * 2^f with |f| <= 1/2 and a polynomial for 2^f; relative error below 3e-7, 0 below
-// about -87 and for NaN.
+// exp(x) for x <= 0: 2^n * 2^f with |f| <= 1/2 and a polynomial for 2^f; relative error below 3e-7,
+// 0 below about -87 and for NaN.
 inline ScanVec exp_nonpositive(ScanVec x) {
   const ScanVec t = x * 1.44269504088896341f;
   const ScanVec clamped = t > -126.0f ? t : ScanVec{} - 126.0f;
@@ -92,7 +92,8 @@ double scan_sum_exp_kernel(const float* row, int n, ScanScale scale, double* pie
     WideSum sum;
     const auto add = [&](const float* from) {
       for (int part = 0; part < kParts; ++part)
-        sum.add(part, exp_nonpositive((scan_load(from + part * kScanLanes) - scale.max) * scale.inv_t));
+        sum.add(part,
+                exp_nonpositive((scan_load(from + part * kScanLanes) - scale.max) * scale.inv_t));
     };
     int i = begin;
     for (; i + kWide <= end; i += kWide) add(row + i);
@@ -185,7 +186,8 @@ inline float cut_block(float* row, int n, ScanScale scale, float low) {
 float scan_cut_kernel(float* row, int n, ScanScale scale, float low, float* block_max) {
   float best = kMinusInf;
   for (int begin = 0; begin < n; begin += kScanBlock) {
-    const float m = cut_block(row + begin, n - begin < kScanBlock ? n - begin : kScanBlock, scale, low);
+    const float m =
+        cut_block(row + begin, n - begin < kScanBlock ? n - begin : kScanBlock, scale, low);
     *block_max++ = m;
     best = m > best ? m : best;
   }
@@ -202,8 +204,9 @@ int scan_count_greater_kernel(const float* row, int n, float x) {
   return total;
 }
 
-constexpr ScanKernels kScanKernels = {scan_block_max_kernel, scan_sum_exp_kernel, scan_exp_kernel,
-                                      scan_split_kernel,     scan_cut_kernel,     scan_count_greater_kernel};
+constexpr ScanKernels kScanKernels = {scan_block_max_kernel, scan_sum_exp_kernel,
+                                      scan_exp_kernel,       scan_split_kernel,
+                                      scan_cut_kernel,       scan_count_greater_kernel};
 
 }  // namespace
 }  // namespace penstock

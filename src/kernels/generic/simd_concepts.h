@@ -10,19 +10,24 @@ template <class S>
 concept VectorSimd =
     requires(typename S::F x, typename S::F& to, const float* from, float* p, const uint16_t* words,
              uint16_t* state, const int8_t* bytes, const void* any, int n, uint32_t lanes) {
-      requires(S::kAccumulators >= 1);                        // vectors of sums that a loop may keep live
-      requires(S::kRows >= 1);                                // attention rows per pass
-      requires(S::kRegisterBytes >= 16);                      // of what is laid out anew at once
-      { S::zero() } -> std::same_as<typename S::F>;           // 0 in all lanes
-      { S::set1(1.0f) } -> std::same_as<typename S::F>;       // one number in all lanes
-      { S::load(from) } -> std::same_as<typename S::F>;       // at any address
-      { S::load_n(from, n) } -> std::same_as<typename S::F>;  // the first n lanes, zeros behind them
+      // vectors of sums that a loop may keep live
+      requires(S::kAccumulators >= 1);
+      requires(S::kRows >= 1);                           // attention rows per pass
+      requires(S::kRegisterBytes >= 16);                 // of what is laid out anew at once
+      { S::zero() } -> std::same_as<typename S::F>;      // 0 in all lanes
+      { S::set1(1.0f) } -> std::same_as<typename S::F>;  // one number in all lanes
+      { S::load(from) } -> std::same_as<typename S::F>;  // at any address
+      // the first n lanes, zeros behind them
+      { S::load_n(from, n) } -> std::same_as<typename S::F>;
       { S::store(p, x) } -> std::same_as<void>;               // at any address
       { S::store_n(p, x, n) } -> std::same_as<void>;          // the first n lanes
       { S::load_f16(words) } -> std::same_as<typename S::F>;  // 16 FP16
-      { S::load_i8_pairs(bytes, n, to, to) } -> std::same_as<void>;      // two of each of 16 fours of int8
-      { S::load_bf16_pairs(words, to, to) } -> std::same_as<void>;       // both of each of 16 pairs of BF16
-      { S::load_bf16_state(words) } -> std::same_as<typename S::F>;      // lanes i and i + 8 share a word
+      // two of each of 16 fours of int8
+      { S::load_i8_pairs(bytes, n, to, to) } -> std::same_as<void>;
+      // both of each of 16 pairs of BF16
+      { S::load_bf16_pairs(words, to, to) } -> std::same_as<void>;
+      // lanes i and i + 8 share a word
+      { S::load_bf16_state(words) } -> std::same_as<typename S::F>;
       { S::store_bf16_state(state, x) } -> std::same_as<typename S::F>;  // gives what is kept
       { S::to_f16(1.0f) } -> std::same_as<uint16_t>;                     // to nearest even
       { S::to_bf16(1.0f) } -> std::same_as<uint16_t>;                    // to nearest even
@@ -31,39 +36,41 @@ concept VectorSimd =
       { S::sub(x, x) } -> std::same_as<typename S::F>;
       { S::mul(x, x) } -> std::same_as<typename S::F>;
       { S::div(x, x) } -> std::same_as<typename S::F>;
-      { S::fma(x, x, x) } -> std::same_as<typename S::F>;             // a * b + c
-      { S::min(x, x) } -> std::same_as<typename S::F>;                // b where a is no number
-      { S::max(x, x) } -> std::same_as<typename S::F>;                // b where a is no number
-      { S::round(x) } -> std::same_as<typename S::F>;                 // to the nearest integer
-      { S::times_pow2(x, x) } -> std::same_as<typename S::F>;         // a * 2^n, n an integer in [-160, 160]
+      { S::fma(x, x, x) } -> std::same_as<typename S::F>;  // a * b + c
+      { S::min(x, x) } -> std::same_as<typename S::F>;     // b where a is no number
+      { S::max(x, x) } -> std::same_as<typename S::F>;     // b where a is no number
+      { S::round(x) } -> std::same_as<typename S::F>;      // to the nearest integer
+      // a * 2^n, n an integer in [-160, 160]
+      { S::times_pow2(x, x) } -> std::same_as<typename S::F>;
       { S::select_less(x, x, x, x) } -> std::same_as<typename S::F>;  // a < b ? yes : no
-      { S::keep(lanes, x, x) } -> std::same_as<typename S::F>;        // lane i of x where bit i is set
-      { S::reduce_add(x) } -> std::same_as<float>;                    // in the scalar code's order
+      // lane i of x where bit i is set
+      { S::keep(lanes, x, x) } -> std::same_as<typename S::F>;
+      { S::reduce_add(x) } -> std::same_as<float>;  // in the scalar code's order
       { S::reduce_max(x) } -> std::same_as<float>;
     };
 
-// Products of int8 K and V in whole numbers, for attention.inl: 16 lanes of 32 bits, or four bytes in each of them.
+// Products of int8 K and V in whole numbers, for attention.inl: 16 lanes of 32 bits, or four bytes
+// in each of them.
 template <class S>
-concept WholeNumberSimd = VectorSimd<S> && requires(typename S::Ints i, typename S::F x, const void* from,
-                                                    void* to, float* floats, int32_t n) {
-  { S::zero_ints() } -> std::same_as<typename S::Ints>;
-  { S::set1_ints(n) } -> std::same_as<typename S::Ints>;
-  { S::load_ints(from) } -> std::same_as<typename S::Ints>;
-  { S::to_ints(x) } -> std::same_as<typename S::Ints>;  // to the nearest
-  { S::to_float(i) } -> std::same_as<typename S::F>;
-  { S::add_ints(i, i) } -> std::same_as<typename S::Ints>;
-  { S::reduce_add_ints(i) } -> std::same_as<int32_t>;
-  { S::times_256(i) } -> std::same_as<typename S::Ints>;
-  { S::over_256(i) } -> std::same_as<typename S::Ints>;
-  { S::lifted(i) } -> std::same_as<typename S::Ints>;  // signed bytes plus 128
-  {
-    S::dot_bytes(i, i, i)
-  } -> std::same_as<typename S::Ints>;              // sum + the products of unsigned and signed bytes
-  { S::store_bytes(to, i) } -> std::same_as<void>;  // the lanes' lowest bytes
-  {
-    S::store_halves(floats, x)
-  } -> std::same_as<void>;  // 64 floats times x as low and high bytes, in their place
-};
+concept WholeNumberSimd =
+    VectorSimd<S> && requires(typename S::Ints i, typename S::F x, const void* from, void* to,
+                              float* floats, int32_t n) {
+      { S::zero_ints() } -> std::same_as<typename S::Ints>;
+      { S::set1_ints(n) } -> std::same_as<typename S::Ints>;
+      { S::load_ints(from) } -> std::same_as<typename S::Ints>;
+      { S::to_ints(x) } -> std::same_as<typename S::Ints>;  // to the nearest
+      { S::to_float(i) } -> std::same_as<typename S::F>;
+      { S::add_ints(i, i) } -> std::same_as<typename S::Ints>;
+      { S::reduce_add_ints(i) } -> std::same_as<int32_t>;
+      { S::times_256(i) } -> std::same_as<typename S::Ints>;
+      { S::over_256(i) } -> std::same_as<typename S::Ints>;
+      { S::lifted(i) } -> std::same_as<typename S::Ints>;  // signed bytes plus 128
+      // sum + the products of unsigned and signed bytes
+      { S::dot_bytes(i, i, i) } -> std::same_as<typename S::Ints>;
+      { S::store_bytes(to, i) } -> std::same_as<void>;  // the lanes' lowest bytes
+      // 64 floats times x as low and high bytes, in their place
+      { S::store_halves(floats, x) } -> std::same_as<void>;
+    };
 
 // V of strips.inl: a register of floats or doubles T.
 template <class V, class T>
@@ -83,15 +90,19 @@ struct AnyGrid {
   static constexpr int kIndexBits = 8, kColumns = 8;
 };
 
-// S of int8_gemm.inl and float_gemm.inl, of gemm_simd.h: kLanes of the 16 rows of a panel in a register.
+// S of int8_gemm.inl and float_gemm.inl, of gemm_simd.h: kLanes of the 16 rows of a panel in a
+// register.
 template <class S>
 concept GemmSimd = requires(typename S::Bytes b, typename S::Ints i, typename S::Floats f,
-                            typename S::Floats& to, typename S::Bytes (&codes)[8], const uint8_t* from,
-                            const uint32_t* table, const float* floats, float* p, const int8_t* x,
-                            int8_t* rounded, const int32_t& negative_sum, const void* any, int n) {
+                            typename S::Floats& to, typename S::Bytes (&codes)[8],
+                            const uint8_t* from, const uint32_t* table, const float* floats,
+                            float* p, const int8_t* x, int8_t* rounded, const int32_t& negative_sum,
+                            const void* any, int n) {
   requires(S::kLanes == 4 || S::kLanes == 8 || S::kLanes == 16);  // rows of a panel in a register
-  requires(S::kMaxRows >= 4);                                     // most rows of activations in a block
-  requires(S::kStreams >= 1);                                     // most panels that few rows read at once
+  // most rows of activations in a block
+  requires(S::kMaxRows >= 4);
+  // most panels that few rows read at once
+  requires(S::kStreams >= 1);
 
   // Codes, as bytes.
   { S::load(from) } -> std::same_as<typename S::Bytes>;        // a register, aligned
@@ -99,25 +110,29 @@ concept GemmSimd = requires(typename S::Bytes b, typename S::Ints i, typename S:
   { S::splat_byte(n) } -> std::same_as<typename S::Bytes>;     // one byte in all places
   { S::splat_word(n) } -> std::same_as<typename S::Bytes>;     // 32 bits in all lanes
   { S::bit_and(b, b) } -> std::same_as<typename S::Bytes>;
-  { S::or_and(b, b, b) } -> std::same_as<typename S::Bytes>;  // a | (b & mask); a has none of the mask's bits
-  { S::template shift_left<1>(b) } -> std::same_as<typename S::Bytes>;  // of 16-bit lanes or of bytes
+  // a | (b & mask); a has none of the mask's bits
+  { S::or_and(b, b, b) } -> std::same_as<typename S::Bytes>;
+  // of 16-bit lanes or of bytes
+  { S::template shift_left<1>(b) } -> std::same_as<typename S::Bytes>;
   { S::template shift_right<1>(b) } -> std::same_as<typename S::Bytes>;
   { S::template word_left<1>(b) } -> std::same_as<typename S::Bytes>;  // of 32-bit lanes
   { S::template word_right<1>(b) } -> std::same_as<typename S::Bytes>;
   { S::word_right(b, n) } -> std::same_as<typename S::Bytes>;
-  { S::lookup(b, b) } -> std::same_as<typename S::Bytes>;      // codes in a table of 16 bytes
-  { S::kLookupMasks } -> std::convertible_to<bool>;            // lookup ignores the codes' upper halves
+  { S::lookup(b, b) } -> std::same_as<typename S::Bytes>;  // codes in a table of 16 bytes
+  // lookup ignores the codes' upper halves
+  { S::kLookupMasks } -> std::convertible_to<bool>;
   { S::gather(table, b) } -> std::same_as<typename S::Bytes>;  // 32 bits for every index
-  {
-    S::template kHasPoints<AnyGrid>
-  } -> std::convertible_to<bool>;  // points() is there, as load_points() leaves w
-  requires(!S::template kHasPoints<AnyGrid> || requires { S::template points<AnyGrid>(from, b, codes); });
+  // points() is there, as load_points() leaves w
+  { S::template kHasPoints<AnyGrid> } -> std::convertible_to<bool>;
+  requires(!S::template kHasPoints<AnyGrid> ||
+           requires { S::template points<AnyGrid>(from, b, codes); });
 
   // Whole numbers of 32 bits.
   { S::zero_int() } -> std::same_as<typename S::Ints>;
   { S::add_int(i, i) } -> std::same_as<typename S::Ints>;
   { S::to_float(i) } -> std::same_as<typename S::Floats>;
-  // dot<Bias, MaxCode, N, OneChain>: sum of (code - Bias) * x over 4 N columns; codes up to MaxCode.
+  // dot<Bias, MaxCode, N, OneChain>: sum of (code - Bias) * x over 4 N columns; codes up to
+  // MaxCode.
   { S::template dot<8, 15, 8, false>(codes, x, negative_sum) } -> std::same_as<typename S::Ints>;
   { S::template dot<128, 255, 4, true>(codes, x, negative_sum) } -> std::same_as<typename S::Ints>;
 
@@ -140,10 +155,9 @@ concept GemmSimd = requires(typename S::Bytes b, typename S::Ints i, typename S:
   { S::fma(f, f, f) } -> std::same_as<typename S::Floats>;  // a * b + c
 
   // Rounding of activations.
-  {
-    S::abs_max(f, f)
-  } -> std::same_as<typename S::Floats>;    // the larger of a and |b|; a where b is no number
-  { S::max_of(f) } -> std::same_as<float>;  // the largest lane
+  // the larger of a and |b|; a where b is no number
+  { S::abs_max(f, f) } -> std::same_as<typename S::Floats>;
+  { S::max_of(f) } -> std::same_as<float>;                    // the largest lane
   { S::clamp(f, 1.0f) } -> std::same_as<typename S::Floats>;  // into [-limit, limit]
   { S::store_rounded(rounded, f) } -> std::same_as<void>;     // kLanes int8, to nearest even
 };
@@ -153,12 +167,15 @@ template <class S>
 concept AddsProducts = GemmSimd<S> && requires(typename S::Ints& sum, typename S::Bytes codes,
                                                const int32_t& negative_sum, const void* four) {
   { S::splat_int(four) } -> std::same_as<typename S::Ints>;  // four activations in all lanes
-  { S::template start<8, 15>(negative_sum) } -> std::same_as<typename S::Ints>;  // what dot() starts from
-  // Product 1 of 8 of codes up to 15 and four activations; `pairs`, the second, is what is not in the sum until the last.
+  // what dot() starts from
+  { S::template start<8, 15>(negative_sum) } -> std::same_as<typename S::Ints>;
+  // Product 1 of 8 of codes up to 15 and four activations; `pairs`, the second, is what is not in
+  // the sum until the last.
   { S::template add_products<15, 1, 8>(sum, sum, codes, sum) } -> std::same_as<void>;
 };
 
-// Few rows in sums of all columns before the next (int8_columns.inl): registers hold no step of codes beside the sums.
+// Few rows in sums of all columns before the next (int8_columns.inl): registers hold no step of
+// codes beside the sums.
 template <class S>
 concept ColumnsFirst = AddsProducts<S> && requires { requires S::kColumnsFirst; };
 
@@ -181,7 +198,8 @@ concept FetchesActivations = UnpacksBlocks<S> && requires { requires(S::kStepsAh
 // dot() with activations that one load brings and shuffles spread.
 template <class S>
 concept ShufflesActivations =
-    GemmSimd<S> && requires(typename S::Bytes (&codes)[8], const int8_t* x, const int32_t& negative_sum) {
+    GemmSimd<S> &&
+    requires(typename S::Bytes (&codes)[8], const int8_t* x, const int32_t& negative_sum) {
       requires S::kShuffles;
       // shuffled_dot<Bias, Shuffled>: the last `Shuffled` fours by shuffles.
       { S::template shuffled_dot<8, 2>(codes, x, negative_sum) } -> std::same_as<typename S::Ints>;

@@ -24,7 +24,8 @@ template <int G, class T, int N, int... I>
                                               Register<T, N>& low, Register<T, N>& high,
                                               std::integer_sequence<int, I...>) {
   low.lanes = __builtin_shufflevector(a.lanes, b.lanes, (I / G / 2 * G + I % G + I / G % 2 * N)...);
-  high.lanes = __builtin_shufflevector(a.lanes, b.lanes, (N / 2 + I / G / 2 * G + I % G + I / G % 2 * N)...);
+  high.lanes =
+      __builtin_shufflevector(a.lanes, b.lanes, (N / 2 + I / G / 2 * G + I % G + I / G % 2 * N)...);
 }
 
 // A square of N / G rows of as many groups of G lanes.

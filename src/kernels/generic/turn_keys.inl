@@ -21,7 +21,8 @@ constexpr int value_bytes(KvFormat format) {
 
 // Within each block of Side x Side values of an element, rows become columns.
 template <int Side, class T, int N, int... I>
-[[gnu::always_inline]] inline void turn_blocks(Register<T, N>& x, std::integer_sequence<int, I...>) {
+[[gnu::always_inline]] inline void turn_blocks(Register<T, N>& x,
+                                               std::integer_sequence<int, I...>) {
   constexpr int kBlock = Side * Side;
   x.lanes = __builtin_shufflevector(x.lanes, x.lanes,
                                     (I / kBlock * kBlock + I % Side * Side + I % kBlock / Side)...);
@@ -43,8 +44,9 @@ template <KvFormat K>
   }
 }
 
+// Lane, and how many of them an element is; features (and tokens) of an element
 template <KvFormat K>
-struct TurnedElement;  // Lane, and how many of them an element is; features (and tokens) of an element
+struct TurnedElement;
 template <>
 struct TurnedElement<KvFormat::kF32> {
   using Lane = uint32_t;
@@ -73,7 +75,8 @@ void turn_unit(const std::byte* keys, int n_features, std::byte* values) {
   using Lane = typename E::Lane;
   constexpr int kElementBytes = E::kLanes * int{sizeof(Lane)};
   constexpr int kTokens = kUnitTokens / E::kSide;  // elements of a row of keys
-  constexpr int kMost = Simd::kRegisterBytes / kElementBytes, kRows = kMost < kTokens ? kMost : kTokens;
+  constexpr int kMost = Simd::kRegisterBytes / kElementBytes,
+                kRows = kMost < kTokens ? kMost : kTokens;
   constexpr int kBytes = kRows * kElementBytes;
   const int features = n_features / E::kSide;  // elements of a row of values
   for (int f = 0; f < features; f += kRows) {
@@ -85,7 +88,8 @@ void turn_unit(const std::byte* keys, int n_features, std::byte* values) {
       }
       transpose<E::kLanes>(rows);
       for (int i = 0; i < kRows; ++i)
-        __builtin_memcpy(values + (int64_t{t + i} * features + f) * kElementBytes, &rows[i], kBytes);
+        __builtin_memcpy(values + (int64_t{t + i} * features + f) * kElementBytes, &rows[i],
+                         kBytes);
     }
   }
 }

@@ -36,8 +36,10 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* out) {
-  const float mean = sum_of(x, n, [](F v, F s, int) { return Simd::add(v, s); }) / static_cast<float>(n);
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n,
+                float* out) {
+  const float mean =
+      sum_of(x, n, [](F v, F s, int) { return Simd::add(v, s); }) / static_cast<float>(n);
   const F m = Simd::set1(mean);
   const float squares = sum_of(x, n, [&](F v, F s, int left) {
     F d = Simd::sub(v, m);
@@ -86,8 +88,8 @@ inline F activated(F x, const ActivationParameters& f) {
   }
   if constexpr (A == Activation::kGeluTanh) {
     // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-    const F inner =
-        Simd::fma(Simd::mul(x, x), Simd::set1(2 * 0.7978845608f * 0.044715f), Simd::set1(2 * 0.7978845608f));
+    const F inner = Simd::fma(Simd::mul(x, x), Simd::set1(2 * 0.7978845608f * 0.044715f),
+                              Simd::set1(2 * 0.7978845608f));
     return Simd::mul(x, sigmoid(Simd::mul(x, inner)));
   }
   if constexpr (A == Activation::kRelu) return Simd::max(Simd::zero(), x);
@@ -149,7 +151,8 @@ void activate(float* x, const ActivationFunction& function, int n) {
   });
 }
 
-void activate_mul(const float* gate, const float* up, const ActivationFunction& function, int n, float* out) {
+void activate_mul(const float* gate, const float* up, const ActivationFunction& function, int n,
+                  float* out) {
   const ActivationParameters f(function);
   visit_activation(function.kind, [&](auto kind) {
     constexpr Activation kKind = decltype(kind)::kKind;

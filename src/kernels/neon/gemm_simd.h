@@ -11,7 +11,9 @@ struct Neon {
 
   [[gnu::always_inline]] static Bytes load(const uint8_t* p) { return vld1q_u8(p); }
   [[gnu::always_inline]] static Bytes load_table(const uint8_t* p) { return vld1q_u8(p); }
-  [[gnu::always_inline]] static Bytes splat_byte(int b) { return vdupq_n_u8(static_cast<uint8_t>(b)); }
+  [[gnu::always_inline]] static Bytes splat_byte(int b) {
+    return vdupq_n_u8(static_cast<uint8_t>(b));
+  }
   [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return vandq_u8(a, b); }
   [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
     return vorrq_u8(a, vandq_u8(b, mask));
@@ -25,7 +27,9 @@ struct Neon {
     return vshrq_n_u8(a, N);
   }
   static constexpr bool kLookupMasks = false;
-  [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) { return vqtbl1q_u8(table, codes); }
+  [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) {
+    return vqtbl1q_u8(table, codes);
+  }
   [[gnu::always_inline]] static Bytes splat_word(int x) {
     return vreinterpretq_u8_u32(vdupq_n_u32(static_cast<uint32_t>(x)));
   }
@@ -50,8 +54,8 @@ struct Neon {
   template <class Q>
   static constexpr bool kHasPoints = false;
 
-  // Codes as the signed numbers to multiply. Those of 8 bits lose their bias by it, and the sum needs no
-  // correction.
+  // Codes as the signed numbers to multiply. Those of 8 bits lose their bias by it, and the sum
+  // needs no correction.
   template <int MaxCode>
   [[gnu::always_inline]] static int8x16_t as_signed(Bytes w) {
     return vreinterpretq_s8_u8(MaxCode > 127 ? veorq_u8(w, vdupq_n_u8(0x80)) : w);
@@ -63,15 +67,18 @@ struct Neon {
   }
   // Products are added in 16 bits: kTerms of them fit before pairs of lanes must be widened.
   template <int Bias, int MaxCode, int N, bool OneChain>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
     constexpr int kTerms = MaxCode > 127 ? 2 : 32767 / (127 * MaxCode);
-    int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};  // of rows 0 and 1, 2 and 3; two lanes each
+    // of rows 0 and 1, 2 and 3; two lanes each
+    int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
     int16x8_t products[2] = {};
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) {
       int32_t four;
       __builtin_memcpy(&four, x + 4 * j, 4);
-      const int8x16_t codes = as_signed<MaxCode>(w[j]), values = vreinterpretq_s8_s32(vdupq_n_s32(four));
+      const int8x16_t codes = as_signed<MaxCode>(w[j]),
+                      values = vreinterpretq_s8_s32(vdupq_n_s32(four));
       if (j % kTerms == 0) {
         products[0] = vmull_s8(vget_low_s8(codes), vget_low_s8(values));
         products[1] = vmull_high_s8(codes, values);
@@ -91,7 +98,9 @@ struct Neon {
   [[gnu::always_inline]] static Floats negate(Floats a) { return vnegq_f32(a); }
   [[gnu::always_inline]] static Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
   [[gnu::always_inline]] static Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
-  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) {
+    return vfmaq_f32(c, a, b);
+  }
   [[gnu::always_inline]] static Floats to_float(Ints a) { return vcvtq_f32_s32(a); }
   [[gnu::always_inline]] static Floats load_half(const uint8_t* p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
@@ -109,7 +118,8 @@ struct Neon {
     return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
   }
   [[gnu::always_inline]] static Floats load_nibbles(const uint8_t* p, int first_bit) {
-    return to_float(vand_u8(vshl_u8(load_4(p), vdup_n_s8(static_cast<int8_t>(-first_bit))), vdup_n_u8(15)));
+    return to_float(
+        vand_u8(vshl_u8(load_4(p), vdup_n_s8(static_cast<int8_t>(-first_bit))), vdup_n_u8(15)));
   }
   // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
@@ -144,7 +154,9 @@ struct Neon {
     vst1q_f32(lanes, a);
     __builtin_memcpy(p, lanes, static_cast<size_t>(n_valid) * sizeof(float));
   }
-  [[gnu::always_inline]] static Floats abs_max(Floats a, Floats b) { return vmaxnmq_f32(a, vabsq_f32(b)); }
+  [[gnu::always_inline]] static Floats abs_max(Floats a, Floats b) {
+    return vmaxnmq_f32(a, vabsq_f32(b));
+  }
   [[gnu::always_inline]] static float max_of(Floats a) { return vmaxvq_f32(a); }
   [[gnu::always_inline]] static void store_rounded(int8_t* p, Floats a) {
     const int16x4_t words = vqmovn_s32(vcvtnq_s32_f32(a));

@@ -18,7 +18,8 @@ uint64_t read_streams(const void* data, size_t bytes) {
     }
   }
   const uint8x16_t sum = veorq_u8(veorq_u8(acc[0], acc[1]), veorq_u8(acc[2], acc[3]));
-  return vgetq_lane_u64(vreinterpretq_u64_u8(sum), 0) ^ vgetq_lane_u64(vreinterpretq_u64_u8(sum), 1);
+  return vgetq_lane_u64(vreinterpretq_u64_u8(sum), 0) ^
+         vgetq_lane_u64(vreinterpretq_u64_u8(sum), 1);
 }
 
 float multiply_floats(int64_t iterations) {

@@ -57,8 +57,9 @@ struct Simd {
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const auto pairs = [&](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); };
     first = each([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(pairs(i), 16)); });
-    second =
-        each([&](int i) { return vreinterpretq_f32_u32(vandq_u32(pairs(i), vdupq_n_u32(0xffff0000u))); });
+    second = each([&](int i) {
+      return vreinterpretq_f32_u32(vandq_u32(pairs(i), vdupq_n_u32(0xffff0000u)));
+    });
   }
   static F load_bf16_state(const uint16_t* p) {
     return each([&](int i) {
@@ -75,8 +76,8 @@ struct Simd {
       return vreinterpretq_f32_u32(vandq_u32(up, vdupq_n_u32(0xffff0000u)));
     });
     for (int i = 0; i < 2; ++i) {
-      const uint32x4_t words =
-          vsriq_n_u32(vreinterpretq_u32_f32(rounded.v[i + 2]), vreinterpretq_u32_f32(rounded.v[i]), 16);
+      const uint32x4_t words = vsriq_n_u32(vreinterpretq_u32_f32(rounded.v[i + 2]),
+                                           vreinterpretq_u32_f32(rounded.v[i]), 16);
       vst1q_u16(p + 8 * i, vreinterpretq_u16_u32(words));
     }
     return rounded;
@@ -127,7 +128,8 @@ struct Simd {
   }
   static F keep(uint32_t lanes, F x, F other) {
     const uint32x4_t all = vdupq_n_u32(lanes), four = {1, 2, 4, 8};
-    const uint32x4_t bits[4] = {four, vshlq_n_u32(four, 4), vshlq_n_u32(four, 8), vshlq_n_u32(four, 12)};
+    const uint32x4_t bits[4] = {four, vshlq_n_u32(four, 4), vshlq_n_u32(four, 8),
+                                vshlq_n_u32(four, 12)};
     return each([&](int i) { return vbslq_f32(vtstq_u32(all, bits[i]), x.v[i], other.v[i]); });
   }
   static float reduce_add(F a) {

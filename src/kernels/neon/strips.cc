@@ -40,7 +40,8 @@ constexpr int kTileRows = 4, kTileVectors = 4;
 
 namespace penstock {
 
-constinit const StripKernels kNeonStripKernels = {strip_product<FloatVector, float, kStripFloats, false>,
-                                                  strip_product<DoubleVector, double, kStripDoubles, true>};
+constinit const StripKernels kNeonStripKernels = {
+    strip_product<FloatVector, float, kStripFloats, false>,
+    strip_product<DoubleVector, double, kStripDoubles, true>};
 
 }  // namespace penstock

@@ -14,7 +14,8 @@ namespace {
 
 struct NeonDot : Neon {
   template <int Bias, int MaxCode, int N, bool OneChain>
-  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
+                                         const int32_t& negative_sum) {
     static_assert(N % 4 == 0);
     Ints sum = correction<Bias, MaxCode>(negative_sum);
 #pragma GCC unroll 2

@@ -14,10 +14,12 @@ namespace {
 // Whole-number sums of a row: 127 * 255 * this stays below 2^31.
 constexpr int kMaxRowSum = 65536;
 
-bool groups_fit(const GroupedMatrix& m, int size) { return m.group_size % size == 0 || m.n_groups() == 1; }
+bool groups_fit(const GroupedMatrix& m, int size) {
+  return m.group_size % size == 0 || m.n_groups() == 1;
+}
 
-// Integer levels and their unit nearest to the codebook: the unit is searched, for with the right one FP4
-// levels are whole.
+// Integer levels and their unit nearest to the codebook: the unit is searched, for with the right
+// one FP4 levels are whole.
 void fit_levels(const GroupedMatrix& m, GroupedShape& shape) {
   float largest = 0;
   for (const float level : m.codebook) largest = std::max(largest, std::fabs(level));
@@ -26,10 +28,12 @@ void fit_levels(const GroupedMatrix& m, GroupedShape& shape) {
   if (!(largest > 0) || !std::isfinite(largest)) return;
   double best_error = INFINITY;
   for (int i = 0; i <= 2048; ++i) {
-    const float steps = 127.0f - 63.0f * static_cast<float>(i) / 2048.0f;  // that the largest level takes
+    // that the largest level takes
+    const float steps = 127.0f - 63.0f * static_cast<float>(i) / 2048.0f;
     double error = 0;
     for (const float level : m.codebook) {
-      const double exact = static_cast<double>(level) / largest * steps, off = exact - std::nearbyint(exact);
+      const double exact = static_cast<double>(level) / largest * steps,
+                   off = exact - std::nearbyint(exact);
       error += off * off;
     }
     error /= static_cast<double>(steps) * steps;
@@ -55,8 +59,9 @@ bool is_f8(const GroupedMatrix& m) {
     const float level = quant::decode_f8e4m3(static_cast<uint8_t>(c));
     if (std::isfinite(level) && level != m.codebook[c]) return false;
   }
+  // not a number
   return std::none_of(m.packed.begin(), m.packed.end(),
-                      [](std::byte b) { return (b & std::byte{0x7f}) == std::byte{0x7f}; });  // not a number
+                      [](std::byte b) { return (b & std::byte{0x7f}) == std::byte{0x7f}; });
 }
 
 bool zeros_fit(const GroupedMatrix& m, int offset) {
@@ -142,7 +147,9 @@ void offer_zeros(const GroupedMatrix& m, Chooser& chooser) {
       chooser.offer<panel::WithZeros<4, 128>>(PanelType::kI4Z128);
       chooser.offer<panel::WithZeros<4, 32>>(PanelType::kI4Z32);
       break;
-    default: chooser.offer<panel::WithZeros<8, 32>>(PanelType::kI8Z32, 128 - (1 << (m.bits - 1))); break;
+    default:
+      chooser.offer<panel::WithZeros<8, 32>>(PanelType::kI8Z32, 128 - (1 << (m.bits - 1)));
+      break;
   }
 }
 
@@ -156,12 +163,15 @@ struct Rows {
   uint8_t* panel;
   float* factors;  // of these rows
 
-  const float* scales(int r) const { return &from.scales[static_cast<size_t>(first + r) * from.n_groups()]; }
+  const float* scales(int r) const {
+    return &from.scales[static_cast<size_t>(first + r) * from.n_groups()];
+  }
 };
 
 float largest_scale(const Rows& rows, int r) {
   float largest = 0;
-  for (int g = 0; g < rows.from.n_groups(); ++g) largest = std::max(largest, std::fabs(rows.scales(r)[g]));
+  for (int g = 0; g < rows.from.n_groups(); ++g)
+    largest = std::max(largest, std::fabs(rows.scales(r)[g]));
   return largest;
 }
 
@@ -173,11 +183,14 @@ void store_scales(const Rows& rows, int r, float factor) {
   for (int k = 0; k < m.cols; k += kGroup) {
     uint8_t* unit = rows.panel + static_cast<size_t>(k / L::kUnitK) * L::kUnitBytes;
     const int from = std::min(k / m.group_size, m.n_groups() - 1), to = k % L::kUnitK / kGroup;
-    put_half(unit + L::kScales + 32 * to, r, rows.scales(r)[from] * (rows.shape.level_scale / factor));
+    put_half(unit + L::kScales + 32 * to, r,
+             rows.scales(r)[from] * (rows.shape.level_scale / factor));
     if constexpr (L::kZeros) {
-      const int zero = m.zeros.empty() ? m.uniform_zero
-                                       : m.zeros[static_cast<size_t>(rows.first + r) * m.n_groups() + from];
-      unit[L::kOffsets + 16 * to + r] = static_cast<uint8_t>(zero + rows.shape.code_offset - L::kBias);
+      const int zero = m.zeros.empty()
+                           ? m.uniform_zero
+                           : m.zeros[static_cast<size_t>(rows.first + r) * m.n_groups() + from];
+      unit[L::kOffsets + 16 * to + r] =
+          static_cast<uint8_t>(zero + rows.shape.code_offset - L::kBias);
     }
   }
 }
@@ -268,8 +281,8 @@ GroupedShape grouped_shape(const GroupedMatrix& m) {
   return shape;
 }
 
-void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape, const PanelMatrix& to,
-                  float* row_scales, int panel_begin, int panel_end) {
+void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape,
+                  const PanelMatrix& to, float* row_scales, int panel_begin, int panel_end) {
   std::vector<uint8_t> codes(shape.decoded ? 0 : static_cast<size_t>(from.cols) * kPanelRows);
   for (int panel = panel_begin; panel < panel_end; ++panel) {
     const int first = panel * kPanelRows, n = std::min(kPanelRows, to.rows - first);

@@ -13,8 +13,8 @@ namespace {
 
 // --- Integer codes ---
 
-// Scales that a file does not hold as FP16 may not fit its range: their rows get a factor. So do levels in units of
-// something.
+// Scales that a file does not hold as FP16 may not fit its range: their rows get a factor. So do
+// levels in units of something.
 template <class Q>
 constexpr bool needs_row_scales() {
   if constexpr (quant::kUnit<Q> != 1.0f) {
@@ -43,7 +43,8 @@ float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
 
 // Scales that are in the file as they are in a panel.
 template <class Q>
-constexpr bool kSameScales = !needs_row_scales<Q>() && !Q::kHasSuperScales && quant::kGroups<Q> == 1;
+constexpr bool kSameScales =
+    !needs_row_scales<Q>() && !Q::kHasSuperScales && quant::kGroups<Q> == 1;
 
 // One block of row r of a grid into its unit.
 template <class Q>
@@ -80,20 +81,24 @@ void store_scales(const typename Q::Block& block, int column, int r, float row_s
     Q::super_scales(block, scale, min, sub_scales, sub_mins);
     for (int g = 0; g < quant::kGroups<Q>; ++g) {
       const auto sub = static_cast<uint8_t>(sub_scales[g]);
-      unit[L::kScales + 16 * g + r] = static_cast<uint8_t>(L::kPackedMins ? sub | sub_mins[g] << 4 : sub);
-      if constexpr (L::kSeparateMins) unit[L::kOffsets + 16 * g + r] = static_cast<uint8_t>(sub_mins[g]);
+      unit[L::kScales + 16 * g + r] =
+          static_cast<uint8_t>(L::kPackedMins ? sub | sub_mins[g] << 4 : sub);
+      if constexpr (L::kSeparateMins)
+        unit[L::kOffsets + 16 * g + r] = static_cast<uint8_t>(sub_mins[g]);
     }
     put_half(unit + L::kSuper, r, scale);
     if constexpr (Q::kHasOffset) put_half(unit + L::kSuper + 32, r, min);
   } else if constexpr (kSameScales<Q>) {
     const int group = column % L::kUnitK / Q::kGroupSize;
     std::memcpy(unit + L::kScales + 32 * group + 2 * r, &block.scale, 2);
-    if constexpr (Q::kHasOffset) std::memcpy(unit + L::kOffsets + 32 * group + 2 * r, &block.offset, 2);
+    if constexpr (Q::kHasOffset)
+      std::memcpy(unit + L::kOffsets + 32 * group + 2 * r, &block.offset, 2);
   } else {
     for (int g = 0; g < quant::kGroups<Q>; ++g) {
       const int group = column % L::kUnitK / Q::kGroupSize + g;
       put_half(unit + L::kScales + 32 * group, r, scales[g] / row_scale);
-      if constexpr (Q::kHasOffset) put_half(unit + L::kOffsets + 32 * group, r, offsets[g] / row_scale);
+      if constexpr (Q::kHasOffset)
+        put_half(unit + L::kOffsets + 32 * group, r, offsets[g] / row_scale);
     }
   }
 }
@@ -103,7 +108,8 @@ void store_byte_blocks(const uint8_t* const* rows, size_t offset, int column, ui
   using Q = quant::Q8_0;
   using L = PanelLayout<Q>;
   const int step = column % L::kUnitK / 32;
-  constexpr FourWords kToCodes = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};  // + 128 each
+  // + 128 each
+  constexpr FourWords kToCodes = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};
   for (int r = 0; r < kPanelRows; r += 4) {
     FourWords c[8];
     transpose_words(rows + r, offset + offsetof(Q::Block, values), c);
@@ -116,7 +122,8 @@ void store_byte_blocks(const uint8_t* const* rows, size_t offset, int column, ui
 }
 
 template <class Q>
-void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_index) {
+void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales,
+                int panel_index) {
   using L = PanelLayout<Q>;
   const size_t stride = from.stride();
   const int n_blocks = from.cols / Q::kBlockSize, first = panel_index * kPanelRows;
@@ -131,7 +138,8 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
     if (r < n_rows) {
       rows[r] = reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * stride;
       if constexpr (needs_row_scales<Q>())
-        scales[r] = find_row_scale<Q>(reinterpret_cast<const typename Q::Block*>(rows[r]), n_blocks);
+        scales[r] =
+            find_row_scale<Q>(reinterpret_cast<const typename Q::Block*>(rows[r]), n_blocks);
     }
     if (row_scales != nullptr) row_scales[first + r] = scales[r];
   }
@@ -208,7 +216,8 @@ T from_float(float x) {
 template <class T>
 void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_index) {
   const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
-  uint8_t* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
+  uint8_t* panel =
+      const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
   std::memset(panel, 0, to.panel_bytes);
   T* elements = reinterpret_cast<T*>(panel);
   constexpr int kChunk = 64;
@@ -216,7 +225,8 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   for (int k = 0; k < from.cols; k += kChunk) {
     const int n = std::min(kChunk, from.cols - k);
     for (int r = 0; r < n_rows; ++r) {
-      const std::byte* in = from.bytes.data() + (first + r) * from.stride() + quant_bytes(from.type, k);
+      const std::byte* in =
+          from.bytes.data() + (first + r) * from.stride() + quant_bytes(from.type, k);
       T values[kChunk];
       if (as_is) {
         std::memcpy(static_cast<void*>(values), in, n * sizeof(T));
@@ -230,7 +240,8 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   }
 }
 
-// Two columns of a BF16 row are one word of its panel, which is thus the transpose of the rows' words.
+// Two columns of a BF16 row are one word of its panel, which is thus the transpose of the rows'
+// words.
 void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_index) {
   const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
@@ -240,8 +251,9 @@ void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_ind
   const uint8_t *rows[kPanelRows], *rest_rows[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     rest_rows[r] = rest[r];
-    rows[r] =
-        r < n_rows ? reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * stride : rest[r];
+    rows[r] = r < n_rows
+                  ? reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * stride
+                  : rest[r];
   }
   for (int k = 0; k < to.padded_cols; k += kColumns) {
     const bool whole = n_rows == kPanelRows && k + kColumns <= from.cols;
@@ -257,7 +269,8 @@ void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_ind
         FourWords columns[4];
         const size_t at = sizeof(uint32_t) * static_cast<size_t>(w);
         transpose_words((whole ? rows : rest_rows) + r, whole ? offset + at : at, columns);
-        for (int i = 0; i < 4; ++i) std::memcpy(lines + 64 * (w + i) + 4 * r, &columns[i], sizeof columns[i]);
+        for (int i = 0; i < 4; ++i)
+          std::memcpy(lines + 64 * (w + i) + 4 * r, &columns[i], sizeof columns[i]);
       }
     }
   }
@@ -278,7 +291,8 @@ void unpack_floats(const PanelMatrix& w, int row, float* out) {
 }
 
 void unpack_f8(const PanelMatrix& w, int row, float* out) {
-  const uint8_t* codes = w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes + row % kPanelRows;
+  const uint8_t* codes =
+      w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes + row % kPanelRows;
   const float row_scale = w.row_scales[row] * 0x1p-8f;
   for (int k = 0; k < w.cols; ++k) out[k] = quant::decode_f8e4m3(codes[16 * k]) * row_scale;
 }
@@ -290,7 +304,8 @@ void unpack_f8_groups(const PanelMatrix& w, int row, float* out) {
     const uint8_t* unit = panel + static_cast<size_t>(k / Q::kUnitK) * Q::kUnitBytes;
     float scale;
     std::memcpy(&scale, unit + Q::kScales + 4 * (row % kPanelRows), sizeof scale);
-    out[k] = quant::decode_f8e4m3(unit[16 * (k % Q::kUnitK) + row % kPanelRows]) * (scale * 0x1p-8f);
+    out[k] =
+        quant::decode_f8e4m3(unit[16 * (k % Q::kUnitK) + row % kPanelRows]) * (scale * 0x1p-8f);
   }
 }
 
@@ -307,10 +322,11 @@ PanelSize panel_size(PanelType type, int cols) {
       const int padded = round_up(cols, Q::kUnitK);
       return {padded, static_cast<size_t>(padded / Q::kUnitK) * Q::kUnitBytes};
     } else {
-      constexpr size_t kColumnBytes = std::is_same_v<Q, quant::F32>                                     ? 64
-                                      : std::is_same_v<Q, quant::F16> || std::is_same_v<Q, quant::BF16> ? 32
-                                      : std::is_same_v<Q, panel::F8Row>                                 ? 16
-                                                                                                        : 0;
+      constexpr size_t kColumnBytes =
+          std::is_same_v<Q, quant::F32>                                     ? 64
+          : std::is_same_v<Q, quant::F16> || std::is_same_v<Q, quant::BF16> ? 32
+          : std::is_same_v<Q, panel::F8Row>                                 ? 16
+                                                                            : 0;
       const int padded = kColumnBytes == 0 ? 0 : round_up(cols, 32);
       return {padded, static_cast<size_t>(padded) * kColumnBytes};
     }
@@ -335,8 +351,8 @@ PanelShape panel_shape(QuantType type, int cols) {
   });
 }
 
-void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_begin,
-                 int panel_end) {
+void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales,
+                 int panel_begin, int panel_end) {
   quant::visit(from.type, [&](auto q) {
     using Q = decltype(q);
     for (int panel = panel_begin; panel < panel_end; ++panel) {

@@ -31,9 +31,10 @@ PanelSize panel_size(PanelType type, int cols);
 PanelShape panel_shape(QuantType type, int cols);
 
 // Packs panels [panel_begin, panel_end) of `from` into `to`, whose shape is panel_shape(from.type,
-// from.cols); row_scales (null unless the shape asks for it) is written for the rows of these panels.
-void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_begin,
-                 int panel_end);
+// from.cols); row_scales (null unless the shape asks for it) is written for the rows of these
+// panels.
+void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales,
+                 int panel_begin, int panel_end);
 
 // Layout of a grouped matrix in panels.
 struct GroupedShape {
@@ -41,7 +42,8 @@ struct GroupedShape {
   int code_offset = 0;       // added to codes and zeros
   uint8_t levels[16] = {};   // PanelMatrix::levels
   float level_scale = 1.0f;  // value of one unit of the levels
-  bool decoded = false;      // stored as FP16 values, since no layout of codes fits
+  // stored as FP16 values, since no layout of codes fits
+  bool decoded = false;
 };
 
 // Returns the layout of a grouped matrix. Codes are unchanged; scales become FP16 relative to a
@@ -53,8 +55,8 @@ GroupedShape grouped_shape(const GroupedMatrix& matrix);
 
 // Packs panels [panel_begin, panel_end) of rows [first_row, first_row + to.rows). Columns of `to`
 // are in the order of the codes (from.input_order), unless decoded.
-void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape, const PanelMatrix& to,
-                  float* row_scales, int panel_begin, int panel_end);
+void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape,
+                  const PanelMatrix& to, float* row_scales, int panel_begin, int panel_end);
 
 // out = row `row` as w.cols floats.
 void unpack_row(const PanelMatrix& w, int row, float* out);

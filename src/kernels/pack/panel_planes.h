@@ -33,7 +33,9 @@ inline void transpose_words(const uint8_t* const* rows, size_t offset, FourWords
 // of one row (uint32_t) or of rows r to r + 3 (FourWords).
 template <class Q, class Word>
 inline void store_words(uint8_t* step, int r, const Word* c) {
-  const auto put = [&](int line, Word word) { std::memcpy(step + 64 * line + 4 * r, &word, sizeof word); };
+  const auto put = [&](int line, Word word) {
+    std::memcpy(step + 64 * line + 4 * r, &word, sizeof word);
+  };
   const auto crumbs = [&](int first_line, int shift) {
     for (int l = 0; l < 2; ++l) {
       Word word = {};
@@ -49,7 +51,8 @@ inline void store_words(uint8_t* step, int r, const Word* c) {
   if constexpr (Q::kBits == 8) {
     for (int j = 0; j < 8; ++j) put(j, c[j]);
   } else if constexpr (Q::kBits >= 4) {
-    for (int l = 0; l < 4; ++l) put(l, (c[2 * l] & 0x0f0f0f0fu) | (c[2 * l + 1] & 0x0f0f0f0fu) << 4);
+    for (int l = 0; l < 4; ++l)
+      put(l, (c[2 * l] & 0x0f0f0f0fu) | (c[2 * l + 1] & 0x0f0f0f0fu) << 4);
   } else if constexpr (Q::kBits == 1) {
     bits(0, 0);
   } else {
@@ -91,7 +94,9 @@ inline uint32_t untranspose_bits(uint32_t line) {
   return columns;
 }
 
-inline void put_word(uint8_t* line, int r, uint32_t word) { std::memcpy(line + 4 * r, &word, sizeof word); }
+inline void put_word(uint8_t* line, int r, uint32_t word) {
+  std::memcpy(line + 4 * r, &word, sizeof word);
+}
 inline uint32_t get_word(const uint8_t* line, int r) {
   uint32_t word;
   std::memcpy(&word, line + 4 * r, sizeof word);
@@ -114,7 +119,8 @@ inline void store_points(uint8_t* unit, int r, const uint16_t* points, const uin
     for (int i = 0; i < kPerStep; ++i) {
       lines[i / 4 * 64 + 4 * r + i % 4] = static_cast<uint8_t>(points[step * kPerStep + i]);
     }
-    if constexpr (L::kSigns) put_word(lines + 64 * L::kIndexLines, r, transpose_bits(get_word(signs, step)));
+    if constexpr (L::kSigns)
+      put_word(lines + 64 * L::kIndexLines, r, transpose_bits(get_word(signs, step)));
   }
 }
 
@@ -129,7 +135,9 @@ inline void load_point_codes(const uint8_t* unit, int step, int r, uint8_t* code
     uint32_t index = lines[i / 4 * 64 + 4 * r + i % 4];
     if constexpr (L::kHighBits > 0) {
       const int bit = (step * kPerStep + i) * L::kHighBits;
-      index |= (get_word(unit + L::kHigh + bit / 32 * 64, r) >> (bit % 32) & ((1 << L::kHighBits) - 1)) << 8;
+      index |=
+          (get_word(unit + L::kHigh + bit / 32 * 64, r) >> (bit % 32) & ((1 << L::kHighBits) - 1))
+          << 8;
     }
     quant::point_codes<Q>(index, signs >> (i * Q::kColumns), codes + i * Q::kColumns);
   }
@@ -192,7 +200,8 @@ inline void load_scale(const uint8_t* unit, int group, int r, float& scale, floa
   } else if constexpr (!L::kWholeRow) {
     scale = get_half(unit + L::kScales + 32 * group, r);
     if constexpr (L::kZeros) {
-      offset = -(scale * static_cast<float>(static_cast<int8_t>(unit[L::kOffsets + 16 * group + r])));
+      offset =
+          -(scale * static_cast<float>(static_cast<int8_t>(unit[L::kOffsets + 16 * group + r])));
     } else if constexpr (Q::kHasOffset) {
       offset = get_half(unit + L::kOffsets + 32 * group, r);
     }

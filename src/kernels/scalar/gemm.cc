@@ -1,5 +1,5 @@
-// Portable matrix products: the specification of the others, and what machines without a table of their own
-// run.
+// Portable matrix products: the specification of the others, and what machines without a table of
+// their own run.
 #include <cmath>
 #include <cstring>
 
@@ -21,8 +21,8 @@ float half_at(const uint8_t* p, int i) {
 }
 
 // sums[m][r] of the 16 rows of a panel to the output.
-void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRows], int n, int panel, int row,
-                const GemmOutput& out) {
+void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRows], int n,
+                int panel, int row, const GemmOutput& out) {
   for (int m = 0; m < n; ++m) {
     for (int r = 0; r < kPanelRows && panel * kPanelRows + r < w.rows; ++r) {
       const int feature = panel * kPanelRows + r;
@@ -161,11 +161,13 @@ float largest(const float* x, int n) {
 }
 
 void quantize_row(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
-                  int block_rows, int8_t* values, ActivationGroup* groups, ActivationHalves* halves) {
+                  int block_rows, int8_t* values, ActivationGroup* groups,
+                  ActivationHalves* halves) {
   const bool one_scale = rounding.one_scale();
-  const float row_max = rounding.kind == ActivationRounding::Kind::kFixed ? rounding.fixed_scale * 127.0f
-                        : one_scale                                       ? largest(x, cols)
-                                                                          : 0.0f;
+  const float row_max = rounding.kind == ActivationRounding::Kind::kFixed
+                            ? rounding.fixed_scale * 127.0f
+                        : one_scale ? largest(x, cols)
+                                    : 0.0f;
   for (int k = 0; k < padded_cols; k += 32) {
     const int n = cols - k < 0 ? 0 : cols - k < 32 ? cols - k : 32;
     const float top = one_scale ? row_max : largest(x + k, n);
@@ -217,8 +219,11 @@ struct KernelsOfPlans {
 
 template <class... Q>
 consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
-  GemmKernels table{
-      "scalar", &quantize_row, scalar::kPlans, {KernelsOfPlans<Q>::kInt8...}, {KernelsOfPlans<Q>::kF32...}};
+  GemmKernels table{"scalar",
+                    &quantize_row,
+                    scalar::kPlans,
+                    {KernelsOfPlans<Q>::kInt8...},
+                    {KernelsOfPlans<Q>::kF32...}};
   table.few_panels[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
   table.few_panels[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
   table.few_panels[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
@@ -227,6 +232,7 @@ consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
 
 }  // namespace
 
-constinit const GemmKernels kScalarGemmKernels = make_scalar_kernels(static_cast<panel::All*>(nullptr));
+constinit const GemmKernels kScalarGemmKernels =
+    make_scalar_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

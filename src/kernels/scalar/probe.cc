@@ -28,7 +28,8 @@ float multiply_floats(int64_t iterations) {
 
 float multiply_integers(int64_t iterations) {
   int8_t left[64], right[64];
-  for (int i = 0; i < 64; ++i) left[i] = static_cast<int8_t>(i), right[i] = static_cast<int8_t>(100 - i);
+  for (int i = 0; i < 64; ++i)
+    left[i] = static_cast<int8_t>(i), right[i] = static_cast<int8_t>(100 - i);
   int acc[16] = {};
   for (int64_t n = 0; n < iterations; ++n) {
     for (int i = 0; i < 64; ++i) acc[i / 4] += left[i] * right[i];
@@ -40,8 +41,9 @@ float multiply_integers(int64_t iterations) {
 }
 
 constexpr ReadProbe kReads[] = {read_streams};
-constexpr ComputeProbe kUnits[] = {{"scalar FP32", ComputeProbe::Operand::kFloats, 32, multiply_floats},
-                                   {"scalar INT8", ComputeProbe::Operand::kIntegers, 128, multiply_integers}};
+constexpr ComputeProbe kUnits[] = {
+    {"scalar FP32", ComputeProbe::Operand::kFloats, 32, multiply_floats},
+    {"scalar INT8", ComputeProbe::Operand::kIntegers, 128, multiply_integers}};
 
 }  // namespace
 

@@ -13,8 +13,8 @@ constexpr int kLanes = 16;
 
 float x_of(float value, ScanScale scale) { return (value - scale.max) * scale.inv_t; }
 
-// exp(x) for x <= 0: 2^n * 2^f with |f| <= 1/2 and a polynomial for 2^f; relative error below 3e-7, 0 below
-// about -87 and for NaN.
+// exp(x) for x <= 0: 2^n * 2^f with |f| <= 1/2 and a polynomial for 2^f; relative error below 3e-7,
+// 0 below about -87 and for NaN.
 float exp_nonpositive(float x) {
   const float t = x * 1.44269504088896341f;
   if (!(t > -126.0f)) return 0;
@@ -60,7 +60,8 @@ double sum_exp(const float* row, int n, ScanScale scale, double* piece_sums) {
   double total = 0;
   for (int begin = 0; begin < n; begin += kSumPiece) {
     const int end = n - begin < kSumPiece ? n : begin + kSumPiece;
-    const double piece = lane_sum(begin, end, [&](int i) { return exp_nonpositive(x_of(row[i], scale)); });
+    const double piece =
+        lane_sum(begin, end, [&](int i) { return exp_nonpositive(x_of(row[i], scale)); });
     if (piece_sums != nullptr) *piece_sums++ = piece;
     total += piece;
   }
@@ -100,6 +101,7 @@ int count_greater(const float* row, int n, float x) {
 
 }  // namespace
 
-constinit const ScanKernels kScalarScanKernels = {block_max, sum_exp, exp_row, split, cut, count_greater};
+constinit const ScanKernels kScalarScanKernels = {block_max, sum_exp, exp_row,
+                                                  split,     cut,     count_greater};
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// 16 float lanes in portable C++: the specification of the wrapper of the same name in every instruction set.
+// 16 float lanes in portable C++: the specification of the wrapper of the same name in every
+// instruction set.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -42,7 +43,8 @@ struct Simd {
   static F load_f16(const uint16_t* p) {
     return map([&](int i) { return to_float(Half{p[i]}); });
   }
-  // 16 fours of int8: the first and the second of each (half 0), or the third and the fourth (half 1).
+  // 16 fours of int8: the first and the second of each (half 0), or the third and the fourth (half
+  // 1).
   static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
     first = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half]); });
     second = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half + 1]); });
@@ -56,7 +58,8 @@ struct Simd {
   static F load_bf16_state(const uint16_t* p) {
     return map([&](int i) { return to_float(BFloat16{p[i % 8 * 2 + i / 8]}); });
   }
-  // Rounds to nearest even, and gives what is kept. x is what arithmetic gave: no NaN with all bits set.
+  // Rounds to nearest even, and gives what is kept. x is what arithmetic gave: no NaN with all bits
+  // set.
   static F store_bf16_state(uint16_t* p, F x) {
     for (int i = 0; i < 16; ++i) p[i % 8 * 2 + i / 8] = to_bfloat16(x.v[i]).bits;
     return load_bf16_state(p);

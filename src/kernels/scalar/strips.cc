@@ -19,7 +19,9 @@ void add(int64_t n, const T* a, const T* b, T* c, T sign) {
 }  // namespace
 
 constinit const StripKernels kScalarStripKernels = {
-    [](int64_t n, const float* a, const float* b, float* c) { add<float, kStripFloats>(n, a, b, c, 1.0f); },
+    [](int64_t n, const float* a, const float* b, float* c) {
+      add<float, kStripFloats>(n, a, b, c, 1.0f);
+    },
     [](int64_t n, const double* a, const double* b, double* c) {
       add<double, kStripDoubles>(n, a, b, c, -1.0);
     }};

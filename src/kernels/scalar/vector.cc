@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-constinit const VectorKernels kScalarVectorKernels = {
-    rms_norm, layer_norm, add_scaled, scale_softcap, activate, activate_mul, rope, round_int8, softmax};
+constinit const VectorKernels kScalarVectorKernels = {rms_norm,      layer_norm, add_scaled,
+                                                      scale_softcap, activate,   activate_mul,
+                                                      rope,          round_int8, softmax};
 
 }  // namespace penstock

@@ -30,10 +30,12 @@ std::optional<Projections> projections_of(std::string_view name, Naming naming) 
                                   {"ffn_up_exps", {kUp}},
                                   {"ffn_down_exps", {kDown}},
                                   {"ffn_gate_up_exps", {kGate, true}}};
-  static constexpr Row kHuggingFace[] = {
-      {"gate_proj", {kGate}}, {"up_proj", {kUp}}, {"down_proj", {kDown}}, {"gate_up_proj", {kGate, true}},
-      {"w1", {kGate}},        {"w3", {kUp}},      {"w2", {kDown}}};
-  const std::span<const Row> rows = naming == Naming::kGguf ? std::span<const Row>(kGguf) : kHuggingFace;
+  static constexpr Row kHuggingFace[] = {{"gate_proj", {kGate}}, {"up_proj", {kUp}},
+                                         {"down_proj", {kDown}}, {"gate_up_proj", {kGate, true}},
+                                         {"w1", {kGate}},        {"w3", {kUp}},
+                                         {"w2", {kDown}}};
+  const std::span<const Row> rows =
+      naming == Naming::kGguf ? std::span<const Row>(kGguf) : kHuggingFace;
   for (const Row& row : rows) {
     if (row.name == name) return row.projections;
   }
@@ -118,12 +120,14 @@ std::optional<RoleOfLayer> LayerRoles::of(std::string_view name, const NameTable
   if (!found || !remove_suffix(found->tail, ".weight")) return std::nullopt;
   if (found->layer < 0 || static_cast<size_t>(found->layer) >= layers_.size()) return std::nullopt;
   for (const TensorName* role : layers_[static_cast<size_t>(found->layer)]) {
-    if (!names[*role].empty() && found->tail == names[*role]) return RoleOfLayer{found->layer, role};
+    if (!names[*role].empty() && found->tail == names[*role])
+      return RoleOfLayer{found->layer, role};
   }
   return std::nullopt;
 }
 
-std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming, const NameTable& names) {
+std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming,
+                                         const NameTable& names) {
   const auto found = in_layer(name, names);
   if (!found) return std::nullopt;
   std::string_view tail = found->tail;

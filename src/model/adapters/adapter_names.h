@@ -48,6 +48,7 @@ struct ExpertRole {
   int expert = -1;    // -1: of all
 };
 // Returns the role for either way in which files store experts, fused or one by one.
-std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming, const NameTable& names);
+std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming,
+                                         const NameTable& names);
 
 }  // namespace penstock

@@ -14,7 +14,8 @@
 namespace penstock {
 namespace {
 
-// Row `row` of q or k in one format is which row in the other: adjacent pairs in GGUF files, halves elsewhere.
+// Row `row` of q or k in one format is which row in the other: adjacent pairs in GGUF files, halves
+// elsewhere.
 int row_in_halves(int row, int head_dim) {
   const int in_head = row % head_dim;
   return row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
@@ -46,8 +47,8 @@ bool is_before_0_19(const std::string& version) {
   return major == 0 && minor < 19;
 }
 
-Result<std::unique_ptr<Weight>> pack_floats(std::span<const float> values, int rows, int cols, bool wide,
-                                            Ops& ops) {
+Result<std::unique_ptr<Weight>> pack_floats(std::span<const float> values, int rows, int cols,
+                                            bool wide, Ops& ops) {
   if (wide) return ops.pack({QuantType::kF32, rows, cols, std::as_bytes(values)});
   std::vector<BFloat16> narrow;
   narrow.reserve(values.size());
@@ -62,16 +63,16 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
   const Naming other = adapter.source->naming();
   if (config_.rounding.activations)
     return errorf(ErrorCode::kUnsupported,
-                  "{}: adapters beside a model that rounds activations ({}) are not supported", where,
-                  config_.arch);
+                  "{}: adapters beside a model that rounds activations ({}) are not supported",
+                  where, config_.arch);
   const Architecture* const architecture = find_architecture(config_.arch);
   if (other != naming_ && architecture != nullptr && architecture->gguf_multiplied)
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: adapters of the other format: expected one for this model's own file: GGUF files of {} "
-        "have factors in their weights that directories have apart",
-        where, config_.arch);
-  const NameTable names = tensor_names(config_, naming_), other_names = tensor_names(config_, other);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: adapters of the other format: expected one for this model's own file: GGUF "
+                  "files of {} have factors in their weights that directories have apart",
+                  where, config_.arch);
+  const NameTable names = tensor_names(config_, naming_),
+                  other_names = tensor_names(config_, other);
   const LayerRoles roles(config_, names, other_names);
   std::map<std::string_view, std::vector<LinearSite*>> by_name;
   std::map<RoleOfLayer, std::vector<LinearSite*>> by_role;
@@ -99,17 +100,20 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
     } else if (other == naming_) {
       const auto found = by_name.find(within_layers(module.weight, names.layer));
       if (found != by_name.end()) match.sites = found->second;
-    } else if (const auto role = roles.of(module.weight, other_names); role && config_.latent.kv_rank == 0) {
+    } else if (const auto role = roles.of(module.weight, other_names);
+               role && config_.latent.kv_rank == 0) {
       const auto found = by_role.find(*role);
       if (found != by_role.end()) match.sites = found->second;
       const bool rotated = role->name == &tensor::kQ || role->name == &tensor::kK;
-      if (rotated && config_.positions.rope_by_format) match.swapped_head = config_.head_dim_of(role->layer);
+      if (rotated && config_.positions.rope_by_format)
+        match.swapped_head = config_.head_dim_of(role->layer);
     }
     if (match.sites.empty())
-      return errorf(ErrorCode::kInvalidArgument,
-                    "{}: is for another model, or for a part that adapters cannot add to: {} is no linear "
-                    "layer of this {}",
-                    where, quote_name(module.weight), config_.arch);
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "{}: is for another model, or for a part that adapters cannot add to: {} is no linear "
+          "layer of this {}",
+          where, quote_name(module.weight), config_.arch);
     matches.push_back(std::move(match));
   }
   RETURN_IF_ERROR(turn_experts(adapter, matches));
@@ -117,10 +121,14 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
   return matches;
 }
 
-int AdapterSlots::Match::n_pairs() const { return static_cast<int>(std::max<int64_t>(module->n_experts, 1)); }
+int AdapterSlots::Match::n_pairs() const {
+  return static_cast<int>(std::max<int64_t>(module->n_experts, 1));
+}
 
 // Rows of the weight that the adapter changes.
-int64_t AdapterSlots::Match::rows() const { return int64_t{sites.front()->matrix_rows} * (both ? 2 : 1); }
+int64_t AdapterSlots::Match::rows() const {
+  return int64_t{sites.front()->matrix_rows} * (both ? 2 : 1);
+}
 
 // PEFT before 0.19 took parameters [n_experts, out, in] for [n_experts, in, out], and adapters of
 // some models are transposed in this way. Shapes show it; square matrices are treated as the others
@@ -142,14 +150,16 @@ Status AdapterSlots::turn_experts(const LoraAdapter& adapter, std::vector<Match>
   }
   if (squares.empty()) return {};
   const std::string version = peft_version(adapter);
-  if (!turned && !is_before_0_19(version) && !tensor_names(config_, Naming::kHuggingFace).experts_transposed)
+  if (!turned && !is_before_0_19(version) &&
+      !tensor_names(config_, Naming::kHuggingFace).experts_transposed)
     turned = false;
   if (!turned)
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: {}: which side of experts' square matrices is the input depends on the version of PEFT: "
-        "expected an adapter of the other matrices too, or one of PEFT 0.19, got peft_version {}",
-        adapter.source->path().string(), quote_name(squares.front()->module->weight), quote_name(version));
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: {}: which side of experts' square matrices is the input depends on the "
+                  "version of PEFT: expected an adapter of the other matrices too, or one of PEFT "
+                  "0.19, got peft_version {}",
+                  adapter.source->path().string(), quote_name(squares.front()->module->weight),
+                  quote_name(version));
   for (Match* match : squares) match->turned = *turned;
   return {};
 }
@@ -161,7 +171,8 @@ bool AdapterSlots::is_elsewhere(std::string_view weight, const NameTable& names)
   int layer = -1;
   if (!name.starts_with(head)) return false;
   name.remove_prefix(head.size());
-  if (std::from_chars(name.data(), name.data() + name.size(), layer).ec != std::errc()) return false;
+  if (std::from_chars(name.data(), name.data() + name.size(), layer).ec != std::errc())
+    return false;
   return layer >= 0 && layer < config_.n_layers &&
          (layer < layers_.first || layer >= layers_.first + layers_.count);
 }
@@ -184,8 +195,9 @@ Status AdapterSlots::check_module(const Match& match, const std::string& where) 
                   quote_name(module.weight), std::max<int64_t>(expected, 1),
                   std::max<int64_t>(module.n_experts, 1));
   if (match.expert >= std::max(site.n_experts, 1))
-    return errorf(ErrorCode::kInvalidArgument, "{}: is for another model: {}: expected one of {} experts",
-                  where, quote_name(module.weight), site.n_experts);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: is for another model: {}: expected one of {} experts", where,
+                  quote_name(module.weight), site.n_experts);
   return {};
 }
 
@@ -196,8 +208,8 @@ Result<int64_t> AdapterSlots::check(const LoraAdapter& adapter) const {
     const LinearSite& site = *match.sites.front();
     // Panels of 16 rows.
     const int64_t rank = match.module->rank();
-    bytes +=
-        match.n_pairs() * ((rank + 15) / 16 * 16 * site.cols + match.rows() * rank) * (site.wide ? 4 : 2);
+    bytes += match.n_pairs() * ((rank + 15) / 16 * 16 * site.cols + match.rows() * rank) *
+             (site.wide ? 4 : 2);
   }
   return bytes;
 }
@@ -229,15 +241,16 @@ Status AdapterSlots::put_match(int slot, const Match& match, Ops& ops) {
   auto& weights = weights_[static_cast<size_t>(slot)];
   const LinearSite& first = *match.sites.front();
   for (size_t i = 0; i < pairs.size(); ++i) {
-    ASSIGN_OR_RETURN(auto packed_a,
-                     pack_floats(columns_of_a(pairs[i].a, first), rank, first.n_cols, first.wide, ops));
+    ASSIGN_OR_RETURN(auto packed_a, pack_floats(columns_of_a(pairs[i].a, first), rank, first.n_cols,
+                                                first.wide, ops));
     weights.push_back(std::move(packed_a));
     const Weight* const shared_a = weights.back().get();
     for (LinearSite* site : match.sites) {
-      ASSIGN_OR_RETURN(auto b,
-                       pack_floats(rows_of_b(match, *site, pairs[i].b), site->n_rows, rank, site->wide, ops));
+      ASSIGN_OR_RETURN(auto b, pack_floats(rows_of_b(match, *site, pairs[i].b), site->n_rows, rank,
+                                           site->wide, ops));
       weights.push_back(std::move(b));
-      AdapterTerms& terms = site->all_terms()[match.expert >= 0 ? static_cast<size_t>(match.expert) : i];
+      AdapterTerms& terms =
+          site->all_terms()[match.expert >= 0 ? static_cast<size_t>(match.expert) : i];
       if (static_cast<int>(terms.size()) <= slot) terms.resize(static_cast<size_t>(slot) + 1);
       terms[static_cast<size_t>(slot)] = {shared_a, weights.back().get()};
     }
@@ -252,7 +265,8 @@ Status AdapterSlots::put(int slot, const LoraAdapter& adapter, Ops& ops) {
   ASSIGN_OR_RETURN(const int64_t bytes, check(adapter));
   const int64_t free = ops.memory().free;
   if (bytes > free)
-    return errorf(ErrorCode::kResourceExhausted, "{}: expected {} bytes of memory for the adapter, got {}",
+    return errorf(ErrorCode::kResourceExhausted,
+                  "{}: expected {} bytes of memory for the adapter, got {}",
                   adapter.source->path().string(), bytes, free);
   for (const Match& match : matches) {
     const Status put = put_match(slot, match, ops);

@@ -21,7 +21,8 @@ class AdapterSlots {
  public:
   // REQUIRES: config and sites, which are the model's, outlive this object. naming: that of the
   // model's file. layers: those that this process computes.
-  AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites, Shard::Range layers)
+  AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites,
+               Shard::Range layers)
       : config_(config), naming_(naming), sites_(sites), layers_(layers) {}
 
   // See Model.
@@ -35,7 +36,8 @@ class AdapterSlots {
   struct Match {
     const LoraModule* module = nullptr;
     std::vector<LinearSite*> sites;
-    int swapped_head = 0;      // > 0: rows of heads of this size are in the other format's order
+    // > 0: rows of heads of this size are in the other format's order
+    int swapped_head = 0;
     int expert = -1;           // index of the expert; -1: all
     bool both = false;         // gate and up of experts, fused
     bool interleaved = false;  // gate and up rows alternate
@@ -48,7 +50,8 @@ class AdapterSlots {
   Status check_module(const Match& match, const std::string& where) const;
   using ExpertSites = std::map<std::pair<int, ExpertProjection>, LinearSite*>;  // by layer
   Status turn_experts(const LoraAdapter& adapter, std::vector<Match>& matches) const;
-  std::vector<float> rows_of_b(const Match& match, const LinearSite& site, std::span<const float> all) const;
+  std::vector<float> rows_of_b(const Match& match, const LinearSite& site,
+                               std::span<const float> all) const;
   Status put_match(int slot, const Match& match, Ops& ops);
 
   const ModelConfig& config_;

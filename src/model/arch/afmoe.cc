@@ -24,16 +24,19 @@ void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
   const std::string score = reader.text({"", "scoring_func"}, "sigmoid");
   if (score != "sigmoid")
-    reader.fail(ErrorCode::kUnsupported, fmt::format("score_func: expected sigmoid, got '{}'", score));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("score_func: expected sigmoid, got '{}'", score));
   read_experts(reader, config);
   read_dense_layers(reader, config);
   read_sigmoid_routing(reader, config);
   // llama.cpp's reading of files that do not say it.
-  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  if (reader.gguf())
+    config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   read_shared_experts(reader, config);
   const float root = std::sqrt(static_cast<float>(config.model_dim));
   const bool scaled = reader.gguf() || reader.flag({"", "mup_enabled"}, false);
-  config.embedding.scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+  config.embedding.scale =
+      scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
 }
 
 void afmoe_names(NameTable& names, const ModelConfig&) {
@@ -45,7 +48,8 @@ void afmoe_names(NameTable& names, const ModelConfig&) {
 void describe_afmoe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "n_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_count", "n_shared_experts"},
+             config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"", "mup_enabled"}, config.embedding.scale != 1.0f);
   if (config.embedding.scale == 1.0f) writer.set({"embedding_scale", ""}, 1.0f);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));

@@ -14,7 +14,8 @@ void configure_mpt(ConfigReader& reader, ModelConfig& config) {
   config.norm.biases = false;
   config.ffn.activation = Activation::kGelu;
   config.n_kv_heads = config.n_heads;
-  config.attention.alibi_max_bias = reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
+  config.attention.alibi_max_bias =
+      reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
   if (config.attention.alibi_max_bias == 0.0f)
     reader.fail(ErrorCode::kUnsupported, "attention.max_alibi_bias: MPT is read with ALiBi only");
   read_clip_qkv(reader, config);
@@ -47,7 +48,8 @@ void describe_mpt(ConfigWriter& writer, const ModelConfig& config) {
 void mpt_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "wte", names.final_norm = "norm_f", names.layer = "blocks.{}.";
-  names[tensor::kAttnNorm] = "norm_1", names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.out_proj";
+  names[tensor::kAttnNorm] = "norm_1", names[tensor::kQkv] = "attn.Wqkv",
+  names[tensor::kO] = "attn.out_proj";
   names[tensor::kFfnNorm] = "norm_2", names[tensor::kUp] = "ffn.up_proj",
   names[tensor::kDown] = "ffn.down_proj";
 }
@@ -60,7 +62,8 @@ void configure_bloom(ConfigReader& reader, ModelConfig& config) {
   config.ffn.activation = Activation::kGeluTanh;
   config.n_kv_heads = config.n_heads;
   config.attention.alibi_max_bias = 8.0f;
-  config.residual.adds_to_norm = reader.flag({"", "apply_residual_connection_post_layernorm"}, false);
+  config.residual.adds_to_norm =
+      reader.flag({"", "apply_residual_connection_post_layernorm"}, false);
 }
 
 void describe_bloom(ConfigWriter& writer, const ModelConfig& config) {
@@ -72,14 +75,16 @@ void bloom_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "word_embeddings", names.embedding_norm = "word_embeddings_layernorm";
   names.final_norm = "ln_f", names.layer = "h.{}.";
-  names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
+  names[tensor::kQkv] = "self_attention.query_key_value",
+  names[tensor::kO] = "self_attention.dense";
   names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
 constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
-constexpr MeaningfulKey kAlibiKeys[] = {
-    {{"", "alibi"}, 0}, {{"attention.max_alibi_bias", ""}, 0}, {{"attention.clamp_kqv", "clip_qkv"}, 0}};
+constexpr MeaningfulKey kAlibiKeys[] = {{{"", "alibi"}, 0},
+                                        {{"attention.max_alibi_bias", ""}, 0},
+                                        {{"attention.clamp_kqv", "clip_qkv"}, 0}};
 
 }  // namespace
 

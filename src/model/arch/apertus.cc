@@ -8,7 +8,8 @@ namespace penstock {
 
 namespace {
 
-constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
+constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta",
+                                      ":xielu.eps"};
 
 void configure_apertus(ConfigReader& reader, ModelConfig& config) {
   config.ffn.gated = false;
@@ -40,7 +41,8 @@ void describe_apertus(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void apertus_names(NameTable& names, const ModelConfig&) {
-  names[tensor::kAttnNorm] = "attention_layernorm", names[tensor::kFfnNorm] = "feedforward_layernorm";
+  names[tensor::kAttnNorm] = "attention_layernorm",
+  names[tensor::kFfnNorm] = "feedforward_layernorm";
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 namespace penstock {
 
 // Computes a forward. REQUIRES: a step with a batch of this shape has begun (Ops::begin_step).
-using ForwardFunction = StepOutputs (*)(const ModelConfig&, const ModelWeights&, StepShape, KvCache&, Ops&,
-                                        const ForwardOptions&);
+using ForwardFunction = StepOutputs (*)(const ModelConfig&, const ModelWeights&, StepShape,
+                                        KvCache&, Ops&, const ForwardOptions&);
 
 // Names of an architecture in config.json: first a model_type, then classes and other types; at
 // most six.
@@ -36,11 +36,13 @@ class TypeNames {
 
 // One architecture. It is defined at the end of the architecture's file and listed in archs.cc.
 struct Architecture {
-  std::string_view name;        // ModelConfig::arch; GGUF's general.architecture
+  // ModelConfig::arch; GGUF's general.architecture
+  std::string_view name;
   std::string_view title = "";  // name of its models in documentation
   TypeNames hf_types = {};
-  std::string_view gguf_name = "";  // name in GGUF files where it differs; "" = name
-  bool directories_only = false;    // its GGUF files were not tried
+  // name in GGUF files where it differs; "" = name
+  std::string_view gguf_name = "";
+  bool directories_only = false;  // its GGUF files were not tried
   // Sets the switches of the blocks. Sizes, ropes and common switches are already read; layers have
   // no windows yet.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
@@ -54,11 +56,13 @@ struct Architecture {
   // Writes the keys that configure() reads beyond the common ones, for conversion.
   void (*describe)(ConfigWriter& writer, const ModelConfig& config) = nullptr;
   void (*gguf_names)(NameTable& names, const ModelConfig& config) = nullptr;  // as hf_names
-  bool wide_ffn = false;  // default width of feed-forwards is four times the model's, if config.json has none
+  // default width of feed-forwards is four times the model's, if config.json has none
+  bool wide_ffn = false;
   // config.json's partial_rotary_factor is read; transformers' other types rotate whole heads, or
   // fail.
   bool partial_rope = false;
-  bool hf_qkv_by_group = false;  // value of AttentionConfig::qkv_by_group for Hugging Face directories
+  // value of AttentionConfig::qkv_by_group for Hugging Face directories
+  bool hf_qkv_by_group = false;
   // Hugging Face directories store norm weights less one, GGUF files as applied.
   bool hf_norms_less_one = false;
   // GGUF files store rotated rows of q and k as adjacent pairs, Hugging Face directories as halves.
@@ -143,14 +147,16 @@ void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // dee
 // --- Forwards ---
 
 // Layers may be parallel.
-StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                             KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights,
+                             StepShape shape, KvCache& cache, Ops& ops,
+                             const ForwardOptions& options);
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
-StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                              KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights,
+                              StepShape shape, KvCache& cache, Ops& ops,
+                              const ForwardOptions& options);
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 

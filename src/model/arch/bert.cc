@@ -22,7 +22,8 @@ void configure_encoder(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
   config.embedding.norm = true;
   if (reader.flag({"", "is_decoder"}, false))
-    reader.fail(ErrorCode::kUnsupported, "is_decoder: only encoders are known of this architecture");
+    reader.fail(ErrorCode::kUnsupported,
+                "is_decoder: only encoders are known of this architecture");
   if (reader.flag({"attention.causal", ""}, false))
     reader.fail(ErrorCode::kUnsupported, "attention.causal: expected false in an encoder");
 }
@@ -59,8 +60,9 @@ void configure_electra(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
   const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
   if (width != config.model_dim)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("embedding_size: expected hidden_size ({}), got {}", config.model_dim, width));
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("embedding_size: expected hidden_size ({}), got {}", config.model_dim, width));
 }
 
 // The table's first rows are not used; GGUF files do not have them.
@@ -70,8 +72,8 @@ void configure_roberta(ConfigReader& reader, ModelConfig& config) {
   if (padding + 1 >= config.max_seq_len) {
     return reader.fail(
         ErrorCode::kCorruptFile,
-        fmt::format("max_position_embeddings: expected more than pad_token_id + 1 = {}, got {}", padding + 1,
-                    config.max_seq_len));
+        fmt::format("max_position_embeddings: expected more than pad_token_id + 1 = {}, got {}",
+                    padding + 1, config.max_seq_len));
   }
   config.positions.first = padding + 1;
   config.positions.uncounted = padding;
@@ -80,12 +82,15 @@ void configure_roberta(ConfigReader& reader, ModelConfig& config) {
 
 void bert_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"", "bert.", "roberta.", "electra."};
-  names.embedding = "embeddings.word_embeddings", names.positions = "embeddings.position_embeddings";
-  names.token_types = "embeddings.token_type_embeddings", names.embedding_norm = "embeddings.LayerNorm";
+  names.embedding = "embeddings.word_embeddings",
+  names.positions = "embeddings.position_embeddings";
+  names.token_types = "embeddings.token_type_embeddings",
+  names.embedding_norm = "embeddings.LayerNorm";
   names.final_norm = "", names.layer = "encoder.layer.{}.";
   names[tensor::kQ] = "attention.self.query", names[tensor::kK] = "attention.self.key",
   names[tensor::kV] = "attention.self.value";
-  names[tensor::kO] = "attention.output.dense", names[tensor::kAttnNorm] = "attention.output.LayerNorm";
+  names[tensor::kO] = "attention.output.dense",
+  names[tensor::kAttnNorm] = "attention.output.LayerNorm";
   names[tensor::kUp] = "intermediate.dense", names[tensor::kDown] = "output.dense",
   names[tensor::kFfnNorm] = "output.LayerNorm";
 }
@@ -149,7 +154,8 @@ void configure_gte(ConfigReader& reader, ModelConfig& config) {
   config.ffn.gated = true;
   const auto expect = [&](std::string_view key, const std::string& wanted) {
     if (const std::string got = reader.text({"", key}, wanted); got != wanted)
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, got));
+      reader.fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: expected {}, got '{}'", key, wanted, got));
   };
   expect("position_embedding_type", "rope");
   expect("layer_norm_type", "layer_norm");
@@ -175,11 +181,13 @@ void configure_eurobert(ConfigReader&, ModelConfig& config) {
 
 void nomic_bert_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"", "nomic_bert.", "bert."};
-  names.embedding = "embeddings.word_embeddings", names.token_types = "embeddings.token_type_embeddings";
+  names.embedding = "embeddings.word_embeddings",
+  names.token_types = "embeddings.token_type_embeddings";
   names.final_norm = "", names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
-  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.out_proj", names[tensor::kAttnNorm] = "norm1",
-  names[tensor::kFfnNorm] = "norm2";
-  names[tensor::kUp] = "mlp.fc11", names[tensor::kGate] = "mlp.fc12", names[tensor::kDown] = "mlp.fc2";
+  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.out_proj",
+  names[tensor::kAttnNorm] = "norm1", names[tensor::kFfnNorm] = "norm2";
+  names[tensor::kUp] = "mlp.fc11", names[tensor::kGate] = "mlp.fc12",
+  names[tensor::kDown] = "mlp.fc2";
 }
 
 // Rope 0: layers that see everything; rope 1: those that see a window.
@@ -192,7 +200,8 @@ void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
       RopeConfig& rope = kind[0] == 'f' ? full : local;
       const json none = {{"rope_type", "default"}};
       const bool has = given->is_object() && given->contains(kind) && (*given)[kind].is_object();
-      rope = read_hf_rope(reader, has ? (*given)[kind] : none, config, kind[0] == 'f' ? 160000.0f : 10000.0f);
+      rope = read_hf_rope(reader, has ? (*given)[kind] : none, config,
+                          kind[0] == 'f' ? 160000.0f : 10000.0f);
     }
   } else {
     full.theta = reader.number({"", "global_rope_theta"}, 1.0f, 1e12f, 160000.0f);
@@ -213,17 +222,20 @@ void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("activation: expected gelu or silu, got '{}'", activation));
   // As many tokens altogether, half of them on each side.
-  const int local = reader.integer({"attention.sliding_window", "local_attention"}, 1, kMostTokens, 128);
+  const int local =
+      reader.integer({"attention.sliding_window", "local_attention"}, 1, kMostTokens, 128);
   const Key pattern{"attention.sliding_window_pattern", "global_attn_every_n_layers"};
   const int every = reader.integer(pattern, 1, kMostTokens, 3);
   const json* types = reader.find({"", "layer_types"});
   const bool listed = types != nullptr && types->is_array();
   if (listed && types->size() != config.layers.size()) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("layer_types: expected {} entries, got {}",
-                                                            config.layers.size(), types->size()));
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("layer_types: expected {} entries, got {}", config.layers.size(),
+                                   types->size()));
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const bool full = listed ? (*types)[i] == "full_attention" : i % static_cast<size_t>(every) == 0;
+    const bool full =
+        listed ? (*types)[i] == "full_attention" : i % static_cast<size_t>(every) == 0;
     if (listed && !full && (*types)[i] != "sliding_attention") {
       return reader.fail(ErrorCode::kUnsupported,
                          "layer_types: expected full_attention or sliding_attention");
@@ -238,8 +250,8 @@ void modern_bert_names(NameTable& names, const ModelConfig&) {
   names.embedding = "embeddings.tok_embeddings", names.embedding_norm = "embeddings.norm";
   names.final_norm = "final_norm", names[tensor::kAttnNorm] = "attn_norm",
   names[tensor::kFfnNorm] = "mlp_norm";
-  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.Wo", names[tensor::kGateUp] = "mlp.Wi",
-  names[tensor::kDown] = "mlp.Wo";
+  names[tensor::kQkv] = "attn.Wqkv", names[tensor::kO] = "attn.Wo",
+  names[tensor::kGateUp] = "mlp.Wi", names[tensor::kDown] = "mlp.Wo";
   names[tensor::kGate] = "mlp.gate", names[tensor::kUp] = "mlp.up";
 }
 
@@ -361,7 +373,8 @@ extern constinit const Architecture kEuroBert = {
     .directories_only = true,
     .configure = configure_eurobert,
     .forward = decoder_forward,
-    .hf_defaults = R"({"rms_norm_eps": 1e-5, "intermediate_size": 3072, "max_position_embeddings": 8192})",
+    .hf_defaults =
+        R"({"rms_norm_eps": 1e-5, "intermediate_size": 3072, "max_position_embeddings": 8192})",
 };
 
 extern constinit const Architecture kNomicBert = {
@@ -387,7 +400,8 @@ extern constinit const Architecture kModernBert = {
     .configure = configure_modern_bert,
     .hf_names = modern_bert_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"layer_norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})",
+    .hf_defaults =
+        R"({"layer_norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})",
     .hf_aliases = R"({"norm_eps": "layer_norm_eps"})",
     .gguf_names = modern_bert_gguf_names,
 };

@@ -19,7 +19,8 @@ void configure_bitnet(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
   const nlohmann::json* quantization = reader.find({"", "quantization_config"});
   if (quantization == nullptr) return;
-  ConfigReader inner(*quantization, Naming::kHuggingFace, "", reader.where() + ": quantization_config");
+  ConfigReader inner(*quantization, Naming::kHuggingFace, "",
+                     reader.where() + ": quantization_config");
   if (inner.text({"", "quant_method"}, "") != "bitnet")
     inner.fail(ErrorCode::kUnsupported, "expected quant_method bitnet");
   config.rounding.activations = true;

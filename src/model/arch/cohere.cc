@@ -1,4 +1,5 @@
-// Command-R and Command-R7B (Cohere 2): parallel layers with one norm, adjacent rotated pairs, scaled logits.
+// Command-R and Command-R7B (Cohere 2): parallel layers with one norm, adjacent rotated pairs,
+// scaled logits.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -14,8 +15,8 @@ void configure_cohere(ConfigReader& reader, ModelConfig& config) {
   config.positions.rope_interleaved = true;
   config.output.scale =
       reader.number({"logit_scale", "logit_scale"}, -1e6f, 1e6f, reader.gguf() ? 1.0f : 0.0625f);
-  const bool norms =
-      reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "use_qk_norm"}, false);
+  const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
+                                   : reader.flag({"", "use_qk_norm"}, false);
   if (norms) config.attention.qk_norm = QkNorm::kHeads;
 }
 
@@ -23,7 +24,8 @@ void describe_cohere(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   writer.set({"logit_scale", "logit_scale"}, config.output.scale);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
-  if (config.arch == "command-r") writer.set({"", "use_qk_norm"}, config.attention.qk_norm != QkNorm::kNone);
+  if (config.arch == "command-r")
+    writer.set({"", "use_qk_norm"}, config.attention.qk_norm != QkNorm::kNone);
 }
 
 // Only layers with a window are rotated.

@@ -21,8 +21,8 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
   }
   if (list != nullptr && (!list->is_array() || list->size() != config.layers.size())) {
     reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("{}: expected a list of {} layers", reader.gguf() ? list_key.gguf : list_key.hf,
-                            config.layers.size()));
+                fmt::format("{}: expected a list of {} layers",
+                            reader.gguf() ? list_key.gguf : list_key.hf, config.layers.size()));
     return;
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -30,9 +30,9 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
     if (list != nullptr) {
       const nlohmann::json& item = (*list)[i];
       if (item.is_string() && item != "sliding_attention" && item != "full_attention") {
-        reader.fail(
-            ErrorCode::kUnsupported,
-            fmt::format("layer_types: expected sliding_attention or full_attention, got {}", item.dump()));
+        reader.fail(ErrorCode::kUnsupported,
+                    fmt::format("layer_types: expected sliding_attention or full_attention, got {}",
+                                item.dump()));
       }
       sliding = item.is_boolean()  ? item.get<bool>()
                 : item.is_number() ? item != 0
@@ -57,11 +57,13 @@ void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
 
 void read_clip_qkv(ConfigReader& reader, ModelConfig& config) {
   const Key key{"attention.clamp_kqv", "clip_qkv"};
-  if (reader.has(key)) config.attention.clip = reader.number(key, reader.gguf() ? 0.0f : 1e-6f, 1e6f);
+  if (reader.has(key))
+    config.attention.clip = reader.number(key, reader.gguf() ? 0.0f : 1e-6f, 1e6f);
 }
 
 void describe_clip_qkv(ConfigWriter& writer, const ModelConfig& config) {
-  if (config.attention.clip > 0) writer.set({"attention.clamp_kqv", "clip_qkv"}, config.attention.clip);
+  if (config.attention.clip > 0)
+    writer.set({"attention.clamp_kqv", "clip_qkv"}, config.attention.clip);
 }
 
 }  // namespace penstock

@@ -45,14 +45,15 @@ int ConfigReader::integer(Key key, int low, int high, std::optional<int> fallbac
     if (!fallback) fail(ErrorCode::kCorruptFile, fmt::format("{} is missing", name(key)));
     return fallback.value_or(low);
   }
-  // An integral double is accepted (some configs say 1e6); unsigned values beyond int64 are out of any range.
+  // An integral double is accepted (some configs say 1e6); unsigned values beyond int64 are out of
+  // any range.
   const bool integral =
       value->is_number_integer() ||
       (value->is_number_float() && std::trunc(value->get<double>()) == value->get<double>());
   const double number = integral ? value->get<double>() : 0.0;
   if (!integral || !(number >= low && number <= high)) {
-    fail(ErrorCode::kCorruptFile,
-         fmt::format("{}: expected an integer in {}..{}, got {}", name(key), low, high, shown(*value)));
+    fail(ErrorCode::kCorruptFile, fmt::format("{}: expected an integer in {}..{}, got {}",
+                                              name(key), low, high, shown(*value)));
     return fallback.value_or(low);
   }
   return static_cast<int>(number);
@@ -66,8 +67,8 @@ float ConfigReader::number(Key key, float low, float high, std::optional<float> 
   }
   const double number = value->is_number() ? value->get<double>() : std::nan("");
   if (!(number >= low && number <= high)) {
-    fail(ErrorCode::kCorruptFile,
-         fmt::format("{}: expected a number in {}..{}, got {}", name(key), low, high, shown(*value)));
+    fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a number in {}..{}, got {}", name(key),
+                                              low, high, shown(*value)));
     return fallback.value_or(low);
   }
   return static_cast<float>(number);
@@ -77,7 +78,8 @@ bool ConfigReader::flag(Key key, bool fallback) {
   const json* value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
-  fail(ErrorCode::kCorruptFile, fmt::format("{}: expected true or false, got {}", name(key), shown(*value)));
+  fail(ErrorCode::kCorruptFile,
+       fmt::format("{}: expected true or false, got {}", name(key), shown(*value)));
   return fallback;
 }
 
@@ -85,7 +87,8 @@ std::string ConfigReader::text(Key key, std::string fallback) {
   const json* value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_string()) return value->get<std::string>();
-  fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a string, got {}", name(key), shown(*value)));
+  fail(ErrorCode::kCorruptFile,
+       fmt::format("{}: expected a string, got {}", name(key), shown(*value)));
   return fallback;
 }
 
@@ -94,14 +97,15 @@ std::vector<float> ConfigReader::numbers(Key key, size_t max_count) {
   std::vector<float> result;
   if (value == nullptr) return result;
   if (!value->is_array() || value->size() > max_count) {
-    fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of at most {} numbers, got {}", name(key),
-                                              max_count, shown(*value)));
+    fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of at most {} numbers, got {}",
+                                              name(key), max_count, shown(*value)));
     return result;
   }
   for (const json& item : *value) {
     const double number = item.is_number() ? item.get<double>() : std::nan("");
     if (!(std::abs(number) <= 1e30)) {
-      fail(ErrorCode::kCorruptFile, fmt::format("{}: expected numbers, got {}", name(key), shown(item)));
+      fail(ErrorCode::kCorruptFile,
+           fmt::format("{}: expected numbers, got {}", name(key), shown(item)));
       return {};
     }
     result.push_back(static_cast<float>(number));
@@ -116,8 +120,8 @@ std::vector<int> ConfigReader::integers(Key key, int low, int high) {
   for (const json& item : value->is_array() ? *value : json::array({*value})) {
     const int64_t number = item.is_number_integer() ? item.get<int64_t>() : int64_t{low} - 1;
     if (number < low || number > high || result.size() >= 4096) {
-      fail(ErrorCode::kCorruptFile,
-           fmt::format("{}: expected integers in {}..{}, got {}", name(key), low, high, shown(item)));
+      fail(ErrorCode::kCorruptFile, fmt::format("{}: expected integers in {}..{}, got {}",
+                                                name(key), low, high, shown(item)));
       return {};
     }
     result.push_back(static_cast<int>(number));
@@ -145,7 +149,8 @@ void ConfigWriter::nest(Key key, std::string_view inner, json around) {
 void ConfigWriter::set(Key key, json value) {
   if ((gguf() ? key.gguf : key.hf).empty()) return;
   // Counts are unsigned in GGUF: llama.cpp refuses others.
-  if (gguf() && value.is_number_integer() && value.get<int64_t>() >= 0) value = value.get<uint64_t>();
+  if (gguf() && value.is_number_integer() && value.get<int64_t>() >= 0)
+    value = value.get<uint64_t>();
   object_[name(key)] = std::move(value);
 }
 

@@ -27,20 +27,25 @@ struct Key {
 // asked for it.
 struct MeaningfulKey {
   Key key;
-  double neutral;  // null and false are neutral too, of layer_types only full_attention
+  // null and false are neutral too, of layer_types only full_attention
+  double neutral;
 };
 
 class ConfigReader {
  public:
   // REQUIRES: `object` outlives the reader. gguf_prefix: the architecture's name. where: prefix of
   // every message.
-  ConfigReader(const nlohmann::json& object, Naming naming, std::string gguf_prefix, std::string where)
-      : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), where_(std::move(where)) {}
+  ConfigReader(const nlohmann::json& object, Naming naming, std::string gguf_prefix,
+               std::string where)
+      : object_(object),
+        naming_(naming),
+        prefix_(std::move(gguf_prefix)),
+        where_(std::move(where)) {}
   // Sets the source whose configuration is read; without it, no tensor is found.
   void set_source(const WeightSource* source) { source_ = source; }
   bool has_tensor(std::string_view name) const {
-    return source_ != nullptr && source_->WeightSource::find(name) !=
-                                     nullptr;  // from the list of tensors: find() may encode the tensor
+    // from the list of tensors: find() may encode the tensor
+    return source_ != nullptr && source_->WeightSource::find(name) != nullptr;
   }
 
   // Returns the rows of a matrix, 0 if there is no such matrix.
@@ -66,12 +71,15 @@ class ConfigReader {
   bool flag(Key key, bool fallback);
   std::string text(Key key, std::string fallback);
   std::vector<float> numbers(Key key, size_t max_count);  // empty when absent
-  std::vector<int> integers(Key key, int low, int high);  // a list, or a number alone; empty when absent
+  // a list, or a number alone; empty when absent
+  std::vector<int> integers(Key key, int low, int high);
 
   void fail(ErrorCode code, std::string message);
   Status status() const { return error_ ? Status(tl::unexpected<Error>(*error_)) : Status(); }
-  void merge(const ConfigReader& other);                                           // takes over its error
-  bool was_asked_for(std::string_view key) const { return asked_.contains(key); }  // key: name in the format
+  // takes over its error
+  void merge(const ConfigReader& other);
+  // key: name in the format
+  bool was_asked_for(std::string_view key) const { return asked_.contains(key); }
 
  private:
   const nlohmann::json& object_;
@@ -86,7 +94,8 @@ class ConfigReader {
 class ConfigWriter {
  public:
   // source: the model that is converted.
-  ConfigWriter(nlohmann::json& object, Naming naming, std::string gguf_prefix, const WeightSource* source)
+  ConfigWriter(nlohmann::json& object, Naming naming, std::string gguf_prefix,
+               const WeightSource* source)
       : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), source_(source) {}
   bool has_tensor(std::string_view name) const {
     return source_ != nullptr && source_->WeightSource::find(name) != nullptr;

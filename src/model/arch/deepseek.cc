@@ -16,13 +16,15 @@ constexpr int kMaxRank = 8192, kMaxHead = 4096;
 
 }  // namespace
 
-// GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose sizes are key_length and
-// value_length; later ones have one, of the cache's size, and the heads' sizes beside it.
+// GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose
+// sizes are key_length and value_length; later ones have one, of the cache's size, and the heads'
+// sizes beside it.
 void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> value_dim) {
   LatentConfig& l = config.latent;
   const bool expanded = reader.gguf() && !reader.has({"attention.key_length_mla", ""});
   const Key key_size{expanded ? "attention.key_length" : "attention.key_length_mla", ""};
-  const Key value_size{expanded ? "attention.value_length" : "attention.value_length_mla", "v_head_dim"};
+  const Key value_size{expanded ? "attention.value_length" : "attention.value_length_mla",
+                       "v_head_dim"};
   l.kv_rank = reader.integer({"attention.kv_lora_rank", "kv_lora_rank"}, 1, kMaxRank);
   l.query_rank = reader.integer({"attention.q_lora_rank", "q_lora_rank"}, 0, kMaxRank, 0);
   l.rope_dim = reader.integer({"rope.dimension_count", "qk_rope_head_dim"}, 2, kMaxHead);
@@ -32,14 +34,16 @@ void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> v
   config.n_kv_heads = 1;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
-  const bool of_other_heads = rope.scaling == RopeScaling::kLongRope && rope.rotary_dim != l.rope_dim;
+  const bool of_other_heads =
+      rope.scaling == RopeScaling::kLongRope && rope.rotary_dim != l.rope_dim;
   if (of_other_heads || rope.scaling == RopeScaling::kProportional) {
     return reader.fail(ErrorCode::kUnsupported,
                        "rope scaling: longrope and proportional are not known beside latents");
   }
   rope.rotary_dim = l.rope_dim;
   config.positions.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
-  // The share of a head's keys (Mistral 4), or of the rotated part (the others, whose heads are that large for transformers).
+  // The share of a head's keys (Mistral 4), or of the rotated part (the others, whose heads are
+  // that large for transformers).
   const int keys = reader.integer({"", "head_dim"}, 1, 2 * kMaxHead, l.rope_dim);
   const float share = reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f);
   if (share != 1.0f && std::lround(share * static_cast<float>(keys)) != l.rope_dim)
@@ -47,16 +51,20 @@ void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> v
                 "partial_rotary_factor: expected 1, qk_rope_head_dim is rotated whole");
   // llama.cpp's converter writes a tenth of mscale_all_dim here, and mscale is the same.
   if (reader.gguf()) rope.mscale = rope.mscale_all_dim = 10.0f * rope.mscale_all_dim;
-  const bool grows = rope.scaling != RopeScaling::kNone && rope.mscale_all_dim > 0 && rope.factor > 1;
+  const bool grows =
+      rope.scaling != RopeScaling::kNone && rope.mscale_all_dim > 0 && rope.factor > 1;
   const float magnitude = grows ? 1.0f + 0.1f * rope.mscale_all_dim * std::log(rope.factor) : 1.0f;
-  config.attention.scale = magnitude * magnitude / std::sqrt(static_cast<float>(l.plain_dim + l.rope_dim));
+  config.attention.scale =
+      magnitude * magnitude / std::sqrt(static_cast<float>(l.plain_dim + l.rope_dim));
 }
 
 void read_dense_layers(ConfigReader& reader, ModelConfig& config) {
   if (reader.integer({"", "moe_layer_freq"}, 1, 1 << 20, 1) != 1)
     reader.fail(ErrorCode::kUnsupported, "moe_layer_freq: expected 1");
-  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20, 0);
-  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  const int n_dense =
+      reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20, 0);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i)
+    config.layers[static_cast<size_t>(i)].moe = false;
 }
 
 void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
@@ -69,7 +77,8 @@ namespace {
 void expect(ConfigReader& reader, std::string_view key, std::string_view wanted) {
   const std::string found = reader.text({"", key}, std::string(wanted));
   if (found != wanted)
-    reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: expected {}, got '{}'", key, wanted, found));
 }
 
 // The best score of a group counts; weights are not divided by their sum.
@@ -81,14 +90,17 @@ void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
   ExpertRouting& routing = config.experts.routing;
   const std::string method = reader.text({"", "topk_method"}, "group_limited_greedy");
   if (method != "greedy" && method != "group_limited_greedy") {
-    return reader.fail(ErrorCode::kUnsupported,
-                       fmt::format("topk_method: expected greedy or group_limited_greedy, got '{}'", method));
+    return reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("topk_method: expected greedy or group_limited_greedy, got '{}'", method));
   }
   routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
-  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  routing.scale =
+      reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
   if (method == "greedy") return;
   routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  routing.n_active_groups =
+      reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
   check_expert_groups(reader, config);
 }
 
@@ -120,7 +132,8 @@ bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {
 void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
   describe_latent(writer, config);
   describe_sigmoid_routing(writer, config);
-  if (config.experts.routing.score == RouterScore::kSoftmax) writer.set({"expert_gating_func", ""}, 1);
+  if (config.experts.routing.score == RouterScore::kSoftmax)
+    writer.set({"expert_gating_func", ""}, 1);
   writer.set({"leading_dense_block_count", ""}, leading_dense_layers(config));
   writer.set({"expert_shared_count", ""}, config.experts.shared_dim / config.experts.ffn_dim);
 }
@@ -134,24 +147,29 @@ void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_shared_count", ""}, 0);
 }
 
-// Embeddings, what is added and logits are multiplied; llama.cpp knows only the published model's factors.
+// Embeddings, what is added and logits are multiplied; llama.cpp knows only the published model's
+// factors.
 void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config, std::clamp(config.model_dim / config.n_heads, 1, kMaxHead));
   config.positions.rope_interleaved = false;
-  const float layers = static_cast<float>(config.n_layers), dim = static_cast<float>(config.model_dim);
+  const float layers = static_cast<float>(config.n_layers),
+              dim = static_cast<float>(config.model_dim);
   config.embedding.scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
   config.residual.scale =
-      reader.gguf() ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
-                    : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
-  config.output.scale = reader.gguf() ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
-                                      : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
+      reader.gguf()
+          ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
+          : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
+  config.output.scale = reader.gguf()
+                            ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
+                            : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
 }
 
 void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
   const LatentConfig& l = config.latent;
   writer.set({"attention.kv_lora_rank", "kv_lora_rank"}, l.kv_rank);
   if (l.query_rank > 0) writer.set({"attention.q_lora_rank", ""}, l.query_rank);
-  writer.set({"", "q_lora_rank"}, l.query_rank > 0 ? nlohmann::json(l.query_rank) : nlohmann::json());
+  writer.set({"", "q_lora_rank"},
+             l.query_rank > 0 ? nlohmann::json(l.query_rank) : nlohmann::json());
   writer.set({"", "qk_rope_head_dim"}, l.rope_dim);
   writer.set({"", "qk_nope_head_dim"}, l.plain_dim);
   writer.set({"attention.head_count_kv", "num_key_value_heads"}, config.n_heads);
@@ -162,8 +180,10 @@ void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"embedding_scale", "scale_emb"}, config.embedding.scale);
   writer.set({"residual_scale", ""}, config.residual.scale);
   writer.set({"logit_scale", ""}, 1.0f / config.output.scale);
-  writer.set({"", "scale_depth"}, config.residual.scale * std::sqrt(static_cast<float>(config.n_layers)));
-  writer.set({"", "dim_model_base"}, std::lround(config.output.scale * static_cast<float>(config.model_dim)));
+  writer.set({"", "scale_depth"},
+             config.residual.scale * std::sqrt(static_cast<float>(config.n_layers)));
+  writer.set({"", "dim_model_base"},
+             std::lround(config.output.scale * static_cast<float>(config.model_dim)));
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
 }
 
@@ -175,7 +195,8 @@ void minicpm3_gguf_names(NameTable& names, const ModelConfig&) {
 void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() && reader.integer({"expert_count", ""}, 0, 4096, 0) == 0)
     return configure_youtu(reader, config);
-  if (reader.gguf() && scores_by_sigmoid(reader, config)) return configure_deepseek3(reader, config);
+  if (reader.gguf() && scores_by_sigmoid(reader, config))
+    return configure_deepseek3(reader, config);
   read_latent(reader, config);
   read_experts(reader, config);
   read_dense_layers(reader, config);
@@ -190,11 +211,13 @@ void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   read_dense_layers(reader, config);
   read_sigmoid_routing(reader, config);
-  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  if (reader.gguf())
+    config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   read_shared_experts(reader, config);
 }
 
-// Experts by softmax, with the groups and the weights of sigmoid scores; queries grow with the position.
+// Experts by softmax, with the groups and the weights of sigmoid scores; queries grow with the
+// position.
 void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config);
   read_experts(reader, config);
@@ -202,9 +225,11 @@ void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
   ExpertRouting& routing = config.experts.routing;
   routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
   routing.sum_eps = 1e-20f;
-  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  routing.scale =
+      reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
   routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  routing.n_active_groups =
+      reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
   routing.group_top = 2;
   check_expert_groups(reader, config);
   read_shared_experts(reader, config);

@@ -22,13 +22,15 @@ void configure_dots1(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 0);
   if (reader.has({"", "layer_types"})) return;
   const int first = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 62);
-  for (int i = 0; i < config.n_layers && i < first; ++i) config.layers[static_cast<size_t>(i)].window = 0;
+  for (int i = 0; i < config.n_layers && i < first; ++i)
+    config.layers[static_cast<size_t>(i)].window = 0;
 }
 
 void describe_dots1(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "n_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_count", "n_shared_experts"},
+             config.experts.shared_dim / config.experts.ffn_dim);
   writer.erase({"", "num_experts"});
   writer.set({"", "n_routed_experts"}, config.experts.count);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
@@ -57,7 +59,8 @@ extern constinit const Architecture kDots1 = {
     .hf_types = {"dots1", "Dots1ForCausalLM"},
     .configure = configure_dots1,
     .forward = decoder_forward,
-    .hf_defaults = R"({"sliding_window": 4096, "norm_topk_prob": false, "moe_intermediate_size": 1408})",
+    .hf_defaults =
+        R"({"sliding_window": 4096, "norm_topk_prob": false, "moe_intermediate_size": 1408})",
     .describe = describe_dots1,
 };
 

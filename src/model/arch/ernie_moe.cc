@@ -1,4 +1,5 @@
-// ERNIE 4.5 with experts: softmax scores with a bias for the choice, experts in every n-th of some layers.
+// ERNIE 4.5 with experts: softmax scores with a bias for the choice, experts in every n-th of some
+// layers.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -15,7 +16,8 @@ void read_expert_layers(ConfigReader& reader, ModelConfig& config) {
   for (int i = 0; i < config.n_layers; ++i) {
     const bool in_pattern = (i + 1) % interval == 0 && i >= first && (last < 0 || i <= last);
     config.layers[static_cast<size_t>(i)].moe =
-        reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) : in_pattern;
+        reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
+                      : in_pattern;
   }
 }
 
@@ -25,7 +27,8 @@ void configure_ernie4_5_moe(ConfigReader& reader, ModelConfig& config) {
   read_expert_layers(reader, config);
   config.experts.routing.sum_min = reader.number({"", "moe_norm_min"}, 0.0f, 1.0f, 1e-12f);
   config.experts.selection_bias = true;
-  const int n_shared = reader.integer({"expert_shared_count", "moe_num_shared_experts"}, 0, 1024, 0);
+  const int n_shared =
+      reader.integer({"expert_shared_count", "moe_num_shared_experts"}, 0, 1024, 0);
   config.experts.shared_dim = std::min(n_shared * config.experts.ffn_dim, 1 << 20);
 }
 

@@ -1,4 +1,5 @@
-// K-EXAONE: EXAONE 4's attention with a norm before it, and DeepSeek V3's experts. EXAONE 4: norms after each sub-layer and on every head; with windows, layers without one are not rotated.
+// K-EXAONE: EXAONE 4's attention with a norm before it, and DeepSeek V3's experts. EXAONE 4: norms
+// after each sub-layer and on every head; with windows, layers without one are not rotated.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -43,7 +44,8 @@ void configure_exaone_moe(ConfigReader& reader, ModelConfig& config) {
                                                    ? "first_last_k_dense_replace"
                                                    : "first_k_dense_replace"};
   const int n_dense = reader.integer(dense, 0, 1 << 20, 1);
-  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i)
+    config.layers[static_cast<size_t>(i)].moe = false;
   read_mlp_layer_types(reader, config);
   read_sigmoid_routing(reader, config);
   read_shared_experts(reader, config);
@@ -78,7 +80,8 @@ void exaone_names(NameTable& names, const ModelConfig&) {
   names[tensor::kQ] = "attn.attention.q_proj", names[tensor::kK] = "attn.attention.k_proj",
   names[tensor::kV] = "attn.attention.v_proj";
   names[tensor::kO] = "attn.attention.out_proj";
-  names[tensor::kGate] = "mlp.c_fc_0", names[tensor::kUp] = "mlp.c_fc_1", names[tensor::kDown] = "mlp.c_proj";
+  names[tensor::kGate] = "mlp.c_fc_0", names[tensor::kUp] = "mlp.c_fc_1",
+  names[tensor::kDown] = "mlp.c_proj";
 }
 
 }  // namespace

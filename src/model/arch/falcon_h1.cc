@@ -19,9 +19,11 @@ float multiplier(ConfigReader& reader, std::string_view key) {
 void read_list(ConfigReader& reader, std::string_view key, std::initializer_list<float*> out) {
   if (!reader.has({"", key})) return;
   const std::vector<float> list = reader.numbers({"", key}, out.size());
-  if (list.size() != out.size() || std::ranges::any_of(list, [](float x) { return std::abs(x) > kMost; })) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected {} numbers up to {}, got {}", key,
-                                                            out.size(), kMost, fmt::join(list, ", ")));
+  if (list.size() != out.size() ||
+      std::ranges::any_of(list, [](float x) { return std::abs(x) > kMost; })) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("{}: expected {} numbers up to {}, got {}", key, out.size(),
+                                   kMost, fmt::join(list, ", ")));
   }
   size_t i = 0;
   for (float* place : out) *place = list[i++];
@@ -54,16 +56,18 @@ void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
       if (kind == "hybrid") continue;
       reader.fail(
           ErrorCode::kUnsupported,
-          fmt::format("{}: expected hybrid for every layer, got {}", key,
-                      kind.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
+          fmt::format(
+              "{}: expected hybrid for every layer, got {}", key,
+              kind.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
     }
   }
   read_multipliers(reader, config);
   ScanConfig of_scan = read_scan(reader, config);
   of_scan.factors = read_scan_multipliers(reader);
-  of_scan.norm =
-      reader.gguf() ? reader.has_tensor("blk.0.ssm_norm.weight") : reader.flag({"", "mamba_rms_norm"}, false);
-  of_scan.norm_before_gate = reader.flag({"", "mamba_norm_before_gate"}, !reader.gguf()) && of_scan.norm;
+  of_scan.norm = reader.gguf() ? reader.has_tensor("blk.0.ssm_norm.weight")
+                               : reader.flag({"", "mamba_rms_norm"}, false);
+  of_scan.norm_before_gate =
+      reader.flag({"", "mamba_norm_before_gate"}, !reader.gguf()) && of_scan.norm;
   const std::shared_ptr<const Mixer> mixer = scan(of_scan);
   for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }

@@ -1,4 +1,5 @@
-// Gemma 1, 2 and 3 (text), VaultGemma. Hugging Face stores norm weights less one, GGUF as they are applied.
+// Gemma 1, 2 and 3 (text), VaultGemma. Hugging Face stores norm weights less one, GGUF as they are
+// applied.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -17,24 +18,27 @@ void configure_gemma(ConfigReader& reader, ModelConfig& config) {
   config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
 }
 
-// q.k is divided by the root of query_pre_attn_scalar. GGUF does not have it: it is the head size in all
-// published models but the 27B ones (known by their layers), where it is the model's width per head.
+// q.k is divided by the root of query_pre_attn_scalar. GGUF does not have it: it is the head size
+// in all published models but the 27B ones (known by their layers), where it is the model's width
+// per head.
 void read_attention_scale(ConfigReader& reader, ModelConfig& config, int layers_of_27b) {
   const bool is_27b = reader.gguf() && config.n_layers == layers_of_27b;
-  const float fallback = is_27b ? static_cast<float>(config.model_dim) / static_cast<float>(config.n_heads)
-                         : reader.gguf() ? static_cast<float>(config.head_dim)
-                                         : 256.0f;
+  const float fallback =
+      is_27b          ? static_cast<float>(config.model_dim) / static_cast<float>(config.n_heads)
+      : reader.gguf() ? static_cast<float>(config.head_dim)
+                      : 256.0f;
   const float scalar = reader.number({"", "query_pre_attn_scalar"}, 1e-3f, 1e6f, fallback);
-  config.attention.scale = reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
+  config.attention.scale =
+      reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
 }
 
 void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
   config.residual.norms = NormPlacement::kBoth;
-  config.attention.softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f,
-                                           reader.gguf() ? 50.0f : 0.0f);
-  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
-                                        reader.gguf() ? 30.0f : 0.0f);
+  config.attention.softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"},
+                                           0.0f, 1e6f, reader.gguf() ? 50.0f : 0.0f);
+  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"},
+                                        0.0f, 1e6f, reader.gguf() ? 30.0f : 0.0f);
   read_attention_scale(reader, config, 46);
   read_windows(reader, config, 2, 4096);
 }
@@ -55,7 +59,8 @@ void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   using nlohmann::json;
   RopeConfig local;
   local.rotary_dim = config.ropes[0].rotary_dim;
-  local.theta = reader.number({"rope.freq_base_swa", "rope_local_base_freq"}, 1.0f, 1e12f, 10000.0f);
+  local.theta =
+      reader.number({"rope.freq_base_swa", "rope_local_base_freq"}, 1.0f, 1e12f, 10000.0f);
   const json* parameters = reader.find({"", "rope_parameters"});
   if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
     config.ropes[0] = read_hf_rope(reader, (*parameters)["full_attention"], config, 1e6f);
@@ -84,7 +89,8 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   // EmbeddingGemma. Half of the window is before a token, half behind it.
   config.attention.causal = false;
   config.output.has_head = false;
-  for (LayerConfig& layer : config.layers) layer.window = layer.window > 0 ? layer.window / 2 + 1 : 0;
+  for (LayerConfig& layer : config.layers)
+    layer.window = layer.window > 0 ? layer.window / 2 + 1 : 0;
 }
 
 constexpr std::string_view kGemma2Defaults =
@@ -105,7 +111,8 @@ extern constinit const Architecture kGemma = {
     .hf_types = {"gemma", "GemmaForCausalLM"},
     .configure = configure_gemma,
     .forward = decoder_forward,
-    .hf_defaults = R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"})",
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"})",
     .hf_norms_less_one = true,
 };
 

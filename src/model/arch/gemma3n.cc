@@ -18,10 +18,12 @@ namespace {
 
 constexpr Key kSparsity{"activation_sparsity_scale", "activation_sparsity_pattern"};
 
-constexpr double kUsualShare = 0.95;  // of gates that are closed, in the first layers of the published sizes
+// of gates that are closed, in the first layers of the published sizes
+constexpr double kUsualShare = 0.95;
 constexpr int kUsualLayers = 10;
 
-double share_below(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }  // of a normal distribution
+// of a normal distribution
+double share_below(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 // The inverse.
 float cutoff_of(double share) {
@@ -43,8 +45,9 @@ void read_sparsity(ConfigReader& reader, ModelConfig& config) {
     return;
   }
   if (!list->is_array() || list->size() != config.layers.size()) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} numbers",
-                                                            reader.name(kSparsity), config.layers.size()));
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("{}: expected a list of {} numbers", reader.name(kSparsity),
+                                   config.layers.size()));
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const double value = (*list)[i].is_number() ? (*list)[i].get<double>() : std::nan("");
@@ -52,9 +55,10 @@ void read_sparsity(ConfigReader& reader, ModelConfig& config) {
     if (!known) {
       return reader.fail(
           ErrorCode::kCorruptFile,
-          fmt::format("{}: layer {}: expected {}, got {}", reader.name(kSparsity), i,
-                      reader.gguf() ? "a number or -infinity" : "a share from 0 to less than 1",
-                      (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+          fmt::format(
+              "{}: layer {}: expected {}, got {}", reader.name(kSparsity), i,
+              reader.gguf() ? "a number or -infinity" : "a share from 0 to less than 1",
+              (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
     }
     config.layers[i].gate_cutoff = reader.gguf() ? static_cast<float>(value) : cutoff_of(value);
   }
@@ -63,13 +67,15 @@ void read_sparsity(ConfigReader& reader, ModelConfig& config) {
 void read_streams(ConfigReader& reader, ModelConfig& config) {
   AltUpConfig& altup = config.altup;
   altup.n_streams = reader.integer({"altup.num_inputs", "altup_num_inputs"}, 1, 16, 4);
-  altup.active = reader.integer({"altup.active_idx", "altup_active_idx"}, 0, altup.n_streams - 1, 0);
+  altup.active =
+      reader.integer({"altup.active_idx", "altup_active_idx"}, 0, altup.n_streams - 1, 0);
   altup.correct_scale = reader.flag({"", "altup_correct_scale"}, true);
   // GGUF does not have it but as the shape of a tensor.
   altup.laurel_rank = reader.gguf() ? reader.rows_of("blk.0.laurel_l.weight")
                                     : reader.integer({"", "laurel_rank"}, 1, 1 << 16);
   if (altup.laurel_rank < 1)
-    reader.fail(ErrorCode::kCorruptFile, "tensor blk.0.laurel_l.weight: expected a matrix, found none");
+    reader.fail(ErrorCode::kCorruptFile,
+                "tensor blk.0.laurel_l.weight: expected a matrix, found none");
 }
 
 void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
@@ -79,13 +85,13 @@ void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
   config.attention.scale = 1.0f;
   if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
   config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
-  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
-                                        reader.gguf() ? 30.0f : 0.0f);
-  config.per_layer.dim =
-      reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 1, 1 << 16, 256);
-  config.per_layer.vocab =
-      reader.gguf() ? reader.rows_of("per_layer_token_embd.weight")
-                    : reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24, config.vocab_size);
+  config.output.softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"},
+                                        0.0f, 1e6f, reader.gguf() ? 30.0f : 0.0f);
+  config.per_layer.dim = reader.integer(
+      {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 1, 1 << 16, 256);
+  config.per_layer.vocab = reader.gguf() ? reader.rows_of("per_layer_token_embd.weight")
+                                         : reader.integer({"", "vocab_size_per_layer_input"}, 1,
+                                                          1 << 24, config.vocab_size);
   read_windows(reader, config, 5, 512);
   read_local_rope(reader, config);
   share_last_layers(reader, config);
@@ -94,7 +100,8 @@ void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
 }
 
 void describe_gemma3n(ConfigWriter& writer, const ModelConfig& config) {
-  json widths = json::array(), types = json::array(), sliding = json::array(), sparsity = json::array();
+  json widths = json::array(), types = json::array(), sliding = json::array(),
+       sparsity = json::array();
   int n_shared = 0, window = 0;
   for (int i = 0; i < config.n_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
@@ -113,7 +120,8 @@ void describe_gemma3n(ConfigWriter& writer, const ModelConfig& config) {
   if (window > 0) writer.set({"attention.sliding_window", "sliding_window"}, window);
   writer.set(kSparsity, sparsity);
   writer.set({"attention.shared_kv_layers", "num_kv_shared_layers"}, n_shared);
-  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer.dim);
+  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+             config.per_layer.dim);
   writer.set({"", "vocab_size_per_layer_input"}, config.per_layer_rows());
   writer.set({"altup.num_inputs", "altup_num_inputs"}, config.altup.n_streams);
   writer.set({"altup.active_idx", "altup_active_idx"}, config.altup.active);
@@ -130,15 +138,18 @@ void gemma3n_names(NameTable& names, const ModelConfig&) {
   names[tensor::kAltupPredict] = "altup.prediction_coefs",
   names[tensor::kAltupCorrect] = "altup.correction_coefs";
   names[tensor::kAltupScale] = "altup.correct_output_scale";
-  names[tensor::kLaurelIn] = "laurel.linear_left", names[tensor::kLaurelOut] = "laurel.linear_right";
+  names[tensor::kLaurelIn] = "laurel.linear_left",
+  names[tensor::kLaurelOut] = "laurel.linear_right";
   names[tensor::kLaurelNorm] = "laurel.post_laurel_norm";
   names[tensor::kStreamsIn] = "altup_projections.{}",
   names[tensor::kStreamsOut] = "altup_unembed_projections.{}";
 }
 
 void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
-  names[tensor::kAltupRouter] = "altup_router", names[tensor::kAltupRouterNorm] = "altup_router_norm";
-  names[tensor::kAltupPredict] = "altup_predict_coef", names[tensor::kAltupCorrect] = "altup_correct_coef";
+  names[tensor::kAltupRouter] = "altup_router",
+  names[tensor::kAltupRouterNorm] = "altup_router_norm";
+  names[tensor::kAltupPredict] = "altup_predict_coef",
+  names[tensor::kAltupCorrect] = "altup_correct_coef";
   names[tensor::kAltupScale] = "altup_correct_scale.weight";
   names[tensor::kLaurelIn] = "laurel_l", names[tensor::kLaurelOut] = "laurel_r",
   names[tensor::kLaurelNorm] = "laurel_post_norm";
@@ -181,7 +192,8 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
     decoder.feed_forward(i, between, x, nullptr);
     streams.add_to_others(beside->update(i, streams.correct(i, x)));
   }
-  if (goes_on(config, weights)) return end_stage(std::array{streams.all(), beside->from(end_layer)}, ops);
+  if (goes_on(config, weights))
+    return end_stage(std::array{streams.all(), beside->from(end_layer)}, ops);
   streams.merge(x);
   return output_head(config, weights, x, shape, ops, options);
 }
@@ -189,7 +201,8 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
 extern constinit const Architecture kGemma3n = {
     .name = "gemma3n",
     .title = "Gemma 3n (text, also of `gemma3n`)",
-    .hf_types = {"gemma3n_text", "Gemma3nForCausalLM", "gemma3n", "Gemma3nForConditionalGeneration"},
+    .hf_types = {"gemma3n_text", "Gemma3nForCausalLM", "gemma3n",
+                 "Gemma3nForConditionalGeneration"},
     .configure = configure_gemma3n,
     .hf_names = gemma3n_names,
     .forward = gemma3n_forward,

@@ -40,9 +40,9 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
     const char* const end = number.data() + number.size();
     const bool whole = std::from_chars(number.data(), end, i).ptr == end;
     if (!whole || i >= config.layers.size()) {
-      return reader.fail(
-          ErrorCode::kUnsupported,
-          fmt::format("per_layer_config: expected a layer in 0..{}, got '{}'", config.n_layers - 1, number));
+      return reader.fail(ErrorCode::kUnsupported,
+                         fmt::format("per_layer_config: expected a layer in 0..{}, got '{}'",
+                                     config.n_layers - 1, number));
     }
     ConfigReader inner(own, Naming::kHuggingFace, "",
                        fmt::format("{}: per_layer_config: {}", reader.where(), i));
@@ -59,11 +59,14 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
 
 // For layers with full attention that keep keys of their own.
 void use_keys_as_values(ModelConfig& config) {
-  for (LayerConfig& layer : config.layers) layer.keys_as_values = layer.window == 0 && layer.kv_layer < 0;
+  for (LayerConfig& layer : config.layers)
+    layer.keys_as_values = layer.window == 0 && layer.kv_layer < 0;
 }
 
-// Whether some layer of a GGUF file has the tensor: any, or one that sees everything and keeps its keys.
-bool in_some_layer(ConfigReader& reader, const ModelConfig& config, std::string_view tensor, bool any) {
+// Whether some layer of a GGUF file has the tensor: any, or one that sees everything and keeps its
+// keys.
+bool in_some_layer(ConfigReader& reader, const ModelConfig& config, std::string_view tensor,
+                   bool any) {
   for (int i = 0; i < config.n_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     if ((any || (layer.window == 0 && layer.kv_layer < 0)) &&
@@ -75,8 +78,8 @@ bool in_some_layer(ConfigReader& reader, const ModelConfig& config, std::string_
 
 // The model's number of KV heads is that of layers with a window, whichever comes first.
 void use_heads_of_windows(ModelConfig& config) {
-  const auto with_window =
-      std::ranges::find_if(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
+  const auto with_window = std::ranges::find_if(
+      config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
   if (with_window == config.layers.end() || with_window->n_kv_heads == 0) return;
   const int usual = with_window->n_kv_heads;
   for (LayerConfig& layer : config.layers) {
@@ -99,8 +102,10 @@ void read_heads(ConfigReader& reader, ModelConfig& config) {
   }
   // per_layer_config says all, where it is there.
   const bool says_all = reader.has({"", "per_layer_config"});
-  const int wide = reader.integer({"", "global_head_dim"}, 1, kMostHeadDim, says_all ? config.head_dim : 512);
-  const int n_wide = reader.integer({"", "num_global_key_value_heads"}, 1, config.n_heads, config.n_kv_heads);
+  const int wide =
+      reader.integer({"", "global_head_dim"}, 1, kMostHeadDim, says_all ? config.head_dim : 512);
+  const int n_wide =
+      reader.integer({"", "num_global_key_value_heads"}, 1, config.n_heads, config.n_kv_heads);
   const bool keys_as_values = reader.flag({"", "attention_k_eq_v"}, false);
   read_wide_heads(reader, config, wide, keys_as_values ? n_wide : 0);
   if (keys_as_values) use_keys_as_values(config);
@@ -115,7 +120,8 @@ void read_ropes(ConfigReader& reader, ModelConfig& config) {
   RopeConfig full, local;
   if (reader.gguf()) {
     full = config.ropes[0];
-    local.rotary_dim = reader.integer({"rope.dimension_count_swa", ""}, 2, kMostHeadDim, config.head_dim);
+    local.rotary_dim =
+        reader.integer({"rope.dimension_count_swa", ""}, 2, kMostHeadDim, config.head_dim);
     local.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, 10000.0f);
     local.tensor_factors = false;
   } else {
@@ -127,10 +133,12 @@ void read_ropes(ConfigReader& reader, ModelConfig& config) {
     const json& parameters = given == nullptr ? kDefault : *given;
     for (const char* kind : {"full_attention", "sliding_attention"}) {
       if (!parameters.is_object() || !parameters.contains(kind) || !parameters[kind].is_object()) {
-        const bool needed = std::ranges::any_of(
-            config.layers, [&](const LayerConfig& layer) { return (layer.window > 0) == (kind[0] == 's'); });
+        const bool needed = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
+          return (layer.window > 0) == (kind[0] == 's');
+        });
         if (needed)
-          return reader.fail(ErrorCode::kCorruptFile, fmt::format("rope_parameters: {} is missing", kind));
+          return reader.fail(ErrorCode::kCorruptFile,
+                             fmt::format("rope_parameters: {} is missing", kind));
         continue;
       }
       (kind[0] == 's' ? local : full) =
@@ -153,19 +161,18 @@ void read_mixture(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 void share_last_layers(ConfigReader& reader, ModelConfig& config) {
-  const int n_shared =
-      reader.integer({"attention.shared_kv_layers", "num_kv_shared_layers"}, 0, config.n_layers - 1, 0);
+  const int n_shared = reader.integer({"attention.shared_kv_layers", "num_kv_shared_layers"}, 0,
+                                      config.n_layers - 1, 0);
   const int first = config.n_layers - n_shared;
   for (int i = first; i < config.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     int from = first - 1;
     while (from >= 0 && config.layers[static_cast<size_t>(from)].window != layer.window) --from;
     if (from < 0) {
-      return reader.fail(
-          ErrorCode::kCorruptFile,
-          fmt::format(
-              "num_kv_shared_layers: layer {} finds no layer of its kind before layer {} to share with", i,
-              first));
+      return reader.fail(ErrorCode::kCorruptFile,
+                         fmt::format("num_kv_shared_layers: layer {} finds no layer of its kind "
+                                     "before layer {} to share with",
+                                     i, first));
     }
     layer.kv_layer = from;
     layer.keys_as_values = false;
@@ -173,8 +180,8 @@ void share_last_layers(ConfigReader& reader, ModelConfig& config) {
         config.n_kv_heads_of(i) != config.n_kv_heads_of(from)) {
       return reader.fail(
           ErrorCode::kCorruptFile,
-          fmt::format("layer {} shares keys and values with layer {}, whose heads have other sizes", i,
-                      from));
+          fmt::format("layer {} shares keys and values with layer {}, whose heads have other sizes",
+                      i, from));
     }
   }
 }
@@ -190,21 +197,23 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
   config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
   config.output.softcap =
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
-  config.per_layer.dim =
-      reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 0, 1 << 16, 0);
+  config.per_layer.dim = reader.integer(
+      {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 0, 1 << 16, 0);
   if (reader.text({"", "use_bidirectional_attention"}, "") == "all")
-    reader.fail(ErrorCode::kUnsupported, "use_bidirectional_attention: 'all' is not known in a decoder");
+    reader.fail(ErrorCode::kUnsupported,
+                "use_bidirectional_attention: 'all' is not known in a decoder");
   read_layer_types(reader, config);
   read_heads(reader, config);
   config.residual.layer_scales =
       !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);
   share_last_layers(reader, config);
-  if (reader.gguf() && !in_some_layer(reader, config, "attn_v.weight", false)) use_keys_as_values(config);
+  if (reader.gguf() && !in_some_layer(reader, config, "attn_v.weight", false))
+    use_keys_as_values(config);
   read_ropes(reader, config);
   read_mixture(reader, config);
-  const bool vocabulary_fits =
-      config.per_layer.dim == 0 || reader.gguf() ||
-      reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24, config.vocab_size) == config.vocab_size;
+  const bool vocabulary_fits = config.per_layer.dim == 0 || reader.gguf() ||
+                               reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24,
+                                              config.vocab_size) == config.vocab_size;
   if (!vocabulary_fits)
     reader.fail(ErrorCode::kUnsupported, "vocab_size_per_layer_input: expected vocab_size");
   if (!reader.flag({"", "use_double_wide_mlp"}, false)) return;
@@ -246,7 +255,8 @@ void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
     window = std::max(window, layer.window);
     types.push_back(layer.window > 0 ? "sliding_attention" : "full_attention");
   }
-  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer.dim);
+  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+             config.per_layer.dim);
   if (writer.gguf()) return describe_for_gguf(writer, config, wide);
   writer.set({"", "vocab_size_per_layer_input"}, config.vocab_size);
   writer.set({"", "global_head_dim"}, wide);
@@ -259,10 +269,11 @@ void describe_gemma4(ConfigWriter& writer, const ModelConfig& config) {
   if (config.experts.count > 0) writer.set({"", "top_k_experts"}, config.experts.routing.n_active);
   if (window > 0) writer.set({"", "sliding_window"}, window);
   const RopeConfig& local = config.ropes[1];
-  json kinds = {{"sliding_attention",
-                 {{"rope_type", "default"},
-                  {"rope_theta", local.theta},
-                  {"partial_rotary_factor", static_cast<double>(local.rotary_dim) / config.head_dim}}}};
+  json kinds = {
+      {"sliding_attention",
+       {{"rope_type", "default"},
+        {"rope_theta", local.theta},
+        {"partial_rotary_factor", static_cast<double>(local.rotary_dim) / config.head_dim}}}};
   writer.nest({"", "rope_parameters"}, "full_attention", kinds);
   for (const std::string_view key :
        {"rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor",
@@ -274,7 +285,8 @@ void gemma4_names(NameTable& names, const ModelConfig&) {
   names[tensor::kOutputScale] = "layer_scalar";
   names[tensor::kRouter] = "router.proj", names[tensor::kRouterScale] = "router.scale";
   names[tensor::kExpertScale] = "router.per_expert_scale";
-  names[tensor::kExpertGateUp] = "experts.gate_up_proj", names[tensor::kExpertDown] = "experts.down_proj";
+  names[tensor::kExpertGateUp] = "experts.gate_up_proj",
+  names[tensor::kExpertDown] = "experts.down_proj";
   names[tensor::kExpertNorm] = "pre_feedforward_layernorm_2";
   names[tensor::kDensePostNorm] = "post_feedforward_layernorm_1";
   names[tensor::kExpertPostNorm] = "post_feedforward_layernorm_2";
@@ -322,7 +334,8 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
     if (layer.output_scale != 1.0f) ops.scale(x, layer.output_scale, 0.0f);
   }
   if (options.stream != nullptr) return {};
-  if (beside && goes_on(config, weights)) return end_stage(std::array{x, beside->from(end_layer)}, ops);
+  if (beside && goes_on(config, weights))
+    return end_stage(std::array{x, beside->from(end_layer)}, ops);
   return output_head(config, weights, x, shape, ops, options);
 }
 

@@ -27,13 +27,15 @@ void glm4_names(NameTable& names, const ModelConfig&) {
 }
 
 void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
-  const bool norms =
-      reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "use_qk_norm"}, false);
+  const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
+                                   : reader.flag({"", "use_qk_norm"}, false);
   if (norms) config.attention.qk_norm = QkNorm::kHead;
   read_experts(reader, config);
-  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20,
-                                     reader.gguf() ? 0 : 1);  // converters write it where there are some
-  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  // converters write it where there are some
+  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0,
+                                     1 << 20, reader.gguf() ? 0 : 1);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i)
+    config.layers[static_cast<size_t>(i)].moe = false;
   read_sigmoid_routing(reader, config);
   const int n_shared = reader.integer({"expert_shared_count", "n_shared_experts"}, 0, 1024, 1);
   config.experts.shared_dim = std::min(n_shared * config.experts.ffn_dim, 1 << 20);
@@ -42,11 +44,13 @@ void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
 void describe_glm4_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
   writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
-  writer.set({"expert_shared_count", "n_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
+  writer.set({"expert_shared_count", "n_shared_experts"},
+             config.experts.shared_dim / config.experts.ffn_dim);
   writer.erase({"", "num_experts"});
   writer.set({"", "n_routed_experts"}, config.experts.count);
   writer.set({"", "use_qk_norm"}, config.attention.qk_norm != QkNorm::kNone);
-  writer.set({"", "partial_rotary_factor"}, static_cast<float>(config.ropes[0].rotary_dim) / config.head_dim);
+  writer.set({"", "partial_rotary_factor"},
+             static_cast<float>(config.ropes[0].rotary_dim) / config.head_dim);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

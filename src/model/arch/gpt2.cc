@@ -45,7 +45,8 @@ void gpt2_names(NameTable& names, const ModelConfig&) {
 
 void configure_starcoder(ConfigReader& reader, ModelConfig& config) {
   read_common(reader, config);
-  if (!reader.gguf()) config.n_kv_heads = reader.flag({"", "multi_query"}, true) ? 1 : config.n_heads;
+  if (!reader.gguf())
+    config.n_kv_heads = reader.flag({"", "multi_query"}, true) ? 1 : config.n_heads;
 }
 
 void describe_starcoder(ConfigWriter& writer, const ModelConfig& config) {
@@ -67,15 +68,17 @@ void configure_opt(ConfigReader& reader, ModelConfig& config) {
   config.positions.skipped = 2;
   const auto expect = [&](std::string_view key, bool usual) {
     if (reader.flag({"", key}, usual) != usual)
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got {}", key, usual, !usual));
+      reader.fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: expected {}, got {}", key, usual, !usual));
   };
   expect("do_layer_norm_before", true);  // OPT 350M
   expect("_remove_final_layer_norm", false);
   expect("layer_norm_elementwise_affine", true);
   const int width = reader.integer({"", "word_embed_proj_dim"}, 1, 1 << 20, config.model_dim);
   if (width != config.model_dim) {
-    reader.fail(ErrorCode::kUnsupported, fmt::format("word_embed_proj_dim: expected hidden_size ({}), got {}",
-                                                     config.model_dim, width));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("word_embed_proj_dim: expected hidden_size ({}), got {}",
+                            config.model_dim, width));
   }
 }
 
@@ -93,7 +96,8 @@ void opt_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"model.decoder.", "decoder.", "language_model.model.decoder.", ""};
   names.positions = "embed_positions", names.final_norm = "final_layer_norm";
   names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kO] = "self_attn.out_proj";
-  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
+  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1",
+  names[tensor::kDown] = "fc2";
 }
 
 void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
@@ -106,9 +110,10 @@ void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf()) config.ffn.activation = Activation::kGelu;
   config.positions.skipped = 2;
   const float root = std::sqrt(static_cast<float>(config.model_dim));
-  const bool scaled =
-      reader.gguf() ? reader.has({"embedding_scale", ""}) : reader.flag({"", "scale_embedding"}, true);
-  config.embedding.scale = scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
+  const bool scaled = reader.gguf() ? reader.has({"embedding_scale", ""})
+                                    : reader.flag({"", "scale_embedding"}, true);
+  config.embedding.scale =
+      scaled ? reader.number({"embedding_scale", ""}, -1e6f, 1e6f, root) : 1.0f;
 }
 
 constexpr int kMostComputed = 1 << 16;
@@ -120,22 +125,26 @@ void configure_xglm(ConfigReader& reader, ModelConfig& config) {
   configure_biogpt(reader, config);
   config.positions.computed = true;
   if (config.max_seq_len > kMostComputed)
-    reader.fail(ErrorCode::kUnsupported, fmt::format("max_position_embeddings: expected at most {}, got {}",
-                                                     kMostComputed, config.max_seq_len));
-  if (int64_t{config.max_seq_len} * config.model_dim > kMostValues)
     reader.fail(ErrorCode::kUnsupported,
-                fmt::format("max_position_embeddings x d_model: expected at most {} values, got {} x {}",
-                            kMostValues, config.max_seq_len, config.model_dim));
+                fmt::format("max_position_embeddings: expected at most {}, got {}", kMostComputed,
+                            config.max_seq_len));
+  if (int64_t{config.max_seq_len} * config.model_dim > kMostValues)
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("max_position_embeddings x d_model: expected at most {} values, got {} x {}",
+                    kMostValues, config.max_seq_len, config.model_dim));
   const int padding = reader.integer({"", "pad_token_id"}, -1, 1 << 24, 1);
   if (padding >= config.positions.skipped)
-    reader.fail(ErrorCode::kUnsupported, fmt::format("pad_token_id: expected 0 or 1, got {}", padding));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("pad_token_id: expected 0 or 1, got {}", padding));
 }
 
 void xglm_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"model.", ""};
   names.final_norm = "layer_norm";
   names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kO] = "self_attn.out_proj";
-  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
+  names[tensor::kFfnNorm] = "final_layer_norm", names[tensor::kUp] = "fc1",
+  names[tensor::kDown] = "fc2";
 }
 
 void describe_biogpt(ConfigWriter& writer, const ModelConfig& config) {
@@ -160,13 +169,15 @@ void read_attention_types(ConfigReader& reader, ModelConfig& config, int window)
   const auto bad = [&] {
     reader.fail(
         ErrorCode::kCorruptFile,
-        fmt::format("attention_types: expected [[[global or local, ...], times], ...] of {} layers, got {}",
-                    config.layers.size(),
-                    list.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 100)));
+        fmt::format(
+            "attention_types: expected [[[global or local, ...], times], ...] of {} layers, got {}",
+            config.layers.size(),
+            list.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 100)));
   };
   if (!list.is_array()) return bad();
   for (const nlohmann::json& item : list) {
-    if (!item.is_array() || item.size() != 2 || !item[0].is_array() || !item[1].is_number_unsigned())
+    if (!item.is_array() || item.size() != 2 || !item[0].is_array() ||
+        !item[1].is_number_unsigned())
       return bad();
     for (size_t n = item[1].get<size_t>(); n > 0 && !item[0].empty(); --n) {
       for (const nlohmann::json& kind : item[0]) {
@@ -251,7 +262,8 @@ extern constinit const Architecture kGptNeo = {
     .configure = configure_gpt_neo,
     .hf_names = gpt_neo_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu_new", "layer_norm_epsilon": 1e-5})",
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "hidden_act": "gelu_new", "layer_norm_epsilon": 1e-5})",
     .hf_aliases = R"({"num_layers": "num_hidden_layers",
     "num_heads": "num_attention_heads", "activation_function": "hidden_act"})",
     .describe = describe_gpt_neo,
@@ -265,7 +277,8 @@ extern constinit const Architecture kBioGpt = {
     .configure = configure_biogpt,
     .hf_names = biogpt_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
     .describe = describe_biogpt,
 };
 
@@ -276,7 +289,8 @@ extern constinit const Architecture kXglm = {
     .configure = configure_xglm,
     .hf_names = xglm_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "hidden_act": "gelu", "intermediate_size": 4096})",
     .hf_aliases = R"({"d_model": "hidden_size", "num_layers": "num_hidden_layers",
     "attention_heads": "num_attention_heads", "ffn_dim": "intermediate_size", "activation_function": "hidden_act"})",
     .describe = describe_biogpt,
@@ -289,7 +303,8 @@ extern constinit const Architecture kOpt = {
     .configure = configure_opt,
     .hf_names = opt_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"tie_word_embeddings": true, "hidden_act": "relu", "intermediate_size": 3072})",
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "hidden_act": "relu", "intermediate_size": 3072})",
     .hf_aliases = R"({"ffn_dim": "intermediate_size", "activation_function": "hidden_act"})",
     .describe = describe_opt,
 };

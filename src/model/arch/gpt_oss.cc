@@ -13,8 +13,10 @@ constexpr float kPublishedAlpha = 1.702f, kPublishedLimit = 7.0f;
 void configure_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   config.attention.sinks = true;
   config.ffn.activation = Activation::kClampedSilu;
-  config.ffn.activation.parameters[0] = reader.number({"", "swiglu_alpha"}, -1e3f, 1e3f, kPublishedAlpha);
-  config.ffn.activation.parameters[1] = reader.number({"", "swiglu_limit"}, 1e-3f, 1e6f, kPublishedLimit);
+  config.ffn.activation.parameters[0] =
+      reader.number({"", "swiglu_alpha"}, -1e3f, 1e3f, kPublishedAlpha);
+  config.ffn.activation.parameters[1] =
+      reader.number({"", "swiglu_limit"}, 1e-3f, 1e6f, kPublishedLimit);
   if (reader.gguf()) config.ropes[0].truncate = false;
   read_windows(reader, config, 2, 128);
   read_experts(reader, config);

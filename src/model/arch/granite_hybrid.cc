@@ -25,16 +25,18 @@ void read_time_steps(ConfigReader& reader, ScanConfig& scan) {
   scan.min_step = two ? value((*limit)[0]) : std::nanf("");
   scan.max_step = two ? value((*limit)[1]) : std::nanf("");
   if (scan.min_step >= 0.0f && scan.min_step <= scan.max_step) return;
-  reader.fail(ErrorCode::kCorruptFile,
-              fmt::format("time_step_limit: expected two numbers in order, got {}",
-                          limit->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+  reader.fail(
+      ErrorCode::kCorruptFile,
+      fmt::format("time_step_limit: expected two numbers in order, got {}",
+                  limit->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
   scan.min_step = scan.max_step = 0.0f;
 }
 
 // Returns the feed-forward width of one layer from a GGUF file's list.
 int ffn_of(ConfigReader& reader, size_t layer) {
   const json* list = reader.find({"feed_forward_length", ""});
-  if (list == nullptr || !list->is_array() || layer >= list->size() || !(*list)[layer].is_number_integer())
+  if (list == nullptr || !list->is_array() || layer >= list->size() ||
+      !(*list)[layer].is_number_integer())
     return 0;
   return (*list)[layer] > 0 ? 1 : 0;
 }
@@ -81,12 +83,15 @@ std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config
       // In GGUF a layer with a feed-forward is nothing else.
       feeds = config.residual.one_mixer &&
               (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
-      layer.moe = feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
-                                          : kind == "moe");
-      if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
-        reader.fail(ErrorCode::kUnsupported,
-                    fmt::format("layer_types: {} is not known here",
-                                kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+      layer.moe =
+          feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
+                                  : kind == "moe");
+      if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" &&
+          kind != "linear_attention") {
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: {} is not known here",
+                        kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
         return scanning;
       }
     } else if (kinds.is_number()) {
@@ -111,16 +116,17 @@ ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
                                                     : int64_t{expand} * config.model_dim;
   const auto head = static_cast<int>(std::clamp<int64_t>(wide / scan.n_heads, 1, 1 << 16));
   const json* given = reader.find({"", "mamba_d_head"});
-  scan.head_dim =
-      given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
+  scan.head_dim = given != nullptr && given->is_string()
+                      ? head
+                      : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
   if (!reader.gguf() && config.residual.one_mixer) wide = int64_t{scan.head_dim} * scan.n_heads;
-  const bool fits = int64_t{scan.head_dim} * scan.n_heads == wide && scan.n_heads % scan.n_groups == 0;
+  const bool fits =
+      int64_t{scan.head_dim} * scan.n_heads == wide && scan.n_heads % scan.n_groups == 0;
   if (!fits) {
-    reader.fail(
-        ErrorCode::kCorruptFile,
-        fmt::format("{} heads of {} features in {} groups: expected {} features in all, and as many heads in "
-                    "every group",
-                    scan.n_heads, scan.head_dim, scan.n_groups, wide));
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("{} heads of {} features in {} groups: expected {} features in all, "
+                            "and as many heads in every group",
+                            scan.n_heads, scan.head_dim, scan.n_groups, wide));
     scan.n_groups = scan.n_heads = 1;
   }
   read_time_steps(reader, scan);
@@ -128,7 +134,8 @@ ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
 }
 
 void read_scanning_layers(ConfigReader& reader, ModelConfig& config) {
-  reader.find({"ssm.state_size", "mamba_d_state"});  // of no use where no layer scans (Granite 4 micro)
+  // of no use where no layer scans (Granite 4 micro)
+  reader.find({"ssm.state_size", "mamba_d_state"});
   const std::vector<size_t> scanning = read_hybrid_layers(reader, config);
   if (scanning.empty()) return;
   const std::shared_ptr<const Mixer> mixer = scan(read_scan(reader, config));
@@ -163,8 +170,9 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = rotated ? 0 : -1;
   const Key count{"expert_count", "num_local_experts"};
   const int n_experts = reader.integer(count, 0, 4096, reader.gguf() ? 0 : 8);
-  const int shared = reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0,
-                                    1 << 20, reader.gguf() ? 0 : 1024);
+  const int shared =
+      reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20,
+                     reader.gguf() ? 0 : 1024);
   if (n_experts > 0) {
     read_experts(reader, config);
     config.experts.shared_dim = shared;
@@ -176,7 +184,8 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
 void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
   granite_moe_names(names, config);
   if (config.experts.count > 0) return;
-  names[tensor::kGateUp] = "shared_mlp.input_linear", names[tensor::kDown] = "shared_mlp.output_linear";
+  names[tensor::kGateUp] = "shared_mlp.input_linear",
+  names[tensor::kDown] = "shared_mlp.output_linear";
 }
 
 // Always rotated, and without Granite's factors.
@@ -233,7 +242,8 @@ extern constinit const Architecture kBamba = {
     .configure = configure_bamba,
     .hf_names = bamba_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 0.5})",
+    .hf_defaults =
+        R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 0.5})",
     .describe = describe_granite_hybrid,
     .partial_rope = true,
     .gguf_pairs = true,

@@ -10,8 +10,8 @@ namespace {
 void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   read_experts(reader, config);
-  config.experts.shared_dim =
-      reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
+  config.experts.shared_dim = reader.integer(
+      {"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
 }
 
 }  // namespace
@@ -29,7 +29,8 @@ namespace {
 void describe_granite_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
   if (config.experts.shared_dim > 0)
-    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.experts.shared_dim);
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"},
+               config.experts.shared_dim);
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ void describe_granite_moe(ConfigWriter& writer, const ModelConfig& config) {
 extern constinit const Architecture kGraniteMoe = {
     .name = "granitemoe",
     .title = "Granite MoE (also `granitemoeshared`)",
-    .hf_types = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared", "GraniteMoeSharedForCausalLM"},
+    .hf_types = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
+                 "GraniteMoeSharedForCausalLM"},
     .configure = configure_granite_moe,
     .hf_names = granite_moe_names,
     .forward = decoder_forward,

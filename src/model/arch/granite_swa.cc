@@ -1,4 +1,5 @@
-// Granite with windows in most layers, a sink for every head, and a rope by layer; with experts, and without.
+// Granite with windows in most layers, a sink for every head, and a rope by layer; with experts,
+// and without.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -14,8 +15,9 @@ void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
   const nlohmann::json* list = reader.find(key);
   if (list == nullptr) return;
   if (!list->is_array() || list->size() != config.layers.size()) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} layers",
-                                                            reader.name(key), config.layers.size()));
+    return reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("{}: expected a list of {} layers", reader.name(key), config.layers.size()));
   }
   const RopeConfig usual = config.ropes[0];
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -27,12 +29,13 @@ void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
                                              : -1;
     if (!(theta == 0 || (theta >= 1 && theta <= 1e12))) {
       return reader.fail(ErrorCode::kCorruptFile,
-                         fmt::format("{}: expected 0 or a number of at least 1, got {}", reader.name(key),
-                                     item.dump().substr(0, 60)));
+                         fmt::format("{}: expected 0 or a number of at least 1, got {}",
+                                     reader.name(key), item.dump().substr(0, 60)));
     }
     config.layers[i].rope = -1;
     if (theta == 0) continue;
-    const auto found = std::ranges::find(config.ropes, static_cast<float>(theta), &RopeConfig::theta);
+    const auto found =
+        std::ranges::find(config.ropes, static_cast<float>(theta), &RopeConfig::theta);
     config.layers[i].rope = static_cast<int>(found - config.ropes.begin());
     if (found != config.ropes.end()) continue;
     config.ropes.push_back(usual);
@@ -50,8 +53,8 @@ void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
   read_layer_ropes(reader, config);
   if (!reader.has({"expert_count", "num_local_experts"})) return;
   read_experts(reader, config);
-  config.experts.shared_dim =
-      reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
+  config.experts.shared_dim = reader.integer(
+      {"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
 }
 
 void granite_swa_names(NameTable& names, const ModelConfig& config) {
@@ -79,7 +82,8 @@ void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "layer_rope_theta"}, thetas);
   writer.set({"attention.rope_pattern", ""}, rotated);
   if (config.experts.shared_dim > 0)
-    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.experts.shared_dim);
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"},
+               config.experts.shared_dim);
 }
 
 }  // namespace
@@ -87,11 +91,13 @@ void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
 extern constinit const Architecture kGraniteSwa = {
     .name = "granite_swa",
     .title = "Granite with windows (also `granitemoe_swa`)",
-    .hf_types = {"granite_swa", "GraniteSWAForCausalLM", "granitemoe_swa", "GraniteMoeSWAForCausalLM"},
+    .hf_types = {"granite_swa", "GraniteSWAForCausalLM", "granitemoe_swa",
+                 "GraniteMoeSWAForCausalLM"},
     .configure = configure_granite_swa,
     .hf_names = granite_swa_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"rms_norm_eps": 1e-5, "tie_word_embeddings": true, "num_key_value_heads": 4})",
+    .hf_defaults =
+        R"({"rms_norm_eps": 1e-5, "tie_word_embeddings": true, "num_key_value_heads": 4})",
     .describe = describe_granite_swa,
     .gguf_names = granite_swa_gguf_names,
     .gguf_pairs = true,

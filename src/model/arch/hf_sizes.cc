@@ -1,4 +1,5 @@
-// Sizes that transformers' configuration classes assume, by model_type; tools/make_hf_sizes.py writes this file.
+// Sizes that transformers' configuration classes assume, by model_type; tools/make_hf_sizes.py
+// writes this file.
 #include "model/arch/hf_sizes.h"
 
 #include <algorithm>
@@ -192,7 +193,8 @@ constexpr Row kRows[] = {
     {"llama4_text",
      R"({"hidden_size": 5120, "intermediate_size": 8192, "num_hidden_layers": 48,
       "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048, "max_position_embeddings": 131072})"},
-    {"mamba2", R"({"hidden_size": 4096, "num_hidden_layers": 64, "head_dim": 64, "vocab_size": 32768})"},
+    {"mamba2",
+     R"({"hidden_size": 4096, "num_hidden_layers": 64, "head_dim": 64, "vocab_size": 32768})"},
     {"minicpm3",
      R"({"hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
       "num_attention_heads": 40, "vocab_size": 73448, "max_position_embeddings": 32768})"},

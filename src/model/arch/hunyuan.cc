@@ -1,5 +1,5 @@
-// Hunyuan dense and with experts: every head of q and k is rotated, then normed. Hy3: normed, then rotated, and experts
-// chosen by sigmoid and a bias.
+// Hunyuan dense and with experts: every head of q and k is rotated, then normed. Hy3: normed, then
+// rotated, and experts chosen by sigmoid and a bias.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,8 @@ namespace {
 int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
   if (!reader.has(key)) return fallback;
   const std::vector<int> numbers = reader.integers(key, 0, high);
-  const bool same = !numbers.empty() && std::ranges::count(numbers, numbers[0]) == std::ssize(numbers);
+  const bool same =
+      !numbers.empty() && std::ranges::count(numbers, numbers[0]) == std::ssize(numbers);
   if (!same)
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("{}: expected the same number for all layers", reader.name(key)));
@@ -41,7 +42,8 @@ void configure_hunyuan(ConfigReader& reader, ModelConfig& config) {
   // "dynamic" with alpha is a larger theta at every length.
   const float alpha = inner.number({"", "alpha"}, 0.0f, 1e6f, 0.0f);
   const float dim = static_cast<float>(config.ropes[0].rotary_dim);
-  if (type == "dynamic" && alpha > 0 && dim > 2) config.ropes[0].theta *= std::pow(alpha, dim / (dim - 2));
+  if (type == "dynamic" && alpha > 0 && dim > 2)
+    config.ropes[0].theta *= std::pow(alpha, dim / (dim - 2));
   reader.merge(inner);
 }
 
@@ -51,7 +53,8 @@ void describe_hunyuan(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void hunyuan_names(NameTable& names, const ModelConfig&) {
-  names[tensor::kQNorm] = "self_attn.query_layernorm", names[tensor::kKNorm] = "self_attn.key_layernorm";
+  names[tensor::kQNorm] = "self_attn.query_layernorm",
+  names[tensor::kKNorm] = "self_attn.key_layernorm";
 }
 
 void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
@@ -60,12 +63,14 @@ void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
   config.experts.routing.n_active =
       number_for_all(reader, {"expert_used_count", "moe_topk"}, config.experts.count, 1);
   config.experts.routing.normalize = true;
-  config.experts.ffn_dim = number_for_all(reader, {"expert_feed_forward_length", "moe_intermediate_size"},
-                                          1 << 20, config.ffn_dim);
-  const int n_shared = number_for_all(reader, {"expert_shared_count", "num_shared_expert"}, 1024, 1);
+  config.experts.ffn_dim = number_for_all(
+      reader, {"expert_feed_forward_length", "moe_intermediate_size"}, 1 << 20, config.ffn_dim);
+  const int n_shared =
+      number_for_all(reader, {"expert_shared_count", "num_shared_expert"}, 1024, 1);
   config.experts.shared_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
   if (config.experts.count < 1 || config.experts.routing.n_active < 1 || config.experts.ffn_dim < 1)
-    reader.fail(ErrorCode::kCorruptFile, "num_experts, moe_topk, moe_intermediate_size: expected at least 1");
+    reader.fail(ErrorCode::kCorruptFile,
+                "num_experts, moe_topk, moe_intermediate_size: expected at least 1");
   const int n_dense = reader.integer({"", "moe_layer_num_skipped"}, 0, 1 << 20, 0);
   for (int i = n_dense; i < config.n_layers; ++i) config.layers[static_cast<size_t>(i)].moe = true;
 }
@@ -85,7 +90,8 @@ void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
              config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"", "moe_topk"}, config.experts.routing.n_active);
   writer.set({"", "moe_layer_num_skipped"}, leading_dense_layers(config));
-  for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"}) writer.erase({"", key});
+  for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"})
+    writer.erase({"", key});
 }
 
 void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
@@ -98,7 +104,8 @@ void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
         reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i));
   read_sigmoid_routing(reader, config);
   if (!reader.gguf()) return read_shared_experts(reader, config);
-  config.experts.shared_dim = reader.integer({"expert_shared_feed_forward_length", ""}, 0, 1 << 20, 0);
+  config.experts.shared_dim =
+      reader.integer({"expert_shared_feed_forward_length", ""}, 0, 1 << 20, 0);
 }
 
 void hy_v3_names(NameTable& names, const ModelConfig& config) {
@@ -107,7 +114,9 @@ void hy_v3_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kRouter] = "mlp.router.gate", names[tensor::kSelectionBias] = "mlp.expert_bias";
 }
 
-void hy_v3_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kSelectionBias] = "exp_probs_b"; }
+void hy_v3_gguf_names(NameTable& names, const ModelConfig&) {
+  names[tensor::kSelectionBias] = "exp_probs_b";
+}
 
 void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
@@ -116,7 +125,8 @@ void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "num_shared_experts"}, config.experts.shared_dim / config.experts.ffn_dim);
   writer.set({"", "router_scaling_factor"}, config.experts.routing.scale);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
-  for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
+  for (const std::string_view key :
+       {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
     writer.erase({"", key});
 }
 

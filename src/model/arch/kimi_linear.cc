@@ -22,7 +22,8 @@ json list_of(const json& object, const char* key) {
 
 // Directories as published: numbers of layers from 1 on.
 void read_numbered_layers(ConfigReader& reader, const json& numbers, ModelConfig& config) {
-  const json attending = list_of(numbers, "full_attn_layers"), recurrent = list_of(numbers, "kda_layers");
+  const json attending = list_of(numbers, "full_attn_layers"),
+             recurrent = list_of(numbers, "kda_layers");
   for (int i = 0; i < config.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const bool attends = std::ranges::find(attending, json(i + 1)) != attending.end();
@@ -30,8 +31,9 @@ void read_numbered_layers(ConfigReader& reader, const json& numbers, ModelConfig
     if (attends == carries) {
       return reader.fail(
           ErrorCode::kCorruptFile,
-          fmt::format("linear_attn_config: expected layer {} in one of full_attn_layers and kda_layers",
-                      i + 1));
+          fmt::format(
+              "linear_attn_config: expected layer {} in one of full_attn_layers and kda_layers",
+              i + 1));
     }
     layer.attention = attends;
   }
@@ -55,8 +57,8 @@ void read_listed_layers(ConfigReader& reader, const json& kinds, bool gguf, Mode
   }
 }
 
-// transformers' order: the lists of linear_attn_config where layer_types is not there, else every fourth layer attends, the first
-// never.
+// transformers' order: the lists of linear_attn_config where layer_types is not there, else every
+// fourth layer attends, the first never.
 void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& config) {
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
   if (kinds != nullptr && !kinds->is_null()) {
@@ -64,20 +66,22 @@ void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& conf
   } else if (linear.contains("full_attn_layers") && linear.contains("kda_layers")) {
     read_numbered_layers(reader, linear, config);
   } else {
-    for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].attention = i > 0 && i % 4 == 0;
+    for (size_t i = 0; i < config.layers.size(); ++i)
+      config.layers[i].attention = i > 0 && i % 4 == 0;
   }
   for (LayerConfig& layer : config.layers) layer.rope = -1;
 }
 
 // A size of linear_attn_config, or as transformers writes it beside.
-int read_kda_size(ConfigReader& reader, const json& linear, const char* key, const char* beside, int most,
-                  int usual) {
+int read_kda_size(ConfigReader& reader, const json& linear, const char* key, const char* beside,
+                  int most, int usual) {
   const auto found = linear.find(key);
   if (found == linear.end()) return reader.integer({"", beside}, 1, most, usual);
   if (!found->is_number_integer() || *found < 1 || *found > most) {
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("linear_attn_config.{}: expected a whole number in 1..{}, got {}", key, most,
-                            found->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("linear_attn_config.{}: expected a whole number in 1..{}, got {}", key, most,
+                    found->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
     return 1;
   }
   return found->get<int>();
@@ -94,9 +98,10 @@ void read_kda(ConfigReader& reader, ModelConfig& config) {
     delta.taps = reader.integer({"ssm.conv_kernel", ""}, 1, kMaxKdaTaps);
   } else {
     delta.key_dim = read_kda_size(reader, linear, "head_dim", "linear_head_dim", kMaxKdaDim, 128);
-    delta.n_key_heads = read_kda_size(reader, linear, "num_heads", "linear_num_heads", kMaxKdaHeads, 32);
-    delta.taps =
-        read_kda_size(reader, linear, "short_conv_kernel_size", "linear_conv_kernel_dim", kMaxKdaTaps, 4);
+    delta.n_key_heads =
+        read_kda_size(reader, linear, "num_heads", "linear_num_heads", kMaxKdaHeads, 32);
+    delta.taps = read_kda_size(reader, linear, "short_conv_kernel_size", "linear_conv_kernel_dim",
+                               kMaxKdaTaps, 4);
   }
   delta.n_value_heads = delta.n_key_heads, delta.value_dim = delta.key_dim;
   read_kda_layers(reader, linear, config);
@@ -108,7 +113,8 @@ void read_kda(ConfigReader& reader, ModelConfig& config) {
 void expect_kimi(ConfigReader& reader, std::string_view key, std::string_view wanted) {
   const std::string found = reader.text({"", key}, std::string(wanted));
   if (found != wanted)
-    reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: expected {}, got '{}'", key, wanted, found));
 }
 
 void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
@@ -116,7 +122,8 @@ void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
   if (!reader.flag({"", "mla_use_nope"}, true))
     reader.fail(ErrorCode::kUnsupported, "mla_use_nope: expected true");
   configure_glm4_moe_lite(reader, config);
-  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
+  if (reader.gguf())
+    config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   if (config.ropes[0].scaling != RopeScaling::kNone)
     reader.fail(ErrorCode::kUnsupported, "rope scaling: expected none, nothing is rotated");
   config.attention.scale =
@@ -131,7 +138,8 @@ void kimi_linear_names(NameTable& names, const ModelConfig&) {
   names[tensor::kDeltaB] = "self_attn.b_proj", names[tensor::kDeltaConv] = "self_attn.{}_conv1d";
   names[tensor::kDeltaRate] = "self_attn.A_log", names[tensor::kDeltaBias] = "self_attn.dt_bias";
   names[tensor::kDeltaNorm] = "self_attn.o_norm", names[tensor::kDeltaOut] = "self_attn.o_proj";
-  // transformers writes dense feed-forwards under the experts' name, the published checkpoints do not.
+  // transformers writes dense feed-forwards under the experts' name, the published checkpoints do
+  // not.
   names.other_gate = "block_sparse_moe.gate_proj", names.other_up = "block_sparse_moe.up_proj";
   names.other_down = "block_sparse_moe.down_proj", names[tensor::kGateUp] = "";
   names[tensor::kRouter] = "block_sparse_moe.gate";

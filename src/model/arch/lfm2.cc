@@ -15,8 +15,8 @@ constexpr Key kTaps{"shortconv.l_cache", "conv_L_cache"};
 
 using nlohmann::json;
 
-// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have attention. window: of those
-// that slide, 0 where none may.
+// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have
+// attention. window: of those that slide, 0 where none may.
 void read_mixers(ConfigReader& reader, ModelConfig& config, int taps, int window) {
   const std::shared_ptr<const Mixer> mixer = short_conv(taps);
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
@@ -93,15 +93,18 @@ void configure_lfm2_moe(ConfigReader& reader, ModelConfig& config) {
   read_sigmoid_routing(reader, config);
   config.experts.routing.group_top = 1;
   config.experts.routing.sum_eps = 1e-6f;
-  const int n_dense =
-      reader.integer({"leading_dense_block_count", "num_dense_layers"}, 0, 1 << 20, reader.gguf() ? 0 : 2);
-  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  const int n_dense = reader.integer({"leading_dense_block_count", "num_dense_layers"}, 0, 1 << 20,
+                                     reader.gguf() ? 0 : 2);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i)
+    config.layers[static_cast<size_t>(i)].moe = false;
   const bool gguf_bias = reader.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", n_dense));
-  config.experts.selection_bias = reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
+  config.experts.selection_bias =
+      reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
 }
 
 void configure_lfm3(ConfigReader& reader, ModelConfig& config) {
-  const int window = reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, 256);
+  const int window =
+      reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, 256);
   configure_common(reader, config, 7, window);
   if (!reader.gguf() && !reader.has({"", "layer_types"}))
     return reader.fail(ErrorCode::kCorruptFile, "layer_types is missing");
@@ -118,7 +121,8 @@ void lfm2_names(NameTable& names, const ModelConfig&) {
   names[tensor::kGate] = "feed_forward.w1", names[tensor::kUp] = "feed_forward.w3",
   names[tensor::kDown] = "feed_forward.w2";
   names[tensor::kGateUp] = "";
-  names[tensor::kRouter] = "feed_forward.gate", names[tensor::kSelectionBias] = "feed_forward.expert_bias";
+  names[tensor::kRouter] = "feed_forward.gate",
+  names[tensor::kSelectionBias] = "feed_forward.expert_bias";
   names[tensor::kExpertGate] = "feed_forward.experts.{}.w1",
   names[tensor::kExpertUp] = "feed_forward.experts.{}.w3";
   names[tensor::kExpertDown] = "feed_forward.experts.{}.w2";
@@ -129,7 +133,8 @@ void lfm3_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kQNorm] = "self_attn.q_norm", names[tensor::kKNorm] = "self_attn.k_norm",
   names[tensor::kO] = "self_attn.o_proj";
   names[tensor::kGates] = "self_attn.gate_proj";
-  names[tensor::kAttnPostNorm] = "post_operator_norm", names[tensor::kFfnPostNorm] = "post_ffn_norm";
+  names[tensor::kAttnPostNorm] = "post_operator_norm",
+  names[tensor::kFfnPostNorm] = "post_ffn_norm";
 }
 
 // The final norm has the name that others give to one behind the embedding.

@@ -16,8 +16,10 @@ void set_rope_pairs(ConfigReader& reader, ModelConfig& config) {
 void configure_llama(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
   if (reader.gguf()) {
-    read_windows(reader, config, 0);                                                         // Mistral
-    if (reader.integer({"expert_count", ""}, 0, 4096, 0) > 0) read_experts(reader, config);  // Mixtral
+    // Mistral
+    read_windows(reader, config, 0);
+    // Mixtral
+    if (reader.integer({"expert_count", ""}, 0, 4096, 0) > 0) read_experts(reader, config);
   }
 }
 
@@ -42,9 +44,12 @@ void mixtral_names(NameTable& names, const ModelConfig&) {
 
 void configure_granite(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
-  config.embedding.scale = reader.number({"embedding_scale", "embedding_multiplier"}, -1e6f, 1e6f, 1.0f);
-  config.residual.scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
-  config.attention.scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.embedding.scale =
+      reader.number({"embedding_scale", "embedding_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.residual.scale =
+      reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
+  config.attention.scale =
+      reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.output.scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
   reader.find({"ssm.state_size", ""});  // files of Granite 4 without a scan in any layer have it
 }
@@ -60,21 +65,25 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
 void granite_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kGateUp] = ""; }
 
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
-  config.attention.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
+  config.attention.query_scale.beta =
+      reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
   const nlohmann::json* rope = reader.find({"", "rope_parameters"});
   if (rope == nullptr) rope = reader.find({"", "rope_scaling"});
   if (rope != nullptr) {
     ConfigReader inner(*rope, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
-    config.attention.query_scale.beta = inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
+    config.attention.query_scale.beta =
+        inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
     reader.merge(inner);
   }
   config.attention.query_scale.period = static_cast<float>(config.ropes[0].original_max_seq_len);
-  for (LayerConfig& layer : config.layers) layer.query_scale = config.attention.query_scale.beta != 0.0f;
+  for (LayerConfig& layer : config.layers)
+    layer.query_scale = config.attention.query_scale.beta != 0.0f;
 }
 
 void describe_query_scale(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.temperature_scale", ""}, config.attention.query_scale.beta);
-  writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.attention.query_scale.beta);
+  writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta",
+                    config.attention.query_scale.beta);
 }
 
 namespace {
@@ -91,8 +100,9 @@ void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
   const int interval = reader.integer({"", "no_rope_layer_interval"}, 1, 1024, 4);
   const std::vector<float> rotated = reader.numbers({"", "no_rope_layers"}, 1024);
   if (!rotated.empty() && rotated.size() < config.layers.size()) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("no_rope_layers: expected {} numbers, got {}",
-                                                            config.layers.size(), rotated.size()));
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("no_rope_layers: expected {} numbers, got {}",
+                                   config.layers.size(), rotated.size()));
   }
   const int window = reader.integer({"", "sliding_window"}, 0, 1 << 30, 0);
   const bool windows = reader.flag({"", "use_sliding_window"}, false) && window > 0;
@@ -101,7 +111,8 @@ void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
     const auto place = static_cast<size_t>(i);
     const bool rotates = rotated.empty() ? (i + 1) % interval != 0 : rotated[place] != 0.0f;
     config.layers[place].rope = rotates ? 0 : -1;
-    if (!reader.has({"", "layer_types"})) config.layers[place].window = windows && !rotates ? window : 0;
+    if (!reader.has({"", "layer_types"}))
+      config.layers[place].window = windows && !rotates ? window : 0;
   }
 }
 
@@ -139,12 +150,18 @@ void seed_oss_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "post_attention_norm";
 }
 
-void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.positions.rope_interleaved = true; }
+void configure_ernie4_5(ConfigReader&, ModelConfig& config) {
+  config.positions.rope_interleaved = true;
+}
 
-void configure_helium(ConfigReader&, ModelConfig& config) { config.positions.rope_interleaved = true; }
+void configure_helium(ConfigReader&, ModelConfig& config) {
+  config.positions.rope_interleaved = true;
+}
 
 // As Mistral, with windows by layer.
-void configure_ministral(ConfigReader& reader, ModelConfig& config) { read_windows(reader, config, 0); }
+void configure_ministral(ConfigReader& reader, ModelConfig& config) {
+  read_windows(reader, config, 0);
+}
 
 // By default every fourth layer has full attention, the first among them.
 void configure_cwm(ConfigReader& reader, ModelConfig& config) {
@@ -153,7 +170,8 @@ void configure_cwm(ConfigReader& reader, ModelConfig& config) {
   for (size_t i = 0; i < config.layers.size(); i += 4) config.layers[i].window = 0;
 }
 
-// Granite whose logits are multiplied, not divided, and with norms behind each sub-layer where the file does not say otherwise.
+// Granite whose logits are multiplied, not divided, and with norms behind each sub-layer where the
+// file does not say otherwise.
 void configure_hyperclovax(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   config.output.scale = reader.number({"logit_scale", "logits_scaling"}, -1e6f, 1e6f, 1.0f);

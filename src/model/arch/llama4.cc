@@ -13,11 +13,13 @@ constexpr int kPublishedChunk = 8192, kPublishedFloor = 8192, kPublishedInterval
 
 constexpr float kPublishedGrowth = 0.1f;
 
-constexpr int kExpertsWithoutNorm = 128;  // GGUF: the model with this many experts has no norms on q and k
+// GGUF: the model with this many experts has no norms on q and k
+constexpr int kExpertsWithoutNorm = 128;
 constexpr Key kStep{"interleave_moe_layer_step", "interleave_moe_layer_step"};
 
 // One number for each layer, or an error.
-bool has_all_layers(ConfigReader& reader, const ModelConfig& config, std::string_view key, size_t got) {
+bool has_all_layers(ConfigReader& reader, const ModelConfig& config, std::string_view key,
+                    size_t got) {
   if (got >= config.layers.size()) return true;
   reader.fail(ErrorCode::kCorruptFile,
               fmt::format("{}: expected {} entries, got {}", key, config.layers.size(), got));
@@ -32,7 +34,8 @@ void read_rotation(ConfigReader& reader, ModelConfig& config, bool everywhere) {
   if (!rotated.empty() && !has_all_layers(reader, config, "no_rope_layers", rotated.size())) return;
   for (int i = 0; i < config.n_layers; ++i) {
     const auto at = static_cast<size_t>(i);
-    const bool rotates = everywhere || (rotated.empty() ? (i + 1) % interval != 0 : rotated[at] != 0.0f);
+    const bool rotates =
+        everywhere || (rotated.empty() ? (i + 1) % interval != 0 : rotated[at] != 0.0f);
     config.layers[at].rope = rotates ? 0 : -1;
   }
 }
@@ -44,7 +47,8 @@ void set_chunk(LayerConfig& layer, bool chunked, int chunk) {
 
 // Without a list layers that are rotated have chunks.
 void read_chunks(ConfigReader& reader, ModelConfig& config) {
-  const int chunk = reader.integer({"", "attention_chunk_size"}, 1, kMaxContextLength, kPublishedChunk);
+  const int chunk =
+      reader.integer({"", "attention_chunk_size"}, 1, kMaxContextLength, kPublishedChunk);
   const nlohmann::json* types = reader.find({"attention.sliding_window_pattern", "layer_types"});
   const bool listed = types != nullptr && types->is_array();
   if (listed && !has_all_layers(reader, config, "layer types", types->size())) return;
@@ -54,9 +58,10 @@ void read_chunks(ConfigReader& reader, ModelConfig& config) {
       const nlohmann::json& type = (*types)[i];
       chunked = type == true || type == 1 || type == "chunked_attention";
       if (type.is_string() && !chunked && type != "full_attention") {
-        return reader.fail(ErrorCode::kUnsupported,
-                           fmt::format("layer_types: expected chunked_attention or full_attention, got {}",
-                                       type.dump().substr(0, 60)));
+        return reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: expected chunked_attention or full_attention, got {}",
+                        type.dump().substr(0, 60)));
       }
     }
     set_chunk(config.layers[i], chunked, chunk);
@@ -66,13 +71,16 @@ void read_chunks(ConfigReader& reader, ModelConfig& config) {
 // A flag, or (as first published) a number that is not 0.
 bool grows(ConfigReader& reader) {
   const nlohmann::json* tuned = reader.find({"", "attn_temperature_tuning"});
-  return tuned != nullptr && tuned->is_number() ? *tuned != 0
-                                                : reader.flag({"", "attn_temperature_tuning"}, true);
+  return tuned != nullptr && tuned->is_number()
+             ? *tuned != 0
+             : reader.flag({"", "attn_temperature_tuning"}, true);
 }
 
 void read_growth(ConfigReader& reader, ModelConfig& config) {
-  config.attention.query_scale.beta = reader.number({"", "attn_scale"}, 0.0f, 1e3f, kPublishedGrowth);
-  config.attention.query_scale.period = reader.number({"", "floor_scale"}, 1e-3f, 1e9f, kPublishedFloor);
+  config.attention.query_scale.beta =
+      reader.number({"", "attn_scale"}, 0.0f, 1e3f, kPublishedGrowth);
+  config.attention.query_scale.period =
+      reader.number({"", "floor_scale"}, 1e-3f, 1e9f, kPublishedFloor);
   config.attention.query_scale.offset = 1;
   const bool tuned = grows(reader);
   for (LayerConfig& layer : config.layers) layer.query_scale = tuned && layer.rope < 0;
@@ -85,7 +93,8 @@ void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
   routing.normalize = false;
   routing.weigh_input = true;
   config.experts.shared_dim = config.experts.ffn_dim;
-  config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size_mlp"}, 1, 1 << 20, 16384);
+  config.ffn_dim =
+      reader.integer({"feed_forward_length", "intermediate_size_mlp"}, 1, 1 << 20, 16384);
   const bool listed = reader.has({"", "moe_layers"});
   const std::vector<int> mixtures = reader.integers({"", "moe_layers"}, 0, 1 << 20);
   const int step = listed ? 1 : reader.integer(kStep, 1, kMaxContextLength, 1);
@@ -107,8 +116,8 @@ void configure_llama4(ConfigReader& reader, ModelConfig& config) {
   }
   read_growth(reader, config);
   read_llama4_experts(reader, config);
-  const bool norms =
-      reader.gguf() ? config.experts.count != kExpertsWithoutNorm : reader.flag({"", "use_qk_norm"}, true);
+  const bool norms = reader.gguf() ? config.experts.count != kExpertsWithoutNorm
+                                   : reader.flag({"", "use_qk_norm"}, true);
   if (norms) config.attention.qk_norm = QkNorm::kPlain;
   config.attention.rope_before_norm = true;
 }
@@ -130,7 +139,8 @@ void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "intermediate_size"}, config.experts.ffn_dim);
   writer.set({"feed_forward_length", "intermediate_size_mlp"}, dense);
   writer.set({"expert_feed_forward_length", ""}, config.experts.ffn_dim);
-  // The first mixture says how far the others are apart; another list is found when what was written is compared.
+  // The first mixture says how far the others are apart; another list is found when what was
+  // written is compared.
   writer.set({kStep.gguf, ""}, mixtures.empty() ? config.n_layers + 1 : mixtures.front() + 1);
   writer.set({"", "moe_layers"}, mixtures);
   writer.set({"", "no_rope_layers"}, rotated);
@@ -159,7 +169,8 @@ void llama4_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedDown] = "feed_forward.shared_expert.down_proj";
 }
 
-constexpr MeaningfulKey kLlama4Keys[] = {{{"", "no_rope_layers"}, 0}, {{"", "attention_chunk_size"}, 0}};
+constexpr MeaningfulKey kLlama4Keys[] = {{{"", "no_rope_layers"}, 0},
+                                         {{"", "attention_chunk_size"}, 0}};
 
 }  // namespace
 

@@ -20,7 +20,8 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   }
   const std::string activation = reader.text({"", "hidden_act"}, "silu");
   if (activation != "silu")
-    reader.fail(ErrorCode::kUnsupported, fmt::format("hidden_act: expected silu, got '{}'", activation));
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("hidden_act: expected silu, got '{}'", activation));
   const std::shared_ptr<const Mixer> mixer = scan(read_scan(reader, config));
   for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
@@ -58,10 +59,11 @@ void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("mamba_hidden_act: expected silu, got '{}'", activation));
   reader.find({"", "n_routed_experts"});  // also where no layer has any
-  if (!reader.gguf() && !reader.has({"", "layer_types"}) && !reader.has({"", "layers_block_type"}) &&
-      !reader.has({"", "hybrid_override_pattern"}))
-    reader.fail(ErrorCode::kCorruptFile,
-                "layers_block_type: expected the kind of every layer, here or in hybrid_override_pattern");
+  if (!reader.gguf() && !reader.has({"", "layer_types"}) &&
+      !reader.has({"", "layers_block_type"}) && !reader.has({"", "hybrid_override_pattern"}))
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        "layers_block_type: expected the kind of every layer, here or in hybrid_override_pattern");
   read_scanning_layers(reader, config);
   for (LayerConfig& layer : config.layers) layer.rope = -1, layer.ffn_dim = 0;
   config.ffn_dim = dense_width(reader, config);
@@ -87,7 +89,9 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
   for (int i = 0; i < config.n_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const bool feeds = config.has_feed_forward(i);
-    widths.push_back(static_cast<uint64_t>(layer.moe ? config.experts.ffn_dim : feeds ? config.ffn_dim : 0));
+    widths.push_back(static_cast<uint64_t>(layer.moe ? config.experts.ffn_dim
+                                           : feeds   ? config.ffn_dim
+                                                     : 0));
     kinds.push_back(layer.moe ? "moe" : feeds ? "mlp" : layer.attention ? "attention" : "mamba");
   }
   writer.set({"feed_forward_length", ""}, widths);
@@ -109,8 +113,8 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
 void mamba2_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"backbone.", "model.", "language_model.backbone.", ""};
   names.embedding = "embeddings", names.final_norm = "norm_f", names[tensor::kAttnNorm] = "norm";
-  names[tensor::kQ] = "mixer.q_proj", names[tensor::kK] = "mixer.k_proj", names[tensor::kV] = "mixer.v_proj",
-  names[tensor::kO] = "mixer.o_proj";
+  names[tensor::kQ] = "mixer.q_proj", names[tensor::kK] = "mixer.k_proj",
+  names[tensor::kV] = "mixer.v_proj", names[tensor::kO] = "mixer.o_proj";
   names[tensor::kUp] = "mixer.up_proj", names[tensor::kDown] = "mixer.down_proj";
   names[tensor::kSsmIn] = "mixer.in_proj", names[tensor::kSsmConv] = "mixer.conv1d",
   names[tensor::kSsmRate] = "mixer.A_log";
@@ -121,8 +125,10 @@ void mamba2_names(NameTable& names, const ModelConfig&) {
 
 void nemotron_h_names(NameTable& names, const ModelConfig& config) {
   mamba2_names(names, config);
-  names[tensor::kRouter] = "mixer.gate", names[tensor::kSelectionBias] = "mixer.gate.e_score_correction_bias";
-  names[tensor::kExpertsIn] = "mixer.fc1_latent_proj", names[tensor::kExpertsOut] = "mixer.fc2_latent_proj";
+  names[tensor::kRouter] = "mixer.gate",
+  names[tensor::kSelectionBias] = "mixer.gate.e_score_correction_bias";
+  names[tensor::kExpertsIn] = "mixer.fc1_latent_proj",
+  names[tensor::kExpertsOut] = "mixer.fc2_latent_proj";
   names[tensor::kExpertUp] = "mixer.experts.{}.up_proj",
   names[tensor::kExpertDown] = "mixer.experts.{}.down_proj";
   names[tensor::kSharedUp] = "mixer.shared_experts.up_proj",
@@ -131,8 +137,9 @@ void nemotron_h_names(NameTable& names, const ModelConfig& config) {
 
 }  // namespace
 
-StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                              KvCache& cache, Ops& ops, const ForwardOptions& options) {
+StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights,
+                              StepShape shape, KvCache& cache, Ops& ops,
+                              const ForwardOptions& options) {
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
   const Tensor x = options.stream != nullptr
                        ? *options.stream
@@ -173,7 +180,8 @@ extern constinit const Architecture kMamba2 = {
     .hf_defaults = R"({"num_attention_heads": 1, "intermediate_size": 1,
     "max_position_embeddings": 1048576, "rms_norm_eps": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
     "mamba_n_groups": 8, "mamba_d_state": 128})",
-    .hf_aliases = R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
+    .hf_aliases =
+        R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
     "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand", "layer_norm_epsilon": "rms_norm_eps"})",
     .describe = describe_mamba2,
     .zero_sizes = true,

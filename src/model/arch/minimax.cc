@@ -13,7 +13,8 @@ void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
   const auto expect = [&](std::string_view key, std::string_view wanted) {
     const std::string found = reader.text({"", key}, std::string(wanted));
     if (found != wanted)
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+      reader.fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: expected {}, got '{}'", key, wanted, found));
   };
   expect("scoring_func", "sigmoid");
   expect("qk_norm_type", "per_layer");

@@ -23,8 +23,9 @@ constexpr TextModel kTextModels[] = {{"model.language_model.", "model.language_m
                                      {"model.text_model.", "model.text_model."},
                                      {"llm.model.", "llm."},
                                      {"thinker.model.", "thinker.model."}};
-constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head", "model.language_model.lm_head",
-                                         "llm.lm_head", "thinker.lm_head"};
+constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head",
+                                         "model.language_model.lm_head", "llm.lm_head",
+                                         "thinker.lm_head"};
 
 NameTable gguf_names() {
   NameTable n(true);
@@ -47,8 +48,8 @@ NameTable hf_names(const ModelConfig& config) {
   n.lm_head = "lm_head";
   n.layer = "layers.{}.";
   // With one norm per sub-layer, "post_attention" is the one before the feed-forward.
-  n[tensor::kFfnNorm] =
-      config.residual.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
+  n[tensor::kFfnNorm] = config.residual.norms == NormPlacement::kPre ? "post_attention_layernorm"
+                                                                     : "pre_feedforward_layernorm";
   return n;
 }
 
@@ -79,12 +80,16 @@ namespace {
 
 // Whether matrices of experts are stored [in, out]: transformers transposes them when it writes
 // them.
-bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
+bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix,
+                  int n_layers) {
   for (int i = 0; i < n_layers; ++i) {
     const std::string at = std::string(prefix) + with_index(names.layer, i);
-    const TensorInfo* wide = source.WeightSource::find(at + std::string(names[tensor::kExpertGateUp]));
-    const TensorInfo* narrow = source.WeightSource::find(at + std::string(names[tensor::kExpertDown]));
-    if (wide == nullptr || narrow == nullptr || wide->shape.size() != 3 || narrow->shape.size() != 3)
+    const TensorInfo* wide =
+        source.WeightSource::find(at + std::string(names[tensor::kExpertGateUp]));
+    const TensorInfo* narrow =
+        source.WeightSource::find(at + std::string(names[tensor::kExpertDown]));
+    if (wide == nullptr || narrow == nullptr || wide->shape.size() != 3 ||
+        narrow->shape.size() != 3)
       continue;
     return wide->shape[1] != 2 * narrow->shape[2];
   }
@@ -103,14 +108,18 @@ std::string_view output_stem(const WeightSource& source) {
   return found == std::end(kOutputs) ? "" : *found;
 }
 
-void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
-  if (names.lm_head == kOutputs[0] && !output_stem(source).empty()) names.lm_head = output_stem(source);
-  if (names.experts_transposed) names.experts_transposed = inputs_first(names, source, prefix, n_layers);
+void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix,
+                  int n_layers) {
+  if (names.lm_head == kOutputs[0] && !output_stem(source).empty())
+    names.lm_head = output_stem(source);
+  if (names.experts_transposed)
+    names.experts_transposed = inputs_first(names, source, prefix, n_layers);
   const auto has = [&](std::string_view name, const char* suffix) {
     for (int i = 0; i < n_layers; ++i) {
       // WeightSource::find looks in the list of tensors: an overriding find() may encode the
       // tensor.
-      const std::string whole = std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;
+      const std::string whole =
+          std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;
       if (source.WeightSource::find(whole) != nullptr) return true;
     }
     return false;
@@ -142,9 +151,13 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
             n + "shared_head_head"};
   }
   if (const std::string n(apart); !n.empty()) {
-    return {
-        n + "layers.0.",    n + "fc",     n + "pre_fc_norm_embedding", n + "pre_fc_norm_hidden", n + "norm",
-        n + "embed_tokens", n + "lm_head"};
+    return {n + "layers.0.",
+            n + "fc",
+            n + "pre_fc_norm_embedding",
+            n + "pre_fc_norm_hidden",
+            n + "norm",
+            n + "embed_tokens",
+            n + "lm_head"};
   }
   return {at,
           at + "eh_proj",
@@ -157,9 +170,9 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
 
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
-       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.causal_mask", "attention.bias",
-        "attention.masked_bias", "embed_positions.weights", "rope_freqs.weight", "rope_factors_",
-        "model.mtp_"}) {
+       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.causal_mask",
+        "attention.bias", "attention.masked_bias", "embed_positions.weights", "rope_freqs.weight",
+        "rope_factors_", "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name);
@@ -168,8 +181,8 @@ bool is_ignorable_tensor(std::string_view name) {
 bool is_of_a_head(std::string_view name) {
   for (const std::string_view part :
        {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.", "score.", "qa_outputs.",
-        "output.weight", "dense_2.", "dense_3.", "pre_classifier.", "vocab_transform.", "vocab_layer_norm.",
-        "vocab_projector.", "generator_", "discriminator_"}) {
+        "output.weight", "dense_2.", "dense_3.", "pre_classifier.", "vocab_transform.",
+        "vocab_layer_norm.", "vocab_projector.", "generator_", "discriminator_"}) {
     if (name.starts_with(part) || name.find("." + std::string(part)) == name.find('.')) return true;
   }
   return false;
@@ -180,10 +193,12 @@ bool is_of_another_modality(std::string_view name, std::string_view prefix) {
   const auto* const text = std::ranges::find(kTextModels, prefix, &TextModel::prefix);
   if (text != std::end(kTextModels))
     return !name.starts_with(text->root) &&
-           std::ranges::none_of(kOutputs, [&](std::string_view stem) { return name.starts_with(stem); });
+           std::ranges::none_of(kOutputs,
+                                [&](std::string_view stem) { return name.starts_with(stem); });
   for (const std::string_view part :
-       {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.", "multi_modal_projector.",
-        "mm_projector.", "audio_tower.", "embed_vision.", "embed_audio.", "image_newline"}) {
+       {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.",
+        "multi_modal_projector.", "mm_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
+        "image_newline"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());
@@ -215,9 +230,10 @@ Status check_unused(const WeightSource& source, const ModelConfig& config, std::
     if (is_of_later_layer(config, layer, tensor.name)) continue;
     if (config.embedding.tied && tensor.name.ends_with("lm_head.weight")) continue;
     if (!config.output.has_head && is_of_a_head(tensor.name)) continue;
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
-                  source.path().string(), tensor.name, shown_shape(tensor.shape), config.arch);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
+        source.path().string(), tensor.name, shown_shape(tensor.shape), config.arch);
   }
   return {};
 }

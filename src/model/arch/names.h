@@ -20,7 +20,8 @@ std::string_view output_stem(const WeightSource& source);
 // Adapts names to the file: that of the output matrix (output_stem), a layer's experts in one
 // tensor or one for each, dense feed-forwards (NameTable::other_gate); and the orientation of
 // experts' matrices.
-void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers);
+void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix,
+                  int n_layers);
 // Whether files may have the tensor although no forward needs it: cached frequencies and masks.
 bool is_ignorable_tensor(std::string_view name);
 // Whether the tensor belongs to layers that predict further tokens, for formats that name these

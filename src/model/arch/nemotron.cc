@@ -22,7 +22,8 @@ void describe_nemotron(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   describe_biases(writer, config);
   writer.set({"", "norm_eps"}, config.norm.eps);
-  writer.set({"", "partial_rotary_factor"}, static_cast<float>(config.ropes[0].rotary_dim) / config.head_dim);
+  writer.set({"", "partial_rotary_factor"},
+             static_cast<float>(config.ropes[0].rotary_dim) / config.head_dim);
 }
 
 void describe_jais2(ConfigWriter& writer, const ModelConfig& config) {
@@ -38,7 +39,8 @@ extern constinit const Architecture kNemotron = {
     .hf_types = {"nemotron", "NemotronForCausalLM"},
     .configure = configure_nemotron,
     .forward = decoder_forward,
-    .hf_defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
+    .hf_defaults =
+        R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
     .hf_aliases = R"({"norm_eps": "layer_norm_eps"})",
     .describe = describe_nemotron,
     .partial_rope = true,

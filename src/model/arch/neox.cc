@@ -1,5 +1,5 @@
-// Decoders with layer norms and plain feed-forwards, mostly with parallel layers: GPT-NeoX (Pythia), Falcon, StableLM,
-// StarCoder2, Phi-2, GPT-J and CodeGen, Persimmon.
+// Decoders with layer norms and plain feed-forwards, mostly with parallel layers: GPT-NeoX
+// (Pythia), Falcon, StableLM, StarCoder2, Phi-2, GPT-J and CodeGen, Persimmon.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -39,7 +39,8 @@ void configure_falcon(ConfigReader& reader, ModelConfig& config) {
     config.residual.parallel_norms = reader.has_tensor("blk.0.attn_norm_2.weight");
     return;
   }
-  if (reader.flag({"", "alibi"}, false)) {  // Falcon-RW; transformers rounds slopes and biases to BF16
+  // Falcon-RW; transformers rounds slopes and biases to BF16
+  if (reader.flag({"", "alibi"}, false)) {
     drop_ropes(config);
     config.attention.alibi_max_bias = 8.0f;
     config.attention.alibi_scaled = true;
@@ -59,8 +60,8 @@ void configure_falcon(ConfigReader& reader, ModelConfig& config) {
 void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
   describe_layer_norm(writer, config);
   if (writer.gguf() && !config.residual.parallel) writer.set({"use_parallel_residual", ""}, false);
-  const bool newer =
-      config.residual.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
+  const bool newer = config.residual.parallel_norms ||
+                     (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
   writer.set({"", "new_decoder_architecture"}, newer);
   writer.set({"", "bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
   writer.set({"", "multi_query"}, config.n_kv_heads == 1);
@@ -74,7 +75,8 @@ void falcon_names(NameTable& names, const ModelConfig& config) {
   names.embedding = "word_embeddings", names.final_norm = "ln_f", names.layer = "h.{}.";
   if (config.residual.parallel_norms)
     names[tensor::kAttnNorm] = "ln_attn", names[tensor::kFfnNorm] = "ln_mlp";
-  names[tensor::kQkv] = "self_attention.query_key_value", names[tensor::kO] = "self_attention.dense";
+  names[tensor::kQkv] = "self_attention.query_key_value",
+  names[tensor::kO] = "self_attention.dense";
   names[tensor::kUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
 }
 
@@ -148,7 +150,8 @@ void configure_gptj(ConfigReader& reader, ModelConfig& config) {
   config.positions.rope_interleaved = true;
   if (reader.gguf()) config.ffn.activation = Activation::kGeluTanh;
   if (!reader.gguf())
-    config.ropes[0].rotary_dim = reader.integer({"", "rotary_dim"}, 2, config.head_dim, config.head_dim);
+    config.ropes[0].rotary_dim =
+        reader.integer({"", "rotary_dim"}, 2, config.head_dim, config.head_dim);
 }
 
 void describe_gptj(ConfigWriter& writer, const ModelConfig& config) {
@@ -160,8 +163,8 @@ void gptj_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "wte", names.final_norm = "ln_f", names.layer = "h.{}.",
   names[tensor::kAttnNorm] = "ln_1";
-  names[tensor::kQ] = "attn.q_proj", names[tensor::kK] = "attn.k_proj", names[tensor::kV] = "attn.v_proj",
-  names[tensor::kO] = "attn.out_proj";
+  names[tensor::kQ] = "attn.q_proj", names[tensor::kK] = "attn.k_proj",
+  names[tensor::kV] = "attn.v_proj", names[tensor::kO] = "attn.out_proj";
   names[tensor::kUp] = "mlp.fc_in", names[tensor::kDown] = "mlp.fc_out";
 }
 
@@ -171,8 +174,8 @@ void configure_codegen(ConfigReader& reader, ModelConfig& config) {
   config.attention.qkv_shards = 4;
   if (config.n_heads * config.head_dim % config.attention.qkv_shards != 0) {
     reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("n_embd: expected a multiple of {}, got {}", config.attention.qkv_shards,
-                            config.n_heads * config.head_dim));
+                fmt::format("n_embd: expected a multiple of {}, got {}",
+                            config.attention.qkv_shards, config.n_heads * config.head_dim));
     config.attention.qkv_shards = 0;
   }
 }
@@ -187,12 +190,14 @@ void configure_persimmon(ConfigReader& reader, ModelConfig& config) {
   config.n_kv_heads = config.n_heads;
   config.ffn.gated = false;
   if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
-  const bool norms =
-      reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "qk_layernorm"}, true);
+  const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
+                                   : reader.flag({"", "qk_layernorm"}, true);
   if (norms) config.attention.qk_norm = QkNorm::kHead;
 }
 
-void describe_persimmon(ConfigWriter& writer, const ModelConfig& config) { describe_phi2(writer, config); }
+void describe_persimmon(ConfigWriter& writer, const ModelConfig& config) {
+  describe_phi2(writer, config);
+}
 
 void persimmon_names(NameTable& names, const ModelConfig&) {
   names.final_norm = "final_layernorm";
@@ -315,7 +320,8 @@ extern constinit const Architecture kPersimmon = {
     .configure = configure_persimmon,
     .hf_names = persimmon_names,
     .forward = decoder_forward,
-    .hf_defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
+    .hf_defaults =
+        R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
     .describe = describe_persimmon,
     .partial_rope = true,
     .hf_qkv_by_group = true,

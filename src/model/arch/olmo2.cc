@@ -1,7 +1,8 @@
-// OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum
-// unless the file says so. Both may clamp queries, keys and values. OLMo 2 and 3: norms after attention and feed-forward only, and
-// over whole rows of q and k; FlexOlmo has them beside OLMoE's experts. OLMo 3 has windows, and stretches the rope of layers without one only. In GGUF both are one
-// architecture.
+// OLMo: layer norms without weights. OLMoE: norms over whole rows of q and k, experts whose weights
+// are not divided by their sum unless the file says so. Both may clamp queries, keys and values.
+// OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k;
+// FlexOlmo has them beside OLMoE's experts. OLMo 3 has windows, and stretches the rope of layers
+// without one only. In GGUF both are one architecture.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -32,8 +33,9 @@ void configure_olmo(ConfigReader& reader, ModelConfig& config) {
   config.positions.rope_interleaved = reader.gguf();
   config.norm.layer_norm = config.norm.bare = true;
   config.norm.biases = false;
-  config.norm.eps =
-      reader.gguf() ? reader.number({"attention.layer_norm_epsilon", ""}, 0.0f, 1.0f, 1e-5f) : 1e-5f;
+  config.norm.eps = reader.gguf()
+                        ? reader.number({"attention.layer_norm_epsilon", ""}, 0.0f, 1.0f, 1e-5f)
+                        : 1e-5f;
   read_clip_qkv(reader, config);
 }
 
@@ -46,7 +48,8 @@ void describe_olmo(ConfigWriter& writer, const ModelConfig& config) {
 void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
   config.residual.norms = NormPlacement::kPost;
   config.attention.qk_norm = QkNorm::kRow;
-  if (!reader.gguf() || reader.integer({"attention.sliding_window", ""}, 0, 1 << 30, 0) == 0) return;
+  if (!reader.gguf() || reader.integer({"attention.sliding_window", ""}, 0, 1 << 30, 0) == 0)
+    return;
   read_windows(reader, config, 4);
   RopeConfig sliding = unscaled(config.ropes[0]);
   sliding.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, sliding.theta);

@@ -1,19 +1,24 @@
-// Decoders whose attention and feed-forward read the same stream: GPT-NeoX, Falcon, Phi-2, Command-R, StableLM.
+// Decoders whose attention and feed-forward read the same stream: GPT-NeoX, Falcon, Phi-2,
+// Command-R, StableLM.
 #include "model/arch/archs.h"
 #include "model/forward/decoder.h"
 
 namespace penstock {
 
-StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  if (!config.residual.parallel) return decoder_forward(config, weights, shape, cache, ops, options);
+StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights,
+                             StepShape shape, KvCache& cache, Ops& ops,
+                             const ForwardOptions& options) {
+  if (!config.residual.parallel)
+    return decoder_forward(config, weights, shape, cache, ops, options);
   const int n = shape.tokens;
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
   // [n, model_dim], the residual stream
-  const Tensor x =
-      options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
+  const Tensor x = options.stream != nullptr
+                       ? *options.stream
+                       : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
   const Tensor attn_in = ops.new_tensor(n, config.model_dim);
-  const Tensor ffn_in = config.residual.parallel_norms ? ops.new_tensor(n, config.model_dim) : attn_in;
+  const Tensor ffn_in =
+      config.residual.parallel_norms ? ops.new_tensor(n, config.model_dim) : attn_in;
   DecoderParts decoder(config, weights, shape, cache, ops);
 
   begin_stream(config, weights, x, ops, options);

@@ -28,12 +28,13 @@ void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
   read_magnitude(reader, config.ropes[0]);
   read_experts(reader, config);
   if (config.experts.routing.n_active != 2) {
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("experts of a token: expected 2, got {}", config.experts.routing.n_active));
+    reader.fail(ErrorCode::kUnsupported, fmt::format("experts of a token: expected 2, got {}",
+                                                     config.experts.routing.n_active));
   }
   config.experts.routing.score = RouterScore::kSparseMixer;
   config.experts.routing.normalize = false;
-  config.experts.routing.jitter = reader.number({"", "router_jitter_noise"}, 0.0f, 1e3f, kPublishedJitter);
+  config.experts.routing.jitter =
+      reader.number({"", "router_jitter_noise"}, 0.0f, 1e3f, kPublishedJitter);
 }
 
 void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {

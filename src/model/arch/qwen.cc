@@ -9,7 +9,8 @@ namespace penstock {
 
 namespace {
 
-// Which layers have windows when the file says that there are some; false: it lists them, or there are none.
+// Which layers have windows when the file says that there are some; false: it lists them, or there
+// are none.
 bool read_unlisted_windows(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() || !reader.flag({"", "use_sliding_window"}, false)) return false;
   read_windows(reader, config, 0);
@@ -71,19 +72,21 @@ void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
 
 }  // namespace
 
-// llama.cpp wants the key. Which of the rotated pairs are of time, height and width is about images, a text's positions are all the
-// same; but a pair of none of them would have position 0.
+// llama.cpp wants the key. Which of the rotated pairs are of time, height and width is about
+// images, a text's positions are all the same; but a pair of none of them would have position 0.
 void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
                              std::array<unsigned, 3> published) {
   const auto pairs = static_cast<unsigned>(config.ropes[0].rotary_dim) / 2;
   if (published[0] + published[1] + published[2] != pairs)
     published = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3};
-  writer.set({"rope.dimension_sections", ""}, nlohmann::json{published[0], published[1], published[2], 0U});
+  writer.set({"rope.dimension_sections", ""},
+             nlohmann::json{published[0], published[1], published[2], 0U});
 }
 
 void describe_qwen_vl(ConfigWriter& writer, const ModelConfig& config) {
   const bool second = config.arch == "qwen2vl";
-  describe_image_sections(writer, config, second ? std::array{16U, 24U, 24U} : std::array{24U, 20U, 20U});
+  describe_image_sections(writer, config,
+                          second ? std::array{16U, 24U, 24U} : std::array{24U, 20U, 20U});
 }
 
 namespace {
@@ -96,10 +99,11 @@ void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
     }
   }
   configure_experts(reader, config);
-  if (reader.gguf()) config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  if (reader.gguf())
+    config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   config.experts.shared_dim =
-      reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
-                     reader.gguf() ? std::optional<int>(config.ffn_dim) : std::nullopt);
+      reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1,
+                     1 << 20, reader.gguf() ? std::optional<int>(config.ffn_dim) : std::nullopt);
   config.experts.shared_gate = true;
 }
 

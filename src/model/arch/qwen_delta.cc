@@ -1,5 +1,6 @@
-// Qwen3-Next, Qwen3.5 and Qwen3.5-MoE: gated delta networks in most layers, attention with gated outputs in the others,
-// experts or dense feed-forwards. Hugging Face stores norm weights less one, GGUF as they are applied.
+// Qwen3-Next, Qwen3.5 and Qwen3.5-MoE: gated delta networks in most layers, attention with gated
+// outputs in the others, experts or dense feed-forwards. Hugging Face stores norm weights less one,
+// GGUF as they are applied.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -19,12 +20,14 @@ DeltaConfig read_delta(ConfigReader& reader) {
   const auto usual = [&](int value) {  // of transformers; GGUF files say all
     return reader.gguf() ? std::nullopt : std::optional<int>(value);
   };
-  delta.taps = reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
+  delta.taps =
+      reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
   delta.n_key_heads =
       reader.integer({"ssm.group_count", "linear_num_key_heads"}, 1, kMaxDeltaHeads, usual(16));
-  delta.n_value_heads =
-      reader.integer({"ssm.time_step_rank", "linear_num_value_heads"}, 1, kMaxDeltaHeads, usual(32));
-  delta.key_dim = reader.integer({"ssm.state_size", "linear_key_head_dim"}, 1, kMaxDeltaDim, usual(128));
+  delta.n_value_heads = reader.integer({"ssm.time_step_rank", "linear_num_value_heads"}, 1,
+                                       kMaxDeltaHeads, usual(32));
+  delta.key_dim =
+      reader.integer({"ssm.state_size", "linear_key_head_dim"}, 1, kMaxDeltaDim, usual(128));
   if (reader.gguf()) {
     const int inner = reader.integer({"ssm.inner_size", ""}, 1, kMaxDeltaHeads * kMaxDeltaDim);
     delta.value_dim = inner / std::max(delta.n_value_heads, 1);
@@ -37,9 +40,11 @@ DeltaConfig read_delta(ConfigReader& reader) {
     delta.value_dim = reader.integer({"", "linear_value_head_dim"}, 1, kMaxDeltaDim, usual(128));
   }
   if (delta.n_value_heads % std::max(delta.n_key_heads, 1) != 0)
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("expected a number of value heads that is a multiple of the {} key heads, got {}",
-                            delta.n_key_heads, delta.n_value_heads));
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format(
+            "expected a number of value heads that is a multiple of the {} key heads, got {}",
+            delta.n_key_heads, delta.n_value_heads));
   return delta;
 }
 
@@ -59,11 +64,14 @@ void read_delta_layers(ConfigReader& reader, const DeltaConfig& delta, ModelConf
   const Key key{"attention.recurrent_layers", "layer_types"};
   const std::string_view name = reader.gguf() ? key.gguf : key.hf;
   const json* list = reader.find(key);
-  const int interval = reader.integer({"full_attention_interval", "full_attention_interval"}, 1, 1 << 20, 4);
+  const int interval =
+      reader.integer({"full_attention_interval", "full_attention_interval"}, 1, 1 << 20, 4);
   const size_t n = config.layers.size();
   const auto further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
-  if (list != nullptr && (!list->is_array() || (list->size() != n && list->size() != n + further))) {
-    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} layers", name, n));
+  if (list != nullptr &&
+      (!list->is_array() || (list->size() != n && list->size() != n + further))) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("{}: expected a list of {} layers", name, n));
   }
   for (size_t i = 0; i < n; ++i) {
     bool recurrent = (i + 1) % static_cast<size_t>(interval) != 0;
@@ -72,8 +80,9 @@ void read_delta_layers(ConfigReader& reader, const DeltaConfig& delta, ModelConf
       if (!kind)
         reader.fail(
             ErrorCode::kUnsupported,
-            fmt::format("{}: expected linear_attention or full_attention, got {}", name,
-                        (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+            fmt::format(
+                "{}: expected linear_attention or full_attention, got {}", name,
+                (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
       recurrent = kind.value_or(false);
     }
     config.layers[i].attention = !recurrent;
@@ -91,9 +100,9 @@ void configure_delta_common(ConfigReader& reader, bool key_heads_in_turn, ModelC
 }
 
 void read_shared_expert(ConfigReader& reader, ModelConfig& config) {
-  config.experts.shared_dim =
-      reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
-                     reader.gguf() ? std::optional<int>(std::max(config.ffn_dim, 1)) : std::nullopt);
+  config.experts.shared_dim = reader.integer(
+      {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
+      reader.gguf() ? std::optional<int>(std::max(config.ffn_dim, 1)) : std::nullopt);
   config.experts.shared_gate = true;
 }
 
@@ -124,7 +133,8 @@ void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
   read_shared_expert(reader, config);
 }
 
-// Published checkpoints of Qwen3.5 hold the experts of a layer in two tensors; others have one for each.
+// Published checkpoints of Qwen3.5 hold the experts of a layer in two tensors; others have one for
+// each.
 void qwen3_next_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedGate] = "mlp.shared_expert.gate_proj",
   names[tensor::kSharedUp] = "mlp.shared_expert.up_proj";
@@ -132,14 +142,16 @@ void qwen3_next_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedRouter] = "mlp.shared_expert_gate";
   names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
   names[tensor::kFusedExpertDown] = "mlp.experts.down_proj";
-  names[tensor::kDeltaQkv] = names[tensor::kDeltaZ] = names[tensor::kDeltaA] = names[tensor::kDeltaB] = "";
+  names[tensor::kDeltaQkv] = names[tensor::kDeltaZ] = names[tensor::kDeltaA] =
+      names[tensor::kDeltaB] = "";
   names.next_token = "mtp.";
 }
 
 void qwen35_names(NameTable& names, const ModelConfig& config) {
   const NameTable usual = names;
   qwen3_next_names(names, config);
-  names[tensor::kDeltaQkv] = usual[tensor::kDeltaQkv], names[tensor::kDeltaZ] = usual[tensor::kDeltaZ];
+  names[tensor::kDeltaQkv] = usual[tensor::kDeltaQkv],
+  names[tensor::kDeltaZ] = usual[tensor::kDeltaZ];
   names[tensor::kDeltaA] = usual[tensor::kDeltaA], names[tensor::kDeltaB] = usual[tensor::kDeltaB];
   names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
 }
@@ -193,7 +205,8 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   if (config.experts.count == 0) return;
   writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
              config.experts.shared_dim);
-  if (!config.experts.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
+  if (!config.experts.routing.normalize)
+    writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
   if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
 }
 
@@ -218,7 +231,8 @@ extern constinit const Architecture kQwen3Next = {
 extern constinit const Architecture kQwen35 = {
     .name = "qwen35",
     .title = "Qwen3.5 (text, also of `qwen3_5`)",
-    .hf_types = {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen3_5", "Qwen3_5ForConditionalGeneration"},
+    .hf_types = {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen3_5",
+                 "Qwen3_5ForConditionalGeneration"},
     .configure = configure_qwen35,
     .hf_names = qwen35_names,
     .forward = decoder_forward,

@@ -45,15 +45,15 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
   if (name.empty()) return fallback;
   if (name == "silu" || name == "swish" || name == "swiglu") return Activation::kSilu;
   if (name == "gelu") return Activation::kGelu;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
+    return Activation::kGeluTanh;
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kRelu2;
   if (name == "xielu") return Activation::kXielu;
-  reader.fail(
-      ErrorCode::kUnsupported,
-      fmt::format(
-          "activation: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 or xielu, got '{}'",
-          name));
+  reader.fail(ErrorCode::kUnsupported,
+              fmt::format("activation: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu, "
+                          "relu2 or xielu, got '{}'",
+                          name));
   return fallback;
 }
 
@@ -97,15 +97,14 @@ void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
 void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
   const json* list = reader.find({"attention.head_count_kv", ""});
   if (list == nullptr || !list->is_array()) return;
-  bool same = list->size() == config.layers.size() + static_cast<size_t>(config.n_next_token_layers);
+  bool same =
+      list->size() == config.layers.size() + static_cast<size_t>(config.n_next_token_layers);
   for (size_t i = 0; same && i < config.layers.size(); ++i)
     same = ((*list)[i] != 0) == config.layers[i].attention;
   if (!same) {
-    reader.fail(
-        ErrorCode::kUnsupported,
-        fmt::format(
-            "attention.head_count_kv: architecture {} has attention in other layers than this list: {}",
-            config.arch, list->dump().substr(0, 200)));
+    reader.fail(ErrorCode::kUnsupported, fmt::format("attention.head_count_kv: architecture {} has "
+                                                     "attention in other layers than this list: {}",
+                                                     config.arch, list->dump().substr(0, 200)));
   }
 }
 
@@ -119,23 +118,25 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   // Files of models without attention or feed-forwards say 0.
   const int least = reader.gguf() && architecture.zero_sizes ? 0 : 1;
-  config.n_heads =
-      std::max(1, reader.integer({"attention.head_count", "num_attention_heads"}, least, kMaxHeads));
-  config.n_kv_heads = std::max(1, read_usual(reader, kKvHeads, least, config.n_heads, config.n_heads));
+  config.n_heads = std::max(
+      1, reader.integer({"attention.head_count", "num_attention_heads"}, least, kMaxHeads));
+  config.n_kv_heads =
+      std::max(1, read_usual(reader, kKvHeads, least, config.n_heads, config.n_heads));
   config.max_seq_len =
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
   if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
   // Optional if all layers are mixtures of experts.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
-  if (!ffn_dim && reader.has(expert_width)) ffn_dim = read_usual(reader, expert_width, 1, kMaxDim, {});
+  if (!ffn_dim && reader.has(expert_width))
+    ffn_dim = read_usual(reader, expert_width, 1, kMaxDim, {});
   config.ffn_dim = read_usual(reader, kFfnDim, least, kMaxDim, ffn_dim);
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
                      std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
   const bool latent = reader.has({"attention.kv_lora_rank", "kv_lora_rank"});
-  if (!latent &&
-      reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) != config.head_dim)
+  if (!latent && reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) !=
+                     config.head_dim)
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   if (reader.gguf() && !reader.has(eps)) eps = {"attention.layer_norm_epsilon", ""};
@@ -144,8 +145,12 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
 
 // Keys of several architectures (beside Architecture::own_keys).
 constexpr MeaningfulKey kSharedKeys[] = {
-    {{"", "layer_types"}, 0},       {{"", "use_qk_norm"}, 0},      {{"expert_count", "num_experts"}, 1},
-    {{"", "num_local_experts"}, 0}, {{"", "n_routed_experts"}, 0}, {{"", "moe_num_experts"}, 0},
+    {{"", "layer_types"}, 0},
+    {{"", "use_qk_norm"}, 0},
+    {{"expert_count", "num_experts"}, 1},
+    {{"", "num_local_experts"}, 0},
+    {{"", "n_routed_experts"}, 0},
+    {{"", "moe_num_experts"}, 0},
 };
 
 bool is_neutral(const json& value, double neutral) {
@@ -162,16 +167,18 @@ void check_understood(ConfigReader& reader, std::span<const MeaningfulKey> keys,
     if (name.empty() || reader.was_asked_for(name)) continue;
     const json* value = reader.find(key);
     if (value == nullptr || is_neutral(*value, neutral)) continue;
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("{}: {} is not understood for architecture {}", name,
-                            value->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60),
-                            architecture.name));
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: {} is not understood for architecture {}", name,
+                    value->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60),
+                    architecture.name));
   }
 }
 
 void check_all_understood(ConfigReader& reader, const Architecture& architecture) {
   check_understood(reader, kSharedKeys, architecture);
-  for (const Architecture* other : architectures()) check_understood(reader, other->own_keys, architecture);
+  for (const Architecture* other : architectures())
+    check_understood(reader, other->own_keys, architecture);
 }
 
 // The entry of the source's list: looking a matrix up may encode it.
@@ -182,17 +189,18 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
 void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
   const int n_kv_heads = config.n_kv_heads_of(layer), head_dim = config.head_dim_of(layer);
   if (config.n_heads % n_kv_heads != 0) {
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
-                            n_kv_heads, config.n_heads));
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
+                    n_kv_heads, config.n_heads));
   }
   const int index = config.layers[static_cast<size_t>(layer)].rope;
   if (index < 0 || config.ropes.empty()) return;
   const int rotary_dim = config.ropes[static_cast<size_t>(index)].rotary_dim;
   if (rotary_dim < 2 || rotary_dim > head_dim || rotary_dim % 2 != 0) {
-    reader.fail(
-        ErrorCode::kCorruptFile,
-        fmt::format("expected an even number of rotated dimensions in 2..{}, got {}", head_dim, rotary_dim));
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("expected an even number of rotated dimensions in 2..{}, got {}",
+                            head_dim, rotary_dim));
   }
 }
 
@@ -203,9 +211,11 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   if (config.attention.scale == 0.0f)
     config.attention.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   const auto is_mixture = [](const LayerConfig& layer) { return layer.moe; };
-  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts.beside_dense) config.ffn_dim = 0;
+  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts.beside_dense)
+    config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
-    if (layer.activation.kind != config.ffn.activation.kind || layer.activation.kind != Activation::kXielu)
+    if (layer.activation.kind != config.ffn.activation.kind ||
+        layer.activation.kind != Activation::kXielu)
       layer.activation = config.ffn.activation;
   }
 }
@@ -215,23 +225,27 @@ void finish(ConfigReader& reader, ModelConfig& config) {
 bool head_differs(const WeightSource& source, const ModelConfig& config) {
   const TensorInfo* head = listed(source, std::string(output_stem(source)) + ".weight");
   if (head == nullptr) return false;
-  const std::string ending = std::string(tensor_names(config, Naming::kHuggingFace).embedding) + ".weight";
+  const std::string ending =
+      std::string(tensor_names(config, Naming::kHuggingFace).embedding) + ".weight";
   const TensorInfo* table = nullptr;
   for (const TensorInfo& tensor : source.tensors()) {
     if (!tensor.name.ends_with(ending)) continue;
     if (table == nullptr || tensor.name.size() < table->name.size()) table = &tensor;
   }
-  return table != nullptr && (table->type != head->type || !std::ranges::equal(table->bytes, head->bytes));
+  return table != nullptr &&
+         (table->type != head->type || !std::ranges::equal(table->bytes, head->bytes));
 }
 
-Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture, const WeightSource* source) {
+Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
+                         const WeightSource* source) {
   ModelConfig config;
   config.arch = architecture.name;
   reader.set_source(source);
   read_sizes(reader, architecture, config);
   const TensorInfo* table =
       source == nullptr || !reader.gguf() ? nullptr : listed(*source, "token_embd.weight");
-  if (table != nullptr && table->shape.size() == 2 && table->shape[0] >= 1 && table->shape[0] <= kMaxVocab) {
+  if (table != nullptr && table->shape.size() == 2 && table->shape[0] >= 1 &&
+      table->shape[0] <= kMaxVocab) {
     config.vocab_size = static_cast<int>(table->shape[0]);
   } else {
     config.vocab_size = reader.integer({"vocab_size", "vocab_size"}, 1, kMaxVocab);
@@ -239,16 +253,17 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   RETURN_IF_ERROR(reader.status());  // sizes are used from here on
 
   const bool knows = source != nullptr;
-  config.embedding.tied =
-      reader.gguf() ? knows && listed(*source, "output.weight") == nullptr
-                    : reader.flag({"", "tie_word_embeddings"}, knows && output_stem(*source).empty());
+  config.embedding.tied = reader.gguf() ? knows && listed(*source, "output.weight") == nullptr
+                                        : reader.flag({"", "tie_word_embeddings"},
+                                                      knows && output_stem(*source).empty());
   config.ffn.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
   read_layer_sizes(reader, config);
   config.ropes = {read_rope(reader, config)};
   config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
-  // As transformers has it: what is there twice and not alike is two things, whatever the configuration says.
+  // As transformers has it: what is there twice and not alike is two things, whatever the
+  // configuration says.
   const bool tied = !reader.gguf() && config.embedding.tied && config.output.has_head;
   if (tied && source != nullptr && head_differs(*source, config)) config.embedding.tied = false;
   check_all_understood(reader, architecture);
@@ -258,7 +273,8 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
 }
 
 // penstock.exit_layer (GGUF) or penstock_exit_layer (config.json), where the training left one.
-Status read_exit_layer(const json& metadata, const char* key, const std::string& where, ModelConfig& config) {
+Status read_exit_layer(const json& metadata, const char* key, const std::string& where,
+                       ModelConfig& config) {
   const auto found = metadata.find(key);
   if (found == metadata.end() || found->is_null()) return {};
   const int64_t layer = found->is_number_integer() ? found->get<int64_t>() : -1;
@@ -274,14 +290,16 @@ Result<ModelConfig> read_gguf(const WeightSource& source) {
   const json& metadata = source.config();
   const auto text = [&](const char* key) {
     const auto found = metadata.find(key);
-    return found != metadata.end() && found->is_string() ? found->get<std::string>() : std::string();
+    return found != metadata.end() && found->is_string() ? found->get<std::string>()
+                                                         : std::string();
   };
   const std::string where = source.path().string(), name = text("general.architecture");
   const Architecture* architecture = find_architecture(name);
   if (architecture == nullptr) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: general.architecture: '{}' is no architecture that is known here; nearest: {} (of {})",
-                  where, name, nearest(name, true), fmt::join(known_architectures(true), ", "));
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: general.architecture: '{}' is no architecture that is known here; nearest: {} (of {})",
+        where, name, nearest(name, true), fmt::join(known_architectures(true), ", "));
   }
   ConfigReader reader(metadata, Naming::kGguf, name, where);
   ASSIGN_OR_RETURN(ModelConfig config, read(reader, *architecture, &source));
@@ -292,7 +310,8 @@ Result<ModelConfig> read_gguf(const WeightSource& source) {
 
 const Architecture* find_hf_architecture(std::string_view type) {
   for (const Architecture* architecture : architectures()) {
-    if (std::ranges::find(architecture->hf_types, type) != architecture->hf_types.end()) return architecture;
+    if (std::ranges::find(architecture->hf_types, type) != architecture->hf_types.end())
+      return architecture;
   }
   return nullptr;
 }
@@ -328,34 +347,39 @@ void add_defaults(std::string_view defaults, json& object) {
 }
 
 // `source` may be null: then nothing is known of tensors.
-Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const std::string& where) {
-  if (!file.is_object()) return errorf(ErrorCode::kCorruptFile, "{}: config.json: expected an object", where);
+Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
+                            const std::string& where) {
+  if (!file.is_object())
+    return errorf(ErrorCode::kCorruptFile, "{}: config.json: expected an object", where);
   const json& part = text_part(file);
   const bool nested = &part != &file;
   json object = part;
-  if (file.value("model_type", json()) == "paligemma")  // around Gemma's text model, whose prompts are causal
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: config.json: model_type: the prompts of 'paligemma' are seen from both sides, which "
-                  "is not supported",
-                  where);
+  // around Gemma's text model, whose prompts are causal
+  if (file.value("model_type", json()) == "paligemma")
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: config.json: model_type: the prompts of 'paligemma' are seen from both sides, which "
+        "is not supported",
+        where);
 
   std::string type;
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
     const auto found = candidate->find("model_type");
-    if (type.empty() && found != candidate->end() && found->is_string()) type = found->get<std::string>();
+    if (type.empty() && found != candidate->end() && found->is_string())
+      type = found->get<std::string>();
   }
   const Architecture* architecture = find_hf_architecture(type);
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
     const auto classes = candidate->find("architectures");
-    if (architecture == nullptr && classes != candidate->end() && classes->is_array() && !classes->empty() &&
-        (*classes)[0].is_string())
+    if (architecture == nullptr && classes != candidate->end() && classes->is_array() &&
+        !classes->empty() && (*classes)[0].is_string())
       architecture = find_hf_architecture((*classes)[0].get<std::string>());
   }
   if (architecture == nullptr) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: config.json: model_type: '{}' is no architecture that is known here; nearest: {} (of {})", where,
-        type, nearest(type, false), fmt::join(known_architectures(false), ", "));
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: config.json: model_type: '{}' is no architecture that is known here; "
+                  "nearest: {} (of {})",
+                  where, type, nearest(type, false), fmt::join(known_architectures(false), ", "));
   }
   // The output belongs to the whole: what either says is tied is, unless the file has two things.
   if (nested) {
@@ -403,7 +427,8 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
   std::string known;
   for (const NamedShape& shape : named_shapes()) {
     if (shape.name == name) {
-      ASSIGN_OR_RETURN(ModelConfig config, read_hf(bounded_json(shape.config), nullptr, std::string(name)));
+      ASSIGN_OR_RETURN(ModelConfig config,
+                       read_hf(bounded_json(shape.config), nullptr, std::string(name)));
       config.name = name;
       return config;
     }

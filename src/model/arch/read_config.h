@@ -14,8 +14,9 @@ Result<ModelConfig> read_config(const WeightSource& source);
 
 // Well-known shapes for `plan` and `bench --shape`, without a file: shapes.cc is THE list.
 struct NamedShape {
-  std::string_view name;    // "llama-3.1-8b"
-  std::string_view config;  // its config.json, without keys that do not affect speed
+  std::string_view name;  // "llama-3.1-8b"
+  // its config.json, without keys that do not affect speed
+  std::string_view config;
 };
 std::span<const NamedShape> named_shapes();
 Result<ModelConfig> config_from_shape(std::string_view name);

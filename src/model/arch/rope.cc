@@ -19,25 +19,28 @@ constexpr float kMaxTheta = 1e12f, kMaxFactor = 1e6f;
 void check_factors(ConfigReader& reader, const RopeConfig& rope) {
   for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
     if (factors->size() != static_cast<size_t>(rope.rotary_dim / 2)) {
-      reader.fail(ErrorCode::kCorruptFile,
-                  fmt::format("longrope: expected {} short and long factors, got {} and {}",
-                              rope.rotary_dim / 2, rope.short_factors.size(), rope.long_factors.size()));
+      reader.fail(
+          ErrorCode::kCorruptFile,
+          fmt::format("longrope: expected {} short and long factors, got {} and {}",
+                      rope.rotary_dim / 2, rope.short_factors.size(), rope.long_factors.size()));
       return;
     }
     for (const float factor : *factors) {
-      if (!(factor >= 1e-6f)) reader.fail(ErrorCode::kCorruptFile, "longrope: a factor is not positive");
+      if (!(factor >= 1e-6f))
+        reader.fail(ErrorCode::kCorruptFile, "longrope: a factor is not positive");
     }
   }
 }
 
 RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   RopeConfig rope;
-  rope.rotary_dim = reader.integer({"rope.dimension_count", ""}, 2, config.head_dim, config.head_dim);
+  rope.rotary_dim =
+      reader.integer({"rope.dimension_count", ""}, 2, config.head_dim, config.head_dim);
   rope.theta = reader.number({"rope.freq_base", ""}, 1.0f, kMaxTheta, 10000.0f);
   const std::string type = reader.text({"rope.scaling.type", ""}, "none");
   rope.factor = reader.number({"rope.scaling.factor", ""}, 0.0f, kMaxFactor, 1.0f);
-  rope.original_max_seq_len =
-      reader.integer({"rope.scaling.original_context_length", ""}, 1, kMaxContextLength, config.max_seq_len);
+  rope.original_max_seq_len = reader.integer({"rope.scaling.original_context_length", ""}, 1,
+                                             kMaxContextLength, config.max_seq_len);
   const float attention = reader.number({"rope.scaling.attn_factor", ""}, 0.0f, 1e3f, 1.0f);
   if (rope.factor == 0.0f) rope.factor = 1.0f;
   if (type == "linear") {
@@ -47,7 +50,8 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
     rope.beta_fast = reader.number({"rope.scaling.yarn_beta_fast", ""}, 1e-3f, 1e6f, 32.0f);
     rope.beta_slow = reader.number({"rope.scaling.yarn_beta_slow", ""}, 1e-3f, 1e6f, 1.0f);
     rope.mscale_all_dim = reader.number({"rope.scaling.yarn_log_multiplier", ""}, 0.0f, 1e3f, 0.0f);
-    // The checkpoint's own attention_factor, which takes the place of the one that follows from the factor.
+    // The checkpoint's own attention_factor, which takes the place of the one that follows from the
+    // factor.
     const float own = reader.number({"rope.scaling.yarn_attn_factor", ""}, 0.0f, 1e3f, 0.0f);
     if (own > 0) {
       rope.attention_factor = own * attention;
@@ -59,16 +63,17 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   } else if (type == "longrope") {
     rope.attention_factor = attention;  // the factors themselves are tensors
   } else if (type != "none") {
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("rope.scaling.type: expected none, linear, yarn or longrope, got '{}'", type));
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("rope.scaling.type: expected none, linear, yarn or longrope, got '{}'", type));
   } else {
     rope.attention_factor = attention == 1.0f ? 0.0f : attention;
   }
   return rope;
 }
 
-// As many as transformers turns. Of types without partial rope it ignores the share where rope_type is `default`, and fails where
-// another type scales the frequencies of a part.
+// As many as transformers turns. Of types without partial rope it ignores the share where rope_type
+// is `default`, and fails where another type scales the frequencies of a part.
 int read_rotary_dim(ConfigReader& top, ConfigReader& reader, const std::string& type,
                     const ModelConfig& config) {
   const Key key{"", "partial_rotary_factor"};
@@ -78,9 +83,10 @@ int read_rotary_dim(ConfigReader& top, ConfigReader& reader, const std::string& 
   const Architecture* row = find_architecture(config.arch);
   if (type == "proportional" || (row != nullptr && row->partial_rope)) return rotary_dim;
   if (type != "default" && type != "mrope" && rotary_dim != config.head_dim) {
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("partial_rotary_factor: expected 1 for rope_type {} of architecture {}, got {}",
-                            type, config.arch, share));
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("partial_rotary_factor: expected 1 for rope_type {} of architecture {}, got {}",
+                    type, config.arch, share));
   }
   return config.head_dim;
 }
@@ -97,10 +103,10 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
   rope.rotary_dim = read_rotary_dim(top, reader, type, config);
   const bool has_factor = reader.has({"", "factor"});
   rope.factor = reader.number({"", "factor"}, 1e-3f, kMaxFactor, 1.0f);
-  rope.original_max_seq_len =
-      top.integer({"", "original_max_position_embeddings"}, 1, kMaxContextLength, config.max_seq_len);
-  rope.original_max_seq_len = reader.integer({"", "original_max_position_embeddings"}, 1, kMaxContextLength,
-                                             rope.original_max_seq_len);
+  rope.original_max_seq_len = top.integer({"", "original_max_position_embeddings"}, 1,
+                                          kMaxContextLength, config.max_seq_len);
+  rope.original_max_seq_len = reader.integer({"", "original_max_position_embeddings"}, 1,
+                                             kMaxContextLength, rope.original_max_seq_len);
   rope.attention_factor = reader.number({"", "attention_factor"}, 0.0f, 1e3f, 0.0f);
   if (!has_factor) rope.factor = static_cast<float>(config.max_seq_len) / rope.original_max_seq_len;
   // "dynamic" changes frequencies only beyond max_position_embeddings, which no sequence reaches.
@@ -122,7 +128,8 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.short_factors = reader.numbers({"", "short_factor"}, 1024);
     rope.long_factors = reader.numbers({"", "long_factor"}, 1024);
     check_factors(reader, rope);
-  } else if (type == "ntk") {  // GTE's: theta grows by the factor, and the frequencies of that are divided
+  } else if (type == "ntk") {
+    // GTE's: theta grows by the factor, and the frequencies of that are divided
     rope.scaling = RopeScaling::kLinear;
     rope.theta *= rope.factor;
     rope.factor = std::pow(rope.factor, 2.0f / static_cast<float>(std::max(rope.rotary_dim, 1)));
@@ -133,13 +140,12 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.n_turning = rope.rotary_dim / 2;
     rope.rotary_dim = config.head_dim;
     if (!has_factor) rope.factor = 1.0f;
-  } else if (type != "default" && type != "dynamic" && type != "mrope") {  // of text it is the default
-    reader.fail(
-        ErrorCode::kUnsupported,
-        fmt::format(
-            "rope_type: expected default, linear, dynamic, llama3, yarn, longrope, ntk or proportional, "
-            "got '{}'",
-            type));
+  } else if (type != "default" && type != "dynamic" && type != "mrope") {
+    // of text it is the default
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn, longrope, "
+                            "ntk or proportional, got '{}'",
+                            type));
   }
   top.merge(reader);
   return rope;
@@ -155,20 +161,21 @@ RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config) {
 
 namespace {
 
-// Frequencies that turn often within the original context stay, slow ones are divided by the factor, with a ramp between, or a step
-// where the high factor is not above the low one.
+// Frequencies that turn often within the original context stay, slow ones are divided by the
+// factor, with a ramp between, or a step where the high factor is not above the low one.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   const double width = static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor;
   for (float& frequency : frequencies) {
-    const double turns = rope.original_max_seq_len * static_cast<double>(frequency) / (2 * std::numbers::pi);
+    const double turns =
+        rope.original_max_seq_len * static_cast<double>(frequency) / (2 * std::numbers::pi);
     const double above = turns - rope.low_freq_factor;
     const double keep = width > 0 ? std::clamp(above / width, 0.0, 1.0) : above >= 0 ? 1.0 : 0.0;
     frequency = static_cast<float>(frequency * (keep + (1 - keep) / rope.factor));
   }
 }
 
-// As llama3's, but the ramp is over the index of the pair, between those that turn beta_fast and beta_slow
-// times.
+// As llama3's, but the ramp is over the index of the pair, between those that turn beta_fast and
+// beta_slow times.
 void scale_yarn(const RopeConfig& rope, std::vector<float>& frequencies) {
   const auto pair_of = [&](double turns) {
     return rope.rotary_dim * std::log(rope.original_max_seq_len / (turns * 2 * std::numbers::pi)) /
@@ -200,13 +207,15 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, bool is_long) {
       break;
     case RopeScaling::kProportional:
       for (size_t i = 0; i < frequencies.size(); ++i)
-        frequencies[i] = i < static_cast<size_t>(rope.n_turning) ? frequencies[i] / rope.factor : 0.0f;
+        frequencies[i] =
+            i < static_cast<size_t>(rope.n_turning) ? frequencies[i] / rope.factor : 0.0f;
       break;
     case RopeScaling::kLlama3: scale_llama3(rope, frequencies); break;
     case RopeScaling::kYarn: scale_yarn(rope, frequencies); break;
     case RopeScaling::kLongRope: {
       const std::vector<float>& factors = is_long ? rope.long_factors : rope.short_factors;
-      for (size_t i = 0; i < frequencies.size() && i < factors.size(); ++i) frequencies[i] /= factors[i];
+      for (size_t i = 0; i < frequencies.size() && i < factors.size(); ++i)
+        frequencies[i] /= factors[i];
       break;
     }
   }
@@ -220,11 +229,13 @@ float rope_magnitude(const RopeConfig& rope) {
     return rope.factor <= 1 ? 1.0f : 0.1f * mscale * std::log(rope.factor) + 1.0f;
   };
   if (rope.scaling == RopeScaling::kYarn) {
-    return rope.mscale > 0 && rope.mscale_all_dim > 0 ? yarn(rope.mscale) / yarn(rope.mscale_all_dim)
-                                                      : yarn(1.0f);
+    return rope.mscale > 0 && rope.mscale_all_dim > 0
+               ? yarn(rope.mscale) / yarn(rope.mscale_all_dim)
+               : yarn(1.0f);
   }
   if (rope.scaling == RopeScaling::kLongRope && rope.factor > 1 && rope.original_max_seq_len > 1) {
-    return std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<float>(rope.original_max_seq_len)));
+    return std::sqrt(1 + std::log(rope.factor) /
+                             std::log(static_cast<float>(rope.original_max_seq_len)));
   }
   return 1.0f;
 }

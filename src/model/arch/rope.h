@@ -12,8 +12,8 @@ namespace penstock {
 // recorded in the reader.
 RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config);
 // Reads one entry of Hugging Face's rope_parameters (or rope_scaling with a separate rope_theta).
-RopeConfig read_hf_rope(ConfigReader& reader, const nlohmann::json& parameters, const ModelConfig& config,
-                        float default_theta);
+RopeConfig read_hf_rope(ConfigReader& reader, const nlohmann::json& parameters,
+                        const ModelConfig& config, float default_theta);
 
 // Returns radians per position for each pair: [rotary_dim / 2]. is_long: with longrope's long
 // factors.

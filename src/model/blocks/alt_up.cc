@@ -10,8 +10,8 @@
 namespace penstock {
 
 std::string_view difference(const AltUpConfig& a, const AltUpConfig& b) {
-  return first_difference(
-      {{"streams", a.n_streams == b.n_streams && a.active == b.active && a.laurel_rank == b.laurel_rank}});
+  return first_difference({{"streams", a.n_streams == b.n_streams && a.active == b.active &&
+                                           a.laurel_rank == b.laurel_rank}});
 }
 
 void visit(TensorVisitor& v, AltUpWeights& w) {
@@ -36,7 +36,8 @@ void visit(TensorVisitor& v, AltUpWeights& w) {
 }
 
 namespace {
-constexpr float kLeastSquare = 1e-5f;  // of a projected stream, before it gets the first one's magnitude
+// of a projected stream, before it gets the first one's magnitude
+constexpr float kLeastSquare = 1e-5f;
 }  // namespace
 
 AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, int n_tokens, Ops& ops)
@@ -59,7 +60,8 @@ Tensor AltUp::stream(int index) const {
 void AltUp::begin(Tensor x) {
   ops_.copy(x, stream(0));
   for (int s = 1; s < config_.altup.n_streams; ++s) {
-    const LinearTarget target{weights_.streams_in[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
+    const LinearTarget target{weights_.streams_in[static_cast<size_t>(s) - 1].get(), nullptr,
+                              projected_};
     ops_.linear(x, {&target, 1});
     ops_.match_magnitude(projected_, x, kLeastSquare);
     ops_.copy(projected_, stream(s));
@@ -116,7 +118,8 @@ void AltUp::add_to_others(Tensor delta) {
 void AltUp::merge(Tensor x) {
   ops_.copy(stream(0), x);
   for (int s = 1; s < config_.altup.n_streams; ++s) {
-    const LinearTarget target{weights_.streams_out[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
+    const LinearTarget target{weights_.streams_out[static_cast<size_t>(s) - 1].get(), nullptr,
+                              projected_};
     ops_.copy(stream(s), other_);
     ops_.linear(other_, {&target, 1});
     ops_.match_magnitude(projected_, stream(0), kLeastSquare);

@@ -1,4 +1,5 @@
-// Several residual streams of which a layer computes on one (AltUp), and a low-rank path beside attention (Laurel): Gemma 3n.
+// Several residual streams of which a layer computes on one (AltUp), and a low-rank path beside
+// attention (Laurel): Gemma 3n.
 #pragma once
 #include <memory>
 #include <vector>
@@ -42,8 +43,9 @@ std::string_view difference(const AltUpConfig& a, const AltUpConfig& b);
 struct AltUpWeights {
   NormWeights router_norm;  // [model_dim]
   LinearWeights router;     // [n_streams, model_dim]
-  LinearWeights predict;    // [n_streams^2, n_streams]: row q * n_streams + p for p's share of q
-  LinearWeights correct;    // [n_streams, n_streams], with biases of one
+  // [n_streams^2, n_streams]: row q * n_streams + p for p's share of q
+  LinearWeights predict;
+  LinearWeights correct;                  // [n_streams, n_streams], with biases of one
   std::unique_ptr<Vector> correct_scale;  // [model_dim] or null
   LinearWeights laurel_in, laurel_out;    // [laurel_rank, model_dim] and back
   NormWeights laurel_norm;                // [model_dim]
@@ -71,7 +73,8 @@ class AltUp {
   // active stream, scaled if configured: [n, model_dim], valid until the next call.
   Tensor correct(int layer, Tensor x);
   void add_to_others(Tensor delta);  // adds delta to all streams but the first
-  void merge(Tensor x);              // x = mean of the streams, each projected first
+  // x = mean of the streams, each projected first
+  void merge(Tensor x);
 
  private:
   void route(const AltUpWeights& layer, Tensor x);

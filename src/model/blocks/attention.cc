@@ -52,28 +52,30 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
 std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) {
   const PositionScale &x = a.query_scale, &y = b.query_scale;
   return first_difference(
-      {{"norms",
-        a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm && a.value_norm == b.value_norm},
+      {{"norms", a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm &&
+                     a.value_norm == b.value_norm},
        {"clamped values", nearly(a.clip, b.clip)},
        {"gates of heads",
         a.gated == b.gated && a.head_gates == b.head_gates && a.value_gates == b.value_gates},
        {"attention scale", nearly(a.scale, b.scale)},
        {"growing queries", nearly(x.beta, y.beta) && (x.beta == 0 || nearly(x.period, y.period))},
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
-       {"biases of scores",
-        nearly(a.alibi_max_bias, b.alibi_max_bias) && a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
-       {"multipliers",
-        a.in_factor == b.in_factor && a.out_factor == b.out_factor && a.key_factor == b.key_factor}});
+       {"biases of scores", nearly(a.alibi_max_bias, b.alibi_max_bias) &&
+                                a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
+       {"multipliers", a.in_factor == b.in_factor && a.out_factor == b.out_factor &&
+                           a.key_factor == b.key_factor}});
 }
 
 void visit(TensorVisitor& v, AttentionWeights& w) {
   const auto& c = v.config();
-  const int i = v.layer(), dim = c.model_dim, head = c.head_dim_of(i), q = c.q_dim_of(i), kv = c.kv_dim_of(i);
+  const int i = v.layer(), dim = c.model_dim, head = c.head_dim_of(i), q = c.q_dim_of(i),
+            kv = c.kv_dim_of(i);
   const auto& kind = c.layers[static_cast<size_t>(i)];
   const int per_head = c.attention.gated ? 2 : 1;
   const Cut own = rows_of(times(v.cuts().heads(), per_head * head)),
             own_kv = rows_of(times(v.cuts().kv_heads(i), head));
-  LinearSpec queries{&tensor::kQ, WeightRole::kQ, per_head * q, dim, own, Site::kAttention, Part::kQ},
+  LinearSpec queries{&tensor::kQ, WeightRole::kQ,   per_head * q, dim,
+                     own,         Site::kAttention, Part::kQ},
       keys{&tensor::kK, WeightRole::kK, kv, dim, own_kv, Site::kAttention, Part::kK},
       values{&tensor::kV, WeightRole::kV, kv, dim, own_kv, Site::kAttention, Part::kV};
   for (LinearSpec* spec : {&queries, &keys, &values}) spec->in_factor = c.attention.in_factor;
@@ -98,8 +100,9 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
     v.linear({&tensor::kGates, role, n, dim, gates, Site::kAttention}, w.gates);
   }
   if (c.attention.sinks)
-    v.vector({.name = &tensor::kSinks, .size = c.n_heads, .part = v.cuts().heads(), .is_bias = true},
-             w.sinks);
+    v.vector(
+        {.name = &tensor::kSinks, .size = c.n_heads, .part = v.cuts().heads(), .is_bias = true},
+        w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
   v.linear({&tensor::kO,
             WeightRole::kO,
@@ -133,12 +136,13 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const Heads heads = project_heads(i, h);
   const RopeParams* const rope = prepare_heads(i, heads);
   const Tensor attended = attended_.narrowed(s_.config.q_dim_of(i));
-  const AttentionParams params{kind.kv_layer >= 0 ? kind.kv_layer : i,
-                               s_.config.n_heads,
-                               s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
-                               s_.config.attention.softcap,
-                               layer.attention.sinks.get(),
-                               s_.weights.alibi_slopes.get()};
+  const AttentionParams params{
+      kind.kv_layer >= 0 ? kind.kv_layer : i,
+      s_.config.n_heads,
+      s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
+      s_.config.attention.softcap,
+      layer.attention.sinks.get(),
+      s_.weights.alibi_slopes.get()};
   if (kind.query_scale) {
     store(i, heads, rope);
     s_.ops.scale_by_position(heads.q, s_.config.attention.query_scale);
@@ -157,7 +161,8 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   if (layer.attention.sub_norm)
     s_.ops.norm(attended, norm_params(s_.config, layer.attention.sub_norm), attended);
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);
-  s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next, s_.config.attention.out_factor);
+  s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
+                 s_.config.attention.out_factor);
 }
 
 // Heads as rows, of each its first or its second half: the query, or the gate.
@@ -201,8 +206,8 @@ void AttentionBlock::store(int i, const Heads& heads, const RopeParams* rope) {
 const RopeParams* AttentionBlock::prepare_heads(int i, const Heads& heads) {
   const int index = s_.config.layers[static_cast<size_t>(i)].rope;
   const RopeParams* rope = index < 0 ? nullptr : &s_.weights.ropes[static_cast<size_t>(index)];
-  const bool rotate_first =
-      rope != nullptr && s_.config.attention.rope_before_norm && s_.config.attention.qk_norm != QkNorm::kNone;
+  const bool rotate_first = rope != nullptr && s_.config.attention.rope_before_norm &&
+                            s_.config.attention.qk_norm != QkNorm::kNone;
   if (rotate_first) s_.ops.rotate(heads.q, heads.k, *rope, s_.config.head_dim_of(i));
   norm_heads(i, heads);
   return rotate_first ? nullptr : rope;

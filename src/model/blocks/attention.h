@@ -84,7 +84,8 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b);
 std::vector<int> rows_by_group(const ModelConfig& config);
 
 struct AttentionWeights {
-  LinearWeights q, k, v, o;  // q: with output gates, each head's query is followed by its gate
+  // q: with output gates, each head's query is followed by its gate
+  LinearWeights q, k, v, o;
   NormWeights q_norm, k_norm, sub_norm;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   LinearWeights gates;            // [n_gates_of(), model_dim] or empty
@@ -100,7 +101,8 @@ class AttentionBlock {
  private:
   // Views of one layer's queries, keys and values in the scratch memory that all layers share.
   struct Heads {
-    Tensor q, k, v;  // k and v are empty if the layer attends to those of an earlier layer
+    // k and v are empty if the layer attends to those of an earlier layer
+    Tensor q, k, v;
   };
   Heads project_heads(int layer, const NormedInput& h);
   void norm_heads(int layer, const Heads& heads);

@@ -5,9 +5,12 @@
 
 namespace penstock {
 
-bool ModelConfig::has_states() const { return std::ranges::any_of(layers, &LayerConfig::carries_state); }
+bool ModelConfig::has_states() const {
+  return std::ranges::any_of(layers, &LayerConfig::carries_state);
+}
 
-void ModelConfig::replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
+void ModelConfig::replace_mixers(
+    const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other) {
   std::map<const Mixer*, std::shared_ptr<const Mixer>> others;
   for (LayerConfig& layer : layers) {
     if (layer.mixer == nullptr) continue;
@@ -24,7 +27,8 @@ bool ModelConfig::layers_differ() const {
 }
 
 int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
-  for (size_t i = 0; i < layers.size(); ++i) least = std::max(least, (this->*size)(static_cast<int>(i)));
+  for (size_t i = 0; i < layers.size(); ++i)
+    least = std::max(least, (this->*size)(static_cast<int>(i)));
   return least;
 }
 
@@ -40,8 +44,8 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const LayerConfig& layer = layers[i];
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
-    spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
-                           latent.kv_rank, layer.chunked, !attention.causal});
+    spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
+                           layer.group, latent.kv_rank, layer.chunked, !attention.causal});
     if (has_states())
       spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
   }

@@ -27,20 +27,28 @@ namespace penstock {
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kProportional };
 
 struct RopeConfig {
-  int rotary_dim = 0;  // leading dimensions of a head that are rotated; even
+  // leading dimensions of a head that are rotated; even
+  int rotary_dim = 0;
   float theta = 10000.0f;
   RopeScaling scaling = RopeScaling::kNone;
-  float factor = 1.0f;                                    // ratio of the extended context to the original one
+  // ratio of the extended context to the original one
+  float factor = 1.0f;
   int original_max_seq_len = 0;                           // llama3, yarn, longrope
   float low_freq_factor = 1.0f, high_freq_factor = 4.0f;  // llama3
   float beta_fast = 32.0f, beta_slow = 1.0f;              // yarn
-  bool truncate = true;                        // yarn: the correction range is rounded to whole dimensions
-  float attention_factor = 0.0f;               // multiplies cos and sin; 0 = the rule of the scaling
-  float mscale = 0.0f, mscale_all_dim = 0.0f;  // yarn: both set: they define the attention factor
-  std::vector<float> short_factors, long_factors;  // longrope: [rotary_dim / 2]; GGUF has them as tensors
-  bool backwards = false;                          // rotates by the negative angle
-  int n_turning = 0;           // proportional: the number of leading pairs of rotary_dim that are rotated
-  bool tensor_factors = true;  // the tensor of factors in a GGUF file, if any, applies to this one
+  // yarn: the correction range is rounded to whole dimensions
+  bool truncate = true;
+  // multiplies cos and sin; 0 = the rule of the scaling
+  float attention_factor = 0.0f;
+  // yarn: both set: they define the attention factor
+  float mscale = 0.0f, mscale_all_dim = 0.0f;
+  // longrope: [rotary_dim / 2]; GGUF has them as tensors
+  std::vector<float> short_factors, long_factors;
+  bool backwards = false;  // rotates by the negative angle
+  // proportional: the number of leading pairs of rotary_dim that are rotated
+  int n_turning = 0;
+  // the tensor of factors in a GGUF file, if any, applies to this one
+  bool tensor_factors = true;
 };
 
 inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
@@ -111,7 +119,8 @@ struct ModelConfig {
   int exit_layer = 0;
 
   std::vector<LayerConfig> layers;  // [n_layers]
-  std::vector<RopeConfig> ropes;    // indexed by LayerConfig::rope; empty with learned positions
+  // indexed by LayerConfig::rope; empty with learned positions
+  std::vector<RopeConfig> ropes;
 
   EmbeddingConfig embedding;
   PositionsConfig positions;
@@ -127,7 +136,9 @@ struct ModelConfig {
   RoundingConfig rounding;
 
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
-  int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
+  int n_kv_heads_of(int layer) const {
+    return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads);
+  }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
   // Features that experts read and return.
   int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }
@@ -142,8 +153,10 @@ struct ModelConfig {
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }
   int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
-  bool layers_differ() const;  // whether sizes differ, or some layers attend to keys and values of others
-  int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }  // of a head
+  // whether sizes differ, or some layers attend to keys and values of others
+  bool layers_differ() const;
+  // of a head
+  int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }
   // Inputs of the output projection of attention.
   int attended_dim_of(int layer) const {
     return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim_of(layer);
@@ -160,8 +173,10 @@ struct ModelConfig {
   // first_layer: the residual streams, and the per-layer inputs of the layers from there on.
   int stage_dim(int first_layer) const;
   CacheSpec cache_spec(CacheTypes types, int block_size) const;
-  int64_t n_parameters() const;         // matrices and norms, no biases; a tied table counts once
-  int64_t n_active_parameters() const;  // parameters that one token uses, without the embedding lookup
+  // matrices and norms, no biases; a tied table counts once
+  int64_t n_parameters() const;
+  // parameters that one token uses, without the embedding lookup
+  int64_t n_active_parameters() const;
 
  private:
   int of_layer(int layer, int LayerConfig::* size, int usual) const {

@@ -18,7 +18,8 @@ class ByteCounter final : public TensorVisitor {
     const int64_t bytes = weight->packed_bytes(), n = int64_t{weight->rows()} * weight->cols();
     counts.bytes += bytes;
     counts.active_bytes += static_cast<int64_t>(static_cast<double>(bytes) * share);
-    if (bytes >= 2 * n) counts.active_floats += static_cast<int64_t>(static_cast<double>(n) * share);
+    if (bytes >= 2 * n)
+      counts.active_floats += static_cast<int64_t>(static_cast<double>(n) * share);
   }
   void add(const std::vector<std::unique_ptr<Weight>>& weights, double share = 1.0) {
     for (const auto& weight : weights) add(weight.get(), share);
@@ -63,11 +64,15 @@ class ParameterCounter final : public TensorVisitor {
   const ModelConfig& config() const override { return config_; }
   const ModelCuts& cuts() const override { return cuts_; }
   int layer() const override { return layer_; }
-  void norm(const NormSpec& spec, NormWeights&) override { count += config_.norm.bare ? 0 : spec.size; }
+  void norm(const NormSpec& spec, NormWeights&) override {
+    count += config_.norm.bare ? 0 : spec.size;
+  }
   void head_norm(const HeadNormSpec& spec, NormWeights&) override {
     count += int64_t{spec.n_heads} * config_.head_dim;
   }
-  void linear(const LinearSpec& spec, LinearWeights&) override { count += int64_t{spec.rows} * spec.cols; }
+  void linear(const LinearSpec& spec, LinearWeights&) override {
+    count += int64_t{spec.rows} * spec.cols;
+  }
   void joined(const JoinedSpec&, std::initializer_list<JoinedPart> parts) override {
     for (const JoinedPart& part : parts) linear(part.spec, *part.weights);
   }
@@ -78,7 +83,8 @@ class ParameterCounter final : public TensorVisitor {
     for (const int channels : spec.channels) count += int64_t{channels} * spec.taps;
   }
   void experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) override {
-    count += int64_t{spec.gated ? 3 : 2} * (active_ ? spec.n_active : spec.n_experts) * spec.dim * spec.width;
+    count += int64_t{spec.gated ? 3 : 2} * (active_ ? spec.n_active : spec.n_experts) * spec.dim *
+             spec.width;
   }
   void heads(const HeadsSpec& spec, ByHead&, ByHead&) override {
     count += int64_t{spec.n_heads} * spec.kv_rank * (spec.plain_dim + spec.value_dim);

@@ -11,7 +11,8 @@ struct WeightCounts {
   // Read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_bytes = 0;
   int64_t mapped_experts = 0;  // bytes of experts in a mapped file
-  int64_t active_floats = 0;   // number of weights of 16 and 32 bits that one token reads
+  // number of weights of 16 and 32 bits that one token reads
+  int64_t active_floats = 0;
 };
 
 // Counts the weights of one rank (shard), which it visits without changing them.

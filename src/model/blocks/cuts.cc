@@ -25,10 +25,12 @@ HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
   }
 }
 
-// A rank has as many heads in every layer: not where layers' heads would be cut at different places.
+// A rank has as many heads in every layer: not where layers' heads would be cut at different
+// places.
 bool cuts_all_layers_alike(const ModelConfig& model, const std::vector<int>& layers, int n_ranks) {
   const auto ends = [&](int layer, int rank) {
-    const Shard::Range heads = cut_heads(model.n_heads, model.n_kv_heads_of(layer), {rank, n_ranks}).heads;
+    const Shard::Range heads =
+        cut_heads(model.n_heads, model.n_kv_heads_of(layer), {rank, n_ranks}).heads;
     return heads.first + heads.count;
   };
   for (int rank = 0; rank < n_ranks; ++rank) {
@@ -66,7 +68,8 @@ ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
 
 bool ModelCuts::can_cut_heads() const {
   if (shard_.n_ranks == 1 || shard_.n_ranks > whole_.n_heads) return false;
-  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms || whole_.rounding.activations)
+  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
+      whole_.rounding.activations)
     return false;
   const std::vector<int> layers = attention_layers(whole_);
   return whole_.latent.kv_rank > 0 ||
@@ -74,13 +77,16 @@ bool ModelCuts::can_cut_heads() const {
 }
 
 bool ModelCuts::can_cut_experts() const {
-  const bool shared_too = whole_.experts.shared_dim == 0 || whole_.experts.shared_dim >= shard_.n_ranks;
-  return shard_.n_ranks > 1 && whole_.experts.count > 0 && whole_.experts.ffn_dim >= shard_.n_ranks &&
-         whole_.experts.latent_dim == 0 && !whole_.rounding.activations && shared_too;
+  const bool shared_too =
+      whole_.experts.shared_dim == 0 || whole_.experts.shared_dim >= shard_.n_ranks;
+  return shard_.n_ranks > 1 && whole_.experts.count > 0 &&
+         whole_.experts.ffn_dim >= shard_.n_ranks && whole_.experts.latent_dim == 0 &&
+         !whole_.rounding.activations && shared_too;
 }
 
 Shard::Range ModelCuts::cut_features(int n) const {
-  const auto unit = std::ranges::find_if(kUnits, [&](int size) { return n / size >= shard_.n_ranks; });
+  const auto unit =
+      std::ranges::find_if(kUnits, [&](int size) { return n / size >= shard_.n_ranks; });
   return unit == std::end(kUnits) ? Shard::Range{0, n} : shard_.range(n, *unit);
 }
 
@@ -116,7 +122,8 @@ ModelConfig ModelCuts::rank_config() const {
   if (shard_.n_ranks == 1) return config;
   config.experts.ffn_dim = expert_ffn().count;
   config.experts.shared_dim = shared_ffn().count;
-  if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
+  // or more, as the layer says
+  if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;
   config.replace_mixers([&](const Mixer& mixer) { return mixer.of_rank(*this); });
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];

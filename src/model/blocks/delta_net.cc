@@ -7,10 +7,11 @@ namespace penstock {
 namespace {
 
 struct DeltaNetWeights final : MixerWeights {
-  LinearWeights qkv;         // [channels, model_dim]: queries, keys and values of all heads
-  LinearWeights q, k, v;     // or each by itself (decays by key, a rank's heads)
-  LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
-  LinearWeights z;           // [values, model_dim]: gates of what comes out
+  LinearWeights qkv;      // [channels, model_dim]: queries, keys and values of all heads
+  LinearWeights q, k, v;  // or each by itself (decays by key, a rank's heads)
+  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
+  LinearWeights a_in, z_in;
+  LinearWeights z;  // [values, model_dim]: gates of what comes out
   // Inputs of decays [decays, model_dim], and of write strengths [n_value_heads, model_dim].
   LinearWeights a, b;
   std::unique_ptr<Vector> conv;        // [taps, channels]
@@ -19,8 +20,8 @@ struct DeltaNetWeights final : MixerWeights {
   LinearWeights out;                   // [model_dim, values]
 };
 
-// Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
-// and a likewise.
+// Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection
+// that lies by key head; of b and a likewise.
 std::vector<int> qkvz_rows(const DeltaConfig& delta) {
   const int shared = delta.n_value_heads / delta.n_key_heads * delta.value_dim;
   const int each = 2 * delta.key_dim + 2 * shared;
@@ -64,7 +65,9 @@ class DeltaNet final : public Mixer {
     return std::make_shared<DeltaNet>(own);
   }
   int widest_input(const ModelConfig&) const override { return c_.values(); }
-  std::unique_ptr<MixerWeights> empty_weights() const override { return std::make_unique<DeltaNetWeights>(); }
+  std::unique_ptr<MixerWeights> empty_weights() const override {
+    return std::make_unique<DeltaNetWeights>();
+  }
   void visit(TensorVisitor& v, MixerWeights& weights) const override;
   MixerScratch scratch(Sublayer& s) const override;
   void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
@@ -102,8 +105,9 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
   if (net == nullptr) return "mixers";
   const DeltaConfig &a = c_, &b = net->c_;
   if (a.taps != b.taps) return "convolutions";
-  return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads && a.key_dim == b.key_dim &&
-                 a.value_dim == b.value_dim && a.decay_by_key == b.decay_by_key
+  return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads &&
+                 a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
+                 a.decay_by_key == b.decay_by_key
              ? ""
              : "delta networks";
 }
@@ -112,7 +116,8 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
 void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
   const int dim = v.config().model_dim, inner = c_.key_dim, keys = c_.keys(), values = c_.values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());
-  const Shard::Range own_keys = times(own.groups, c_.key_dim), own_values = times(own.heads, c_.value_dim);
+  const Shard::Range own_keys = times(own.groups, c_.key_dim),
+                     own_values = times(own.heads, c_.value_dim);
   const WeightRole role = WeightRole::kLatent;
   const Site site = Site::kAttention;
   v.linear({&tensor::kQ, WeightRole::kQ, keys, dim, rows_of(own_keys), site}, w.q);
@@ -121,12 +126,14 @@ void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
   v.linear({&tensor::kDeltaAIn, role, inner, dim, {}, site}, w.a_in);
   v.linear({&tensor::kDeltaZIn, role, inner, dim, {}, site}, w.z_in);
   v.linear({&tensor::kDeltaB, role, c_.n_value_heads, dim, rows_of(own.heads), site}, w.b);
-  v.linear({&tensor::kDeltaA, role, c_.decays(), inner, rows_of(times(own.heads, c_.key_dim))}, w.a);
+  v.linear({&tensor::kDeltaA, role, c_.decays(), inner, rows_of(times(own.heads, c_.key_dim))},
+           w.a);
   v.linear({&tensor::kDeltaZ, role, values, inner, rows_of(own_values)}, w.z);
 }
 
 void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
-  const int dim = v.config().model_dim, keys = c_.keys(), values = c_.values(), heads = c_.n_value_heads;
+  const int dim = v.config().model_dim, keys = c_.keys(), values = c_.values(),
+            heads = c_.n_value_heads;
   const ModelCuts::HeadCut own = own_heads(v.cuts());
   const Cut own_keys = rows_of(times(own.groups, c_.key_dim)),
             own_values = rows_of(times(own.heads, c_.value_dim));
@@ -141,8 +148,10 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
                       .row_heads = in_heads};
   };
   const WeightRole role = WeightRole::kQkv, small = WeightRole::kLatent;
-  const LinearSpec z = rows(&tensor::kDeltaZ, small, values, own_values, value_heads(0, c_.value_dim));
-  JoinedSpec all{.name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(c_), .apart_across = true};
+  const LinearSpec z =
+      rows(&tensor::kDeltaZ, small, values, own_values, value_heads(0, c_.value_dim));
+  JoinedSpec all{
+      .name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(c_), .apart_across = true};
   if (own.heads.count < heads) {
     all.inner = &tensor::kDeltaQkv, all.n_inner = 3;
     v.joined(all, {{rows(kNoName, role, keys, own_keys), &w.q},
@@ -151,7 +160,8 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
                    {z, &w.z}});
   } else {
     const GroupedHeads of_values = value_heads(2 * keys, c_.value_dim);
-    v.joined(all, {{rows(&tensor::kDeltaQkv, role, c_.channels(), {}, of_values), &w.qkv}, {z, &w.z}});
+    v.joined(all,
+             {{rows(&tensor::kDeltaQkv, role, c_.channels(), {}, of_values), &w.qkv}, {z, &w.z}});
   }
   v.joined({.name = &tensor::kDeltaBa, .role = small, .order = ba_rows(c_)},
            {{rows(&tensor::kDeltaB, small, heads, rows_of(own.heads), value_heads(0, 1)), &w.b},
@@ -161,7 +171,8 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
 void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
   const int keys = c_.keys(), values = c_.values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());
-  const Shard::Range own_keys = times(own.groups, c_.key_dim), own_values = times(own.heads, c_.value_dim);
+  const Shard::Range own_keys = times(own.groups, c_.key_dim),
+                     own_values = times(own.heads, c_.value_dim);
   const bool by_head = !c_.decay_by_key;
   ConvSpec conv{.name = &tensor::kDeltaConv, .channels = {c_.channels()}, .taps = c_.taps};
   conv.heads = value_heads(2 * keys, c_.value_dim);
@@ -180,9 +191,11 @@ void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
             .part = times(own.heads, c_.decays() / c_.n_value_heads),
             .heads = value_heads(0, 1)},
            w.bias);
-  v.vector(
-      {.name = &tensor::kDeltaNorm, .size = c_.value_dim, .part = {0, c_.value_dim}, .suffix = ".weight"},
-      w.norm);
+  v.vector({.name = &tensor::kDeltaNorm,
+            .size = c_.value_dim,
+            .part = {0, c_.value_dim},
+            .suffix = ".weight"},
+           w.norm);
 }
 
 void DeltaNet::visit(TensorVisitor& v, MixerWeights& weights) const {
@@ -220,7 +233,8 @@ void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch
   const Tensor in = scratch[kIn], q = in.columns(0, keys), k = in.columns(keys, keys),
                v = in.columns(2 * keys, c_.values());
   if (!c_.decay_by_key) {
-    const LinearTarget rest[] = {w.z.into(scratch[kZ]), w.a.into(scratch[kA]), w.b.into(scratch[kB])};
+    const LinearTarget rest[] = {w.z.into(scratch[kZ]), w.a.into(scratch[kA]),
+                                 w.b.into(scratch[kB])};
     if (w.qkv.weight) {
       const LinearTarget all[] = {w.qkv.into(in), rest[0], rest[1], rest[2]};
       return s.ops.norm_linear(s.rounded(h), all);
@@ -228,22 +242,26 @@ void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch
     const LinearTarget all[] = {w.q.into(q), w.k.into(k), w.v.into(v), rest[0], rest[1], rest[2]};
     return s.ops.norm_linear(s.rounded(h), all);
   }
-  const LinearTarget projections[] = {
-      w.q.into(q),          w.k.into(k), w.v.into(v), w.a_in.into(scratch[kAIn]), w.z_in.into(scratch[kZIn]),
-      w.b.into(scratch[kB])};
+  const LinearTarget projections[] = {w.q.into(q),
+                                      w.k.into(k),
+                                      w.v.into(v),
+                                      w.a_in.into(scratch[kAIn]),
+                                      w.z_in.into(scratch[kZIn]),
+                                      w.b.into(scratch[kB])};
   s.ops.norm_linear(s.rounded(h), projections);
   const LinearTarget decays = w.a.into(scratch[kA]), gates = w.z.into(scratch[kZ]);
   s.ops.linear(scratch[kAIn], {&decays, 1});
   s.ops.linear(scratch[kZIn], {&gates, 1});
 }
 
-void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h, Tensor x,
-                       const NormedInput* next) const {
+void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h,
+                       Tensor x, const NormedInput* next) const {
   const LayerWeights& layer = s.weights.layers[static_cast<size_t>(i)];
   const auto& w = static_cast<const DeltaNetWeights&>(*layer.mixer);
   const Tensor out = scratch[kOut];
   project(s, w, scratch, h);
-  s.ops.causal_conv(scratch[kIn], {w.conv.get(), nullptr, c_.taps, i}, s.cache, scratch[kConvolved]);
+  s.ops.causal_conv(scratch[kIn], {w.conv.get(), nullptr, c_.taps, i}, s.cache,
+                    scratch[kConvolved]);
   s.ops.activate(scratch[kConvolved], s.config.ffn.activation);
   const DeltaParams params{w.rate.get(),         w.bias.get(),    c_.n_key_heads,
                            c_.n_value_heads,     c_.key_dim,      c_.value_dim,
@@ -252,7 +270,8 @@ void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const No
   s.ops.gated_delta(scratch[kConvolved], scratch[kA], scratch[kB], params, s.cache, out);
   const Tensor heads = out.reshaped(c_.value_dim);
   s.ops.norm(heads, {w.norm.get(), nullptr, s.config.norm.eps}, heads);
-  s.ops.activate_mul(scratch[kZ], out, c_.decay_by_key ? Activation::kSigmoid : Activation::kSilu, out);
+  s.ops.activate_mul(scratch[kZ], out, c_.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
+                     out);
   s.add_product(out, w.out, x, layer.attn_post_norm, next);
 }
 

@@ -47,8 +47,9 @@ void visit(TensorVisitor& v, DenseWeights& w) {
            w.down);
 }
 
-void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
-                   const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff) {
+void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate,
+                   const LinearWeights& up, const ActivationFunction& f, Tensor hidden,
+                   Tensor other, float cutoff) {
   if (gate.weight != nullptr && (s.config.ffn.gate_factor != 1.0f || cutoff != kNoCutoff)) {
     const LinearTarget both[] = {gate.into(hidden), up.into(other)};
     s.ops.norm_linear(h, both);
@@ -56,7 +57,8 @@ void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate,
     if (cutoff != kNoCutoff) s.ops.keep_above(hidden, cutoff);
     return s.ops.activate_mul(hidden, other, f, hidden);
   }
-  if (gate.weight != nullptr) return s.ops.gated_linear(h, gate.into(hidden), up.into(other), f, hidden);
+  if (gate.weight != nullptr)
+    return s.ops.gated_linear(h, gate.into(hidden), up.into(other), f, hidden);
   const LinearTarget target = up.into(hidden);
   s.ops.norm_linear(h, {&target, 1});
   s.ops.activate(hidden, f);
@@ -80,7 +82,8 @@ Tensor DenseBlock::hidden(int i, const NormedInput& h) {
 
 void DenseBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
-  s_.add_product(hidden(i, h), layer.dense.down, x, layer.ffn_post_norm, next, s_.config.ffn.down_factor);
+  s_.add_product(hidden(i, h), layer.dense.down, x, layer.ffn_post_norm, next,
+                 s_.config.ffn.down_factor);
 }
 
 }  // namespace penstock

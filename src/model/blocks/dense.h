@@ -33,8 +33,9 @@ struct DenseWeights {
 void visit(TensorVisitor& v, DenseWeights& w);
 
 // hidden = act(gate h) * up h, or act(up h) without a gate. cutoff: LayerConfig::gate_cutoff.
-void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
-                   const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff);
+void gated_product(Sublayer& s, const NormedInput& h, const LinearWeights& gate,
+                   const LinearWeights& up, const ActivationFunction& f, Tensor hidden,
+                   Tensor other, float cutoff);
 
 class DenseBlock {
  public:

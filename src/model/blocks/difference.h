@@ -20,6 +20,8 @@ inline std::string_view first_difference(std::initializer_list<Compared> all) {
 }
 
 // Equal but for rounding: files store numbers as text, or in different types.
-inline bool nearly(float x, float y) { return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f); }
+inline bool nearly(float x, float y) {
+  return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f);
+}
 
 }  // namespace penstock

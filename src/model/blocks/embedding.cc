@@ -15,8 +15,8 @@ std::string_view difference(const PositionsConfig& a, const PositionsConfig& b) 
 }
 
 std::string_view difference(const OutputConfig& a, const OutputConfig& b) {
-  return first_difference(
-      {{"logit scale", nearly(a.scale, b.scale)}, {"soft cap of logits", nearly(a.softcap, b.softcap)}});
+  return first_difference({{"logit scale", nearly(a.scale, b.scale)},
+                           {"soft cap of logits", nearly(a.softcap, b.softcap)}});
 }
 
 }  // namespace penstock

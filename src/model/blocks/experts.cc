@@ -31,8 +31,9 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
   }
   v.linear({&tensor::kSharedDown, WeightRole::kDown, dim, width, columns_of(own)}, w.shared_down);
   if (!c.experts.shared_gate) return;
-  v.linear({&tensor::kSharedRouter, WeightRole::kRouter, 1, dim, {}, Site::kFeedForward, Part::kRouter},
-           w.shared_router);
+  v.linear(
+      {&tensor::kSharedRouter, WeightRole::kRouter, 1, dim, {}, Site::kFeedForward, Part::kRouter},
+      w.shared_router);
 }
 
 }  // namespace
@@ -40,15 +41,20 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
 void visit(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, read = c.expert_dim();
-  v.linear(
-      {&tensor::kRouter, WeightRole::kRouter, c.experts.count, dim, {}, Site::kFeedForward, Part::kRouter},
-      w.router);
+  v.linear({&tensor::kRouter,
+            WeightRole::kRouter,
+            c.experts.count,
+            dim,
+            {},
+            Site::kFeedForward,
+            Part::kRouter},
+           w.router);
   if (c.experts.latent_dim > 0) {
     v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
     v.linear({&tensor::kExpertsOut, WeightRole::kLatent, dim, read}, w.out);
   }
-  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active}, w.gate, w.up,
-            w.down);
+  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active},
+            w.gate, w.up, w.down);
   if (c.experts.selection_bias)
     v.vector({.name = &tensor::kSelectionBias,
               .size = c.experts.count,
@@ -128,7 +134,8 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   params.gate = layer.experts.gate.weights, params.gate_bias = layer.experts.gate.biases;
   params.up = layer.experts.up.weights, params.up_bias = layer.experts.up.biases;
   params.down = layer.experts.down.weights, params.down_bias = layer.experts.down.biases;
-  params.gate_adapters = layer.experts.gate.adapters, params.up_adapters = layer.experts.up.adapters;
+  params.gate_adapters = layer.experts.gate.adapters,
+  params.up_adapters = layer.experts.up.adapters;
   params.down_adapters = layer.experts.down.adapters;
   params.routing = s_.config.experts.routing;
   params.selection_bias = layer.experts.selection_bias.get();
@@ -136,7 +143,8 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   params.activation = layer.activation;
   params.down_lead = layer.experts.down.lead;
   params.mapped = layer.experts.down.mapped;
-  if (layer.experts.in.weight == nullptr) return s_.ops.moe(s_.ops.materialize(h), router_, params, s_.out);
+  if (layer.experts.in.weight == nullptr)
+    return s_.ops.moe(s_.ops.materialize(h), router_, params, s_.out);
   const LinearTarget in = layer.experts.in.into(latent_in_), out = layer.experts.out.into(s_.out);
   s_.ops.norm_linear(h, {&in, 1});
   s_.ops.moe(latent_in_, router_, params, latent_out_);
@@ -145,8 +153,8 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
 
 // to += the experts that every token takes.
 void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to) {
-  gated_product(s_, h, layer.experts.shared_gate, layer.experts.shared_up, layer.activation, shared_gate_,
-                shared_up_, kNoCutoff);
+  gated_product(s_, h, layer.experts.shared_gate, layer.experts.shared_up, layer.activation,
+                shared_gate_, shared_up_, kNoCutoff);
   if (layer.experts.shared_router.weight != nullptr) {
     const LinearTarget weight = layer.experts.shared_router.into(shared_weight_);
     s_.ops.norm_linear(h, {&weight, 1});

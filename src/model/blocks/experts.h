@@ -64,8 +64,9 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
 struct MixtureWeights {
   LinearWeights router;                    // [n_experts, model_dim]
   std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
-  LinearWeights in, out;                   // [expert_latent_dim, model_dim] and back, or empty
-  ExpertWeights gate, up, down;            // gate is empty for experts without gates
+  // [expert_latent_dim, model_dim] and back, or empty
+  LinearWeights in, out;
+  ExpertWeights gate, up, down;  // gate is empty for experts without gates
   // Of shared experts, or empty; shared_gate may be empty alone.
   LinearWeights shared_gate, shared_up, shared_down;
   LinearWeights shared_router;  // [1, model_dim] or empty

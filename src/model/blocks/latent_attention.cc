@@ -37,11 +37,11 @@ void visit(TensorVisitor& v, LatentWeights& w) {
            {{{kNoName, role, l.kv_rank, dim, {}, Site::kAttention}, &w.latent},
             {{kNoName, role, l.rope_dim, dim, {}, Site::kAttention}, &w.rope}});
   v.norm({&tensor::kLatentANorm, l.kv_rank}, w.latent_norm);
-  v.heads({&tensor::kLatentKeys, &tensor::kLatentValues, &tensor::kLatentB, c.n_heads, l.kv_rank, l.plain_dim,
-           l.value_dim, heads},
+  v.heads({&tensor::kLatentKeys, &tensor::kLatentValues, &tensor::kLatentB, c.n_heads, l.kv_rank,
+           l.plain_dim, l.value_dim, heads},
           w.absorb, w.values);
-  v.linear({&tensor::kO, WeightRole::kO, dim, c.n_heads * l.value_dim, columns_of(times(heads, l.value_dim)),
-            Site::kAttentionOut, Part::kO},
+  v.linear({&tensor::kO, WeightRole::kO, dim, c.n_heads * l.value_dim,
+            columns_of(times(heads, l.value_dim)), Site::kAttentionOut, Part::kO},
            w.o);
 }
 
@@ -70,7 +70,8 @@ void LatentAttentionBlock::project(const LatentWeights& w, const NormedInput& h)
   const Tensor latent = k_.columns(0, l.kv_rank);
   const bool from_latent = l.query_rank > 0;
   const LinearTarget targets[] = {from_latent ? w.query.into(query_latent_) : w.q.into(queries_),
-                                  w.latent.into(latent), w.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
+                                  w.latent.into(latent),
+                                  w.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
   s_.ops.norm_linear(h, targets);
   s_.ops.norm(latent, latent_norm(w.latent_norm), latent);
   if (!from_latent) return;
@@ -84,14 +85,19 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   const LatentWeights& w = layer.latent;
   const LatentConfig& l = s_.config.latent;
   project(w, h);
-  // Heads as rows: a query is its plain part projected to the latent and its rotated part, as the key is.
-  const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim), query = q_.reshaped(s_.config.head_dim);
+  // Heads as rows: a query is its plain part projected to the latent and its rotated part, as the
+  // key is.
+  const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim),
+               query = q_.reshaped(s_.config.head_dim);
   s_.ops.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
   s_.ops.linear_by_head(plain.columns(0, l.plain_dim), w.absorb, query.columns(0, l.kv_rank));
   const int rope = s_.config.layers[i].rope;
-  s_.ops.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &s_.weights.ropes[rope], s_.cache, i);
-  if (s_.config.layers[i].query_scale) s_.ops.scale_by_position(q_, s_.config.attention.query_scale);
-  s_.ops.attend(q_, s_.cache, {i, s_.config.n_heads, s_.config.attention.scale, 0.0f, nullptr, nullptr},
+  s_.ops.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &s_.weights.ropes[rope], s_.cache,
+                        i);
+  if (s_.config.layers[i].query_scale)
+    s_.ops.scale_by_position(q_, s_.config.attention.query_scale);
+  s_.ops.attend(q_, s_.cache,
+                {i, s_.config.n_heads, s_.config.attention.scale, 0.0f, nullptr, nullptr},
                 attended_);
   s_.ops.linear_by_head(attended_.reshaped(l.kv_rank), w.values, values_.reshaped(l.value_dim));
   s_.add_product(values_, w.o, x, layer.attn_post_norm, next);

@@ -39,7 +39,8 @@ struct LatentConfig {
 };
 
 struct LatentWeights {
-  LinearWeights q;          // [n_heads * (plain_dim + rope_dim), query_rank or model_dim]
+  // [n_heads * (plain_dim + rope_dim), query_rank or model_dim]
+  LinearWeights q;
   LinearWeights query;      // [query_rank, model_dim] or empty
   NormWeights query_norm;   // [query_rank]
   LinearWeights latent;     // [kv_rank, model_dim]
@@ -62,7 +63,8 @@ class LatentAttentionBlock {
   void project(const LatentWeights& latent, const NormedInput& h);
 
   Sublayer& s_;
-  Tensor q_, k_;         // [n, n_heads * head_dim], [n, head_dim]: in the layout of the cache
+  // [n, n_heads * head_dim], [n, head_dim]: in the layout of the cache
+  Tensor q_, k_;
   Tensor attended_;      // [n, n_heads * kv_rank]
   Tensor query_latent_;  // [n, query_rank]
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]

@@ -51,8 +51,8 @@ class Mixer {
   virtual MixerScratch scratch(Sublayer& s) const = 0;
   // x += mixer(h), where h has been multiplied by input_factor(); then computes the norm `next` of
   // x.
-  virtual void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
-                       const NormedInput* next) const = 0;
+  virtual void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h,
+                       Tensor x, const NormedInput* next) const = 0;
 };
 
 }  // namespace penstock

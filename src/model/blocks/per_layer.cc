@@ -15,7 +15,8 @@ void visit(TensorVisitor& v, PerLayerWeights& w) {
   v.norm({&tensor::kPerLayerPostNorm, dim}, w.post_norm);
 }
 
-PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops)
+PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x,
+                               Ops& ops)
     : config_(config), weights_(weights), ops_(ops) {
   const int own = config.per_layer.dim, all = config.n_layers * own;
   all_ = ops.new_tensor(x.rows, all);
@@ -31,8 +32,8 @@ PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& we
   ops.scale(all_, std::sqrt(0.5f), 0.0f);
 }
 
-PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs,
-                               int first_layer, Ops& ops)
+PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights,
+                               Tensor inputs, int first_layer, Ops& ops)
     : config_(config), weights_(weights), ops_(ops), first_layer_(first_layer), all_(inputs) {
   gated_ = ops.new_tensor(inputs.rows, config.per_layer.dim);
   out_ = ops.new_tensor(inputs.rows, config.model_dim);

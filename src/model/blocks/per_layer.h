@@ -49,8 +49,8 @@ class PerLayerInputs {
   PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
   // Takes the inputs of the layers from first_layer on, which another pipeline stage computed
   // (from()).
-  PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs, int first_layer,
-                 Ops& ops);
+  PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs,
+                 int first_layer, Ops& ops);
   // Returns the inputs of this layer and all later ones: [n, (n_layers - layer) * per_layer_dim].
   Tensor from(int layer) const;
 
@@ -63,7 +63,8 @@ class PerLayerInputs {
   const ModelWeights& weights_;
   Ops& ops_;
   int first_layer_ = 0;
-  Tensor all_;    // [n, (n_layers - first_layer_) * per_layer_dim]
+  // [n, (n_layers - first_layer_) * per_layer_dim]
+  Tensor all_;
   Tensor gated_;  // [n, per_layer_dim]
   Tensor out_;    // [n, model_dim]
 };

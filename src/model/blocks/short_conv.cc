@@ -7,7 +7,8 @@ namespace penstock {
 namespace {
 
 struct ShortConvWeights final : MixerWeights {
-  LinearWeights in;  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved;
+  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved;
+  LinearWeights in;
   LinearWeights before, behind, values;  // or each by itself (of a rank's channels)
   std::unique_ptr<Vector> weight, bias;  // [taps, model_dim]; [model_dim] or null
   LinearWeights out;                     // [model_dim, model_dim]
@@ -41,7 +42,9 @@ class ShortConv final : public Mixer {
                const NormedInput* next) const override;
 
  private:
-  int channels(const ModelConfig& config) const { return channels_ > 0 ? channels_ : config.model_dim; }
+  int channels(const ModelConfig& config) const {
+    return channels_ > 0 ? channels_ : config.model_dim;
+  }
   int taps_, channels_;
 };
 
@@ -56,7 +59,8 @@ void ShortConv::visit(TensorVisitor& v, MixerWeights& weights) const {
   } else {
     v.joined({all.name, all.role}, {{each, &w.before}, {each, &w.behind}, {each, &w.values}});
   }
-  v.linear({&tensor::kConvOut, WeightRole::kO, dim, dim, columns_of(own), Site::kAttentionOut}, w.out);
+  v.linear({&tensor::kConvOut, WeightRole::kO, dim, dim, columns_of(own), Site::kAttentionOut},
+           w.out);
   v.conv({&tensor::kConv, {dim}, "", taps_, {own}}, w.weight, &w.bias);
 }
 
@@ -66,15 +70,17 @@ MixerScratch ShortConv::scratch(Sublayer& s) const {
   return {s.ops.new_tensor(s.n, 3 * dim), s.ops.new_tensor(s.n, dim)};
 }
 
-void ShortConv::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h, Tensor x,
-                        const NormedInput* next) const {
+void ShortConv::forward(Sublayer& s, const MixerScratch& scratch, int i, const NormedInput& h,
+                        Tensor x, const NormedInput* next) const {
   const LayerWeights& layer = s.weights.layers[static_cast<size_t>(i)];
   const auto& conv = static_cast<const ShortConvWeights&>(*layer.mixer);
   const int dim = channels(s.config);
   const Tensor in = scratch[0], convolved = scratch[1];
-  const Tensor before = in.columns(0, dim), behind = in.columns(dim, dim), values = in.columns(2 * dim, dim);
+  const Tensor before = in.columns(0, dim), behind = in.columns(dim, dim),
+               values = in.columns(2 * dim, dim);
   const LinearTarget together[] = {conv.in.into(in)},
-                     each[] = {conv.before.into(before), conv.behind.into(behind), conv.values.into(values)};
+                     each[] = {conv.before.into(before), conv.behind.into(behind),
+                               conv.values.into(values)};
   s.ops.norm_linear(s.rounded(h), conv.in.weight ? std::span<const LinearTarget>(together) : each);
   s.ops.multiply(values, before);
   s.ops.causal_conv(values, {conv.weight.get(), conv.bias.get(), taps_, i}, s.cache, convolved);

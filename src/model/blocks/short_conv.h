@@ -1,4 +1,5 @@
-// Gated short convolutions (LFM2): x += out(c * conv(b * v)), where b, c and v are projections of h.
+// Gated short convolutions (LFM2): x += out(c * conv(b * v)), where b, c and v are projections of
+// h.
 #pragma once
 #include "model/blocks/mixer.h"
 

@@ -40,7 +40,9 @@ class Scan final : public Mixer {
   }
   float input_factor() const override { return c_.factors.in; }
   int widest_input(const ModelConfig&) const override { return c_.values(); }
-  std::unique_ptr<MixerWeights> empty_weights() const override { return std::make_unique<ScanWeights>(); }
+  std::unique_ptr<MixerWeights> empty_weights() const override {
+    return std::make_unique<ScanWeights>();
+  }
   void visit(TensorVisitor& v, MixerWeights& weights) const override;
   MixerScratch scratch(Sublayer& s) const override;
   void forward(Sublayer& s, const MixerScratch& scratch, int layer, const NormedInput& h, Tensor x,
@@ -61,7 +63,8 @@ class Scan final : public Mixer {
     return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;
   }
   void visit_projections(TensorVisitor& v, ScanWeights& w) const;
-  void project(Sublayer& s, const ScanWeights& w, const MixerScratch& scratch, const NormedInput& h) const;
+  void project(Sublayer& s, const ScanWeights& w, const MixerScratch& scratch,
+               const NormedInput& h) const;
 
   ScanConfig c_;
 };
@@ -100,14 +103,16 @@ void Scan::visit_projections(TensorVisitor& v, ScanWeights& w) const {
                           {rows(own_groups, {b}), &w.b},
                           {rows(own_groups, {c}), &w.c},
                           {rows(rows_of(own.heads), {step}), &w.step}});
-  v.joined(all, {{rows({}, {z}), &w.z}, {rows({}, {x, b, c}), &w.xbc}, {rows({}, {step}), &w.step}});
+  v.joined(all,
+           {{rows({}, {z}), &w.z}, {rows({}, {x, b, c}), &w.xbc}, {rows({}, {step}), &w.step}});
 }
 
 void Scan::visit(TensorVisitor& v, MixerWeights& weights) const {
   auto& w = static_cast<ScanWeights&>(weights);
   const int heads = c_.n_heads, values = c_.values(), groups = c_.group_values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());
-  const Shard::Range own_groups = times(own.groups, c_.state_dim), own_values = times(own.heads, c_.head_dim);
+  const Shard::Range own_groups = times(own.groups, c_.state_dim),
+                     own_values = times(own.heads, c_.head_dim);
   using Shape = VectorSpec::Shape;
   visit_projections(v, w);
   v.conv({&tensor::kSsmConv,
@@ -123,7 +128,8 @@ void Scan::visit(TensorVisitor& v, MixerWeights& weights) const {
             .shape = Shape::kMatrix,
             .form = VectorSpec::Form::kRate},
            w.rate);
-  v.vector({.name = &tensor::kSsmSkip, .size = heads, .part = own.heads, .shape = Shape::kMatrix}, w.skip);
+  v.vector({.name = &tensor::kSsmSkip, .size = heads, .part = own.heads, .shape = Shape::kMatrix},
+           w.skip);
   v.vector({.name = &tensor::kSsmBias, .size = heads, .part = own.heads}, w.bias);
   if (c_.norm)
     v.vector({.name = &tensor::kSsmNorm,
@@ -198,7 +204,9 @@ void Scan::forward(Sublayer& s, const MixerScratch& scratch, int i, const Normed
 
 }  // namespace
 
-std::shared_ptr<const Mixer> scan(const ScanConfig& config) { return std::make_shared<Scan>(config); }
+std::shared_ptr<const Mixer> scan(const ScanConfig& config) {
+  return std::make_shared<Scan>(config);
+}
 
 const ScanConfig* scan_config(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers)

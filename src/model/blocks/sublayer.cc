@@ -54,10 +54,11 @@ void Sublayer::multiply(Tensor x, float factor) {
   if (factor != 1.0f) ops.scale(x, factor, 0.0f);
 }
 
-void Sublayer::add_product(Tensor in, const LinearWeights& product, Tensor x, const NormWeights& post,
-                           const NormedInput* next, float multiplier) {
+void Sublayer::add_product(Tensor in, const LinearWeights& product, Tensor x,
+                           const NormWeights& post, const NormedInput* next, float multiplier) {
   const LinearTarget target = product.into(out);
-  if (!post) return ops.linear_add(padded(in, product), target, x, config.residual.scale * multiplier, next);
+  if (!post)
+    return ops.linear_add(padded(in, product), target, x, config.residual.scale * multiplier, next);
   ops.linear(padded(in, product), {&target, 1});
   add(out, product.partial, x, post, next);
 }
@@ -71,7 +72,8 @@ Tensor Sublayer::padded(Tensor x, const LinearWeights& product) {
   return whole;
 }
 
-void Sublayer::add(Tensor delta, bool partial, Tensor x, const NormWeights& post, const NormedInput* next) {
+void Sublayer::add(Tensor delta, bool partial, Tensor x, const NormWeights& post,
+                   const NormedInput* next) {
   if (!post && partial) return ops.add_shares(x, delta, config.residual.scale, next);
   if (!post) return ops.add_whole(x, delta, config.residual.scale, next);
   if (partial) ops.all_reduce(delta);

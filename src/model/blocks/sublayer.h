@@ -40,7 +40,8 @@ struct ResidualConfig {
   NormPlacement norms = NormPlacement::kPre;
   // The first layer norms its input; false: it reads the stream unchanged.
   bool first_norm = true;
-  // Attention and feed-forward read the same stream: x += attention(norm(x)) + feed-forward(norm(x)).
+  // Attention and feed-forward read the same stream: x += attention(norm(x)) +
+  // feed-forward(norm(x)).
   bool parallel = false;
   // The feed-forward of a parallel layer has a norm of its own.
   bool parallel_norms = false;
@@ -74,7 +75,8 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 // stream.
 class Sublayer {
  public:
-  Sublayer(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache, Ops& ops);
+  Sublayer(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache,
+           Ops& ops);
 
   // x += post(delta), or x += delta if `post` is empty; then computes the norm `next` of x (null:
   // no norm follows). partial: delta is a partial sum over the ranks.
@@ -94,10 +96,12 @@ class Sublayer {
   KvCache& cache;
   Ops& ops;
   const int n;  // tokens of the step
-  Tensor out;   // [n, model_dim]: output of a sub-layer before it is added
+  // [n, model_dim]: output of a sub-layer before it is added
+  Tensor out;
 
  private:
-  Tensor padded_;  // [n, most inputs of a product + ModelWeights::padding]
+  // [n, most inputs of a product + ModelWeights::padding]
+  Tensor padded_;
 };
 
 }  // namespace penstock

@@ -37,23 +37,29 @@ struct ModelWeights {
   std::unique_ptr<Weight> embedding;
   bool shares_vocabulary = false;
   int first_token = 0;
-  int padding = 0;  // largest number of inputs that a LinearWeights has beside its rank's own (lead)
-  std::unique_ptr<Weight> positions;    // [first_position + max_seq_len, model_dim] or null
+  // largest number of inputs that a LinearWeights has beside its rank's own (lead)
+  int padding = 0;
+  // [first_position + max_seq_len, model_dim] or null
+  std::unique_ptr<Weight> positions;
   std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
   PerLayerFrame per_layer;
-  std::vector<std::unique_ptr<Weight>> streams_in, streams_out;  // [n_streams - 1], [model_dim, model_dim]
+  // [n_streams - 1], [model_dim, model_dim]
+  std::vector<std::unique_ptr<Weight>> streams_in, streams_out;
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
-  std::unique_ptr<Weight> lm_head;       // [vocab_size, model_dim]; null = the embedding
+  // [vocab_size, model_dim]; null = the embedding
+  std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null
   std::unique_ptr<Vector> alibi_slopes;  // [n_heads] or null
   // Frequencies [rotary_dim / 2] of each rotation; longrope has two sets.
   std::vector<std::unique_ptr<Vector>> rope_frequencies;
   std::vector<RopeParams> ropes;  // [n_ropes] views of rope_frequencies
-  int short_rope_len = 0;  // longrope: longest sequence of the short set, in tokens; 0: there is one set
-  std::vector<LinearSite> sites;     // of all linear layers
-  Shard::Range own_layers = {0, 0};  // layers of a pipeline stage: all others are empty; {0, 0}: all layers
+  // longrope: longest sequence of the short set, in tokens; 0: there is one set
+  int short_rope_len = 0;
+  std::vector<LinearSite> sites;  // of all linear layers
+  // layers of a pipeline stage: all others are empty; {0, 0}: all layers
+  Shard::Range own_layers = {0, 0};
 
   // Whether a sequence that can reach this many tokens uses the long set (Batch::long_ropes).
   bool takes_long_rope(int64_t reach) const { return short_rope_len > 0 && reach > short_rope_len; }
@@ -65,9 +71,11 @@ struct ModelWeights {
 
 // Weights of a layer that predicts one token further (next_token_layer.h).
 struct NextTokenWeights {
-  LinearWeights projection;                // [model_dim, 2 * model_dim], of an embedding and a state
+  // [model_dim, 2 * model_dim], of an embedding and a state
+  LinearWeights projection;
   NormWeights embedding_norm, state_norm;  // [model_dim]
-  ModelWeights decoder;  // one layer; embedding and lm_head are null where they are the target model's
+  // one layer; embedding and lm_head are null where they are the target model's
+  ModelWeights decoder;
 };
 
 // Weights of EAGLE-3's layer (eagle_layer.h). Its projection reads the residual streams of several

@@ -13,8 +13,9 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   const bool attends = std::ranges::any_of(config.layers, &LayerConfig::attention);
   if (attends && config.latent.kv_rank > 0) latent_.emplace(sublayer_);
   if (attends && config.latent.kv_rank == 0) attention_.emplace(sublayer_);
-  const bool beside = std::ranges::any_of(
-      config.layers, [](const LayerConfig& layer) { return layer.attention && layer.mixer != nullptr; });
+  const bool beside = std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
+    return layer.attention && layer.mixer != nullptr;
+  });
   if (beside) mixer_in_ = ops.new_tensor(shape.tokens, config.model_dim);
   size_t n_mixers = 0;
   for (const LayerConfig& layer : config.layers) {
@@ -46,7 +47,8 @@ void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const Normed
 }
 
 // x += attention(h) + mixer(h), each of its own multiple of h.
-void DecoderParts::attend_beside_mixer(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+void DecoderParts::attend_beside_mixer(int i, const NormedInput& h, Tensor x,
+                                       const NormedInput* next) {
   const Mixer& mixer = *sublayer_.config.layers[static_cast<size_t>(i)].mixer;
   const Tensor attention_in = sublayer_.ops.materialize(h);
   sublayer_.ops.copy(attention_in, mixer_in_);
@@ -77,10 +79,12 @@ void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor 
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
 }
 
-LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options) {
+LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights,
+                     const ForwardOptions& options) {
   const Shard::Range own = weights.layers_of(config);
   const int end = own.first + own.count;
-  if (options.stream != nullptr) return {options.first_layer, options.n_layers > 0 ? options.n_layers : end};
+  if (options.stream != nullptr)
+    return {options.first_layer, options.n_layers > 0 ? options.n_layers : end};
   return {own.first, options.n_layers > 0 ? std::clamp(options.n_layers, own.first, end) : end};
 }
 
@@ -91,10 +95,10 @@ void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor
   ops.write_rows(options.stage_input, x);
 }
 
-Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Ops& ops,
-                   const ForwardOptions& options) {
-  const Tensor all =
-      ops.new_tensor(shape.tokens, config.stage_dim(weights.layers_of(config).first), TensorRole::kStream);
+Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                   Ops& ops, const ForwardOptions& options) {
+  const Tensor all = ops.new_tensor(shape.tokens, config.stage_dim(weights.layers_of(config).first),
+                                    TensorRole::kStream);
   ops.write_rows(options.stage_input, all);
   return all;
 }
@@ -139,7 +143,8 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   NormedInput h = input(weights.layers[first_layer].attn_norm);
   ops.prepare(h);
   const auto n_taps = static_cast<int>(options.taps.size());
-  const Tensor tapped = n_taps > 0 ? ops.new_tensor(shape.tokens, n_taps * config.model_dim) : Tensor();
+  const Tensor tapped =
+      n_taps > 0 ? ops.new_tensor(shape.tokens, n_taps * config.model_dim) : Tensor();
   for (int i = first_layer; i < end_layer; ++i) {
     for (int k = 0; k < n_taps; ++k)
       if (options.taps[static_cast<size_t>(k)] == i)
@@ -159,8 +164,8 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   return result;
 }
 
-StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
-                        Ops& ops, const ForwardOptions& options) {
+StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x,
+                        StepShape shape, Ops& ops, const ForwardOptions& options) {
   StepOutputs result;
   if (goes_on(config, weights)) {
     result.stream = x;
@@ -173,15 +178,16 @@ StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, 
   result.hidden = ops.new_tensor(shape.outputs, config.model_dim);
   if (shape.outputs == 0) return result;
   ops.gather_outputs(x, result.hidden);
-  if (weights.final_norm) ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
+  if (weights.final_norm)
+    ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
   if (!options.logits || !config.output.has_head) return result;
   result.logits = ops.new_tensor(shape.outputs, config.vocab_size, TensorRole::kLogits);
   project_output(config, weights, result.hidden, result.logits, ops);
   return result;
 }
 
-void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
-                    Ops& ops) {
+void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states,
+                    Tensor logits, Ops& ops) {
   const Tensor own = logits.columns(weights.first_token, weights.output().rows());
   const LinearTarget target{&weights.output(), weights.output_bias.get(), own};
   ops.linear(states, {&target, 1});

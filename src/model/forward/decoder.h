@@ -11,8 +11,8 @@ namespace penstock {
 // The blocks of a model's layers, with scratch tensors for one step.
 class DecoderParts {
  public:
-  DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache,
-               Ops& ops);
+  DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+               KvCache& cache, Ops& ops);
 
   // x += attention(h), or the mixer that replaces it; then computes the norm `next` of x (null: no
   // norm follows).
@@ -40,7 +40,8 @@ class DecoderParts {
   std::optional<LatentAttentionBlock> latent_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
-  Tensor mixer_in_;  // [n, model_dim]: input of mixers beside attention
+  // [n, model_dim]: input of mixers beside attention
+  Tensor mixer_in_;
 };
 
 // x = input of the first layer: embeddings of the tokens, with positions and norm if the model has
@@ -52,14 +53,15 @@ struct LayerRange {
   int first, end;
 };
 // Returns the layers that this forward computes; none in a pipeline stage after an early exit.
-LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options);
+LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights,
+                     const ForwardOptions& options);
 // x = input of the first of these layers. REQUIRES: the model has one residual stream and no
 // per-layer inputs.
 void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
                   const ForwardOptions& options);
 // Returns the output of the previous pipeline stage: [n, stage_dim(layers.first)].
-Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Ops& ops,
-                   const ForwardOptions& options);
+Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                   Ops& ops, const ForwardOptions& options);
 // Whether another pipeline stage follows.
 inline bool goes_on(const ModelConfig& config, const ModelWeights& weights) {
   const Shard::Range own = weights.layers_of(config);
@@ -72,10 +74,10 @@ StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops);
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.
-StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
-                        Ops& ops, const ForwardOptions& options);
+StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x,
+                        StepShape shape, Ops& ops, const ForwardOptions& options);
 // Vocabulary projection of states [n, model_dim] after the final norm.
-void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
-                    Ops& ops);
+void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states,
+                    Tensor logits, Ops& ops);
 
 }  // namespace penstock

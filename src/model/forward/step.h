@@ -7,7 +7,8 @@
 namespace penstock {
 
 struct ForwardOptions {
-  int n_layers = 0;  // early exit after this many layers; 0 = all. A stage computes those of them that it has
+  // early exit after this many layers; 0 = all. A stage computes those of them that it has
+  int n_layers = 0;
   bool logits = true;   // false: hidden states only
   bool states = false;  // fills StepOutputs::states
   // With `states`: returns, instead of the states after the final norm, the residual streams that

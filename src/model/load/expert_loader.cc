@@ -11,7 +11,8 @@ Status ExpertLoader::ups(const ExpertsSpec& spec, const std::string& pattern, Ex
 }
 
 // Biases belong to the sum, once.
-Status ExpertLoader::downs(const ExpertsSpec& spec, const std::string& pattern, ExpertWeights& out) {
+Status ExpertLoader::downs(const ExpertsSpec& spec, const std::string& pattern,
+                           ExpertWeights& out) {
   const int rows = spec.dim, cols = spec.width;
   Part part{.rows = {0, rows}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
   RETURN_IF_ERROR(many_weights(pattern, spec.n_experts, rows, cols, part, out.weights));
@@ -29,8 +30,8 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
   return many_weights(pattern, count, rows, cols, all, out);
 }
 
-Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
-                                  std::vector<std::unique_ptr<Weight>>& out) {
+Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
+                                  Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   out.resize(static_cast<size_t>(count));
   const auto narrowed = [&](const std::string& name, FileMatrix& m) -> Status {
     if (part.columns.count == cols) return {};
@@ -47,23 +48,27 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
       ASSIGN_OR_RETURN(FileMatrix one, tensors_.matrix(stem, rows, cols, WeightUse::kOutput));
       RETURN_IF_ERROR(narrowed(stem, one));
       const std::string name = stem + ".weight";
-      ASSIGN_OR_RETURN(auto packed, tensors_.pack_part(one, part.rows.first, part.rows.count, name));
+      ASSIGN_OR_RETURN(auto packed,
+                       tensors_.pack_part(one, part.rows.first, part.rows.count, name));
       ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, name, part.rows.first));
       if (one.tensor != nullptr) tensors_.done(*one.tensor);
     }
     return {};
   }
   for (int e = 0; tensors_.restores() && e < count; ++e) {
-    ASSIGN_OR_RETURN(out[e], restore_part(pattern + ".weight", e * rows + part.rows.first, cols, part));
+    ASSIGN_OR_RETURN(out[e],
+                     restore_part(pattern + ".weight", e * rows + part.rows.first, cols, part));
   }
   if (tensors_.restores()) return {};
   if (tensors_.may_be_prequantized()) {
     FileMatrix all;
-    ASSIGN_OR_RETURN(const bool found, tensors_.find_prequantized(pattern, count * rows, cols, all));
+    ASSIGN_OR_RETURN(const bool found,
+                     tensors_.find_prequantized(pattern, count * rows, cols, all));
     if (found) RETURN_IF_ERROR(narrowed(pattern, all));
     for (int e = 0; found && e < count; ++e) {
       const int first = e * rows + part.rows.first;
-      ASSIGN_OR_RETURN(auto packed, tensors_.pack_part(all, first, part.rows.count, pattern + ".weight"));
+      ASSIGN_OR_RETURN(auto packed,
+                       tensors_.pack_part(all, first, part.rows.count, pattern + ".weight"));
       ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, pattern + ".weight", first));
     }
     if (found && all.tensor != nullptr) tensors_.done(*all.tensor);
@@ -77,16 +82,19 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
     FileMatrix one;
     one.view = {tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
     RETURN_IF_ERROR(narrowed(tensor->name, one));
-    ASSIGN_OR_RETURN(auto packed,
-                     tensors_.pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
-    ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, tensor->name, e * rows + part.rows.first));
+    ASSIGN_OR_RETURN(
+        auto packed,
+        tensors_.pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
+    ASSIGN_OR_RETURN(out[e],
+                     placed(std::move(packed), part, tensor->name, e * rows + part.rows.first));
   }
   tensors_.done(*tensor);
   return {};
 }
 
-Result<std::unique_ptr<Weight>> ExpertLoader::placed(std::unique_ptr<Weight> weight, const Part& part,
-                                                     const std::string& name, int first) {
+Result<std::unique_ptr<Weight>> ExpertLoader::placed(std::unique_ptr<Weight> weight,
+                                                     const Part& part, const std::string& name,
+                                                     int first) {
   if (part.experts && tensors_.maps_experts() && tensors_.expert_file() != nullptr) {
     ASSIGN_OR_RETURN(weight, tensors_.expert_file()->move(std::move(weight), tensors_.ops()));
   }
@@ -120,9 +128,9 @@ struct ExpertPart {
 // per input.
 struct ExpertBytes {
   ExpertBytes(const TensorInfo& tensor, int expert)
-      : bytes(tensor.bytes.subspan(
-            tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]) * static_cast<size_t>(expert),
-            tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]))),
+      : bytes(tensor.bytes.subspan(tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]) *
+                                       static_cast<size_t>(expert),
+                                   tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]))),
         line(bytes.size() / static_cast<size_t>(tensor.shape[1])) {}
   std::span<const std::byte> bytes;
   size_t line;
@@ -134,30 +142,31 @@ ByteLines transposed_lines(const TensorInfo& tensor, int expert, const ExpertPar
   if (part.rows == 0 || part.inputs == 0) return {};
   const int block = quant_info(tensor.type).block_size;
   const int first = part.first / block * block, end = part.first + (part.rows - 1) * part.step + 1;
-  return {
-      own.bytes.subspan(static_cast<size_t>(part.first_input) * own.line + quant_bytes(tensor.type, first),
-                        quant_bytes(tensor.type, (end - first + block - 1) / block * block)),
-      own.line, static_cast<size_t>(part.inputs)};
+  return {own.bytes.subspan(
+              static_cast<size_t>(part.first_input) * own.line + quant_bytes(tensor.type, first),
+              quant_bytes(tensor.type, (end - first + block - 1) / block * block)),
+          own.line, static_cast<size_t>(part.inputs)};
 }
 
 QuantizedMatrix transposed(const TensorInfo& tensor, int expert, const ExpertPart& part,
                            std::vector<std::byte>& storage) {
   const ByteLines lines = transposed_lines(tensor, expert, part);
   const int block = quant_info(tensor.type).block_size;
-  std::vector<float> line(lines.first.size() / quant_bytes(tensor.type, block) * static_cast<size_t>(block));
+  std::vector<float> line(lines.first.size() / quant_bytes(tensor.type, block) *
+                          static_cast<size_t>(block));
   storage.resize(static_cast<size_t>(part.rows) * static_cast<size_t>(part.inputs) * sizeof(float));
   float* const out = reinterpret_cast<float*>(storage.data());
   for (int64_t c = 0; c < part.inputs && !line.empty(); ++c) {
-    dequantize_row(tensor.type, lines.first.data() + static_cast<size_t>(c) * lines.stride, line.data(),
-                   static_cast<int64_t>(line.size()));
+    dequantize_row(tensor.type, lines.first.data() + static_cast<size_t>(c) * lines.stride,
+                   line.data(), static_cast<int64_t>(line.size()));
     for (int64_t r = 0; r < part.rows; ++r)
       out[r * part.inputs + c] = line[static_cast<size_t>(part.first % block + r * part.step)];
   }
   return {QuantType::kF32, part.rows, part.inputs, storage};
 }
 
-// MXFP4 as published: codes of neighbouring inputs in one byte, scales beside. Here a block has its scale first, and
-// codes i and i + 16 in one byte.
+// MXFP4 as published: codes of neighbouring inputs in one byte, scales beside. Here a block has its
+// scale first, and codes i and i + 16 in one byte.
 constexpr int kMxfp4Inputs = 32;
 
 // Returns the bytes of this rank's rows in a tensor of MXFP4 blocks.
@@ -174,7 +183,8 @@ ByteLines mxfp4_lines(const TensorInfo& tensor, int expert, const ExpertPart& pa
 QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scales, int expert,
                                const ExpertPart& part, std::vector<std::byte>& storage) {
   constexpr size_t kCodes = kMxfp4Inputs / 2;
-  const ByteLines codes = mxfp4_lines(blocks, expert, part), factors = mxfp4_lines(scales, expert, part);
+  const ByteLines codes = mxfp4_lines(blocks, expert, part),
+                  factors = mxfp4_lines(scales, expert, part);
   storage.clear();
   for (size_t r = 0; r < codes.count && !codes.first.empty(); ++r) {
     for (size_t g = 0; g < factors.first.size(); ++g) {
@@ -197,8 +207,8 @@ QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPa
 }  // namespace
 
 // One matrix of every expert from a tensor that holds total_rows rows of each.
-Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int rows, int cols, Part& part,
-                           std::vector<std::unique_ptr<Weight>>& out) {
+Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int rows, int cols,
+                           Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   const std::string stored = fmt::format("{}/{}", name, lie.first);
   const int total_rows = lie.total;
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
@@ -210,22 +220,25 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
       if (tensor->type != QuantType::kU8 || cols % 32 != 0)
         return errorf(ErrorCode::kCorruptFile,
                       "{}: tensor {}: expected bytes, for a multiple of 32 inputs, got {}",
-                      tensors_.source().path().string(), tensor->name, quant_info(tensor->type).name);
+                      tensors_.source().path().string(), tensor->name,
+                      quant_info(tensor->type).name);
     }
   } else if (!tensors_.restores()) {
     const bool turned = names_.experts_transposed;
-    const int64_t shape[] = {config_.experts.count, turned ? cols : total_rows, turned ? total_rows : cols};
+    const int64_t shape[] = {config_.experts.count, turned ? cols : total_rows,
+                             turned ? total_rows : cols};
     ASSIGN_OR_RETURN(plain, tensors_.require(name, shape));
     RETURN_IF_ERROR(tensors_.check_type(*plain));
   }
-  // Rows that lie apart are gathered, of the inputs that this rank has; of others the inputs are cut behind.
+  // Rows that lie apart are gathered, of the inputs that this rank has; of others the inputs are
+  // cut behind.
   const bool gathers = blocks != nullptr || names_.experts_transposed;
   const int unit = blocks != nullptr ? kMxfp4Inputs : 1;
   const Range columns = gathers ? part.columns : Range{0, cols};
   const int first_input = columns.first / unit * unit,
             end_input = (columns.first + columns.count + unit - 1) / unit * unit;
-  const ExpertPart own{lie.first + part.rows.first * lie.step, lie.step, part.rows.count, first_input,
-                       std::min(end_input, cols) - first_input};
+  const ExpertPart own{lie.first + part.rows.first * lie.step, lie.step, part.rows.count,
+                       first_input, std::min(end_input, cols) - first_input};
   if (!tensors_.restores()) part.lead = columns.first - first_input;
   std::vector<std::byte> storage;
   for (int e = 0; e < config_.experts.count; ++e) {
@@ -273,7 +286,8 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
 }
 
 Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string& down,
-                                  ExpertWeights& gate_out, ExpertWeights& up_out, ExpertWeights& down_out) {
+                                  ExpertWeights& gate_out, ExpertWeights& up_out,
+                                  ExpertWeights& down_out) {
   const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
   const Range own = tensors_.cuts().expert_ffn();
@@ -287,7 +301,8 @@ Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string&
       gates.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(r * step)]);
       ups.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(up + r * step)]);
     }
-    const auto down_bias = std::span(downs).subspan(static_cast<size_t>(e) * dim, static_cast<size_t>(dim));
+    const auto down_bias =
+        std::span(downs).subspan(static_cast<size_t>(e) * dim, static_cast<size_t>(dim));
     if (!down_out.partial || tensors_.cuts().shard().rank == 0) {
       ASSIGN_OR_RETURN(down_out.biases.emplace_back(), tensors_.ops().pack_vector(down_bias));
     }
@@ -301,12 +316,13 @@ Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string&
 bool ExpertLoader::has_fused(const std::string& at) const {
   if (names_[tensor::kExpertGateUp].empty()) return false;
   return tensors_.source().naming() == Naming::kHuggingFace ||
-         tensors_.source().WeightSource::find(at + std::string(names_[tensor::kExpertGateUp])) != nullptr;
+         tensors_.source().WeightSource::find(at + std::string(names_[tensor::kExpertGateUp])) !=
+             nullptr;
 }
 
 // Records a site for adapters: the rows and inputs of this rank, equal for every expert.
-void ExpertLoader::add_site(const std::string& at, ExpertProjection projection, const ExpertsSpec& spec,
-                            ExpertWeights& out) {
+void ExpertLoader::add_site(const std::string& at, ExpertProjection projection,
+                            const ExpertsSpec& spec, ExpertWeights& out) {
   if (tensors_.sites() == nullptr || out.weights.empty()) return;
   const bool down = projection == ExpertProjection::kDown;
   const Range own = tensors_.cuts().expert_ffn();
@@ -328,7 +344,8 @@ Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, Expert
   std::string_view gates = names_[tensor::kExpertGate], ups_names = names_[tensor::kExpertUp],
                    downs_names = names_[tensor::kExpertDown];
   // Older GGUF files have one tensor for each expert.
-  if (tensors_.source().naming() == Naming::kGguf && !tensors_.has_matrix(name(downs_names) + ".weight"))
+  if (tensors_.source().naming() == Naming::kGguf &&
+      !tensors_.has_matrix(name(downs_names) + ".weight"))
     gates = "ffn_gate.{}", ups_names = "ffn_up.{}", downs_names = "ffn_down.{}";
   if (has_fused(at)) {
     RETURN_IF_ERROR(load_fused(at, gate, up, down));

@@ -11,8 +11,8 @@ class ExpertLoader {
       : tensors_(tensors), config_(tensors.config()), names_(tensors.names()) {}
 
   // at: prefix of the layer's tensors.
-  Status load(const std::string& at, const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
-              ExpertWeights& down);
+  Status load(const std::string& at, const ExpertsSpec& spec, ExpertWeights& gate,
+              ExpertWeights& up, ExpertWeights& down);
   // Loads `count` matrices: from one tensor each, with its index in the place of {}, or from one
   // tensor [count, rows, cols].
   Status many_weights(const std::string& pattern, int count, int rows, int cols,
@@ -29,7 +29,8 @@ class ExpertLoader {
   Status many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
                       std::vector<std::unique_ptr<Weight>>& out);
   // Restores this rank's part of a packed matrix with `cols` inputs.
-  Result<std::unique_ptr<Weight>> restore_part(const std::string& name, int first, int cols, Part& part) {
+  Result<std::unique_ptr<Weight>> restore_part(const std::string& name, int first, int cols,
+                                               Part& part) {
     if (part.columns.count == cols) return tensors_.restore(name, first, part.rows.count, cols);
     return tensors_.restore_columns(name, first, part.rows.count, part.columns, part.lead);
   }
@@ -39,19 +40,22 @@ class ExpertLoader {
   // Loads up or gate projections, and down projections.
   Status ups(const ExpertsSpec& spec, const std::string& pattern, ExpertWeights& out);
   Status downs(const ExpertsSpec& spec, const std::string& pattern, ExpertWeights& out);
-  Status biases(const std::string& name, int rows, Range part, std::vector<std::unique_ptr<Vector>>& out);
+  Status biases(const std::string& name, int rows, Range part,
+                std::vector<std::unique_ptr<Vector>>& out);
   void add_site(const std::string& at, ExpertProjection projection, const ExpertsSpec& spec,
                 ExpertWeights& out);
   struct FusedRows {
-    int total;        // rows of one expert in the tensor
-    int first, step;  // first row of a matrix among them, and the distance of its rows
+    int total;  // rows of one expert in the tensor
+    // first row of a matrix among them, and the distance of its rows
+    int first, step;
   };
   Status fused(const std::string& name, const FusedRows& lie, int rows, int cols, Part& part,
                std::vector<std::unique_ptr<Weight>>& out);
   Status fused_biases(const std::string& gate_up, const std::string& down, ExpertWeights& gate,
                       ExpertWeights& up, ExpertWeights& downs);
   bool has_fused(const std::string& at) const;
-  Status load_fused(const std::string& at, ExpertWeights& gate, ExpertWeights& up, ExpertWeights& down);
+  Status load_fused(const std::string& at, ExpertWeights& gate, ExpertWeights& up,
+                    ExpertWeights& down);
 
   TensorLoader& tensors_;
   const ModelConfig& config_;

@@ -12,7 +12,8 @@ Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float
                    tensors_.vector(name, static_cast<int64_t>(frequencies.size())));
   for (size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0)) {
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: tensor {}: expected positive factors, got {} at {}",
                     tensors_.source().path().string(), name, factors[i], i);
     }
     frequencies[i] /= factors[i];
@@ -26,7 +27,8 @@ Result<std::vector<float>> FrameLoader::frequencies_of(const RopeConfig& rope, b
   std::string name = "rope_freqs.weight";
   if (tensors_.find(name) == nullptr)
     name = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
-  if (tensors_.source().naming() == Naming::kGguf && rope.tensor_factors && tensors_.find(name) != nullptr)
+  if (tensors_.source().naming() == Naming::kGguf && rope.tensor_factors &&
+      tensors_.find(name) != nullptr)
     RETURN_IF_ERROR(divide_by_factors(name, frequencies));
   return frequencies;
 }
@@ -54,9 +56,10 @@ Status FrameLoader::load_per_layer(PerLayerFrame& out) {
   const int all = config_.n_layers * config_.per_layer.dim;
   ASSIGN_OR_RETURN(out.table, tensors_.weight(tensors_.name(names_[tensor::kPerLayerTable]),
                                               config_.per_layer_rows(), all, WeightUse::kTable));
-  RETURN_IF_ERROR(
-      tensors_.linear(tensors_.name(names_[tensor::kPerLayerFrame]), all, config_.model_dim, out.projection));
-  return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer.dim, out.norm);
+  RETURN_IF_ERROR(tensors_.linear(tensors_.name(names_[tensor::kPerLayerFrame]), all,
+                                  config_.model_dim, out.projection));
+  return tensors_.norm(tensors_.name(names_[tensor::kPerLayerFrameNorm]), config_.per_layer.dim,
+                       out.norm);
 }
 
 Status FrameLoader::load(ModelWeights& weights) {
@@ -69,13 +72,14 @@ Status FrameLoader::load(ModelWeights& weights) {
   const bool on_last =
       stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
-    ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab, dim, own,
-                                                             WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab,
+                                                             dim, own, WeightUse::kTable));
   }
   RETURN_IF_ERROR(load_streams(weights));
   if (config_.attention.alibi_max_bias > 0) {
     std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.attention.alibi_max_bias);
-    for (float& slope : slopes) slope *= config_.attention.alibi_scaled ? config_.attention.scale : 1.0f;
+    for (float& slope : slopes)
+      slope *= config_.attention.alibi_scaled ? config_.attention.scale : 1.0f;
     ASSIGN_OR_RETURN(weights.alibi_slopes,
                      tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads())));
   }
@@ -90,27 +94,30 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
   const int dim = config_.model_dim;
   const int others = config_.altup.n_streams - 1;
   if (others >= 0 && stage_.last())
-    RETURN_IF_ERROR(ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsOut]), others,
-                                                        dim, dim, weights.streams_out));
+    RETURN_IF_ERROR(ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsOut]),
+                                                        others, dim, dim, weights.streams_out));
   if (!stage_.first()) return {};
   if (config_.positions.computed) {
     ASSIGN_OR_RETURN(weights.positions, wave_table());
   } else if (config_.positions.learned) {
-    const int skipped = config_.positions.skipped, rows = config_.positions.first + config_.max_seq_len;
-    ASSIGN_OR_RETURN(weights.positions, tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows,
-                                                             dim, {skipped, rows}, WeightUse::kTable));
+    const int skipped = config_.positions.skipped,
+              rows = config_.positions.first + config_.max_seq_len;
+    ASSIGN_OR_RETURN(weights.positions,
+                     tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows, dim,
+                                          {skipped, rows}, WeightUse::kTable));
   }
   if (config_.embedding.n_token_types > 0) {
     ASSIGN_OR_RETURN(weights.token_types,
-                     tensors_.weight(tensors_.name(names_.token_types), config_.embedding.n_token_types, dim,
-                                     WeightUse::kTable));
+                     tensors_.weight(tensors_.name(names_.token_types),
+                                     config_.embedding.n_token_types, dim, WeightUse::kTable));
   }
   if (config_.embedding.norm)
-    RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));
+    RETURN_IF_ERROR(
+        tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));
   if (config_.per_layer.dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
   if (others < 0) return {};
-  return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim, dim,
-                                             weights.streams_in);
+  return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim,
+                                             dim, weights.streams_in);
 }
 
 // Row p: sines, then cosines of (p + 2) w, for w from 1 down to 1/10000; a zero at the end if the
@@ -119,13 +126,14 @@ Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
   const int rows = config_.max_seq_len, dim = config_.model_dim, half = dim / 2;
   const std::string name = "computed_positions.weight";
   FileMatrix table;
-  std::vector<float> values(tensors_.restores() ? 0 : static_cast<size_t>(rows) * static_cast<size_t>(dim));
+  std::vector<float> values(
+      tensors_.restores() ? 0 : static_cast<size_t>(rows) * static_cast<size_t>(dim));
   const float step = std::log(10000.0f) / static_cast<float>(std::max(half - 1, 1));
   for (int p = 0; p < rows && !values.empty(); ++p) {
     float* const row = values.data() + static_cast<size_t>(p) * static_cast<size_t>(dim);
     for (int i = 0; i < half; ++i) {
-      const float angle =
-          static_cast<float>(p + config_.positions.skipped) * std::exp(static_cast<float>(i) * -step);
+      const float angle = static_cast<float>(p + config_.positions.skipped) *
+                          std::exp(static_cast<float>(i) * -step);
       row[i] = std::sin(angle), row[half + i] = std::cos(angle);
     }
   }
@@ -143,8 +151,9 @@ Status FrameLoader::load_head(ModelWeights& weights) {
                      tensors_.ops().pack_vector(part_of(bias, tensors_.cuts().vocabulary())));
   }
   if (config_.embedding.tied) return {};
-  ASSIGN_OR_RETURN(weights.lm_head,
-                   tensors_.weight_rows(head, vocab, dim, tensors_.cuts().vocabulary(), WeightUse::kOutput));
+  ASSIGN_OR_RETURN(
+      weights.lm_head,
+      tensors_.weight_rows(head, vocab, dim, tensors_.cuts().vocabulary(), WeightUse::kOutput));
   return {};
 }
 
@@ -158,8 +167,8 @@ void FrameLoader::pass_over_other_stages(Range own) {
   };
   if (!stage_.first()) {
     frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
-           names_[tensor::kPerLayerTable], names_[tensor::kPerLayerFrame], names_[tensor::kPerLayerFrameNorm],
-           names_[tensor::kStreamsIn]});
+           names_[tensor::kPerLayerTable], names_[tensor::kPerLayerFrame],
+           names_[tensor::kPerLayerFrameNorm], names_[tensor::kStreamsIn]});
   }
   if (stage_.last()) return;
   frame({names_.final_norm, names_[tensor::kStreamsOut]});

@@ -54,9 +54,10 @@ void LayerLoader::head_norm(const HeadNormSpec& spec, NormWeights& out) {
 void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
   if (!ok()) return;
   const std::string stem = name_of(spec.name);
-  state_ = spec.cut.axis == Cut::Axis::kColumns
-               ? tensors_.linear_columns(stem, spec.rows, spec.cols, spec.cut.part, out)
-               : tensors_.linear_rows(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
+  state_ =
+      spec.cut.axis == Cut::Axis::kColumns
+          ? tensors_.linear_columns(stem, spec.rows, spec.cols, spec.cut.part, out)
+          : tensors_.linear_rows(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
 }
 
 void LayerLoader::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
@@ -70,7 +71,8 @@ Status LayerLoader::load_joined(const JoinedSpec& spec, std::span<const JoinedPa
     return !stem.empty() && tensors_.has_matrix(stem + ".weight");
   };
   const bool has_own = !first.empty() || !inner.empty();
-  const bool together = !all.empty() && (!has_own || (has(all) && !(spec.alone_first && has(first))));
+  const bool together =
+      !all.empty() && (!has_own || (has(all) && !(spec.alone_first && has(first))));
   if (together) {
     std::vector<JoinedPart> in_file(parts.begin(), parts.end());
     if (spec.reversed != nullptr && tensors_.names().*spec.reversed) std::ranges::reverse(in_file);
@@ -117,7 +119,8 @@ void LayerLoader::vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
 }
 
 Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
-  ASSIGN_OR_RETURN(std::vector<float> values, numbers(spec, name_of(spec.name) + std::string(spec.suffix)));
+  ASSIGN_OR_RETURN(std::vector<float> values,
+                   numbers(spec, name_of(spec.name) + std::string(spec.suffix)));
   if (spec.form == VectorSpec::Form::kIgnored) return {};
   if (spec.form == VectorSpec::Form::kRate && tensors_.source().naming() == Naming::kHuggingFace)
     for (float& value : values) value = -std::exp(value);
@@ -133,14 +136,16 @@ Result<std::vector<float>> LayerLoader::channels(const ConvSpec& spec, const std
   const TensorInfo* found = tensors_.find(name);
   const size_t depth = found != nullptr ? found->shape.size() : 0;
   const bool line = spec.taps == 1 && depth == 1;
-  // [channels, 1, taps] as PyTorch keeps it, in llama.cpp's files of Kimi Linear with another one before.
+  // [channels, 1, taps] as PyTorch keeps it, in llama.cpp's files of Kimi Linear with another one
+  // before.
   const int64_t shape[] = {1, n_channels, 1, spec.taps}, flat[] = {n_channels, spec.taps};
   const std::span<const int64_t> deep(shape);
   const std::span<const int64_t> wanted = depth == 4 ? deep : depth == 3 ? deep.subspan(1) : flat;
   return tensors_.vector(name, line ? wanted.first(1) : wanted);
 }
 
-void LayerLoader::conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias) {
+void LayerLoader::conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
+                       std::unique_ptr<Vector>* bias) {
   if (ok()) state_ = load_conv(spec, out, bias);
 }
 
@@ -153,7 +158,8 @@ Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out
   std::vector<float> weight(n_channels * taps);
   for (size_t part = 0; part < spec.channels.size(); ++part) {
     const std::string name = spec.letters.empty() ? stem : with_letter(stem, spec.letters[part]);
-    ASSIGN_OR_RETURN(const std::vector<float> stored, channels(spec, name + ".weight", spec.channels[part]));
+    ASSIGN_OR_RETURN(const std::vector<float> stored,
+                     channels(spec, name + ".weight", spec.channels[part]));
     for (size_t c = 0; c < static_cast<size_t>(spec.channels[part]); ++c) {
       for (size_t k = 0; k < taps; ++k) weight[k * n_channels + first + c] = stored[c * taps + k];
     }
@@ -196,10 +202,11 @@ Status LayerLoader::load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& valu
 Status LayerLoader::split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {
   const int each = spec.plain_dim + spec.value_dim;
   const std::string stem = name_of(spec.both), name = stem + ".weight";
-  ASSIGN_OR_RETURN(const FileMatrix all,
-                   tensors_.matrix(stem, spec.n_heads * each, spec.kv_rank, WeightUse::kProjection));
+  ASSIGN_OR_RETURN(const FileMatrix all, tensors_.matrix(stem, spec.n_heads * each, spec.kv_rank,
+                                                         WeightUse::kProjection));
   for (int h = spec.part.first; h < spec.part.first + spec.part.count; ++h) {
-    ASSIGN_OR_RETURN(keys.emplace_back(), tensors_.transposed_rows(all, h * each, spec.plain_dim, name));
+    ASSIGN_OR_RETURN(keys.emplace_back(),
+                     tensors_.transposed_rows(all, h * each, spec.plain_dim, name));
     ASSIGN_OR_RETURN(values.emplace_back(),
                      tensors_.pack_rows(all, h * each + spec.plain_dim, spec.value_dim, name));
   }
@@ -218,7 +225,8 @@ void LayerLoader::activation(ActivationFunction& out) {
   if (ok()) state_ = load_activation(out);
 }
 
-// xIELU's parameters are tensors of Hugging Face checkpoints, before the functions that keep them positive.
+// xIELU's parameters are tensors of Hugging Face checkpoints, before the functions that keep them
+// positive.
 Status LayerLoader::load_activation(ActivationFunction& out) {
   out = config().layers[static_cast<size_t>(layer_)].activation;
   if (out.kind != Activation::kXielu) return {};

@@ -21,8 +21,10 @@ class LayerLoader final : public TensorVisitor {
   void linear(const LinearSpec& spec, LinearWeights& out) override;
   void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override;
   void vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) override;
-  void conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias) override;
-  void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up, ExpertWeights& down) override;
+  void conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
+            std::unique_ptr<Vector>* bias) override;
+  void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
+               ExpertWeights& down) override;
   void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) override;
   void number(const TensorName* name, float& out) override;
   void activation(ActivationFunction& out) override;
@@ -37,11 +39,14 @@ class LayerLoader final : public TensorVisitor {
   // "": files of this format have no such tensor.
   std::string name_of(const TensorName* name) const;
   Status load_joined(const JoinedSpec& spec, std::span<const JoinedPart> parts);
-  Status fuse(const std::string& stem, std::span<const JoinedPart> parts, std::span<const int> order);
+  Status fuse(const std::string& stem, std::span<const JoinedPart> parts,
+              std::span<const int> order);
   Result<std::vector<float>> numbers(const VectorSpec& spec, const std::string& name);
   Status load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out);
-  Status load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out, std::unique_ptr<Vector>* bias);
-  Result<std::vector<float>> channels(const ConvSpec& spec, const std::string& name, int n_channels);
+  Status load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
+                   std::unique_ptr<Vector>* bias);
+  Result<std::vector<float>> channels(const ConvSpec& spec, const std::string& name,
+                                      int n_channels);
   Status load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status load_activation(ActivationFunction& out);

@@ -32,12 +32,13 @@ Status check_all_used(const TensorLoader& tensors) {
                source.path().string(), n_others);
   }
   const auto n_further = std::ranges::count_if(source.tensors(), [&](const TensorInfo& tensor) {
-    return is_of_further_tokens(tensor.name) || is_of_later_layer(tensors.config(), layer, tensor.name);
+    return is_of_further_tokens(tensor.name) ||
+           is_of_later_layer(tensors.config(), layer, tensor.name);
   });
   if (n_further > 0) {
     log().info(
-        "{}: {} tensors of layers that predict further tokens are passed over here (--spec mtp drafts with "
-        "them)",
+        "{}: {} tensors of layers that predict further tokens are passed over here (--spec mtp "
+        "drafts with them)",
         source.path().string(), n_further);
   }
   return check_unused(source, tensors.config(), prefix, layer, tensors.used());
@@ -55,7 +56,8 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
   }
   weights.layers.resize(static_cast<size_t>(config.n_layers));
   for (int i = own.first; i < own.first + own.count; ++i)
-    RETURN_IF_ERROR(load_layer(tensors, i, tensors.at_layer(i), weights.layers[static_cast<size_t>(i)]));
+    RETURN_IF_ERROR(
+        load_layer(tensors, i, tensors.at_layer(i), weights.layers[static_cast<size_t>(i)]));
   return {};
 }
 
@@ -71,9 +73,11 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
 
 }  // namespace
 
-Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const LoadProgress& progress,
-                                                   PackedWeights* packed, const ShardOptions& shard) {
+Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source,
+                                                   const ModelConfig& config, Ops& ops,
+                                                   const LoadProgress& progress,
+                                                   PackedWeights* packed,
+                                                   const ShardOptions& shard) {
   TensorLoader tensors(source, config, ops, progress, packed, shard);
   tensors.keep_sites();
   ASSIGN_OR_RETURN(auto weights, load_all(tensors, shard));
@@ -83,15 +87,17 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
   return weights;
 }
 
-Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
-                                                       Ops& ops, const ShardOptions& shard) {
+Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source,
+                                                       const ModelConfig& config, Ops& ops,
+                                                       const ShardOptions& shard) {
   const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   return load_all(tensors, shard);
 }
 
-Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, const ShardOptions& shard) {
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source,
+                                                 const ModelConfig& config, Ops& ops,
+                                                 const ShardOptions& shard) {
   const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   auto weights = std::make_unique<ModelWeights>();
@@ -101,8 +107,8 @@ Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, con
   return weights;
 }
 
-Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
-                                const ShardOptions& shard) {
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops,
+                                int layer, const ShardOptions& shard) {
   const LoadProgress none;
   TensorLoader tensors(source, config, ops, none, nullptr, shard);
   LayerWeights weights;

@@ -27,22 +27,25 @@ struct PackedWeights {
 // Loads all weights. Checks every tensor's shape before use; a tensor that nothing uses is an
 // error, too, since the model would be a different one. With packed->from, kCorruptFile may also
 // refer to that file. shard: the rank's part (ModelCuts) of the model that config describes.
-Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const LoadProgress& progress,
+Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source,
+                                                   const ModelConfig& config, Ops& ops,
+                                                   const LoadProgress& progress,
                                                    PackedWeights* packed = nullptr,
                                                    const ShardOptions& shard = {});
 
 // As load_weights(), but the file may have more layers than the configuration: unused tensors are
 // no error.
-Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source, const ModelConfig& config,
-                                                       Ops& ops, const ShardOptions& shard);
+Result<std::unique_ptr<ModelWeights>> load_some_layers(const WeightSource& source,
+                                                       const ModelConfig& config, Ops& ops,
+                                                       const ShardOptions& shard);
 
 // For callers that hold one layer at a time: everything outside the layers (`layers` has n_layers
 // empty ones), and one layer. Unused tensors are no error.
-Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, const ShardOptions& shard = {});
-Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
-                                const ShardOptions& shard = {});
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source,
+                                                 const ModelConfig& config, Ops& ops,
+                                                 const ShardOptions& shard = {});
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops,
+                                int layer, const ShardOptions& shard = {});
 
 // Loads one layer whose tensors have the prefix `at`.
 Status load_layer(TensorLoader& tensors, int layer, const std::string& at, LayerWeights& out);

@@ -44,16 +44,16 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
 
 // Whether no layer from `first` on attends to what one before it keeps.
 bool may_cut(const ModelConfig& config, int first) {
-  return std::none_of(config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
-    return layer.kv_layer >= 0 && layer.kv_layer < first;
-  });
+  return std::none_of(
+      config.layers.begin() + first, config.layers.end(),
+      [&](const LayerConfig& layer) { return layer.kv_layer >= 0 && layer.kv_layer < first; });
 }
 
 Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
   return {ErrorCode::kUnsupported,
-          fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,
-                      n_places + 1, config.arch, config.n_layers,
+          fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}",
+                      n_stages, n_places + 1, config.arch, config.n_layers,
                       shares ? ", of which those that share keys and values stay together" : "")};
 }
 
@@ -76,8 +76,9 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
   const auto of_layers =
       static_cast<double>(std::accumulate(bytes.layers.begin(), bytes.layers.end(), int64_t{0}));
   if (n_others > 0)
-    bytes.output = std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
-                                                               static_cast<double>(table)));
+    bytes.output =
+        std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
+                                                    static_cast<double>(table)));
   if (!config.output.has_head) bytes.output = 0;
   return bytes;
 }
@@ -87,10 +88,10 @@ int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
   const NameTable names = tensor_names(config, source.naming());
   // Older GGUF files have one tensor for each expert.
   const bool gguf = source.naming() == Naming::kGguf;
-  const std::string_view patterns[] = {names[tensor::kExpertGate],      names[tensor::kExpertUp],
-                                       names[tensor::kExpertDown],      names[tensor::kExpertGateUp],
-                                       names[tensor::kFusedExpertDown], gguf ? "ffn_gate.{}" : "",
-                                       gguf ? "ffn_up.{}" : "",         gguf ? "ffn_down.{}" : ""};
+  const std::string_view patterns[] = {
+      names[tensor::kExpertGate],   names[tensor::kExpertUp],        names[tensor::kExpertDown],
+      names[tensor::kExpertGateUp], names[tensor::kFusedExpertDown], gguf ? "ffn_gate.{}" : "",
+      gguf ? "ffn_up.{}" : "",      gguf ? "ffn_down.{}" : ""};
   const auto is_of = [](std::string_view name, std::string_view pattern) {
     const size_t at = pattern.find("{}");
     const std::string_view head = pattern.substr(0, at);
@@ -100,9 +101,11 @@ int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
   int64_t bytes = 0;
   for (const TensorInfo& tensor : source.tensors()) {
     // Not those of layers that predict a token further.
-    if (tensor.name.starts_with("mtp.") || layer_of(tensor.name, names.layer) >= config.n_layers) continue;
+    if (tensor.name.starts_with("mtp.") || layer_of(tensor.name, names.layer) >= config.n_layers)
+      continue;
     const std::string_view name = name_in_layer(tensor.name, names.layer);
-    if (std::ranges::any_of(patterns, [&](std::string_view pattern) { return is_of(name, pattern); }))
+    if (std::ranges::any_of(patterns,
+                            [&](std::string_view pattern) { return is_of(name, pattern); }))
       bytes += static_cast<int64_t>(tensor.bytes.size());
   }
   return bytes;
@@ -128,7 +131,8 @@ Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const La
     };
     return at(to) - at(from) + (to == n_parts ? bytes.output : 0);
   };
-  // slowest[k][p]: of the first k stages, which end at place p; from[k][p]: where the last of them begins.
+  // slowest[k][p]: of the first k stages, which end at place p; from[k][p]: where the last of them
+  // begins.
   const std::vector<int64_t> none(static_cast<size_t>(n_parts) + 1, kNone);
   std::vector<std::vector<int64_t>> slowest(static_cast<size_t>(n_stages) + 1, none);
   std::vector<std::vector<int>> from(static_cast<size_t>(n_stages) + 1,

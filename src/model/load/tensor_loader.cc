@@ -12,13 +12,15 @@ namespace {
 
 bool is_integer_type(QuantType type) {
   using enum QuantType;
-  return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 || type == kBool;
+  return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 ||
+         type == kBool;
 }
 
 }  // namespace
 
 TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-                           const LoadProgress& progress, PackedWeights* packed, const ShardOptions& shard)
+                           const LoadProgress& progress, PackedWeights* packed,
+                           const ShardOptions& shard)
     : source_(source),
       config_(config),
       cuts_(config, shard.shard, shard.cuts_vocabulary),
@@ -27,7 +29,8 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
       progress_(progress),
       packed_(packed),
       names_(tensor_names(config, source.naming())) {
-  for (const PackedPart& part : restores() ? packed->from->parts() : std::span<const PackedPart>()) {
+  for (const PackedPart& part :
+       restores() ? packed->from->parts() : std::span<const PackedPart>()) {
     const size_t mark = part.name.rfind(kLeadMark), first_row = part.name.rfind(':');
     int lead = 0;
     stored_.insert(part.name.substr(0, first_row));
@@ -35,11 +38,13 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     std::from_chars(part.name.data() + mark + 1, part.name.data() + part.name.size(), lead);
     with_lead_[part.name.substr(0, mark)] = {&part, lead};
   }
-  for (const TensorInfo& tensor : source.tensors()) total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorInfo& tensor : source.tensors())
+    total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
   prefix_ = names_.prefixes[0];
   for (const std::string_view prefix : names_.prefixes) {
     const std::string embedding = std::string(prefix) + std::string(names_.embedding) + ".weight";
-    if (source.WeightSource::find(embedding) == nullptr) continue;  // of the list: find() may encode it
+    // of the list: find() may encode it
+    if (source.WeightSource::find(embedding) == nullptr) continue;
     prefix_ = prefix;
     break;
   }
@@ -65,7 +70,8 @@ void TensorLoader::done(const TensorInfo& tensor) {
   if (progress_) progress_(done_bytes_, total_bytes_);
 }
 
-Result<const TensorInfo*> TensorLoader::require(const std::string& name, std::span<const int64_t> shape) {
+Result<const TensorInfo*> TensorLoader::require(const std::string& name,
+                                                std::span<const int64_t> shape) {
   const TensorInfo* tensor = find(name);
   if (tensor == nullptr) {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (architecture {}, shape {})",
@@ -81,11 +87,13 @@ Result<const TensorInfo*> TensorLoader::require(const std::string& name, std::sp
 
 Status TensorLoader::check_type(const TensorInfo& tensor) const {
   if (!is_integer_type(tensor.type)) return {};
-  return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected an encoding of real numbers, got {}",
+  return errorf(ErrorCode::kUnsupported,
+                "{}: tensor {}: expected an encoding of real numbers, got {}",
                 source_.path().string(), tensor.name, quant_info(tensor.type).name);
 }
 
-Result<std::vector<float>> TensorLoader::vector(const std::string& name, std::span<const int64_t> shape) {
+Result<std::vector<float>> TensorLoader::vector(const std::string& name,
+                                                std::span<const int64_t> shape) {
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape));
   RETURN_IF_ERROR(check_type(*tensor));
   std::vector<float> values(static_cast<size_t>(tensor->n_elements()));
@@ -118,7 +126,8 @@ Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, 
 }
 
 // Weights of its own for every head: one tensor [n_heads, head_dim], or one for each.
-Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out) {
+Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range part,
+                               NormWeights& out) {
   std::vector<float> weights;
   if (pattern.find("{}") != std::string::npos) {
     for (int h = 0; h < n_heads; ++h) {
@@ -138,15 +147,16 @@ Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range pa
 }
 
 // Row r of the result is row order[r] of the file's.
-Status TensorLoader::order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const {
+Status TensorLoader::order_rows(const std::string& stem, std::span<const int> order,
+                                FileMatrix& out) const {
   if (restores()) return {};  // they were packed in this order
   if (out.grouped) {
     out.grouped = out.grouped->ordered(order, out.storage);
     return {};
   }
   if (out.view.size_bytes() > out.view.bytes.size()) {
-    return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected {} bytes, got {}", source_.path().string(),
-                  stem, out.view.size_bytes(), out.view.bytes.size());
+    return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected {} bytes, got {}",
+                  source_.path().string(), stem, out.view.size_bytes(), out.view.bytes.size());
   }
   const size_t row_bytes = quant_bytes(out.view.type, out.view.cols);
   std::vector<std::byte> rows(row_bytes * order.size());
@@ -159,7 +169,8 @@ Status TensorLoader::order_rows(const std::string& stem, std::span<const int> or
   return {};
 }
 
-Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int cols, WeightUse use) {
+Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int cols,
+                                        WeightUse use) {
   const std::string name = stem + ".weight";
   const bool projection = use == WeightUse::kProjection;
   FileMatrix result;
@@ -172,7 +183,8 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
     ASSIGN_OR_RETURN(const bool found, find_prequantized(stem, rows, cols, result));
     if (found) return result;
   }
-  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.rounding.activations) {
+  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 &&
+      config_.rounding.activations) {
     RETURN_IF_ERROR(unpack_ternary(stem, rows, cols, result));
     return result;
   }
@@ -183,14 +195,16 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   ASSIGN_OR_RETURN(result.tensor, require(name, std::span(shape).subspan(line ? 1 : 0)));
   RETURN_IF_ERROR(check_type(*result.tensor));
   result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
-  if (transpose || (projection && config_.rounding.ternary_weights)) read_ahead({result.tensor->bytes});
+  if (transpose || (projection && config_.rounding.ternary_weights))
+    read_ahead({result.tensor->bytes});
   if (transpose) {
     std::vector<float> line(static_cast<size_t>(rows));
     result.storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
     float* out = reinterpret_cast<float*>(result.storage.data());
     const size_t stride = quant_bytes(result.tensor->type, rows);
     for (int c = 0; c < cols; ++c) {
-      dequantize_row(result.tensor->type, result.tensor->bytes.data() + c * stride, line.data(), rows);
+      dequantize_row(result.tensor->type, result.tensor->bytes.data() + c * stride, line.data(),
+                     rows);
       for (int r = 0; r < rows; ++r) out[static_cast<size_t>(r) * cols + c] = line[r];
     }
     result.view = {QuantType::kF32, rows, cols, result.storage};
@@ -201,7 +215,8 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
 }
 
 // A layer that another quantizer stored. False: it is stored plainly.
-Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out) {
+Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, int cols,
+                                             FileMatrix& out) {
   ASSIGN_OR_RETURN(out.grouped, prequantized_->find_linear(stem));
   if (!out.grouped) return false;
   if (out.grouped->rows != rows || out.grouped->cols != cols) {
@@ -209,7 +224,8 @@ Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, 
                   source_.path().string(), stem, rows, cols, out.grouped->rows, out.grouped->cols);
   }
   for (const TensorInfo& tensor : source_.tensors()) {
-    const bool part = tensor.name.starts_with(stem) && tensor.name.substr(stem.size()).starts_with(".");
+    const bool part =
+        tensor.name.starts_with(stem) && tensor.name.substr(stem.size()).starts_with(".");
     if (!part) continue;
     used_.insert(tensor.name);
     if (tensor.bytes.data() == out.grouped->packed.data()) out.tensor = &tensor;
@@ -225,14 +241,16 @@ Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols,
   const float scale = config_.rounding.divide_scale ? 1.0f / stored[0] : stored[0];
   read_ahead({out.tensor->bytes});
   if (!(std::abs(scale) <= 1e30f)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: tensor {}.weight_scale: expected a positive number, got {}",
                   source_.path().string(), stem, stored[0]);
   }
   unpack_codes(rows, cols, scale, out);
   return {};
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, const std::string& name) {
+Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view,
+                                                   const std::string& name) {
   if (view.bytes.size() >= view.size_bytes())
     read_ahead({view.bytes.first(std::min(view.row_bytes(), view.bytes.size())), view.stride(),
                 static_cast<size_t>(view.rows)});
@@ -244,19 +262,21 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, 
   return packed;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix, int first, int count,
-                                                        const std::string& name, int lead) {
+Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix, int first,
+                                                        int count, const std::string& name,
+                                                        int lead) {
   if (restores()) return restore(name, first, count, matrix.view.cols);
   ASSIGN_OR_RETURN(auto packed, pack_part(matrix, first, count, name));
   keep(name, first, *packed, lead);
   return packed;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix, int first, int count,
-                                                        const std::string& name) {
+Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix, int first,
+                                                        int count, const std::string& name) {
   if (!matrix.grouped) {
     // A part only of a matrix that is whole; pack() tells what is wrong with others.
-    const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
+    const bool part =
+        count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
     return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
   }
   if (matrix.storage.empty()) read_ahead(matrix.grouped->lines_of_rows(first, count));
@@ -268,8 +288,8 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix
   return packed;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::transposed_rows(const FileMatrix& from, int first, int count,
-                                                              const std::string& name) {
+Result<std::unique_ptr<Weight>> TensorLoader::transposed_rows(const FileMatrix& from, int first,
+                                                              int count, const std::string& name) {
   const int cols = from.view.cols > 0 ? from.view.cols : from.grouped->cols;
   if (restores()) return restore(name, first, cols, count);
   std::vector<float> values(static_cast<size_t>(count) * static_cast<size_t>(cols));
@@ -277,7 +297,8 @@ Result<std::unique_ptr<Weight>> TensorLoader::transposed_rows(const FileMatrix& 
     from.grouped->dequantize(first, count, values.data());
   } else {
     const QuantizedMatrix part = from.view.row_range(first, count);
-    dequantize_row(part.type, part.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+    dequantize_row(part.type, part.bytes.data(), values.data(),
+                   static_cast<int64_t>(values.size()));
   }
   std::vector<float> turned(values.size());
   for (size_t r = 0; r < static_cast<size_t>(count); ++r) {
@@ -293,32 +314,38 @@ Result<std::unique_ptr<Weight>> TensorLoader::transposed_rows(const FileMatrix& 
 Result<std::unique_ptr<Weight>> TensorLoader::restore(const std::string& name, int first, int rows,
                                                       int cols) {
   const PackedPart* part = packed_->from->find(stored_name(name, first));
-  if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
-  ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+  if (part == nullptr)
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
+  ASSIGN_OR_RETURN(auto weight,
+                   ops_.restore({std::string(part->description), part->bytes}, packed_->from));
   if (weight->rows() != rows || weight->cols() != cols) {
-    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows,
-                  cols, weight->rows(), weight->cols());
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}",
+                  name, rows, cols, weight->rows(), weight->cols());
   }
   return weight;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::restore_columns(const std::string& name, int first, int rows,
-                                                              Range columns, int& lead) {
+Result<std::unique_ptr<Weight>> TensorLoader::restore_columns(const std::string& name, int first,
+                                                              int rows, Range columns, int& lead) {
   const std::string stored = stored_name(name, first);
   const auto found = with_lead_.find(stored);
-  const PackedPart* part = found != with_lead_.end() ? found->second.part : packed_->from->find(stored);
+  const PackedPart* part =
+      found != with_lead_.end() ? found->second.part : packed_->from->find(stored);
   lead = found != with_lead_.end() ? found->second.lead : 0;
-  if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
-  ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+  if (part == nullptr)
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
+  ASSIGN_OR_RETURN(auto weight,
+                   ops_.restore({std::string(part->description), part->bytes}, packed_->from));
   if (weight->rows() != rows || lead < 0 || weight->cols() - columns.count < lead) {
-    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {} behind {}, got {} x {}",
-                  name, rows, columns.count, lead, weight->rows(), weight->cols());
+    return errorf(ErrorCode::kCorruptFile,
+                  "packed weights: {}: expected {} x {} behind {}, got {} x {}", name, rows,
+                  columns.count, lead, weight->rows(), weight->cols());
   }
   return weight;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::weight_rows(const std::string& stem, int rows, int cols,
-                                                          Range part, WeightUse use) {
+Result<std::unique_ptr<Weight>> TensorLoader::weight_rows(const std::string& stem, int rows,
+                                                          int cols, Range part, WeightUse use) {
   ASSIGN_OR_RETURN(const FileMatrix m, matrix(stem, rows, cols, use));
   ASSIGN_OR_RETURN(auto packed, pack_rows(m, part.first, part.count, stem + ".weight"));
   if (m.tensor != nullptr) done(*m.tensor);
@@ -376,7 +403,8 @@ Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix
   return part.first - first;
 }
 
-// One tensor that holds several matrices, row after row (or in `order`); each is packed from its rows.
+// One tensor that holds several matrices, row after row (or in `order`); each is packed from its
+// rows.
 Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, int cols,
                            std::span<LinearWeights* const> out, std::span<const int> order,
                            std::span<const Range> parts) {
@@ -392,10 +420,11 @@ Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, i
   int first = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Range part = parts.empty() ? Range{0, rows[i]} : parts[i];
-    ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first + part.first, part.count, stem + ".weight"));
+    ASSIGN_OR_RETURN(out[i]->weight,
+                     pack_rows(m, first + part.first, part.count, stem + ".weight"));
     if (!bias.empty()) {
-      const auto own =
-          std::span(bias).subspan(static_cast<size_t>(first + part.first), static_cast<size_t>(part.count));
+      const auto own = std::span(bias).subspan(static_cast<size_t>(first + part.first),
+                                               static_cast<size_t>(part.count));
       ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(own));
     }
     add_site(stem, total, {first + part.first, part.count}, cols, order, *out[i]);
@@ -410,10 +439,12 @@ void TensorLoader::add_site(const std::string& stem, int matrix_rows, Range rows
   if (!keeps_sites_) return;
   LinearSite& site = sites_.emplace_back();
   site.name = stem + ".weight";
-  site.matrix_rows = matrix_rows, site.first_row = rows.first, site.n_rows = rows.count, site.cols = cols;
+  site.matrix_rows = matrix_rows, site.first_row = rows.first, site.n_rows = rows.count,
+  site.cols = cols;
   site.first_col = first_col, site.n_cols = out.weight->cols();
   if (!order.empty()) {
-    const auto part = order.subspan(static_cast<size_t>(rows.first), static_cast<size_t>(rows.count));
+    const auto part =
+        order.subspan(static_cast<size_t>(rows.first), static_cast<size_t>(rows.count));
     site.rows.assign(part.begin(), part.end());
   }
   site.wide = out.weight->packed_bytes() >= int64_t{4} * rows.count * site.n_cols;

@@ -17,7 +17,8 @@
 namespace penstock {
 
 inline std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
-  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+  return std::span(values).subspan(static_cast<size_t>(range.first),
+                                   static_cast<size_t>(range.count));
 }
 
 // Use of a matrix. Rows of tables are looked up; only projections are ternary (BitNet) or
@@ -29,8 +30,9 @@ class TensorLoader {
  public:
   using Range = Shard::Range;
 
-  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops, const LoadProgress& progress,
-               PackedWeights* packed = nullptr, const ShardOptions& shard = {});
+  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
+               const LoadProgress& progress, PackedWeights* packed = nullptr,
+               const ShardOptions& shard = {});
   Status open();  // REQUIRES: called first
 
   const WeightSource& source() const { return source_; }
@@ -68,8 +70,8 @@ class TensorLoader {
   Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
   // As restore(), for a rank that has some of the columns, after `lead` others of the same encoding
   // block.
-  Result<std::unique_ptr<Weight>> restore_columns(const std::string& name, int first, int rows, Range columns,
-                                                  int& lead);
+  Result<std::unique_ptr<Weight>> restore_columns(const std::string& name, int first, int rows,
+                                                  Range columns, int& lead);
   void keep(const std::string& name, int first, const Weight& weight, int lead = 0) {
     if (packed_ == nullptr) return;
     const std::string behind = lead > 0 ? fmt::format("{}{}", kLeadMark, lead) : "";
@@ -101,17 +103,19 @@ class TensorLoader {
   // F32.
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
-  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
+  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols,
+                                         WeightUse use) {
     return weight_rows(name, rows, cols, {0, rows}, use);
   }
   Status linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
     return linear_rows(stem, rows, cols, {0, rows}, out);
   }
   // As weight() and linear(), for a rank that has some of the rows or columns.
-  Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols, Range part,
-                                              WeightUse use);
+  Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols,
+                                              Range part, WeightUse use);
   Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
-  Status linear_columns(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
+  Status linear_columns(const std::string& stem, int rows, int cols, Range part,
+                        LinearWeights& out);
   // Splits a fused matrix: the next rows[i] rows are out[i], of which this rank has parts[i]; empty
   // parts: all.
   Status fused(const std::string& stem, std::span<const int> rows, int cols,
@@ -132,8 +136,8 @@ class TensorLoader {
   }
   Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
   Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
-  void add_site(const std::string& stem, int matrix_rows, Range rows, int cols, std::span<const int> order,
-                LinearWeights& out, int first_col = 0);
+  void add_site(const std::string& stem, int matrix_rows, Range rows, int cols,
+                std::span<const int> order, LinearWeights& out, int first_col = 0);
 
   static constexpr char kLeadMark = '+';  // in a stored name, after its first row
   struct PartWithLead {
@@ -148,7 +152,8 @@ class TensorLoader {
   Ops& ops_;
   const LoadProgress& progress_;
   PackedWeights* packed_;
-  std::unordered_set<std::string_view> stored_;  // matrices in packed_->from, independent of their rows
+  // matrices in packed_->from, independent of their rows
+  std::unordered_set<std::string_view> stored_;
   // Parts of packed_->from that have a lead, by the name without kLeadMark.
   std::unordered_map<std::string_view, PartWithLead> with_lead_;
   NameTable names_;

@@ -19,7 +19,8 @@ GroupedMatrix ternary_matrix(int rows, int cols, float scale, CodeLayout layout,
   return m;
 }
 
-void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float scale, FileMatrix& out) {
+void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float scale,
+                   FileMatrix& out) {
   const size_t row_bytes = (static_cast<size_t>(cols) + 15) / 16 * 4;
   out.storage.assign(static_cast<size_t>(rows) * row_bytes, std::byte{});
   for (int r = 0; r < rows; ++r) {
@@ -40,13 +41,16 @@ Status make_ternary(const std::string& where, FileMatrix& out) {
   double sum = 0;
   for (const float value : values) sum += std::abs(value);
   if (!std::isfinite(sum)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", where, out.tensor->name);
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", where,
+                  out.tensor->name);
   }
-  const float scale = 1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+  const float scale =
+      1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
   std::vector<uint8_t> codes;
   codes.reserve(values.size());
   for (const float value : values) {
-    codes.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) + 1));
+    codes.push_back(
+        static_cast<uint8_t>(std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) + 1));
   }
   store_ternary(codes, view.rows, view.cols, 1.0f / scale, out);
   return {};
@@ -54,14 +58,16 @@ Status make_ternary(const std::string& where, FileMatrix& out) {
 
 void unpack_codes(int rows, int cols, float scale, FileMatrix& out) {
   if (rows % 4 == 0) {
-    out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
+    out.grouped =
+        ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
     return;
   }
   const int64_t n_bytes = (rows + 3) / 4;  // in a column
   std::vector<uint8_t> codes;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      const auto byte = static_cast<uint8_t>(out.tensor->bytes[static_cast<size_t>(r % n_bytes * cols + c)]);
+      const auto byte =
+          static_cast<uint8_t>(out.tensor->bytes[static_cast<size_t>(r % n_bytes * cols + c)]);
       codes.push_back(byte >> (2 * (r / n_bytes)) & 3);
     }
   }

@@ -23,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPage = 4096;
-// Written whole, where file and map lie alike: so file systems with large folios give huge pages (docs/kernels.md).
+// Written whole, where file and map lie alike: so file systems with large folios give huge pages
+// (docs/kernels.md).
 constexpr int64_t kChunk = int64_t{4} << 20;
 constexpr int64_t kMapBytes = int64_t{1} << 30;     // of a map, unless a weight is larger
 constexpr int64_t kDirtyBytes = int64_t{64} << 20;  // written and not yet on the disk
@@ -40,7 +41,8 @@ void warn_of_memory(int file, const fs::path& folder) {
   if (fstatfs(file, &system) != 0) return;
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC) {
     log().warn(
-        "experts_offload: folder {} is in memory itself, so nothing is saved; packed_cache names another",
+        "experts_offload: folder {} is in memory itself, so nothing is saved; packed_cache names "
+        "another",
         folder.string());
   }
 }
@@ -106,34 +108,39 @@ Status ExpertFile::append(std::span<const std::byte> bytes) {
 Status ExpertFile::write_chunk() {
   rlimit limit = {};  // a process that goes beyond it would be killed
   const auto end = static_cast<uint64_t>(written_) + chunk_.size();
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur) {
-    return errorf(ErrorCode::kResourceExhausted,
-                  "experts_offload: folder {}: {} bytes are more than this process may write to a file "
-                  "(limit {})",
-                  folder_.string(), end, limit.rlim_cur);
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      end > limit.rlim_cur) {
+    return errorf(
+        ErrorCode::kResourceExhausted,
+        "experts_offload: folder {}: {} bytes are more than this process may write to a file "
+        "(limit {})",
+        folder_.string(), end, limit.rlim_cur);
   }
   for (size_t done = 0; done < chunk_.size();) {
-    const ssize_t n =
-        pwrite(file_, chunk_.data() + done, chunk_.size() - done, written_ + static_cast<int64_t>(done));
+    const ssize_t n = pwrite(file_, chunk_.data() + done, chunk_.size() - done,
+                             written_ + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       if (n == 0) errno = ENOSPC;
-      return failed(folder_, fmt::format("writing experts, of which {} MiB are there", written_ >> 20));
+      return failed(folder_,
+                    fmt::format("writing experts, of which {} MiB are there", written_ >> 20));
     }
     done += static_cast<size_t>(n);
   }
-  // On its way to the disk while the next is made; not further behind than kDirtyBytes, since only pages that are there can be
-  // dropped.
+  // On its way to the disk while the next is made; not further behind than kDirtyBytes, since only
+  // pages that are there can be dropped.
   sync_file_range(file_, written_, static_cast<off64_t>(chunk_.size()), SYNC_FILE_RANGE_WRITE);
   written_ += static_cast<int64_t>(chunk_.size());
   chunk_.clear();
 #ifdef __GLIBC__
-  // Where a small object took some of the place of a weight, the next one has taken another: what is free between them is given back.
+  // Where a small object took some of the place of a weight, the next one has taken another: what
+  // is free between them is given back.
   if (written_ % kDirtyBytes == 0) malloc_trim(0);
 #endif
   if (const int64_t old = written_ - kDirtyBytes; old > clean_) {
-    sync_file_range(file_, clean_, old - clean_,
-                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    sync_file_range(
+        file_, clean_, old - clean_,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     clean_ = old;
   }
   return {};
@@ -155,7 +162,8 @@ Result<std::unique_ptr<Weight>> ExpertFile::move(std::unique_ptr<Weight> weight,
 Status ExpertFile::finish() {
   RETURN_IF_ERROR(write_chunk());
   chunk_.shrink_to_fit();
-  if (fdatasync(file_) != 0) return failed(folder_, fmt::format("writing {} MiB of experts", end_ >> 20));
+  if (fdatasync(file_) != 0)
+    return failed(folder_, fmt::format("writing {} MiB of experts", end_ >> 20));
   return {};
 }
 
@@ -164,9 +172,10 @@ Result<fs::path> expert_folder(const std::string& packed_cache) {
   if (!folder.empty()) return folder;
   auto users = packed_cache_folder("on");
   if (users) return users;
-  return make_error(ErrorCode::kInvalidArgument,
-                    "experts_offload: needs HOME or XDG_CACHE_HOME for its file; or name a folder with "
-                    "packed_cache");
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "experts_offload: needs HOME or XDG_CACHE_HOME for its file; or name a folder with "
+      "packed_cache");
 }
 
 }  // namespace penstock

@@ -37,7 +37,8 @@ class ExpertFile {
   struct Map;
   int file_;
   std::filesystem::path folder_;
-  std::shared_ptr<const Map> map_;  // of the file from first_ on, up to its largest size
+  // of the file from first_ on, up to its largest size
+  std::shared_ptr<const Map> map_;
   int64_t first_ = 0;
   int64_t end_ = 0;               // size of the file and of the pending chunk
   std::vector<std::byte> chunk_;  // not written yet

@@ -11,7 +11,8 @@ constexpr QuantType kType = QuantType::kQ4_0;
 bool is_rounded(const TensorInfo& tensor) {
   if (tensor.shape.size() < 2 || tensor.name.find("norm") != std::string::npos) return false;
   const int64_t cols = tensor.shape.back();
-  return cols % quant_info(kType).block_size == 0 && cols % quant_info(tensor.type).block_size == 0 &&
+  return cols % quant_info(kType).block_size == 0 &&
+         cols % quant_info(tensor.type).block_size == 0 &&
          quant_bytes(tensor.type, cols) > quant_bytes(kType, cols) * 5 / 4;
 }
 
@@ -49,7 +50,8 @@ class FourBitSource final : public WeightSource {
     out.bytes.resize(static_cast<size_t>(rows) * to);
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r = 0; r < rows; ++r) {
-      dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * from, row.data(), cols);
+      dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * from, row.data(),
+                     cols);
       quantize_row(kType, row.data(), out.bytes.data() + static_cast<size_t>(r) * to, cols);
     }
     out.info = {tensor.name, kType, tensor.shape, out.bytes};
@@ -64,7 +66,8 @@ class FourBitSource final : public WeightSource {
 std::unique_ptr<WeightSource> make_four_bit_source(const WeightSource& inner) {
   constexpr int64_t kMostElements = 200'000'000;
   int64_t n = 0;
-  for (const TensorInfo& tensor : inner.tensors()) n += is_rounded(tensor) ? tensor.n_elements() : 0;
+  for (const TensorInfo& tensor : inner.tensors())
+    n += is_rounded(tensor) ? tensor.n_elements() : 0;
   if (n == 0 || n > kMostElements) return nullptr;
   return std::make_unique<FourBitSource>(inner);
 }

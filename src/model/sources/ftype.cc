@@ -14,7 +14,8 @@ using enum QuantType;
 
 using enum MoreBits;
 
-// So many layers whose heads share values are a 70B model to llama.cpp: little is lost with more bits for these.
+// So many layers whose heads share values are a 70B model to llama.cpp: little is lost with more
+// bits for these.
 constexpr int kLayersOf70B = 80;
 
 constexpr FileType kFileTypes[] = {
@@ -169,8 +170,8 @@ bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
 
 // Whether the type has about two bits or fewer.
 bool is_low(const FileType& ftype) {
-  return ftype.base == kIQ1_S || ftype.base == kIQ1_M || ftype.base == kIQ2_XXS || ftype.base == kIQ2_XS ||
-         ftype.base == kIQ2_S;
+  return ftype.base == kIQ1_S || ftype.base == kIQ1_M || ftype.base == kIQ2_XXS ||
+         ftype.base == kIQ2_XS || ftype.base == kIQ2_S;
 }
 bool mixes(const FileType& ftype) { return ftype.output != ftype.base && !is_ternary(ftype.base); }
 
@@ -205,10 +206,12 @@ QuantType fallback(QuantType type) {
 QuantType value_type(const FileType& ftype, const MixedModel& model, int layer) {
   const bool shared = model.heads_per_kv_head >= 4 || (is_low(ftype) && model.n_experts >= 4);
   const LayerTypes& alone = model.weighed ? ftype.value : ftype.value_unweighed;
-  const QuantType type = shared && ftype.value_shared
-                             ? *ftype.value_shared
-                             : pick(alone, layer, model.n_values > 0 ? model.n_values : model.n_layers);
-  const bool large = model.n_layers == kLayersOf70B && model.heads_per_kv_head > 1 && !is_low(ftype);
+  const QuantType type =
+      shared && ftype.value_shared
+          ? *ftype.value_shared
+          : pick(alone, layer, model.n_values > 0 ? model.n_values : model.n_layers);
+  const bool large =
+      model.n_layers == kLayersOf70B && model.heads_per_kv_head > 1 && !is_low(ftype);
   return large && (type == kQ3_K || type == kQ4_K) ? kQ5_K : type;
 }
 
@@ -242,8 +245,9 @@ std::string file_type_names() {
 
 Result<FileType> find_file_type(std::string_view name) {
   std::string lower(name);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
   for (const FileType& ftype : kFileTypes) {
     if (ftype.name == lower) return ftype;
   }
@@ -251,7 +255,8 @@ Result<FileType> find_file_type(std::string_view name) {
     if (can_quantize(info.type) && info.name == lower)
       return uniform_file_type(info.name, info.ftype, info.type);
   }
-  return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}, got '{}'", file_type_names(), name);
+  return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}, got '{}'",
+                file_type_names(), name);
 }
 
 FileType uniform_file_type(std::string_view name, int number, QuantType type) {
@@ -264,13 +269,15 @@ FileType uniform_file_type(std::string_view name, int number, QuantType type) {
 MixedModel MixedModel::of(const ModelConfig& config, bool weighed) {
   const int n_kv_heads = config.layers.empty() ? config.n_kv_heads : config.n_kv_heads_of(0);
   const int shared = n_kv_heads > 0 ? config.n_heads / n_kv_heads : 1;
-  const auto n_without = std::ranges::count_if(
-      config.layers, [](const LayerConfig& layer) { return layer.kv_layer >= 0 || layer.keys_as_values; });
+  const auto n_without = std::ranges::count_if(config.layers, [](const LayerConfig& layer) {
+    return layer.kv_layer >= 0 || layer.keys_as_values;
+  });
   const int n_values = n_without > 0 ? config.n_layers - static_cast<int>(n_without) : 0;
   return {config.n_layers, config.embedding.tied, shared, config.experts.count, weighed, n_values};
 }
 
-QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols) {
+QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer,
+                      int cols) {
   const auto chosen = [&] {
     switch (role) {
       case WeightRole::kOutput: return ftype.output;
@@ -289,7 +296,8 @@ QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole
     return ftype.base;
   };
   QuantType type = chosen();
-  if (model.n_experts == 8 && mixes(ftype)) type = type_beside_eight_experts(ftype, role).value_or(type);
+  if (model.n_experts == 8 && mixes(ftype))
+    type = type_beside_eight_experts(ftype, role).value_or(type);
   while (cols % quant_info(type).block_size != 0) type = fallback(type);
   return type;
 }

@@ -32,9 +32,11 @@ struct LayerTypes {
 // llama.cpp's rules for one name.
 struct FileType {
   std::string_view name;
-  int number = -1;                      // general.file_type, as llama.cpp numbers them, or -1
-  QuantType base;                       // for every role without an own field
-  QuantType output = QuantType::kQ6_K;  // the vocabulary projection (and a tied embedding)
+  // general.file_type, as llama.cpp numbers them, or -1
+  int number = -1;
+  QuantType base;  // for every role without an own field
+  // the vocabulary projection (and a tied embedding)
+  QuantType output = QuantType::kQ6_K;
   QuantType embedding = base;
   QuantType query_key = base;
   LayerTypes value = {base};
@@ -58,8 +60,10 @@ struct MixedModel {
   bool tied = false;
   int heads_per_kv_head = 1;
   int n_experts = 0;
-  bool weighed = false;  // errors are weighed by an importance of the inputs
-  int n_values = 0;      // layers that have a projection of values; 0 = all
+  // errors are weighed by an importance of the inputs
+  bool weighed = false;
+  // layers that have a projection of values; 0 = all
+  int n_values = 0;
 
   static MixedModel of(const ModelConfig& config, bool weighed = false);
 };
@@ -72,6 +76,7 @@ std::string file_type_names();  // "q2_k, q2_k_s, ..."
 
 // Returns the encoding of one matrix. Rows that are no whole number of blocks get the next larger
 // encoding that fits, F16 at last.
-QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols);
+QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer,
+                      int cols);
 
 }  // namespace penstock

@@ -25,13 +25,15 @@ fs::path resolved(const fs::path& path) {
   return error ? fs::absolute(path, error) : result;
 }
 
-// A checksum of what the source says about itself, without the vocabulary, which is large and packs nothing.
+// A checksum of what the source says about itself, without the vocabulary, which is large and packs
+// nothing.
 uint64_t description_sum(const WeightSource& source) {
   std::string text;
   const nlohmann::json& config = source.config();
   for (auto item = config.begin(); config.is_object() && item != config.end(); ++item) {
     if (item.key().starts_with("tokenizer.")) continue;
-    text += item.key() + '=' + item->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    text += item.key() + '=' +
+            item->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   }
   for (const TensorInfo& tensor : source.tensors()) {
     text += fmt::format("{} {} [{}] {}\n", tensor.name, static_cast<int>(tensor.type),
@@ -59,11 +61,12 @@ PackedOrigin origin_of(const WeightSource& source, std::string_view recoding, co
   PackedOrigin origin;
   origin.source = fmt::format("{}\npenstock {}\n", resolved(source.path()).string(), kVersion);
   for (const SourceFile& file : source.files()) {
-    origin.source += fmt::format("{} bytes, inode {}, changed {}: {}\n", file.stamp.size, file.stamp.inode,
-                                 file.stamp.modified_ns, file.path.filename().string());
+    origin.source +=
+        fmt::format("{} bytes, inode {}, changed {}: {}\n", file.stamp.size, file.stamp.inode,
+                    file.stamp.modified_ns, file.path.filename().string());
   }
-  origin.source +=
-      fmt::format("description {:016x}, samples {:016x}\n", description_sum(source), sample_sum(source));
+  origin.source += fmt::format("description {:016x}, samples {:016x}\n", description_sum(source),
+                               sample_sum(source));
   origin.form = fmt::format("{}\nencoding at load: {}\n", ops.stored_form(), recoding);
   return origin;
 }
@@ -100,12 +103,13 @@ bool check_all(const PackedFile& file, Ops& ops) {
 
 }  // namespace
 
-fs::path PackedCache::file_of(const WeightSource& source, std::string_view recoding, const Ops& ops) const {
+fs::path PackedCache::file_of(const WeightSource& source, std::string_view recoding,
+                              const Ops& ops) const {
   return folder_ / file_name(origin_of(source, recoding, ops));
 }
 
-std::shared_ptr<const PackedFile> PackedCache::find(const WeightSource& source, std::string_view recoding,
-                                                    Ops& ops) const {
+std::shared_ptr<const PackedFile> PackedCache::find(const WeightSource& source,
+                                                    std::string_view recoding, Ops& ops) const {
   if (!can_keep(source, ops)) return nullptr;
   const PackedOrigin origin = origin_of(source, recoding, ops);
   const fs::path path = folder_ / file_name(origin);
@@ -138,10 +142,13 @@ void PackedCache::save(const WeightSource& source, std::string_view recoding, co
   fs::create_directories(folder_, error);  // what goes wrong here, the write says
   remove_stale(origin);
   uint64_t bytes = 0;
-  for (const NamedWeight& weight : weights) bytes += static_cast<uint64_t>(weight.weight->packed_bytes());
-  if (const uint64_t limit = packed_limit(folder_); !make_packed_room(folder_, path, bytes, limit)) {
+  for (const NamedWeight& weight : weights)
+    bytes += static_cast<uint64_t>(weight.weight->packed_bytes());
+  if (const uint64_t limit = packed_limit(folder_);
+      !make_packed_room(folder_, path, bytes, limit)) {
     log().warn(
-        "packed weights are not kept: they take {} MiB, all in {} may take {}, half of the disk's room",
+        "packed weights are not kept: they take {} MiB, all in {} may take {}, half of the disk's "
+        "room",
         bytes >> 20, folder_.string(), limit >> 20);
     return;
   }
@@ -163,14 +170,15 @@ void PackedCache::save(const WeightSource& source, std::string_view recoding, co
 void PackedCache::remove_stale(const PackedOrigin& origin) const {
   remove_abandoned_parts(folder_);
   std::error_code error;
-  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (entry->path().extension() != kPackedSuffix) continue;
     const auto found = PackedFile::read_origin(entry->path());
     if (!found) continue;
     const bool same = source_path(*found) == source_path(origin);
     std::error_code ignored;
-    const bool stale =
-        same ? found->source != origin.source : !fs::exists(source_path(*found), ignored) && !ignored;
+    const bool stale = same ? found->source != origin.source
+                            : !fs::exists(source_path(*found), ignored) && !ignored;
     if (stale) fs::remove(entry->path(), ignored);
   }
 }
@@ -185,7 +193,8 @@ Result<fs::path> packed_cache_folder(const std::string& wanted) {
   if (choice != "on") return fs::path(choice);
   if (const std::string caches = variable("XDG_CACHE_HOME"); caches.starts_with('/'))
     return fs::path(caches) / "penstock";
-  if (const std::string home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "penstock";
+  if (const std::string home = variable("HOME"); !home.empty())
+    return fs::path(home) / ".cache" / "penstock";
   return make_error(ErrorCode::kInvalidArgument,
                     "packed_cache: on needs HOME or XDG_CACHE_HOME; name a folder instead");
 }

@@ -37,7 +37,8 @@ class PackedCache {
   void save(const WeightSource& source, std::string_view recoding, const Ops& ops,
             std::span<const NamedWeight> weights) const;
   // Returns the path of the source's file.
-  std::filesystem::path file_of(const WeightSource& source, std::string_view recoding, const Ops& ops) const;
+  std::filesystem::path file_of(const WeightSource& source, std::string_view recoding,
+                                const Ops& ops) const;
 
  private:
   void remove_stale(const PackedOrigin& origin) const;

@@ -25,8 +25,10 @@ struct Kept {
 std::vector<Kept> packed_files(const fs::path& folder) {
   std::vector<Kept> files;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() != kPackedSuffix || !PackedFile::read_origin(entry->path())) continue;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() != kPackedSuffix || !PackedFile::read_origin(entry->path()))
+      continue;
     std::error_code gone;
     const uint64_t bytes = entry->file_size(gone);
     const fs::file_time_type used = gone ? fs::file_time_type() : entry->last_write_time(gone);
@@ -57,8 +59,9 @@ bool make_packed_room(const fs::path& folder, const fs::path& own, uint64_t byte
     if (taken <= limit) break;
     std::error_code error;
     if (!fs::remove(file.path, error)) continue;
-    log().info("packed weights of {} are removed: all of them may take {} MiB, half of the disk's room",
-               file.path.string(), limit >> 20);
+    log().info(
+        "packed weights of {} are removed: all of them may take {} MiB, half of the disk's room",
+        file.path.string(), limit >> 20);
     taken -= file.bytes;
   }
   return true;

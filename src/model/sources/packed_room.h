@@ -13,7 +13,7 @@ uint64_t packed_limit(const std::filesystem::path& folder);
 // victims), until the others and a file of `bytes` in the place of `own` take at most `limit`.
 // Returns false, and removes nothing, if that file alone takes more. Other files are neither
 // removed nor counted.
-bool make_packed_room(const std::filesystem::path& folder, const std::filesystem::path& own, uint64_t bytes,
-                      uint64_t limit);
+bool make_packed_room(const std::filesystem::path& folder, const std::filesystem::path& own,
+                      uint64_t bytes, uint64_t limit);
 
 }  // namespace penstock

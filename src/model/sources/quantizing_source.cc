@@ -28,10 +28,13 @@ bool is_wide(QuantType type) {
   return type == QuantType::kF32 || type == QuantType::kF16 || type == QuantType::kBF16;
 }
 
-bool is_head(WeightRole role) { return role == WeightRole::kOutput || role == WeightRole::kEmbedding; }
+bool is_head(WeightRole role) {
+  return role == WeightRole::kOutput || role == WeightRole::kEmbedding;
+}
 
 // "layers.12.mlp" -> 12 and "mlp" for the pattern "layers.{}."
-std::optional<std::pair<int, std::string_view>> split_layer(std::string_view name, std::string_view pattern) {
+std::optional<std::pair<int, std::string_view>> split_layer(std::string_view name,
+                                                            std::string_view pattern) {
   const size_t hole = pattern.find("{}");
   if (hole == std::string_view::npos || !name.starts_with(pattern.substr(0, hole))) return {};
   size_t at = hole;
@@ -56,14 +59,16 @@ std::optional<WeightRole> role_in_layer(std::string_view part, const NameTable& 
   if (part == names[tensor::kK]) return WeightRole::kK;
   if (part == names[tensor::kV]) return WeightRole::kV;
   if (part == names[tensor::kO]) return WeightRole::kO;
-  if (is_part(part, names[tensor::kPerLayerGate]) || is_part(part, names[tensor::kPerLayerProjection]))
+  if (is_part(part, names[tensor::kPerLayerGate]) ||
+      is_part(part, names[tensor::kPerLayerProjection]))
     return WeightRole::kOther;
   for (const std::string_view down :
        {names[tensor::kDown], names[tensor::kExpertDown], std::string_view("ffn_down.{}")})
     if (is_part(part, down)) return WeightRole::kDown;
   for (const std::string_view wide :
-       {names[tensor::kGate], names[tensor::kUp], names[tensor::kGateUp], names[tensor::kExpertGate],
-        names[tensor::kExpertUp], std::string_view("ffn_gate.{}"), std::string_view("ffn_up.{}")}) {
+       {names[tensor::kGate], names[tensor::kUp], names[tensor::kGateUp],
+        names[tensor::kExpertGate], names[tensor::kExpertUp], std::string_view("ffn_gate.{}"),
+        std::string_view("ffn_up.{}")}) {
     if (is_part(part, wide)) return WeightRole::kGateUp;
   }
   return {};
@@ -118,7 +123,9 @@ class QuantizingSource final : public WeightSource, public Prequantized {
     return source_->side_file(name);
   }
   std::vector<SourceFile> files() const override { return source_->files(); }
-  const Prequantized* grouped_layers() const override { return plan_.codings.empty() ? nullptr : this; }
+  const Prequantized* grouped_layers() const override {
+    return plan_.codings.empty() ? nullptr : this;
+  }
   std::string_view method() const override { return "quantized at load"; }
 
   const TensorInfo* find(std::string_view name) const override {
@@ -148,14 +155,15 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   // fn(r, values of row r) over a tensor's rows. False when a value is not finite.
   template <class F>
   bool each_row(const TensorInfo& tensor, F&& fn) const {
-    const int64_t cols = tensor.shape.back(), rows = tensor.n_elements() / std::max<int64_t>(cols, 1);
+    const int64_t cols = tensor.shape.back(),
+                  rows = tensor.n_elements() / std::max<int64_t>(cols, 1);
     const size_t row_bytes = quant_bytes(tensor.type, cols);
     std::atomic<bool> finite = true;
     pool_.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
       std::vector<float> row(static_cast<size_t>(cols));
       for (int64_t r = begin; r < end; ++r) {
-        dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * row_bytes, row.data(),
-                       cols);
+        dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * row_bytes,
+                       row.data(), cols);
         if (!std::ranges::all_of(row, [](float value) { return std::isfinite(value); }))
           finite = false;
         else
@@ -185,8 +193,8 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   std::unordered_map<std::string_view, size_t> index_;
 };
 
-// Codes of the matrix that take the place of the tensor's bytes until it is dropped. Experts in one tensor
-// are one matrix.
+// Codes of the matrix that take the place of the tensor's bytes until it is dropped. Experts in one
+// tensor are one matrix.
 Result<std::optional<GroupedMatrix>> QuantizingSource::find_linear(std::string_view layer) const {
   const auto found = index_.find(fmt::format("{}.weight", layer));
   if (found == index_.end()) return std::nullopt;
@@ -229,12 +237,12 @@ Result<std::optional<GroupedMatrix>> QuantizingSource::find_linear(std::string_v
         encode_row(r, values.data() + r * n_cols);
     });
   } else {
-    finite =
-        each_row(original, [&](int64_t r, const float* row) { encode_row(static_cast<size_t>(r), row); });
+    finite = each_row(
+        original, [&](int64_t r, const float* row) { encode_row(static_cast<size_t>(r), row); });
   }
   if (!finite) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", path().string(),
-                  tensor.name);
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers",
+                  path().string(), tensor.name);
   }
   tensor.type = QuantType::kU8;
   tensor.bytes = m.packed = encoded_[found->second] = std::move(packed);
@@ -248,7 +256,8 @@ void plan_file_type(const WeightSource& source, const ModelConfig& config, const
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
     const auto place = place_of(tensor.name, plan.names);
-    if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type)) continue;
+    if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type))
+      continue;
     const QuantType type = choose_type(ftype, MixedModel::of(config), place->role, place->layer,
                                        static_cast<int>(tensor.shape.back()));
     if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024)) plan.types.emplace(i, type);
@@ -261,10 +270,12 @@ void plan_groups(const WeightSource& source, const GroupType& type, Plan& plan) 
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
     const auto place = place_of(tensor.name, plan.names);
-    if (!place || is_head(place->role) || tensor.shape.size() < 2 || tensor.n_elements() == 0) continue;
+    if (!place || is_head(place->role) || tensor.shape.size() < 2 || tensor.n_elements() == 0)
+      continue;
     if (!is_wide(tensor.type)) continue;
     GroupCoding coding = coding_of(type);
-    coding.group_size = group_for(type, plan.names.transposed ? tensor.shape[0] : tensor.shape.back());
+    coding.group_size =
+        group_for(type, plan.names.transposed ? tensor.shape[0] : tensor.shape.back());
     plan.codings.emplace(i, std::move(coding));
   }
 }
@@ -276,10 +287,12 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
       source.naming() == Naming::kHuggingFace && quantization_config_of(source.config()) != nullptr;
   if (coded || config.rounding.activations || config.rounding.ternary_weights ||
       source.grouped_layers() != nullptr)
-    return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already", where);
+    return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already",
+                  where);
   Plan plan{tensor_names(config, source.naming()), {}, {}, {}};
   if (const GroupType* group_type = find_group_type(type); group_type != nullptr) {
-    if (group_type->codebook == "ternary" || group_type->activations == ActivationCoding::Kind::kInt8Static) {
+    if (group_type->codebook == "ternary" ||
+        group_type->activations == ActivationCoding::Kind::kInt8Static) {
       return errorf(ErrorCode::kInvalidArgument,
                     "quantize: {} cannot be made at load, only by penstock quantize", type);
     }
@@ -292,17 +305,16 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
                     file_type_names(), type);
     }
     if (plan.names.transposed) {
-      return errorf(
-          ErrorCode::kUnsupported,
-          "{}: quantize: {} matrices are stored transposed: int8 to int2, nf4, fp4, fp8 or w8a8 at load, "
-          "or {} by penstock quantize",
-          where, config.arch, type);
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: quantize: {} matrices are stored transposed: int8 to int2, nf4, fp4, fp8 "
+                    "or w8a8 at load, or {} by penstock quantize",
+                    where, config.arch, type);
     }
     plan_file_type(source, config, *ftype, plan);
   }
   if (plan.types.empty() && plan.codings.empty())
-    return errorf(ErrorCode::kUnsupported, "{}: quantize: the weights are in no more bits than {}", where,
-                  type);
+    return errorf(ErrorCode::kUnsupported, "{}: quantize: the weights are in no more bits than {}",
+                  where, type);
   return plan;
 }
 

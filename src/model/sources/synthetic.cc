@@ -54,11 +54,13 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 }  // namespace
 
 std::string gguf_arch(const ModelConfig& c) {
-  if (c.arch == "granitehybrid" && !c.has_states()) return c.experts.count > 0 ? "granitemoe" : "granite";
+  if (c.arch == "granitehybrid" && !c.has_states())
+    return c.experts.count > 0 ? "granitemoe" : "granite";
   if (c.arch == "bitnet-b1.58" && c.ffn.activation.kind == Activation::kSilu) return "bitnet";
   const Architecture* architecture = find_architecture(c.arch);
-  return architecture == nullptr || architecture->gguf_name.empty() ? c.arch
-                                                                    : std::string(architecture->gguf_name);
+  return architecture == nullptr || architecture->gguf_name.empty()
+             ? c.arch
+             : std::string(architecture->gguf_name);
 }
 
 json gguf_metadata(const ModelConfig& c) {
@@ -79,7 +81,8 @@ json gguf_metadata(const ModelConfig& c) {
   set("attention.head_count_kv", c.n_kv_heads);
   set("attention.key_length", c.head_dim);
   set("attention.value_length", c.head_dim);
-  set(c.norm.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm.eps);
+  set(c.norm.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+      c.norm.eps);
   set("vocab_size", c.vocab_size);
   if (!c.ropes.empty()) {
     set("rope.dimension_count", c.ropes[0].rotary_dim);
@@ -108,7 +111,8 @@ json gguf_metadata(const ModelConfig& c) {
   if (arch.starts_with("gemma") && arch != "gemma") set("attention.scale", c.attention.scale);
   ConfigWriter writer(m, Naming::kGguf, arch, nullptr);
   const Architecture* architecture = find_architecture(c.arch);
-  if (architecture != nullptr && architecture->describe != nullptr) architecture->describe(writer, c);
+  if (architecture != nullptr && architecture->describe != nullptr)
+    architecture->describe(writer, c);
   return m;
 }
 
@@ -160,11 +164,12 @@ class WantedTensors final : public TensorVisitor {
  private:
   void matrix(std::string_view name, WeightRole role, std::vector<int64_t> shape) {
     const int cols = static_cast<int>(shape.back());
-    wanted_.push_back({at_ + std::string(name) + ".weight", choose_type(ftype_, mixed_, role, layer_, cols),
-                       std::move(shape)});
+    wanted_.push_back({at_ + std::string(name) + ".weight",
+                       choose_type(ftype_, mixed_, role, layer_, cols), std::move(shape)});
   }
   void floats(std::string_view name, std::string_view suffix, std::vector<int64_t> shape) {
-    wanted_.push_back({at_ + std::string(name) + std::string(suffix), QuantType::kF32, std::move(shape)});
+    wanted_.push_back(
+        {at_ + std::string(name) + std::string(suffix), QuantType::kF32, std::move(shape)});
   }
   void norm(std::string_view name, int64_t size) {
     if (config_.norm.bare) return;
@@ -215,13 +220,15 @@ void WantedTensors::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
 void WantedTensors::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) {
   const std::string_view name = names_[*spec.name];
   for (size_t i = 0; i < spec.letters.size(); ++i)
-    matrix(with_letter(name, spec.letters[i]), WeightRole::kRouter, {spec.channels[i], 1, spec.taps});
+    matrix(with_letter(name, spec.letters[i]), WeightRole::kRouter,
+           {spec.channels[i], 1, spec.taps});
   if (!spec.letters.empty()) return;
   matrix(name, WeightRole::kRouter, {spec.channels[0], spec.taps});
   if (spec.has_bias) floats(name, ".bias", {spec.channels[0]});
 }
 
-void WantedTensors::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) {
+void WantedTensors::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&,
+                            ExpertWeights&) {
   const int64_t n = spec.n_experts, width = spec.width, dim = spec.dim;
   const bool biases = config_.arch == "gpt-oss";
   const auto each = [&](std::string_view name, WeightRole role, int64_t rows, int64_t cols) {
@@ -247,7 +254,8 @@ std::vector<Wanted> WantedTensors::list() {
   }
   layer_ = 0, at_ = "";
   norm(names_.final_norm, dim);
-  if (!config_.embedding.tied) matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
+  if (!config_.embedding.tied)
+    matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
   return std::move(wanted_);
 }
 
@@ -276,7 +284,8 @@ float random_weight(uint64_t counter) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    for (int part = 0; part < 4; ++part) sum += static_cast<float>((z >> (16 * part)) & 0xffff) * 0x1p-16f;
+    for (int part = 0; part < 4; ++part)
+      sum += static_cast<float>((z >> (16 * part)) & 0xffff) * 0x1p-16f;
   }
   return sum * 0.02f;
 }
@@ -332,8 +341,8 @@ class SyntheticSource final : public WeightSource {
       const bool projection = tensor.name.starts_with("blk.") && tensor.shape.size() == 2 &&
                               tensor.name.find("gate_inp") == std::string::npos;
       if (projection) {
-        layers_->add(tensor.name.substr(0, tensor.name.size() - 7), static_cast<int>(tensor.shape[0]),
-                     static_cast<int>(tensor.shape[1]));
+        layers_->add(tensor.name.substr(0, tensor.name.size() - 7),
+                     static_cast<int>(tensor.shape[0]), static_cast<int>(tensor.shape[1]));
       }
       return projection;
     });
@@ -352,7 +361,8 @@ class SyntheticSource final : public WeightSource {
       for (size_t i = 0; i < scaled.size(); ++i) rope_factors_[i] /= scaled[i];
     }
     if (wanted.is_rate) decays_.assign(static_cast<size_t>(info.n_elements()), -1.0f);
-    if (wanted.name.ends_with("norm.weight")) longest_norm_ = std::max(longest_norm_, info.n_elements());
+    if (wanted.name.ends_with("norm.weight"))
+      longest_norm_ = std::max(longest_norm_, info.n_elements());
     tensors_.push_back(std::move(info));
   }
 
@@ -361,15 +371,19 @@ class SyntheticSource final : public WeightSource {
     constexpr size_t kSpread = 1000;  // blocks
     ones_.assign(static_cast<size_t>(longest_norm_), 1.0f);
     for (const auto& [type, size] : pool_sizes_)
-      pools_[type] = random_blocks(type, size + kSpread * static_cast<size_t>(quant_info(type).block_bytes));
+      pools_[type] =
+          random_blocks(type, size + kSpread * static_cast<size_t>(quant_info(type).block_bytes));
     for (size_t i = 0; i < tensors_.size(); ++i) {
       TensorInfo& tensor = tensors_[i];
       const size_t size = quant_bytes(tensor.type, tensor.n_elements());
-      const size_t offset = i * 131 % kSpread * static_cast<size_t>(quant_info(tensor.type).block_bytes);
+      const size_t offset =
+          i * 131 % kSpread * static_cast<size_t>(quant_info(tensor.type).block_bytes);
       tensor.bytes = std::span<const std::byte>(pools_[tensor.type]).subspan(offset, size);
-      if (wanted[i].name == "rope_freqs.weight") tensor.bytes = std::as_bytes(std::span(rope_factors_));
+      if (wanted[i].name == "rope_freqs.weight")
+        tensor.bytes = std::as_bytes(std::span(rope_factors_));
       if (wanted[i].is_rate) tensor.bytes = std::as_bytes(std::span(decays_));
-      if (wanted[i].name.ends_with("norm.weight")) tensor.bytes = std::as_bytes(std::span(ones_)).first(size);
+      if (wanted[i].name.ends_with("norm.weight"))
+        tensor.bytes = std::as_bytes(std::span(ones_)).first(size);
     }
   }
 
@@ -390,19 +404,21 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
                                                             std::string_view type) {
   if (const LayerCoding* coding = find_layer_coding(type); coding != nullptr) {
     const QuantType t = coding->output;
-    return std::make_unique<SyntheticSource>(config, uniform_file_type(coding->name, -1, t), coding);
+    return std::make_unique<SyntheticSource>(config, uniform_file_type(coding->name, -1, t),
+                                             coding);
   }
   const auto ftype = find_file_type(type);
   if (!ftype) {
     std::string names;
     for (const LayerCoding& coding : layer_codings()) names += ", " + std::string(coding.name);
-    return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}{}, got '{}'", file_type_names(),
-                  names, type);
+    return errorf(ErrorCode::kInvalidArgument, "type: expected one of {}{}, got '{}'",
+                  file_type_names(), names, type);
   }
   return std::make_unique<SyntheticSource>(config, *ftype, nullptr);
 }
 
-Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type) {
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape,
+                                                            std::string_view type) {
   ASSIGN_OR_RETURN(const ModelConfig config, config_from_shape(shape));
   return make_synthetic_source(config, type);
 }
@@ -420,7 +436,8 @@ Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_vi
 
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path) {
   if (source.grouped_layers() != nullptr) {
-    return errorf(ErrorCode::kUnsupported, "{}: its layers have no GGUF encoding", source.path().string());
+    return errorf(ErrorCode::kUnsupported, "{}: its layers have no GGUF encoding",
+                  source.path().string());
   }
   if (source.naming() != Naming::kGguf) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a model with GGUF names",
@@ -432,9 +449,11 @@ Status write_gguf(const WeightSource& source, const std::filesystem::path& path)
     const bool count = value.is_number_integer() && value.get<int64_t>() >= 0;
     RETURN_IF_ERROR(writer.set_json(key, count ? json(value.get<uint64_t>()) : value));
   }
-  for (const TensorInfo& tensor : source.tensors()) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  for (const TensorInfo& tensor : source.tensors())
+    writer.add_tensor(tensor.name, tensor.type, tensor.shape);
   ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
-  for (const TensorInfo& tensor : source.tensors()) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+  for (const TensorInfo& tensor : source.tensors())
+    RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
   return file.finish();
 }
 

@@ -15,8 +15,10 @@ namespace penstock {
 // (synthetic_layers.h). Memory: one pool of random blocks for each encoding, as large as its
 // largest tensor; tensors share it at different offsets. Tensors have GGUF names; the vocabulary is
 // a stand-in (one merge; most tokens are <t5>, <t6>, ...).
-Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type);
-Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config, std::string_view type);
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape,
+                                                            std::string_view type);
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config,
+                                                            std::string_view type);
 
 // Returns the bytes of all weights of such a model, without making it.
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type);

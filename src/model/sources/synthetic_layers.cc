@@ -25,9 +25,10 @@ constexpr LayerCoding kCodings[] = {
 };
 
 // Quantiles of the normal distribution, the largest 1, with a zero.
-constexpr float kNf4[16] = {
-    -1.0f,       -0.69619280f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f, -0.09105004f, 0.0f,
-    0.07958030f, 0.16093020f,  0.24611230f,  0.33791524f,  0.44070983f,  0.56261700f,  0.72295684f,  1.0f};
+constexpr float kNf4[16] = {-1.0f,        -0.69619280f, -0.52507305f, -0.39491749f,
+                            -0.28444138f, -0.18477343f, -0.09105004f, 0.0f,
+                            0.07958030f,  0.16093020f,  0.24611230f,  0.33791524f,
+                            0.44070983f,  0.56261700f,  0.72295684f,  1.0f};
 
 CodeLayout layout_of(const LayerCoding& coding) {
   return coding.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
@@ -53,8 +54,8 @@ int SyntheticLayers::group_size(int cols) const {
 void SyntheticLayers::fill() {
   uint64_t most = 0;
   for (const auto& [name, size] : layers_) {
-    most =
-        std::max(most, GroupedMatrix::packed_bytes(layout_of(coding_), size.rows, size.cols, coding_.bits));
+    most = std::max(
+        most, GroupedMatrix::packed_bytes(layout_of(coding_), size.rows, size.cols, coding_.bits));
   }
   codes_.resize(most);
   std::minstd_rand random(1);
@@ -74,14 +75,15 @@ Result<std::optional<GroupedMatrix>> SyntheticLayers::find_linear(std::string_vi
   GroupedMatrix m;
   m.rows = rows, m.cols = cols, m.bits = coding_.bits, m.group_size = group_size(cols);
   m.layout = layout_of(coding_);
-  m.packed =
-      std::as_bytes(std::span(codes_)).first(GroupedMatrix::packed_bytes(m.layout, rows, cols, m.bits));
+  m.packed = std::as_bytes(std::span(codes_))
+                 .first(GroupedMatrix::packed_bytes(m.layout, rows, cols, m.bits));
   m.activations.kind = coding_.activations;
   const size_t n = static_cast<size_t>(rows) * static_cast<size_t>(m.n_groups());
   float spread = 0.3f * static_cast<float>(1 << m.bits);  // of the levels
   m.uniform_zero = static_cast<int16_t>(1 << (m.bits - 1));
   if (coding_.levels == Levels::kTernary) m.uniform_zero = 1, spread = 0.8f;
-  if (coding_.levels == Levels::kNf4) m.codebook.assign(kNf4, kNf4 + 16), m.uniform_zero = 0, spread = 0.5f;
+  if (coding_.levels == Levels::kNf4)
+    m.codebook.assign(kNf4, kNf4 + 16), m.uniform_zero = 0, spread = 0.5f;
   for (int c = 0; coding_.levels == Levels::kF8 && c < 256; ++c) {
     m.codebook.push_back(quant::decode_f8e4m3(static_cast<uint8_t>(c)));
     m.uniform_zero = 0, spread = 0.5f;

@@ -19,7 +19,8 @@ struct LayerCoding {
   int bits;
   int group_size;  // 0: all of a row
   bool zeros;
-  QuantType output;  // the encoding of the vocabulary projection beside it
+  // the encoding of the vocabulary projection beside it
+  QuantType output;
   ActivationCoding::Kind activations = ActivationCoding::Kind::kNone;
   enum class Levels : uint8_t { kLinear, kTernary, kNf4, kF8 } levels = Levels::kLinear;
 };

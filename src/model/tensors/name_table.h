@@ -45,7 +45,8 @@ class NameTable {
   }
 
   std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head;
-  std::string_view layer;  // prefix of a layer's tensors; {} is the index of the layer
+  // prefix of a layer's tensors; {} is the index of the layer
+  std::string_view layer;
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
   // every group, and so on. False: group after group.
   bool groups_in_turn = false;
@@ -57,7 +58,8 @@ class NameTable {
   // Layout of fused experts. experts_transposed: [n_experts, in, out]. experts_interleaved: gate
   // and up rows alternate; false: all gate rows, then all up rows.
   bool experts_transposed = false, experts_interleaved = false;
-  bool fused_expert_biases = false;  // biases have the names of fused matrices with the suffix "_bias"
+  // biases have the names of fused matrices with the suffix "_bias"
+  bool fused_expert_biases = false;
   // Prefix of the tensors of the layer that predicts one token further (NextTokenLayer); "" where
   // that layer is stored as the layer after the last one.
   std::string_view next_token;

@@ -127,7 +127,8 @@ inline constexpr const TensorName* kNoName = nullptr;
 struct JoinedSpec {
   const TensorName* name;
   WeightRole role;
-  std::vector<int> order = {};  // row r of all is row order[r] of the tensor; empty: r
+  // row r of all is row order[r] of the tensor; empty: r
+  std::vector<int> order = {};
   Part part = Part::kOther;
   // If a file has tensors of both names, the first layer is read from its own tensor, not from the
   // fused one.
@@ -169,7 +170,8 @@ struct VectorSpec {
 // loaded if the file has one.
 struct ConvSpec {
   const TensorName* name;
-  std::vector<int> channels;  // of every tensor; several: with a letter of `letters` in the name
+  // of every tensor; several: with a letter of `letters` in the name
+  std::vector<int> channels;
   std::string_view letters;
   int taps;
   std::vector<Shard::Range> own;  // channels of this rank, in the order of all
@@ -215,7 +217,8 @@ class TensorVisitor {
   virtual void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) = 0;
   virtual void vector(const VectorSpec& spec, std::unique_ptr<Vector>& w) = 0;
   // bias: null for convolutions that never have one.
-  virtual void conv(const ConvSpec& spec, std::unique_ptr<Vector>& w, std::unique_ptr<Vector>* bias) = 0;
+  virtual void conv(const ConvSpec& spec, std::unique_ptr<Vector>& w,
+                    std::unique_ptr<Vector>* bias) = 0;
   virtual void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
                        ExpertWeights& down) = 0;
   virtual void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) = 0;

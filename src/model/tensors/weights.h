@@ -13,7 +13,8 @@
 namespace penstock {
 
 struct NormWeights {
-  std::unique_ptr<Vector> weight, bias;  // null: the model has no such norm, or no bias
+  // null: the model has no such norm, or no bias
+  std::unique_ptr<Vector> weight, bias;
   explicit operator bool() const { return weight != nullptr; }
 };
 
@@ -36,7 +37,8 @@ struct ExpertWeights {
   bool partial = false;                          // as LinearWeights
   int lead = 0;
   std::span<const AdapterTerms> adapters;  // [n_experts], of their LinearSite, or empty
-  bool mapped = false;                     // the experts are in a mapped file (PackedWeights::maps_experts)
+  // the experts are in a mapped file (PackedWeights::maps_experts)
+  bool mapped = false;
 };
 
 // Matrix of an expert that a LinearSite describes.
@@ -45,11 +47,13 @@ enum class ExpertProjection : uint8_t { kNone, kGate, kUp, kDown };
 // Rows of a matrix in a file that form a linear layer to which adapters may add. For experts one
 // LinearSite describes the same matrix of every expert of a layer.
 struct LinearSite {
-  std::string name;  // name of the matrix, with ".weight"; for experts the prefix of the layer
+  // name of the matrix, with ".weight"; for experts the prefix of the layer
+  std::string name;
   ExpertProjection projection = ExpertProjection::kNone;
   int n_experts = 0;
-  int matrix_rows = 0;    // of the whole matrix
-  std::vector<int> rows;  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
+  int matrix_rows = 0;  // of the whole matrix
+  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
+  std::vector<int> rows;
   int first_row = 0, n_rows = 0, cols = 0;
   int first_col = 0,
       // Columns of the file's matrix that the layer's weight has: all, or those of one rank.

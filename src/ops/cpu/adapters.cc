@@ -12,7 +12,9 @@
 namespace penstock {
 namespace {
 
-const PanelMatrix& panels_of(const Weight* weight) { return static_cast<const CpuWeight&>(*weight).panels(); }
+const PanelMatrix& panels_of(const Weight* weight) {
+  return static_cast<const CpuWeight&>(*weight).panels();
+}
 
 }  // namespace
 
@@ -25,9 +27,11 @@ void AdapterRows::set(const Batch& batch) {
     const size_t first = rows_.size();
     for (size_t s = 0; s < batch.adapters.size(); ++s) {
       if (batch.adapters[s] != slot) continue;
-      for (int row = batch.seq_offsets[s]; row < batch.seq_offsets[s + 1]; ++row) rows_.push_back(row);
+      for (int row = batch.seq_offsets[s]; row < batch.seq_offsets[s + 1]; ++row)
+        rows_.push_back(row);
     }
-    if (rows_.size() > first) groups_.push_back({slot, {rows_.data() + first, rows_.size() - first}});
+    if (rows_.size() > first)
+      groups_.push_back({slot, {rows_.data() + first, rows_.size() - first}});
   }
 }
 
@@ -94,10 +98,12 @@ void AdapterProducts::gather(Tensor x) {
     }
     const auto cols = static_cast<size_t>(x.cols);
     float* to = context_.scratch.linear.allocate_array<float>(rows.size() * cols);
-    context_.pool.for_ranges(static_cast<int64_t>(rows.size()), 16, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r)
-        std::copy_n(f32(x, rows[static_cast<size_t>(r)]), cols, to + static_cast<size_t>(r) * cols);
-    });
+    context_.pool.for_ranges(static_cast<int64_t>(rows.size()), 16,
+                             [&](int64_t begin, int64_t end, int) {
+                               for (int64_t r = begin; r < end; ++r)
+                                 std::copy_n(f32(x, rows[static_cast<size_t>(r)]), cols,
+                                             to + static_cast<size_t>(r) * cols);
+                             });
     term.x = to, term.x_stride = x.cols;
   }
 }
@@ -105,7 +111,8 @@ void AdapterProducts::gather(Tensor x) {
 void AdapterProducts::reduce_block(const Term& term, int block) const {
   if (term.computed_before) return;
   const int first = block * kBlockRows;
-  const int n = std::min(static_cast<int>(term.group->rows.size()) - first, kBlockRows), rank = term.a->rows;
+  const int n = std::min(static_cast<int>(term.group->rows.size()) - first, kBlockRows),
+            rank = term.a->rows;
   const auto multiply = context_.kernels.gemm->few_panels[static_cast<int>(term.a->type)];
   multiply(*term.a, {term.x + first * term.x_stride, term.x_stride}, n, 0, term.a->n_panels(),
            {term.thin + static_cast<ptrdiff_t>(first) * rank, rank, nullptr});
@@ -126,11 +133,12 @@ void AdapterProducts::add(size_t i, int begin, int end, float* sums) const {
       for (int first = 0; first < n_rows; first += kBlockRows) {
         const int n = std::min(n_rows - first, kBlockRows);
         const GemmChoice choice = choose_gemm(plans, term.b->type, false, n, context_.traits);
-        multiply[choice.index](*term.b, {term.thin + static_cast<ptrdiff_t>(first) * rank, rank}, n, panel,
-                               panel_end, {sums - column, kWidth, nullptr});
+        multiply[choice.index](*term.b, {term.thin + static_cast<ptrdiff_t>(first) * rank, rank}, n,
+                               panel, panel_end, {sums - column, kWidth, nullptr});
         for (int r = 0; r < n; ++r) {
           const int row = term.group->rows[static_cast<size_t>(first + r)];
-          context_.kernels.vector->add_scaled(f32(out, row) + column, sums + r * kWidth, 1.0f, width);
+          context_.kernels.vector->add_scaled(f32(out, row) + column, sums + r * kWidth, 1.0f,
+                                              width);
         }
       }
     }

@@ -16,7 +16,9 @@ class AdapterRows {
   struct Group {
     int slot = 0;
     std::span<const int32_t> rows;  // ascending
-    bool adjacent() const { return rows.back() - rows.front() + 1 == static_cast<int>(rows.size()); }
+    bool adjacent() const {
+      return rows.back() - rows.front() + 1 == static_cast<int>(rows.size());
+    }
   };
   void set(const Batch& batch);
   bool empty() const { return groups_.empty(); }
@@ -56,9 +58,12 @@ class AdapterProducts {
     const PanelMatrix *a = nullptr, *b = nullptr;
     const float* x = nullptr;  // rows of the group
     ptrdiff_t x_stride = 0;
-    float* thin = nullptr;         // [rows, rank]
-    bool computed_before = false;  // thin belongs to another term with the same a
-    int n_blocks() const { return (static_cast<int>(group->rows.size()) + kBlockRows - 1) / kBlockRows; }
+    float* thin = nullptr;  // [rows, rank]
+    // thin belongs to another term with the same a
+    bool computed_before = false;
+    int n_blocks() const {
+      return (static_cast<int>(group->rows.size()) + kBlockRows - 1) / kBlockRows;
+    }
   };
   void find_terms(Tensor x, std::span<const AdapterRows::Group> groups);
   void share(Term& term) const;

@@ -20,8 +20,9 @@ constexpr float kMostSinkExponent = 87.0f;
 constexpr int kMaxSharedFloats =
     8192;  // of the sums of all heads of a tile: they stay in the first-level cache
 
-// Rows that share one pass over KV heads: (token, head of the group) pairs of one sequence, token by token.
-// All rows of a sequence and several heads where they are few, so that memory is read in long pieces.
+// Rows that share one pass over KV heads: (token, head of the group) pairs of one sequence, token
+// by token. All rows of a sequence and several heads where they are few, so that memory is read in
+// long pieces.
 struct Tile {
   int seq, kv_head, n_heads;
   int row, n_rows;      // of the sequence's n_tokens * group rows, the same of each head
@@ -54,17 +55,20 @@ class Attention {
     context_.scratch.reset();
     plan();
     const int n_workers = context_.pool.size();
-    const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + 2 * state_floats(kMaxTileRows);
-    auto* scratch = context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
+    const int64_t scratch_floats =
+        tile_scratch_floats(layout_->padded_dim) + 2 * state_floats(kMaxTileRows);
+    auto* scratch =
+        context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
     const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
     const auto work = [&](int worker, int) {
       for (int i = take(), following = 0; i < n_items_; i = following) {
-        // The next item is taken early, so that its queries can be fetched; not towards the end, where
-        // another thread may be idle.
+        // The next item is taken early, so that its queries can be fetched; not towards the end,
+        // where another thread may be idle.
         const bool early = i + 4 * n_workers < n_items_;
         if (early) following = take();
-        run_item(items_[i], early && following < n_items_ ? &tiles_[items_[following].tile] : nullptr,
+        run_item(items_[i],
+                 early && following < n_items_ ? &tiles_[items_[following].tile] : nullptr,
                  scratch + scratch_floats * worker);
         if (!early) following = take();
       }
@@ -94,7 +98,8 @@ class Attention {
     const int n_old = batch_.seq_lens[seq] - n_new;
     const uint64_t mask = batch_.tree_masks.empty() ? 0 : batch_.tree_masks[token];
     AttentionRow result = {};
-    result.q = f32(q_, token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
+    result.q =
+        f32(q_, token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
     const int index = n_old + row / group_;  // of the token in the sequence
     const int position = mask != 0 ? batch_.positions[token] : index;
     result.first = first_visible(position);
@@ -112,7 +117,8 @@ class Attention {
   // Nodes of a draft tree are stored after others of the same depth, so the start of a window
   // within the draft is counted in depth: that many ancestors are masked.
   static void hide_ancestors(AttentionRow& row) {
-    for (; row.first > row.tree_begin; --row.first, --row.position) row.tree_mask &= row.tree_mask - 1;
+    for (; row.first > row.tree_begin; --row.first, --row.position)
+      row.tree_mask &= row.tree_mask - 1;
   }
 
   int first_visible(int position) const {
@@ -130,9 +136,12 @@ class Attention {
     return view_->first_positions.empty() ? 0 : view_->first_positions[seq];
   }
 
-  int n_rows_of(int seq) const { return (batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq]) * group_; }
+  int n_rows_of(int seq) const {
+    return (batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq]) * group_;
+  }
 
-  // Rows per tile: all heads of a token together, and as many tokens as leaves every thread some tiles.
+  // Rows per tile: all heads of a token together, and as many tokens as leaves every thread some
+  // tiles.
   int rows_per_tile() const {
     const int64_t rows = int64_t{batch_.n_tokens()} * params_.n_heads;
     int most = kMaxTileRows;
@@ -171,7 +180,8 @@ class Attention {
       // Heads are processed one after the other, so that K and V of a head stay in the cache. The
       // last rows attend to the most tokens and go first, so that no thread ends with a long tile.
       for (int head = 0; head < spec_->n_kv_heads; head += n_heads) {
-        for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
+        for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0;
+             row -= per_tile) {
           tiles_[n++] = make_tile(s, head, std::min(n_heads, spec_->n_kv_heads - head), row,
                                   std::min(per_tile, n_rows - row));
         }
@@ -200,7 +210,8 @@ class Attention {
 
   void split_tiles(int n_tiles) {
     int64_t work = 0;
-    for (int i = 0; i < n_tiles; ++i) work += int64_t{tiles_[i].end - tiles_[i].begin} * tiles_[i].n_heads;
+    for (int i = 0; i < n_tiles; ++i)
+      work += int64_t{tiles_[i].end - tiles_[i].begin} * tiles_[i].n_heads;
     // Enough items that the threads end at about the same time.
     const int64_t wanted_work = work / (int64_t{4} * context_.pool.size()) + 1;
     int n_splits = 0;  // of all tiles
@@ -212,12 +223,13 @@ class Attention {
         tile.begin = tile.begin / kInvariantSplit * kInvariantSplit;
       } else {
         const int64_t wanted = wanted_work / tile.n_heads + 1;
-        tile.split = static_cast<int>(
-            std::max<int64_t>(kMinSplit, (wanted + kChunkTokens - 1) / kChunkTokens * kChunkTokens));
+        tile.split = static_cast<int>(std::max<int64_t>(
+            kMinSplit, (wanted + kChunkTokens - 1) / kChunkTokens * kChunkTokens));
       }
       tile.n_splits = std::max(1, (tile.end - tile.begin + tile.split - 1) / tile.split);
       n_splits += tile.n_splits;
-      if (tile.n_splits > 1) state_bytes += state_floats(tile) * tile.n_splits * int64_t{sizeof(float)};
+      if (tile.n_splits > 1)
+        state_bytes += state_floats(tile) * tile.n_splits * int64_t{sizeof(float)};
     }
     if (state_bytes > context_.most_state_bytes) {
       items_ = context_.scratch.allocate_array<Item>(n_tiles);
@@ -234,8 +246,8 @@ class Attention {
       Tile& tile = tiles_[i];
       for (int split = 0; split < tile.n_splits; ++split) items_[n_items_++] = {i, split};
       if (tile.n_splits == 1) continue;
-      tile.states =
-          context_.scratch.allocate_array<float>(static_cast<size_t>(state_floats(tile) * tile.n_splits));
+      tile.states = context_.scratch.allocate_array<float>(
+          static_cast<size_t>(state_floats(tile) * tile.n_splits));
       tile.unfinished =
           new (context_.scratch.allocate(sizeof(std::atomic<int>))) std::atomic<int>(tile.n_splits);
     }
@@ -289,8 +301,8 @@ class Attention {
 
   void merge(const Tile& tile, const AttentionState& state, const AttentionState& other) const {
     for (int h = 0; h < tile.n_heads; ++h) {
-      context_.kernels.merge(state_of_head(tile, state, h), state_of_head(tile, other, h), tile.n_rows,
-                             layout_->padded_value_dim);
+      context_.kernels.merge(state_of_head(tile, state, h), state_of_head(tile, other, h),
+                             tile.n_rows, layout_->padded_value_dim);
     }
   }
 
@@ -304,8 +316,8 @@ class Attention {
     job.layout = layout_;
     job.units = cache_.units(params_.layer, tile.kv_head);
     job.unit_stride = cache_.unit_stride(params_.layer);
-    job.block_table =
-        reinterpret_cast<const uint32_t*>(view_->block_tables.data() + view_->table_offsets[tile.seq]);
+    job.block_table = reinterpret_cast<const uint32_t*>(view_->block_tables.data() +
+                                                        view_->table_offsets[tile.seq]);
     job.first_position = first_position(tile.seq);
     job.units_per_block = cache_.units_per_block();
     job.begin = tile.begin + split * tile.split;
@@ -356,10 +368,11 @@ class Attention {
 
 }  // namespace
 
-void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
-                const AttentionParams& params, Tensor out) {
+void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
+                const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[params.layer];
-  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == params.n_heads * spec.value_dim());
+  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim &&
+                 out.cols == params.n_heads * spec.value_dim());
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0);
   Attention(context, q, batch, cache, params, out).run();
 }

@@ -20,7 +20,7 @@ struct AttentionContext {
 };
 
 // See Ops::attend.
-void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
-                const AttentionParams& params, Tensor out);
+void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
+                const CpuKvCache& cache, const AttentionParams& params, Tensor out);
 
 }  // namespace penstock

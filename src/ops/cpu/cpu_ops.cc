@@ -17,7 +17,8 @@
 namespace penstock {
 namespace {
 
-// Elements per part of a divided operation: below this, starting the workers costs more than they save.
+// Elements per part of a divided operation: below this, starting the workers costs more than they
+// save.
 constexpr int64_t kGrain = 4096;
 
 // Rows that stand for nothing: zeros, which are computed with as fast as anything.
@@ -36,16 +37,17 @@ float mean_square(const float* x, int n) {
 
 }  // namespace
 
-// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine, or PENSTOCK_UNPACK no form of unpacking.
+// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine, or
+// PENSTOCK_UNPACK no form of unpacking.
 Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, select_kernels());
   ASSIGN_OR_RETURN(const TileUnpacking unpacking, tile_unpacking(*kernels));
   if (unpacking.measured) {
     log().info(
-        "{}: weights are unpacked {} products of tiles ({:.0f} Gop/s of a thread before them, {:.0f} between "
-        "them)",
-        kernels->name, unpacking.time == UnpackTime::kBetween ? "between" : "before", unpacking.before / 1e9,
-        unpacking.between / 1e9);
+        "{}: weights are unpacked {} products of tiles ({:.0f} Gop/s of a thread before them, "
+        "{:.0f} between them)",
+        kernels->name, unpacking.time == UnpackTime::kBetween ? "between" : "before",
+        unpacking.before / 1e9, unpacking.between / 1e9);
   }
   return std::make_unique<CpuOps>(*kernels, config);
 }
@@ -55,7 +57,8 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       config_(config),
       pool_(config.n_threads, config.cpus),
       packer_(pool_),
-      linear_{pool_, linear_scratch_, kernels_, gemm_traits(kernels, config.batch_invariant), &adapters_},
+      linear_{pool_, linear_scratch_, kernels_, gemm_traits(kernels, config.batch_invariant),
+              &adapters_},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
@@ -65,7 +68,8 @@ Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
   return packer_.pack(matrix, config_.ranks == nullptr && config_.cpus.empty());
 }
 
-Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) {
+Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                                     int n_rows) {
   return packer_.pack(matrix, first_row, n_rows);
 }
 
@@ -89,7 +93,8 @@ Result<std::unique_ptr<Weight>> CpuOps::restore(const StoredWeight& stored,
   return packer_.restore(stored, std::move(owner));
 }
 
-Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::span<const int> n_blocks) {
+Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec,
+                                                    std::span<const int> n_blocks) {
   return CpuKvCache::make(spec, n_blocks);
 }
 
@@ -182,12 +187,14 @@ void CpuOps::gather_outputs(Tensor x, Tensor out) {
   const auto n = static_cast<int>(batch_.output_rows.size());
   PENSTOCK_CHECK(out.rows == shape_.outputs && out.cols == x.cols);
   for (int i = 0; i < n; ++i) {
-    std::memcpy(f32(out, i), f32(x, batch_.output_rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+    std::memcpy(f32(out, i), f32(x, batch_.output_rows[i]),
+                static_cast<size_t>(x.cols) * sizeof(float));
   }
   clear_rows(out, n);
 }
 
-void CpuOps::norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const {
+void CpuOps::norm_row(const float* x, const NormParams& params, int row, int cols,
+                      float* out) const {
   const float *weight = data_of(params.weight), *bias = data_of(params.bias);
   if (weight != nullptr && params.weight->size() > cols)
     weight += static_cast<ptrdiff_t>(row % (params.weight->size() / cols)) * cols;
@@ -206,8 +213,10 @@ void CpuOps::norm(Tensor x, const NormParams& params, Tensor out) {
   });
 }
 
-void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) {
-  PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols && x.rows == out.rows && x.cols == out.cols);
+void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
+                      Tensor out) {
+  PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols && x.rows == out.rows &&
+                 x.cols == out.cols);
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int row = static_cast<int>(begin); row < end; ++row) {
       kernels_.vector->add_scaled(f32(x, row), f32(delta, row), delta_scale, x.cols);
@@ -229,16 +238,20 @@ void CpuOps::scale(Tensor x, float factor, float softcap) {
   });
 }
 
-void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) { cpu_linear(linear_, x, targets); }
+void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) {
+  cpu_linear(linear_, x, targets);
+}
 
-void CpuOps::linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
+void CpuOps::linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
+                            Tensor out) {
   cpu_linear_by_head(linear_, x, weights, out);
 }
 
 void CpuOps::copy(Tensor from, Tensor to) {
   PENSTOCK_CHECK(from.rows == to.rows && from.cols == to.cols);
-  for_elements(
-      to, [&](int row, int first, int n) { std::copy_n(f32(from, row) + first, n, f32(to, row) + first); });
+  for_elements(to, [&](int row, int first, int n) {
+    std::copy_n(f32(from, row) + first, n, f32(to, row) + first);
+  });
 }
 
 void CpuOps::clear(Tensor x) {
@@ -253,7 +266,8 @@ void CpuOps::round_int8(Tensor x) {
 }
 
 void CpuOps::activate(Tensor x, const ActivationFunction& f) {
-  for_elements(x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, f, n); });
+  for_elements(
+      x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, f, n); });
 }
 
 void CpuOps::gate_rows(Tensor x, Tensor gate) {
@@ -284,13 +298,14 @@ void CpuOps::scale_columns(Tensor x, const Vector& by) {
 
 void CpuOps::add_mixed(Tensor from, Tensor by, int width, Tensor to) {
   const int n_from = from.cols / width, n_to = to.cols / width;
-  PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width && by.cols == n_from * n_to);
+  PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width &&
+                 by.cols == n_from * n_to);
   PENSTOCK_CHECK(from.rows == to.rows && from.rows == by.rows);
   pool_.for_ranges(to.rows, row_grain(n_from * to.cols), [&](int64_t begin, int64_t end, int) {
     for (int row = static_cast<int>(begin); row < end; ++row) {
       for (int i = 0; i < n_from * n_to; ++i)
-        kernels_.vector->add_scaled(f32(to, row) + i / n_from * width, f32(from, row) + i % n_from * width,
-                                    f32(by, row)[i], width);
+        kernels_.vector->add_scaled(f32(to, row) + i / n_from * width,
+                                    f32(from, row) + i % n_from * width, f32(by, row)[i], width);
     }
   });
 }
@@ -299,8 +314,10 @@ void CpuOps::match_magnitude(Tensor x, Tensor like, float least) {
   PENSTOCK_CHECK(x.rows == like.rows);
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int row = static_cast<int>(begin); row < end; ++row) {
-      const float own = mean_square(f32(x, row), x.cols), wanted = mean_square(f32(like, row), like.cols);
-      kernels_.vector->scale_softcap(f32(x, row), std::sqrt(wanted / std::max(own, least)), 0.0f, x.cols);
+      const float own = mean_square(f32(x, row), x.cols),
+                  wanted = mean_square(f32(like, row), like.cols);
+      kernels_.vector->scale_softcap(f32(x, row), std::sqrt(wanted / std::max(own, least)), 0.0f,
+                                     x.cols);
     }
   });
 }
@@ -333,8 +350,8 @@ void CpuOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Ten
   clear_rows(out, batch_.n_tokens());
 }
 
-void CpuOps::state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
-                         Tensor out) {
+void CpuOps::state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                         KvCache& cache, Tensor out) {
   cpu_state_space(recurrence(cache), {x, scratch, dt, out}, params);
   clear_rows(out, batch_.n_tokens());
 }
@@ -348,9 +365,10 @@ void CpuOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& para
 void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
   for_elements(x, [&](int row, int first, int n) {
     if (row >= batch_.n_tokens()) return;
-    const float periods = std::floor(static_cast<float>(batch_.positions[row] + scale.offset) / scale.period);
-    kernels_.vector->scale_softcap(f32(x, row) + first, 1.0f + scale.beta * std::log(1.0f + periods), 0.0f,
-                                   n);
+    const float periods =
+        std::floor(static_cast<float>(batch_.positions[row] + scale.offset) / scale.period);
+    kernels_.vector->scale_softcap(f32(x, row) + first,
+                                   1.0f + scale.beta * std::log(1.0f + periods), 0.0f, n);
   });
 }
 
@@ -358,7 +376,8 @@ void CpuOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, T
   PENSTOCK_CHECK(gate.rows == up.rows && gate.cols == up.cols && gate.rows == out.rows &&
                  gate.cols == out.cols);
   for_elements(gate, [&](int row, int first, int n) {
-    kernels_.vector->activate_mul(f32(gate, row) + first, f32(up, row) + first, f, n, f32(out, row) + first);
+    kernels_.vector->activate_mul(f32(gate, row) + first, f32(up, row) + first, f, n,
+                                  f32(out, row) + first);
   });
 }
 
@@ -409,20 +428,23 @@ void CpuOps::rotate_heads(float* x, int n_heads, int head_dim, int t, const Angl
 
 void CpuOps::rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) {
   const Angles& angle = angles(rope);
-  pool_.for_ranges(batch_.n_tokens(), row_grain(q.cols + k.cols), [&](int64_t begin, int64_t end, int) {
-    for (int t = static_cast<int>(begin); t < end; ++t) {
-      rotate_heads(f32(q, t), q.cols / head_dim, head_dim, t, angle, rope);
-      rotate_heads(f32(k, t), k.cols / head_dim, head_dim, t, angle, rope);
-    }
-  });
+  pool_.for_ranges(batch_.n_tokens(), row_grain(q.cols + k.cols),
+                   [&](int64_t begin, int64_t end, int) {
+                     for (int t = static_cast<int>(begin); t < end; ++t) {
+                       rotate_heads(f32(q, t), q.cols / head_dim, head_dim, t, angle, rope);
+                       rotate_heads(f32(k, t), k.cols / head_dim, head_dim, t, angle, rope);
+                     }
+                   });
 }
 
-void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache, int layer) {
+void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                            int layer) {
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const KvLayerSpec& spec = cache.spec().layers[layer];
   const int dim = spec.head_dim, n_heads = q.cols / dim, n_tokens = batch_.n_tokens();
   const bool has_values = spec.values_in_keys == 0;
-  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == (has_values ? k.cols : 0) && q.cols % dim == 0);
+  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == (has_values ? k.cols : 0) &&
+                 q.cols % dim == 0);
   const Angles* angle = rope != nullptr ? &angles(*rope) : nullptr;
   const KvUnitLayout& layout = cpu_cache.layout(layer);
   const auto store = kernels_.attention->store[static_cast<int>(layout.format)];
@@ -451,7 +473,8 @@ void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& param
   clear_rows(out, batch_.n_tokens());
 }
 
-void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) {
+void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+                     std::span<const int32_t> to) {
   PENSTOCK_CHECK(from.size() == to.size());
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const CacheSpec& spec = cache.spec();

@@ -1,4 +1,5 @@
-// The CPU backend: whole-batch operations on a pool of threads with the kernels of one instruction set.
+// The CPU backend: whole-batch operations on a pool of threads with the kernels of one instruction
+// set.
 #pragma once
 #include <array>
 #include <string>
@@ -38,7 +39,8 @@ class CpuOps final : public Ops {
                                           std::shared_ptr<const void> owner) override;
   bool restores_in_place() const override { return true; }
   int64_t expert_bytes_read() const override { return linear_scratch_.expert_bytes_read; }
-  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
+                                              std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
@@ -58,7 +60,8 @@ class CpuOps final : public Ops {
   void embed_token_types(const Weight& table, Tensor out) override;
   void gather_outputs(Tensor x, Tensor out) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
-  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
+  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
+                Tensor out) override;
   void add(Tensor x, Tensor delta, float delta_scale) override;
   void scale(Tensor x, float factor, float softcap) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
@@ -69,10 +72,13 @@ class CpuOps final : public Ops {
   void round_int8(Tensor x) override;
   void activate(Tensor x, const ActivationFunction& f) override;
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
-  void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
+  void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
+                      Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void clear(Tensor x) override;
-  Shard shard() const override { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
+  Shard shard() const override {
+    return config_.ranks != nullptr ? config_.ranks->shard() : Shard{};
+  }
   void all_reduce(Tensor x) override {
     if (config_.ranks != nullptr) cpu_all_reduce(*config_.ranks, config_.rank_wire, x);
   }
@@ -90,8 +96,8 @@ class CpuOps final : public Ops {
   void gate_rows(Tensor x, Tensor gate) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
-  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
-                   Tensor out) override;
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                   KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
@@ -104,8 +110,8 @@ class CpuOps final : public Ops {
                std::span<const int32_t> to) override;
 
  private:
-  // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set of
-  // frequencies.
+  // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set
+  // of frequencies.
   struct Angles {
     const Vector* inv_freq = nullptr;
     int half = 0;

@@ -25,7 +25,8 @@ struct LikelierFirst {
   }
 };
 
-// The k most likely of n tokens, in any order; what is not possible has token -1. As the sampler orders them: of equals the lowest number.
+// The k most likely of n tokens, in any order; what is not possible has token -1. As the sampler
+// orders them: of equals the lowest number.
 void find_likeliest(const ScanKernels& scans, const float* logits, int first_token, int n,
                     std::span<Likely> out) {
   const size_t k = out.size();
@@ -34,8 +35,8 @@ void find_likeliest(const ScanKernels& scans, const float* logits, int first_tok
   float threshold = kNoLogit;  // the k-th largest block maximum is at most the k-th largest value
   if (k < block_max.size()) {
     std::vector<float> largest = block_max;
-    std::nth_element(largest.begin(), largest.begin() + static_cast<ptrdiff_t>(k) - 1, largest.end(),
-                     std::greater<>());
+    std::nth_element(largest.begin(), largest.begin() + static_cast<ptrdiff_t>(k) - 1,
+                     largest.end(), std::greater<>());
     threshold = largest[k - 1];
   }
   std::vector<Likely> found;
@@ -43,7 +44,8 @@ void find_likeliest(const ScanKernels& scans, const float* logits, int first_tok
     if (!(block_max[block] >= threshold) || block_max[block] == kNoLogit) continue;
     const int begin = static_cast<int>(block) * kScanBlock, end = std::min(begin + kScanBlock, n);
     for (int i = begin; i < end; ++i)
-      if (logits[i] >= threshold && logits[i] > kNoLogit) found.push_back({logits[i], first_token + i});
+      if (logits[i] >= threshold && logits[i] > kNoLogit)
+        found.push_back({logits[i], first_token + i});
   }
   const size_t n_kept = std::min(k, found.size());
   std::nth_element(found.begin(), found.begin() + static_cast<ptrdiff_t>(n_kept), found.end(),
@@ -93,7 +95,8 @@ void cpu_gather_logits(Communicator& ranks, ThreadPool& pool, const ScanKernels&
   size_t n_each = 0;
   int n_before = 0;  // rows that are done or few
   for (int row = 0; row < x.rows; ++row) {
-    const int top = static_cast<size_t>(row) < row_tops.size() ? row_tops[static_cast<size_t>(row)] : 0;
+    const int top =
+        static_cast<size_t>(row) < row_tops.size() ? row_tops[static_cast<size_t>(row)] : 0;
     if (const int n = n_likely(top, x.cols / own.n_ranks); n > 0) {
       few.push_back({row, n, n_each});
       n_each += static_cast<size_t>(n);

@@ -13,13 +13,15 @@
 namespace penstock {
 
 GemmPlans GemmPlans::of(const KernelTable& kernels) {
-  return {kernels.gemm->plans, kernels.tiles == nullptr ? std::span<const GemmPlan>() : kernels.tiles->plans};
+  return {kernels.gemm->plans,
+          kernels.tiles == nullptr ? std::span<const GemmPlan>() : kernels.tiles->plans};
 }
 
 namespace {
 
 // Without block_rows; no plan where there is none.
-GemmChoice find_choice(const GemmPlans& plans, PanelKind kind, int n_rows, const GemmTraits& traits) {
+GemmChoice find_choice(const GemmPlans& plans, PanelKind kind, int n_rows,
+                       const GemmTraits& traits) {
   for (const std::span<const GemmPlan> list : {plans.tiles, plans.vectors}) {
     const GemmPlan* plan = find_plan(list, kind, n_rows, traits);
     if (plan != nullptr) return {plan, static_cast<size_t>(plan - list.data())};
@@ -66,9 +68,9 @@ std::vector<ProductPlan> product_plans() {
     for (int n_rows = 1; n_rows <= most_rows; ++n_rows) {
       const GemmPlan* plan = find_choice(plans, static_cast<PanelKind>(kind), n_rows, traits).plan;
       if (plan != nullptr && plan != last) {
-        all.push_back({panel_kind_name(static_cast<PanelKind>(kind)), n_rows, gemm_path_name(plan->path),
-                       gemm_strategy_name(plan->strategy), plan->block, plan->panels,
-                       prefetch_name(plan->prefetch)});
+        all.push_back({panel_kind_name(static_cast<PanelKind>(kind)), n_rows,
+                       gemm_path_name(plan->path), gemm_strategy_name(plan->strategy), plan->block,
+                       plan->panels, prefetch_name(plan->prefetch)});
       }
       last = plan;
     }

@@ -12,18 +12,22 @@ namespace penstock {
 // The plans of a KernelTable.
 struct GemmPlans {
   std::span<const GemmPlan> vectors;  // GemmKernels::plans
-  std::span<const GemmPlan> tiles;    // TileKernels::plans; empty where there are none
+  // TileKernels::plans; empty where there are none
+  std::span<const GemmPlan> tiles;
 
   static GemmPlans of(const KernelTable& kernels);
 };
 
 struct GemmChoice {
   const GemmPlan* plan = nullptr;
-  size_t index = 0;    // of the plan in its list, as kernels want it
-  int block_rows = 0;  // of Int8Rows; 0 where the plan reads activations in another form
+  size_t index = 0;  // of the plan in its list, as kernels want it
+  // of Int8Rows; 0 where the plan reads activations in another form
+  int block_rows = 0;
 
   GemmPath path() const { return plan->path; }
-  bool needs_tiles() const { return path() == GemmPath::kBf16Tiles || path() == GemmPath::kInt8RowTiles; }
+  bool needs_tiles() const {
+    return path() == GemmPath::kBf16Tiles || path() == GemmPath::kInt8RowTiles;
+  }
 };
 
 // The plan of a product of n_rows >= 1 rows of activations, which have one scale for each row or

@@ -19,7 +19,8 @@ constexpr int kSpareBlocks = 1;
 
 }  // namespace
 
-Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std::span<const int> n_blocks) {
+Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
+                                                     std::span<const int> n_blocks) {
   if (spec.dtype == KvDType::kF8) {
     return make_error(ErrorCode::kUnsupported,
                       "KV cache: FP8 is not there on the CPU, expected F32, F16, BF16 or INT8");
@@ -38,10 +39,10 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
         KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim, layer.values_in_keys);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
-    const int64_t n_units =
-        (int64_t{n_blocks[layer.group]} + kSpareBlocks) * cache->units_per_block() * layer.n_kv_heads;
-    // An odd number of lines between layers, so that equal blocks of different layers use different cache
-    // sets.
+    const int64_t n_units = (int64_t{n_blocks[layer.group]} + kSpareBlocks) *
+                            cache->units_per_block() * layer.n_kv_heads;
+    // An odd number of lines between layers, so that equal blocks of different layers use different
+    // cache sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
   }
   for (size_t i = 0; i < spec.state_values.size(); ++i) {
@@ -50,18 +51,21 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   }
   bytes = (bytes / int64_t{kHugePage} + 1) * int64_t{kHugePage};
   const int64_t available = total_memory();
-  void* memory = bytes > available ? MAP_FAILED
-                                   : mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = bytes > available
+                     ? MAP_FAILED
+                     : mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return errorf(ErrorCode::kResourceExhausted, "KV cache: {} MiB asked for, this machine has {} MiB",
-                  bytes >> 20, available >> 20);
+    return errorf(ErrorCode::kResourceExhausted,
+                  "KV cache: {} MiB asked for, this machine has {} MiB", bytes >> 20,
+                  available >> 20);
   }
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   cache->memory_ = static_cast<std::byte*>(memory);
   cache->bytes_ = static_cast<size_t>(bytes);
   cache->promised_ = PromisedMemory(memory, cache->bytes_);
-  for (size_t i = 0; i < spec.layers.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    cache->layers_[i].data = cache->memory_ + offsets[i];
   for (size_t i = spec.layers.size(); i < offsets.size(); ++i)
     cache->states_.push_back(cache->memory_ + offsets[i]);
   return cache;
@@ -93,7 +97,8 @@ void CpuKvCache::copy_states(std::span<const int32_t> from, std::span<const int3
     for (size_t i = 0; i < from.size(); ++i) {
       const int index = static_cast<int>(layer);
       if (from[i] != to[i])
-        std::copy_n(state(index, BlockId(from[i])), spec_.state_bytes(layer), state(index, BlockId(to[i])));
+        std::copy_n(state(index, BlockId(from[i])), spec_.state_bytes(layer),
+                    state(index, BlockId(to[i])));
     }
   }
 }

@@ -1,6 +1,6 @@
 // K and V in host memory: per layer one array of units (16 tokens of one KV head, see
-// kernels/attention_kernels.h), [block][unit of the block][KV head]; and the states of layers that have one,
-// [block][value].
+// kernels/attention_kernels.h), [block][unit of the block][KV head]; and the states of layers that
+// have one, [block][value].
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,8 @@ namespace penstock {
 class CpuKvCache final : public KvCache {
  public:
   // Errors: kInvalidArgument (block size not a multiple of 16), kResourceExhausted.
-  static Result<std::unique_ptr<CpuKvCache>> make(const CacheSpec& spec, std::span<const int> n_blocks);
+  static Result<std::unique_ptr<CpuKvCache>> make(const CacheSpec& spec,
+                                                  std::span<const int> n_blocks);
   ~CpuKvCache() override;
 
   const CacheSpec& spec() const override { return spec_; }
@@ -30,7 +31,8 @@ class CpuKvCache final : public KvCache {
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
   // Returns a layer's state: the spec's state_values in its state_dtype.
   std::byte* state(int layer, BlockId block) const {
-    return states_[layer] + static_cast<int64_t>(block) * spec_.state_bytes(static_cast<size_t>(layer));
+    return states_[layer] +
+           static_cast<int64_t>(block) * spec_.state_bytes(static_cast<size_t>(layer));
   }
   // Copies states from block to block of the group of states, in this order.
   void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
@@ -62,11 +64,13 @@ class CpuKvCache final : public KvCache {
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       if (spec_.layers[layer].group != group) continue;
       const int64_t bytes = unit_stride(static_cast<int>(layer)) * units_per_block();
-      f(std::span(layers_[layer].data + static_cast<int64_t>(block) * bytes, static_cast<size_t>(bytes)));
+      f(std::span(layers_[layer].data + static_cast<int64_t>(block) * bytes,
+                  static_cast<size_t>(bytes)));
     }
     if (group != spec_.state_group()) return;
     for (size_t layer = 0; layer < states_.size(); ++layer) {
-      f(std::span(state(static_cast<int>(layer), block), static_cast<size_t>(spec_.state_bytes(layer))));
+      f(std::span(state(static_cast<int>(layer), block),
+                  static_cast<size_t>(spec_.state_bytes(layer))));
     }
   }
 

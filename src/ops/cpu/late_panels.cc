@@ -15,8 +15,8 @@ constexpr size_t kScaleBytes = sizeof(float) * kPanelRows;  // of a panel's rows
 
 }  // namespace
 
-LatePanels::LatePanels(const QuantizedMatrix& rows, std::shared_ptr<const void> file, const PanelMatrix& to,
-                       float* row_scales, size_t memory_bytes)
+LatePanels::LatePanels(const QuantizedMatrix& rows, std::shared_ptr<const void> file,
+                       const PanelMatrix& to, float* row_scales, size_t memory_bytes)
     : rows_(rows),
       file_(std::move(file)),
       to_(to),
@@ -53,7 +53,8 @@ PanelMatrix LatePanels::copy(int begin, int n, uint8_t* buffer) const {
 }
 
 void LatePanels::decode_row(int row, float* out) const {
-  dequantize_row(rows_.type, rows_.bytes.data() + static_cast<size_t>(row) * rows_.stride(), out, rows_.cols);
+  dequantize_row(rows_.type, rows_.bytes.data() + static_cast<size_t>(row) * rows_.stride(), out,
+                 rows_.cols);
 }
 
 }  // namespace penstock

@@ -23,7 +23,8 @@ constexpr int kRounds = 3;
 constexpr double kUnitSeconds = 1e-3;            // of a round of a unit
 constexpr size_t kReadUnit = 8192;               // what every order of reading takes a multiple of
 constexpr size_t kReadPiece = size_t{24} << 20;  // of a thread and round
-constexpr size_t kLeastRead = size_t{4} << 20;  // the same out of a small buffer, which is read several times
+// the same out of a small buffer, which is read several times
+constexpr size_t kLeastRead = size_t{4} << 20;
 
 template <class F>
 double least_seconds(int rounds, F&& round) {
@@ -31,7 +32,8 @@ double least_seconds(int rounds, F&& round) {
   for (int i = 0; i < rounds; ++i) {
     const auto start = std::chrono::steady_clock::now();
     round();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    least = std::min(
+        least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return std::max(least, 1e-9);
 }
@@ -41,7 +43,8 @@ double sample_unit(ThreadPool& pool, const ComputeProbe& probe, int n_threads) {
   volatile float result = 0;
   int64_t iterations = 1000;
   const double warm_up = least_seconds(3, [&] { result = probe.run(iterations); });
-  iterations = std::clamp<int64_t>(static_cast<int64_t>(kUnitSeconds / warm_up * 1000), 1000, 1'000'000'000);
+  iterations =
+      std::clamp<int64_t>(static_cast<int64_t>(kUnitSeconds / warm_up * 1000), 1000, 1'000'000'000);
   const double seconds = least_seconds(kRounds, [&] {
     if (n_threads == 1) {
       result = probe.run(iterations);
@@ -70,11 +73,13 @@ bool ReadSampler::prepare(ThreadPool& pool, size_t bytes) {
 }
 
 double ReadSampler::sample(ThreadPool& pool, const KernelTable& kernels, int n_threads) {
-  const size_t piece = std::min(part_, kReadPiece), n_times = std::max<size_t>(1, kLeastRead / piece);
+  const size_t piece = std::min(part_, kReadPiece),
+               n_times = std::max<size_t>(1, kLeastRead / piece);
   volatile uint64_t sink = 0;
   double least = 1e9;
   const auto read_piece = [&](ReadProbe read, int worker) {
-    for (size_t n = 0; n < n_times; ++n) sink = sink + read(buffer_.get() + worker * part_ + next_, piece);
+    for (size_t n = 0; n < n_times; ++n)
+      sink = sink + read(buffer_.get() + worker * part_ + next_, piece);
   };
   for (const ReadProbe read : read_probes(kernels)) {
     for (int round = 0; round < kRounds; ++round) {
@@ -118,17 +123,20 @@ UnpackingRates sample_unpacking() {
   const TileUnpacking measured = measure_unpacking(*(*kernels)->tiles);
   const auto chosen = tile_unpacking(**kernels);
   if (!chosen) return {};
-  return {chosen->time == UnpackTime::kBetween ? "between" : "before", measured.before, measured.between};
+  return {chosen->time == UnpackTime::kBetween ? "between" : "before", measured.before,
+          measured.between};
 }
 
 MachineLimits CpuOps::limits(int64_t read_bytes) {
   MachineLimits limits;
-  const size_t bytes = read_bytes > 0 ? std::min(static_cast<size_t>(read_bytes), kMostRead) : kMostRead;
+  const size_t bytes =
+      read_bytes > 0 ? std::min(static_cast<size_t>(read_bytes), kMostRead) : kMostRead;
   if (reads_.prepare(pool_, bytes))
     limits.read_bytes_per_second = reads_.sample(pool_, kernels_, pool_.size());
   for (const ComputeProbe& probe : compute_probes(kernels_)) {
     const ComputeLimit limit{probe.name, sample_unit(pool_, probe, pool_.size())};
-    if (probe.operand == ComputeProbe::Operand::kFloats) limits.floats = faster(limits.floats, limit);
+    if (probe.operand == ComputeProbe::Operand::kFloats)
+      limits.floats = faster(limits.floats, limit);
     limits.integers = faster(limits.integers, limit);
   }
   return limits;

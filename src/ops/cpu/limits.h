@@ -21,7 +21,8 @@ class ReadSampler {
  private:
   std::unique_ptr<char, decltype(&std::free)> buffer_{nullptr, &std::free};
   size_t part_ = 0;  // bytes of one thread's part
-  size_t next_ = 0;  // offset in its part at which a thread reads next
+  // offset in its part at which a thread reads next
+  size_t next_ = 0;
 };
 
 }  // namespace penstock

@@ -20,7 +20,9 @@ constexpr size_t kMostTargets = 8;
 // Products of one tensor with a few weights and with their adapters.
 struct AdaptedProducts {
   AdaptedProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
-      : context(context), products(ready(context), x, targets), scratch(context, products.scratch_needs()) {
+      : context(context),
+        products(ready(context), x, targets),
+        scratch(context, products.scratch_needs()) {
     make_rows(context, products);
     if (context.adapters != nullptr && !context.adapters->empty()) add_adapters(x, targets);
   }
@@ -56,9 +58,12 @@ struct AdaptedProducts {
 void run_targets(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
   const AdaptedProducts products(context, x, targets);
   int64_t firsts[kMostTargets + 1] = {};
-  for (size_t i = 0; i < targets.size(); ++i) firsts[i + 1] = firsts[i] + products.products.n_panels(i);
+  for (size_t i = 0; i < targets.size(); ++i)
+    firsts[i + 1] = firsts[i] + products.products.n_panels(i);
   for_parts(context.pool, {firsts, targets.size() + 1}, products.products.run_grain(),
-            [&](size_t i, int64_t begin, int64_t end, int worker) { products.run(i, begin, end, worker); });
+            [&](size_t i, int64_t begin, int64_t end, int worker) {
+              products.run(i, begin, end, worker);
+            });
 }
 
 // Rows that are multiplied with a head's weight from which on all threads share the product.
@@ -111,35 +116,37 @@ void cpu_gated_linear(const LinearContext& context, Tensor x, const LinearTarget
   const LinearTarget both[] = {gate, up};
   const AdaptedProducts products(context, x, both);
   PENSTOCK_CHECK(gate.out.cols == up.out.cols && out.cols == up.out.cols && out.rows == x.rows);
-  context.pool.for_pieces(products.products.n_panels(0), products.products.run_grain(),
-                          [&](int64_t begin, int64_t end, int worker) {
-                            products.run(0, begin, end, worker);
-                            products.run(1, begin, end, worker);
-                            const auto first = static_cast<int>(begin) * kPanelRows;
-                            const int n = std::min(static_cast<int>(end) * kPanelRows, out.cols) - first;
-                            for (int row = 0; row < x.rows; ++row) {
-                              context.kernels.vector->activate_mul(f32(gate.out, row) + first,
-                                                                   f32(up.out, row) + first, f, n,
-                                                                   f32(out, row) + first);
-                            }
-                          });
+  context.pool.for_pieces(
+      products.products.n_panels(0), products.products.run_grain(),
+      [&](int64_t begin, int64_t end, int worker) {
+        products.run(0, begin, end, worker);
+        products.run(1, begin, end, worker);
+        const auto first = static_cast<int>(begin) * kPanelRows;
+        const int n = std::min(static_cast<int>(end) * kPanelRows, out.cols) - first;
+        for (int row = 0; row < x.rows; ++row) {
+          context.kernels.vector->activate_mul(f32(gate.out, row) + first, f32(up.out, row) + first,
+                                               f, n, f32(out, row) + first);
+        }
+      });
 }
 
-void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,
-               Tensor out, bool add) {
+void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids,
+               float scale, Tensor out, bool add) {
   const auto& weight = static_cast<const CpuWeight&>(table);
   PENSTOCK_CHECK(weight.cols() == out.cols);
   context.scratch.linear.reset();
   const size_t cols = static_cast<size_t>(out.cols);
   float* scratch = context.scratch.linear.allocate_array<float>(cols * context.pool.size());
-  context.pool.for_ranges(static_cast<int64_t>(ids.size()), 4, [&](int64_t begin, int64_t end, int worker) {
-    float* row = scratch + cols * worker;
-    for (int64_t t = begin; t < end; ++t) {
-      weight.decode_row(ids[t] < weight.rows() ? ids[t] : 0, row);
-      float* to = f32(out, static_cast<int>(t));
-      for (int i = 0; i < out.cols; ++i) to[i] = (add ? to[i] : 0.0f) + row[i] * scale;
-    }
-  });
+  context.pool.for_ranges(static_cast<int64_t>(ids.size()), 4,
+                          [&](int64_t begin, int64_t end, int worker) {
+                            float* row = scratch + cols * worker;
+                            for (int64_t t = begin; t < end; ++t) {
+                              weight.decode_row(ids[t] < weight.rows() ? ids[t] : 0, row);
+                              float* to = f32(out, static_cast<int>(t));
+                              for (int i = 0; i < out.cols; ++i)
+                                to[i] = (add ? to[i] : 0.0f) + row[i] * scale;
+                            }
+                          });
 }
 
 }  // namespace penstock

@@ -17,7 +17,8 @@ struct LinearScratch {
   Arena linear;                                // quantized activations, workers' buffers
   Arena moe;                                   // tokens gathered by expert
   std::atomic<int64_t> expert_bytes_read = 0;  // see Ops::expert_bytes_read()
-  int64_t bytes_to_keep = 0;                   // of LatePanels, that this step still packs into their place
+  // of LatePanels, that this step still packs into their place
+  int64_t bytes_to_keep = 0;
 };
 
 class AdapterRows;  // adapters.h
@@ -33,7 +34,8 @@ struct LinearContext {
 // targets[i].out = x weight_i^T + bias_i + (x a_i^T) b_i^T, a_i and b_i those of the row's adapter.
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
 
-// See Ops::linear_by_head. One region where few rows are multiplied with each weight; else one after the other.
+// See Ops::linear_by_head. One region where few rows are multiplied with each weight; else one
+// after the other.
 void cpu_linear_by_head(const LinearContext& context, Tensor x,
                         std::span<const std::unique_ptr<Weight>> weights, Tensor out);
 
@@ -42,8 +44,8 @@ void cpu_gated_linear(const LinearContext& context, Tensor x, const LinearTarget
                       const LinearTarget& up, const ActivationFunction& f, Tensor out);
 
 // out[t] = (add ? out[t] : 0) + table[ids[t]] * scale.
-void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,
-               Tensor out, bool add);
+void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids,
+               float scale, Tensor out, bool add);
 
 // See Ops::moe.
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,

@@ -1,5 +1,6 @@
-// Mixture of experts: the tokens are sorted by the experts that they chose, each chosen expert is read once for all of them, and
-// the experts' products are grouped: one region for all, whose panels are laid end to end.
+// Mixture of experts: the tokens are sorted by the experts that they chose, each chosen expert is
+// read once for all of them, and the experts' products are grouped: one region for all, whose
+// panels are laid end to end.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -17,15 +18,17 @@
 namespace penstock {
 namespace {
 
-// Rows of a group, if its first expert has no more: what they become should stay in a cache that all cores share.
+// Rows of a group, if its first expert has no more: what they become should stay in a cache that
+// all cores share.
 constexpr int kMostGroupRows = 1024;
 
 Tensor arena_tensor(Arena& arena, int rows, int cols) {
-  return {arena.allocate_array<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32,
-          rows, cols, cols};
+  return {arena.allocate_array<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)),
+          DType::kF32, rows, cols, cols};
 }
 
-// The tokens of a step by expert: expert e has rows [firsts[e], firsts[e + 1]). Memory is the arena's.
+// The tokens of a step by expert: expert e has rows [firsts[e], firsts[e + 1]). Memory is the
+// arena's.
 struct SortedTokens {
   int n_tokens, n_experts, top_k;
   int* firsts;       // [n_experts + 1]
@@ -34,7 +37,9 @@ struct SortedTokens {
   int* rows_of;      // [n_tokens, top_k], ascending: the order of every token's sum
 
   SortedTokens(const LinearContext& context, Tensor router_logits, const MoeParams& params)
-      : n_tokens(router_logits.rows), n_experts(router_logits.cols), top_k(params.routing.n_active) {
+      : n_tokens(router_logits.rows),
+        n_experts(router_logits.cols),
+        top_k(params.routing.n_active) {
     Arena& arena = context.scratch.moe;
     const auto n_rows = static_cast<size_t>(n_tokens) * static_cast<size_t>(top_k);
     auto* choices = arena.allocate_array<ExpertChoice>(n_rows);
@@ -53,7 +58,8 @@ struct SortedTokens {
     sort(choices, arena.allocate_array<int>(static_cast<size_t>(std::max(n_tokens, n_experts))));
   }
 
-  int n_rows(int begin, int end) const { return firsts[end] - firsts[begin]; }  // of experts [begin, end)
+  // of experts [begin, end)
+  int n_rows(int begin, int end) const { return firsts[end] - firsts[begin]; }
   // The experts from `begin` on that are computed together.
   int group_end(int begin) const {
     int end = begin + 1;
@@ -82,7 +88,8 @@ struct SortedTokens {
 // The rows of each expert whose tokens have an adapter, by adapter. Memory is the arena's.
 class ExpertAdapters {
  public:
-  ExpertAdapters(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens) {
+  ExpertAdapters(const LinearContext& context, const MoeParams& params,
+                 const SortedTokens& tokens) {
     if (context.adapters == nullptr || context.adapters->empty()) return;
     const auto groups = context.adapters->groups();
     if (!add_something(groups, params)) return;
@@ -95,15 +102,16 @@ class ExpertAdapters {
     const int n_rows = tokens.n_rows(0, tokens.n_experts);
     int32_t* rows = arena.allocate_array<int32_t>(static_cast<size_t>(n_rows));
     firsts_ = arena.allocate_array<int>(static_cast<size_t>(tokens.n_experts) + 1);
-    groups_ = arena.allocate_array<AdapterRows::Group>(
-        std::min(static_cast<size_t>(n_rows), groups.size() * static_cast<size_t>(tokens.n_experts)));
+    groups_ = arena.allocate_array<AdapterRows::Group>(std::min(
+        static_cast<size_t>(n_rows), groups.size() * static_cast<size_t>(tokens.n_experts)));
     int n = 0;
     for (int e = 0; e < tokens.n_experts; ++e) {
       firsts_[e] = n;
       for (size_t g = 0; g < groups.size(); ++g) {
         int32_t* const first = rows;
         for (int row = tokens.firsts[e]; row < tokens.firsts[e + 1]; ++row) {
-          if (group_of[tokens.token_of[row]] == static_cast<int>(g)) *rows++ = row - tokens.firsts[e];
+          if (group_of[tokens.token_of[row]] == static_cast<int>(g))
+            *rows++ = row - tokens.firsts[e];
         }
         if (rows > first) groups_[n++] = {groups[g].slot, {first, rows}};
       }
@@ -136,10 +144,12 @@ class ExpertAdapters {
   int* firsts_ = nullptr;  // [n_experts + 1]
 };
 
-// The step's rows rounded once for all experts that read them, where these want the same whole numbers.
+// The step's rows rounded once for all experts that read them, where these want the same whole
+// numbers.
 class SharedRows {
  public:
-  SharedRows(const LinearContext& context, Tensor x, const MoeParams& params, const SortedTokens& tokens) {
+  SharedRows(const LinearContext& context, Tensor x, const MoeParams& params,
+             const SortedTokens& tokens) {
     if (params.routing.weigh_input) return;  // every expert reads other numbers
     bool found = false;
     Activations::Form shared;
@@ -150,7 +160,8 @@ class SharedRows {
         const auto& weight = static_cast<const CpuWeight&>(*(*weights)[static_cast<size_t>(e)]);
         Activations::Form form = Activations::wanted(weight, choose_gemm(context, weight, n));
         form.block_rows = int8_block_rows(x.rows);  // whoever picks rows lays them out anew
-        if (form.kind != Activations::Kind::kInt8 || form.order != nullptr || (found && form != shared))
+        if (form.kind != Activations::Kind::kInt8 || form.order != nullptr ||
+            (found && form != shared))
           return;
         shared = form, found = true;
       }
@@ -191,11 +202,14 @@ class ExpertProducts {
   // No more than n_experts are added.
   ExpertProducts(const LinearContext& context, int n_experts)
       : context_(context),
-        products_(context.scratch.linear.allocate_array<RowProducts>(static_cast<size_t>(n_experts))),
-        targets_(context.scratch.linear.allocate_array<LinearTarget>(static_cast<size_t>(n_experts) *
-                                                                     kMostTargets)),
-        adapters_(context.scratch.linear.allocate_array<AdapterProducts>(static_cast<size_t>(n_experts))),
-        first_rows_(context.scratch.linear.allocate_array<int64_t>(2 * (static_cast<size_t>(n_experts) + 1))),
+        products_(
+            context.scratch.linear.allocate_array<RowProducts>(static_cast<size_t>(n_experts))),
+        targets_(context.scratch.linear.allocate_array<LinearTarget>(
+            static_cast<size_t>(n_experts) * kMostTargets)),
+        adapters_(
+            context.scratch.linear.allocate_array<AdapterProducts>(static_cast<size_t>(n_experts))),
+        first_rows_(context.scratch.linear.allocate_array<int64_t>(
+            2 * (static_cast<size_t>(n_experts) + 1))),
         first_panels_(first_rows_ + n_experts + 1) {
     first_rows_[0] = first_panels_[0] = 0;
   }
@@ -213,10 +227,11 @@ class ExpertProducts {
   // before(begin, end) is called for rows of the group before these become activations.
   template <class F>
   void make(F&& before) const {
-    for_parts(context_.pool, {first_rows_, n_ + 1}, 4, [&](size_t i, int64_t begin, int64_t end, int) {
-      before(static_cast<int>(first_rows_[i] + begin), static_cast<int>(first_rows_[i] + end));
-      products_[i].make(context_, static_cast<int>(begin), static_cast<int>(end));
-    });
+    for_parts(
+        context_.pool, {first_rows_, n_ + 1}, 4, [&](size_t i, int64_t begin, int64_t end, int) {
+          before(static_cast<int>(first_rows_[i] + begin), static_cast<int>(first_rows_[i] + end));
+          products_[i].make(context_, static_cast<int>(begin), static_cast<int>(end));
+        });
   }
   // When activations are made: what the adapters of these rows of product i add to it, too.
   void adapt(size_t i, Tensor x, std::span<const AdapterRows::Group> groups) {
@@ -227,8 +242,8 @@ class ExpertProducts {
     firsts[0] = 0;
     for (size_t i = 0; i < n_; ++i) firsts[i + 1] = firsts[i] + adapters_[i].n_blocks();
     if (firsts[n_] == 0) return;
-    sums_ = context_.scratch.linear.allocate_array<float>(AdapterProducts::kSums *
-                                                          static_cast<size_t>(context_.pool.size()));
+    sums_ = context_.scratch.linear.allocate_array<float>(
+        AdapterProducts::kSums * static_cast<size_t>(context_.pool.size()));
     for_parts(context_.pool, {firsts, n_ + 1}, 1, [&](size_t i, int64_t begin, int64_t end, int) {
       adapters_[i].reduce(static_cast<int>(begin), static_cast<int>(end));
     });
@@ -256,7 +271,8 @@ class ExpertProducts {
   RowProducts* products_;
   LinearTarget* targets_;
   AdapterProducts* adapters_;
-  float* sums_ = nullptr;                // [workers][AdapterProducts::kSums], or null: nothing is added
+  // [workers][AdapterProducts::kSums], or null: nothing is added
+  float* sums_ = nullptr;
   int64_t *first_rows_, *first_panels_;  // [n + 1]
   int64_t grain_ = 1;
   ScratchNeeds needs_;
@@ -352,7 +368,8 @@ class ExpertGroup {
     context_.scratch.linear.reset();
     ExpertProducts products(context_, end_ - begin_);
     for (int e = begin_; e < end_; ++e) {
-      if (const int n = tokens_.n_rows(e, e + 1); n > 0) add(e, tokens_.firsts[e] - first_row_, n, products);
+      if (const int n = tokens_.n_rows(e, e + 1); n > 0)
+        add(e, tokens_.firsts[e] - first_row_, n, products);
     }
     return products;
   }
@@ -392,14 +409,15 @@ class ExpertGroup {
 };
 
 // Starts to read the experts of [begin, end) that have rows and are not in memory, all at once.
-void read_missing_experts(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
-                          int begin, int end) {
+void read_missing_experts(const LinearContext& context, const MoeParams& params,
+                          const SortedTokens& tokens, int begin, int end) {
   context.pool.for_ranges(end - begin, 1, [&](int64_t first, int64_t last, int) {
     int64_t missing = 0;
     for (auto e = static_cast<size_t>(begin + first); e < static_cast<size_t>(begin + last); ++e) {
       if (tokens.n_rows(static_cast<int>(e), static_cast<int>(e) + 1) == 0) continue;
       for (const auto* weights : {&params.gate, &params.up, &params.down}) {
-        if (!weights->empty()) missing += read_missing(static_cast<const CpuWeight&>(*(*weights)[e]).bytes());
+        if (!weights->empty())
+          missing += read_missing(static_cast<const CpuWeight&>(*(*weights)[e]).bytes());
       }
     }
     context.scratch.expert_bytes_read += missing;
@@ -411,7 +429,8 @@ void read_missing_experts(const LinearContext& context, const MoeParams& params,
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
              Tensor out) {
   const int n_experts = router_logits.cols, top_k = params.routing.n_active;
-  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
+  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts &&
+                 static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % params.routing.n_groups == 0);
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);

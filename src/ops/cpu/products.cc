@@ -28,14 +28,18 @@ GemmOutput output_of(const LinearTarget& target, int panel) {
 }  // namespace
 
 GemmChoice choose_gemm(const LinearContext& context, const CpuWeight& weight, int n_rows) {
-  return choose_gemm(GemmPlans::of(context.kernels), weight.panels().type, weight.rounding().one_scale(),
-                     n_rows, context.traits);
+  return choose_gemm(GemmPlans::of(context.kernels), weight.panels().type,
+                     weight.rounding().one_scale(), n_rows, context.traits);
 }
 
 // --- RoundedRows
 
 RoundedRows::RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding, int block_rows)
-    : x_(x), rounding_(rounding), padded_(padded_cols(x)), n_steps_(padded_ / 32), block_(block_rows) {
+    : x_(x),
+      rounding_(rounding),
+      padded_(padded_cols(x)),
+      n_steps_(padded_ / 32),
+      block_(block_rows) {
   const auto n = static_cast<size_t>(n_rows());
   values_ = arena.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
   groups_ = arena.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
@@ -49,8 +53,9 @@ void RoundedRows::make(const GemmKernels& kernels, int begin, int end) const {
       copy_row(m);
       continue;
     }
-    kernels.quantize_row(exists ? f32(x_, m) : nullptr, exists ? x_.cols : 0, padded_, rounding_, block_,
-                         values_ + first_of(m) * 32, groups_ + first_of(m), halves_ + first_of(m));
+    kernels.quantize_row(exists ? f32(x_, m) : nullptr, exists ? x_.cols : 0, padded_, rounding_,
+                         block_, values_ + first_of(m) * 32, groups_ + first_of(m),
+                         halves_ + first_of(m));
   }
 }
 
@@ -77,11 +82,13 @@ Activations::Form Activations::wanted(const CpuWeight& weight, const GemmChoice&
   return form;
 }
 
-Activations::Activations(const LinearContext& context, Tensor x, const Form& form, const PickedRows& picked)
+Activations::Activations(const LinearContext& context, Tensor x, const Form& form,
+                         const PickedRows& picked)
     : x_(x), ordered_(x), form_(form) {
   Arena& arena = context.scratch.linear;
   if (form.order != nullptr) {
-    ordered_.data = arena.allocate_array<float>(static_cast<size_t>(x.rows) * static_cast<size_t>(x.cols));
+    ordered_.data =
+        arena.allocate_array<float>(static_cast<size_t>(x.rows) * static_cast<size_t>(x.cols));
     ordered_.row_stride = x.cols;
   }
   if (form.kind == Kind::kInt8) {
@@ -92,7 +99,8 @@ Activations::Activations(const LinearContext& context, Tensor x, const Form& for
     }
   } else if (form.kind != Kind::kFloats) {
     const TileKernels& tiles = *context.kernels.tiles;
-    const auto bytes_of = form.kind == Kind::kInt8Tiles ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes;
+    const auto bytes_of =
+        form.kind == Kind::kInt8Tiles ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes;
     tiles_ = static_cast<uint8_t*>(arena.allocate(bytes_of(x.rows, padded_cols(x))));
   }
 }
@@ -109,17 +117,18 @@ void Activations::make(const LinearContext& context, int begin, int end) const {
   const FloatRows rows{f32(ordered_), ordered_.row_stride};
   switch (form_.kind) {
     case Kind::kFloats: break;
-    case Kind::kInt8: return int8_.make(*context.kernels.gemm, begin, end == x_.rows ? int8_.n_rows() : end);
+    case Kind::kInt8:
+      return int8_.make(*context.kernels.gemm, begin, end == x_.rows ? int8_.n_rows() : end);
     case Kind::kInt8Tiles:
-      return tiles->pack_int8(rows, x_.rows, begin, end - begin, x_.cols, padded_cols(x_), form_.rounding,
-                              tiles_);
+      return tiles->pack_int8(rows, x_.rows, begin, end - begin, x_.cols, padded_cols(x_),
+                              form_.rounding, tiles_);
     case Kind::kBf16Tiles:
       return tiles->pack_bf16(rows, x_.rows, begin, end - begin, x_.cols, padded_cols(x_), tiles_);
   }
 }
 
-void Activations::run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice, int begin,
-                      int end, const GemmOutput& out, uint8_t* tiles_scratch) const {
+void Activations::run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice,
+                      int begin, int end, const GemmOutput& out, uint8_t* tiles_scratch) const {
   const auto type = static_cast<size_t>(w.type);
   const GemmKernels& vectors = *context.kernels.gemm;
   const TileKernels* tiles = context.kernels.tiles;
@@ -127,9 +136,11 @@ void Activations::run(const LinearContext& context, const PanelMatrix& w, const 
   const int n_rows = x_.rows;
   switch (choice.path()) {
     case GemmPath::kF32:
-      return vectors.f32[type][plan](w, {f32(ordered_), ordered_.row_stride}, n_rows, begin, end, out);
+      return vectors.f32[type][plan](w, {f32(ordered_), ordered_.row_stride}, n_rows, begin, end,
+                                     out);
     case GemmPath::kInt8: return vectors.int8[type][plan](w, int8_.rows(), n_rows, begin, end, out);
-    case GemmPath::kInt8Tiles: return tiles->int8[type][plan](w, int8_.rows(), n_rows, begin, end, out);
+    case GemmPath::kInt8Tiles:
+      return tiles->int8[type][plan](w, int8_.rows(), n_rows, begin, end, out);
     case GemmPath::kInt8RowTiles:
     case GemmPath::kBf16Tiles:
       return tiles->tiles[type][plan](w, tiles_, n_rows, begin, end, out, tiles_scratch);
@@ -138,8 +149,8 @@ void Activations::run(const LinearContext& context, const PanelMatrix& w, const 
 
 // --- RowProducts
 
-RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets,
-                         const PickedRows& picked)
+RowProducts::RowProducts(const LinearContext& context, Tensor x,
+                         std::span<const LinearTarget> targets, const PickedRows& picked)
     : targets_(targets),
       n_rows_(x.rows),
       forms_(context.scratch.linear.allocate_array<Activations>(targets.size())),
@@ -186,14 +197,15 @@ void RowProducts::run_late(const LinearContext& context, size_t i, int begin, in
                            const WorkerBuffers& buffers) const {
   const Job& job = jobs_[i];
   const LinearTarget& target = targets_[i];
-  const int n_to_drop = std::max(1, kDropBytes / static_cast<int>(cpu_weight(target).panels().panel_bytes));
+  const int n_to_drop =
+      std::max(1, kDropBytes / static_cast<int>(cpu_weight(target).panels().panel_bytes));
   int first_to_drop = begin;
   for (int n = 0, at = begin; at < end; at += n) {
     n = std::min(end - at, job.late->n_at_once());
     if (job.keeps) {
       job.late->keep(at, at + n);
-      job.activations->run(context, cpu_weight(target).panels(), job.choice, at, at + n, output_of(target, 0),
-                           buffers.tiles);
+      job.activations->run(context, cpu_weight(target).panels(), job.choice, at, at + n,
+                           output_of(target, 0), buffers.tiles);
       if (at + n < end && at + n - first_to_drop < n_to_drop) continue;
       job.late->kept(first_to_drop, at + n);
       first_to_drop = at + n;
@@ -206,9 +218,10 @@ void RowProducts::run_late(const LinearContext& context, size_t i, int begin, in
 
 void make_rows(const LinearContext& context, const RowProducts& products) {
   if (products.n_rows() <= kFewRows) return products.make(context, 0, products.n_rows());
-  context.pool.for_ranges(products.n_rows(), products.make_grain(), [&](int64_t begin, int64_t end, int) {
-    products.make(context, static_cast<int>(begin), static_cast<int>(end));
-  });
+  context.pool.for_ranges(products.n_rows(), products.make_grain(),
+                          [&](int64_t begin, int64_t end, int) {
+                            products.make(context, static_cast<int>(begin), static_cast<int>(end));
+                          });
 }
 
 }  // namespace penstock

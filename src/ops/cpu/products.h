@@ -28,7 +28,9 @@ class RoundedRows {
   // Whole blocks: the rows beyond those of x are zeros.
   int n_rows() const { return (x_.rows + block_ - 1) / block_ * block_; }
   void make(const GemmKernels& kernels, int begin, int end) const;
-  Int8Rows rows() const { return {values_, groups_, halves_, block_, n_steps_, rounding_.one_scale()}; }
+  Int8Rows rows() const {
+    return {values_, groups_, halves_, block_, n_steps_, rounding_.one_scale()};
+  }
 
  private:
   // Where step 0 of row m lies; the next step is block_ further.
@@ -75,8 +77,8 @@ class Activations {
   // have another grain.
   void make(const LinearContext& context, int begin, int end) const;
   // Panels [begin, end) of w. tiles: the worker's, of TileKernels::scratch_bytes.
-  void run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice, int begin, int end,
-           const GemmOutput& out, uint8_t* tiles) const;
+  void run(const LinearContext& context, const PanelMatrix& w, const GemmChoice& choice, int begin,
+           int end, const GemmOutput& out, uint8_t* tiles) const;
 
  private:
   Tensor x_, ordered_;  // as they come, and in the form's order
@@ -165,8 +167,9 @@ class WorkerScratch {
 template <class F>
 void for_parts(ThreadPool& pool, std::span<const int64_t> firsts, int64_t grain, F&& f) {
   pool.for_pieces(firsts.back(), grain, [&](int64_t begin, int64_t end, int worker) {
-    auto part =
-        static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), begin) - firsts.begin()) - 1;
+    auto part = static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), begin) -
+                                    firsts.begin()) -
+                1;
     for (; begin < end; ++part) {
       const int64_t part_end = std::min(end, firsts[part + 1]);
       if (begin < part_end) f(part, begin - firsts[part], part_end - firsts[part], worker);

@@ -61,14 +61,16 @@ void keep_tail(const ConvPart<T>& part) {
   }
 }
 
-// Tokens of a sequence, `n` from row `first` of the step on, and the blocks with the state before and after them.
+// Tokens of a sequence, `n` from row `first` of the step on, and the blocks with the state before
+// and after them.
 struct StateRun {
   int first, n;
   BlockId before, after;
   bool fresh;  // nothing is before them
 };
 
-// Calls f for runs of all of a sequence's tokens in the step: one, or one for each token where each has a state or if so wanted.
+// Calls f for runs of all of a sequence's tokens in the step: one, or one for each token where each
+// has a state or if so wanted.
 template <class F>
 void for_each_run(const Batch& batch, const KvView& states, size_t sequence, bool by_token, F&& f) {
   const int first = batch.seq_offsets[sequence], n = batch.seq_offsets[sequence + 1] - first;
@@ -79,14 +81,17 @@ void for_each_run(const Batch& batch, const KvView& states, size_t sequence, boo
   if (blocks.size() == 1 && !by_token) return f(StateRun{first, n, blocks[0], blocks[0], fresh});
   PENSTOCK_CHECK(blocks.size() == 1 || static_cast<int>(blocks.size()) == n);
   const auto block = [&](int i) { return blocks[blocks.size() > 1 ? static_cast<size_t>(i) : 0]; };
-  for (int i = 0; i < n; ++i) f(StateRun{first + i, 1, block(i > 0 ? i - 1 : 0), block(i), fresh && i == 0});
+  for (int i = 0; i < n; ++i)
+    f(StateRun{first + i, 1, block(i > 0 ? i - 1 : 0), block(i), fresh && i == 0});
 }
 
 // Returns [values] of the layer's state from `offset` on: their content before the run, in the
 // block that holds the state after it. Zero bytes are zero in all types.
 template <class T>
 T* begin_state(CpuKvCache& cache, int layer, const StateRun& run, int64_t offset, int64_t values) {
-  const auto of = [&](BlockId block) { return reinterpret_cast<T*>(cache.state(layer, block)) + offset; };
+  const auto of = [&](BlockId block) {
+    return reinterpret_cast<T*>(cache.state(layer, block)) + offset;
+  };
   T* const to = of(run.after);
   if (run.fresh) {
     std::fill_n(to, values, T{});
@@ -103,37 +108,42 @@ void causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& p
   const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
   const float *weight = data_of(params.weight), *bias = data_of(params.bias);
   const bool by_token = context.batch_invariant && !std::is_same_v<T, float>;
-  context.pool.for_ranges(int64_t{batch.n_seqs()} * n_parts, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto s = static_cast<size_t>(i / n_parts);
-      const int first = static_cast<int>(i % n_parts) * kChannels, n = std::min(kChannels, channels - first);
-      for_each_run(batch, states, s, by_token, [&](const StateRun& run) {
-        T* tail = nullptr;
-        for (int r = params.taps - 2; r >= 0; --r)
-          tail = begin_state<T>(context.cache, params.layer, run,
-                                params.state_offset + int64_t{r} * channels + first, n);
-        const ConvPart<T> part{x.row_range(run.first, run.n),
-                               out.row_range(run.first, run.n),
-                               weight + first,
-                               bias != nullptr ? bias + first : nullptr,
-                               tail,
-                               first,
-                               n,
-                               params.taps,
-                               channels};
-        convolve(part);
-        keep_tail(part);
+  context.pool.for_ranges(
+      int64_t{batch.n_seqs()} * n_parts, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto s = static_cast<size_t>(i / n_parts);
+          const int first = static_cast<int>(i % n_parts) * kChannels,
+                    n = std::min(kChannels, channels - first);
+          for_each_run(batch, states, s, by_token, [&](const StateRun& run) {
+            T* tail = nullptr;
+            for (int r = params.taps - 2; r >= 0; --r)
+              tail = begin_state<T>(context.cache, params.layer, run,
+                                    params.state_offset + int64_t{r} * channels + first, n);
+            const ConvPart<T> part{x.row_range(run.first, run.n),
+                                   out.row_range(run.first, run.n),
+                                   weight + first,
+                                   bias != nullptr ? bias + first : nullptr,
+                                   tail,
+                                   first,
+                                   n,
+                                   params.taps,
+                                   channels};
+            convolve(part);
+            keep_tail(part);
+          });
+        }
       });
-    }
-  });
 }
 
 }  // namespace
 
-void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out) {
-  PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols && out.data != x.data);
-  context.cache.spec().state_dtype == StateDType::kF32 ? causal_conv<float>(context, x, params, out)
-                                                       : causal_conv<BFloat16>(context, x, params, out);
+void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params,
+                     Tensor out) {
+  PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols &&
+                 out.data != x.data);
+  context.cache.spec().state_dtype == StateDType::kF32
+      ? causal_conv<float>(context, x, params, out)
+      : causal_conv<BFloat16>(context, x, params, out);
 }
 
 namespace {
@@ -142,9 +152,10 @@ constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
 
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
-// Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b what weighs the update.
-void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors, const DeltaParams& params,
-                   int t) {
+// Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b
+// what weighs the update.
+void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors,
+                   const DeltaParams& params, int t) {
   const int dim = params.key_dim;
   const float root = 1.0f / std::sqrt(static_cast<float>(dim));
   for (int h = 0; h < 2 * params.n_key_heads; ++h) {
@@ -156,7 +167,8 @@ void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors, co
   float *const a = f32(tensors.a, t), *const b = f32(tensors.b, t);
   const int each = params.decays_per_head();
   for (int h = 0; h < params.n_value_heads; ++h) {
-    for (int i = h * each; i < (h + 1) * each; ++i) a[i] = std::exp(rate[h] * softplus(a[i] + bias[i]));
+    for (int i = h * each; i < (h + 1) * each; ++i)
+      a[i] = std::exp(rate[h] * softplus(a[i] + bias[i]));
     b[h] = 1.0f / (1.0f + std::exp(-b[h]));
   }
 }
@@ -167,9 +179,10 @@ int key_head_of(const DeltaParams& params, int value_head) {
 }
 
 // One strip of a value head's features, of a sequence's n_tokens tokens from row `first` on.
-DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int first, int n_tokens, int head,
-                    int feature) {
-  const int key = key_head_of(params, head) * params.key_dim, keys = params.n_key_heads * params.key_dim;
+DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int first, int n_tokens,
+                    int head, int feature) {
+  const int key = key_head_of(params, head) * params.key_dim,
+            keys = params.n_key_heads * params.key_dim;
   const int value = head * params.value_dim + feature;
   const float* const row = f32(tensors.qkv, first);
   DeltaStrip strip{};
@@ -224,7 +237,8 @@ struct RuleKernels {
 template <class Make>
 class StepScan {
  public:
-  StepScan(const RecurrenceContext& context, const StateShape& shape, const RuleKernels& kernels, Make make)
+  StepScan(const RecurrenceContext& context, const StateShape& shape, const RuleKernels& kernels,
+           Make make)
       : context_(context),
         shape_(shape),
         kernels_(kernels),
@@ -236,13 +250,16 @@ class StepScan {
     context.scratch.reset();
   }
 
-  // Runs of a chunk and more in chunks, unless a token's bits must not depend on its step; then the others.
+  // Runs of a chunk and more in chunks, unless a token's bits must not depend on its step; then the
+  // others.
   void run() {
     const Batch& batch = context_.batch;
-    int32_t* const sequences = context_.scratch.allocate_array<int32_t>(static_cast<size_t>(batch.n_seqs()));
+    int32_t* const sequences =
+        context_.scratch.allocate_array<int32_t>(static_cast<size_t>(batch.n_seqs()));
     const auto in_chunks = [&](int32_t s) {
       const auto i = static_cast<size_t>(s);
-      return !context_.batch_invariant && batch.seq_offsets[i + 1] - batch.seq_offsets[i] >= kScanChunk &&
+      return !context_.batch_invariant &&
+             batch.seq_offsets[i + 1] - batch.seq_offsets[i] >= kScanChunk &&
              states_.table_offsets[i + 1] - states_.table_offsets[i] == 1;
     };
     std::iota(sequences, sequences + batch.n_seqs(), 0);
@@ -259,7 +276,8 @@ class StepScan {
 
   // The state of strips [first, first + n) behind the run, as it is before the run.
   void* state(const StateRun& run, int first, int n) const {
-    const int64_t at = shape_.offset + int64_t{first} * strip_values_, values = int64_t{n} * strip_values_;
+    const int64_t at = shape_.offset + int64_t{first} * strip_values_,
+                  values = int64_t{n} * strip_values_;
     if (f32_) return begin_state<float>(context_.cache, shape_.layer, run, at, values);
     return begin_state<BFloat16>(context_.cache, shape_.layer, run, at, values);
   }
@@ -293,16 +311,19 @@ class StepScan {
     const int wide_values = f32_ ? 0 : most * head_values;
     const auto key_values = static_cast<int>(ChunkKeys::floats(shape_.key_dim));
     float* const memory = scratch(wide_values + key_values);
-    context_.pool.for_ranges(int64_t{n} * shape_.n_heads, 1, [&](int64_t begin, int64_t end, int w) {
-      float* const keys = memory + int64_t{w} * (wide_values + key_values);
-      while (begin < end) {
-        const auto first = static_cast<int>(begin % shape_.n_heads);
-        const int last = static_cast<int>(std::min<int64_t>(shape_.n_heads, first + end - begin));
-        each_run(sequences[begin / shape_.n_heads],
-                 [&](const StateRun& run) { scan_heads(run, first, last - first, keys, keys + key_values); });
-        begin += last - first;
-      }
-    });
+    context_.pool.for_ranges(
+        int64_t{n} * shape_.n_heads, 1, [&](int64_t begin, int64_t end, int w) {
+          float* const keys = memory + int64_t{w} * (wide_values + key_values);
+          while (begin < end) {
+            const auto first = static_cast<int>(begin % shape_.n_heads);
+            const int last =
+                static_cast<int>(std::min<int64_t>(shape_.n_heads, first + end - begin));
+            each_run(sequences[begin / shape_.n_heads], [&](const StateRun& run) {
+              scan_heads(run, first, last - first, keys, keys + key_values);
+            });
+            begin += last - first;
+          }
+        });
   }
 
   void scan_heads(const StateRun& run, int first, int n, float* keys, float* wide) const {
@@ -358,13 +379,14 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
   });
   const RecurrenceKernels& kernels = *context.kernels.recurrence;
   const bool by_key = params.decay_by_key;
-  StepScan(context,
-           {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
-           {by_key ? kernels.delta_rule_by_key : kernels.delta_rule,
-            by_key ? kernels.delta_rule_by_key_chunks : kernels.delta_rule_chunks, by_key},
-           [&](const StateRun& run, int head, int feature) {
-             return strip_of(tensors, params, run.first, run.n, head, feature);
-           })
+  StepScan(
+      context,
+      {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
+      {by_key ? kernels.delta_rule_by_key : kernels.delta_rule,
+       by_key ? kernels.delta_rule_by_key_chunks : kernels.delta_rule_chunks, by_key},
+      [&](const StateRun& run, int head, int feature) {
+        return strip_of(tensors, params, run.first, run.n, head, feature);
+      })
       .run();
 }
 
@@ -380,9 +402,10 @@ void prepare_step(const DeltaTensors& tensors, const StateSpaceParams& params, i
   }
 }
 
-DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params, const StateRun& run,
-                    int head, int feature) {
-  const int group = head / (params.n_heads / params.n_groups), values = params.n_heads * params.head_dim;
+DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params,
+                    const StateRun& run, int head, int feature) {
+  const int group = head / (params.n_heads / params.n_groups),
+            values = params.n_heads * params.head_dim;
   const float* const row = f32(tensors.qkv, run.first);
   DeltaStrip strip{};
   strip.key_dim = params.state_dim;
@@ -412,7 +435,8 @@ void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tenso
     for (int64_t t = begin; t < end; ++t) prepare_step(tensors, params, static_cast<int>(t));
   });
   const RecurrenceKernels& kernels = *context.kernels.recurrence;
-  StepScan(context, {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
+  StepScan(context,
+           {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
            {kernels.state_space, kernels.state_space_chunks, false},
            [&](const StateRun& run, int head, int feature) {
              return strip_of(tensors, params, run, head, feature);

@@ -21,7 +21,8 @@ struct RecurrenceContext {
 };
 
 // See Ops::causal_conv. Every element is summed in the order of the taps, independent of the batch.
-void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params, Tensor out);
+void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params,
+                     Tensor out);
 
 // Tensors of Ops::gated_delta and Ops::state_space.
 struct DeltaTensors {

@@ -22,7 +22,8 @@ struct Softmax {
 
 class Router {
  public:
-  Router(const float* logits, int n_experts, const ExpertRouting& routing, const float* selection_bias)
+  Router(const float* logits, int n_experts, const ExpertRouting& routing,
+         const float* selection_bias)
       : logits_(logits),
         n_(n_experts),
         group_size_(n_experts / routing.n_groups),
@@ -46,7 +47,8 @@ class Router {
       out[k] = {best, mixes ? share_of_near(best, {out, out + k}) : score(best)};
       sum += out[k].weight;
     }
-    const float factor = routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
+    const float factor =
+        routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
     for (int k = 0; k < routing_.n_active; ++k) out[k].weight *= factor;
   }
 
@@ -57,7 +59,8 @@ class Router {
   float share_of_near(int best, std::span<const ExpertChoice> taken) const {
     float sum = 0.0f;
     for (int e = 0; e < n_; ++e) {
-      const float below = logits_[best] - logits_[e], unit = std::max(std::abs(logits_[e]), logits_[best]);
+      const float below = logits_[best] - logits_[e],
+                  unit = std::max(std::abs(logits_[e]), logits_[best]);
       if (!is_among(taken, e) && !(below / unit > 2 * routing_.jitter)) sum += std::exp(-below);
     }
     return 1.0f / sum;
@@ -86,7 +89,8 @@ class Router {
       int better = 0;
       for (int other = 0; other < routing_.n_groups; ++other)
         better += scores[other] > scores[g] || (scores[other] == scores[g] && other < g) ? 1 : 0;
-      if (better >= routing_.n_active_groups) std::fill_n(merits_ + g * group_size_, group_size_, kNever);
+      if (better >= routing_.n_active_groups)
+        std::fill_n(merits_ + g * group_size_, group_size_, kNever);
     }
   }
 

@@ -22,7 +22,8 @@ static_assert(sizeof(Description) == 40);
 bool is_permutation(const InputOrder& order) {
   std::vector<bool> seen(order.size());
   for (const int32_t column : order) {
-    if (column < 0 || static_cast<size_t>(column) >= order.size() || seen[static_cast<size_t>(column)])
+    if (column < 0 || static_cast<size_t>(column) >= order.size() ||
+        seen[static_cast<size_t>(column)])
       return false;
     seen[static_cast<size_t>(column)] = true;
   }
@@ -31,8 +32,10 @@ bool is_permutation(const InputOrder& order) {
 
 bool plausible(const Description& d, size_t description_bytes) {
   constexpr int kMaxSide = 1 << 28;  // padded sizes stay in an int
-  return d.rows > 0 && d.rows <= kMaxSide && d.cols > 0 && d.cols <= kMaxSide && d.type < kPanelTypeCount &&
-         d.rounding <= static_cast<uint8_t>(ActivationRounding::Kind::kFixed) && d.has_row_scales <= 1 &&
+  return d.rows > 0 && d.rows <= kMaxSide && d.cols > 0 && d.cols <= kMaxSide &&
+         d.type < kPanelTypeCount &&
+         d.rounding <= static_cast<uint8_t>(ActivationRounding::Kind::kFixed) &&
+         d.has_row_scales <= 1 &&
          (d.rounding != static_cast<uint8_t>(ActivationRounding::Kind::kFixed) ||
           (std::isfinite(d.fixed_scale) && d.fixed_scale > 0)) &&
          (d.n_order == 0 || d.n_order == static_cast<uint64_t>(d.cols)) &&
@@ -42,9 +45,10 @@ bool plausible(const Description& d, size_t description_bytes) {
 }  // namespace
 
 std::span<const std::byte> CpuWeight::bytes() const {
-  const size_t scale_bytes = panels_.row_scales == nullptr
-                                 ? 0
-                                 : sizeof(float) * kPanelRows * static_cast<size_t>(panels_.n_panels());
+  const size_t scale_bytes =
+      panels_.row_scales == nullptr
+          ? 0
+          : sizeof(float) * kPanelRows * static_cast<size_t>(panels_.n_panels());
   return {reinterpret_cast<const std::byte*>(panels_.data),
           panels_.panel_bytes * static_cast<size_t>(panels_.n_panels()) + scale_bytes};
 }
@@ -80,8 +84,10 @@ Result<std::unique_ptr<Weight>> WeightPacker::restore(const StoredWeight& stored
   std::memcpy(panels.levels, d.levels, sizeof d.levels);
   panels.data = reinterpret_cast<const uint8_t*>(stored.bytes.data());
   const size_t panels_bytes = size.bytes * static_cast<size_t>(panels.n_panels());
-  if (d.has_row_scales != 0) panels.row_scales = reinterpret_cast<const float*>(panels.data + panels_bytes);
-  if (size.bytes == 0 || weight->bytes().size() != stored.bytes.size()) return refuse("not of its size");
+  if (d.has_row_scales != 0)
+    panels.row_scales = reinterpret_cast<const float*>(panels.data + panels_bytes);
+  if (size.bytes == 0 || weight->bytes().size() != stored.bytes.size())
+    return refuse("not of its size");
   if (reinterpret_cast<uintptr_t>(panels.data) % 64 != 0) return refuse("not aligned");
   if (panels.type == PanelType::kF8Row && panels.row_scales == nullptr)
     return refuse("row scales are missing");

@@ -58,7 +58,8 @@ class WeightPacker {
   // Packs rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const GroupedMatrix& matrix, int first_row, int n_rows);
   // See Ops::restore.
-  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void> owner);
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
+                                          std::shared_ptr<const void> owner);
 
  private:
   // Returns one object for equal orders.

@@ -11,8 +11,9 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kSmall = size_t{64} << 10;      // less is on the heap
-constexpr size_t kMapBytes = size_t{256} << 20;  // of addresses: pages that nobody touches are no memory
+constexpr size_t kSmall = size_t{64} << 10;  // less is on the heap
+// of addresses: pages that nobody touches are no memory
+constexpr size_t kMapBytes = size_t{256} << 20;
 
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -21,7 +22,8 @@ size_t whole_pages(size_t bytes) {
   return round_up(bytes, kPage);
 }
 
-// `bytes`, a multiple of a page, whose start is a multiple of kHugePage, or null. The slack of alignment is given back at once.
+// `bytes`, a multiple of a page, whose start is a multiple of kHugePage, or null. The slack of
+// alignment is given back at once.
 std::shared_ptr<const void> map_huge(size_t bytes) {
   const size_t total = bytes + kHugePage;
   void* mapped = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

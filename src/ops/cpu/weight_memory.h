@@ -19,7 +19,9 @@ class WeightMemory {
   WeightMemory() = default;
   ~WeightMemory();
   WeightMemory(WeightMemory&& other) noexcept
-      : map_(std::move(other.map_)), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+      : map_(std::move(other.map_)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(other.size_) {}
   WeightMemory& operator=(WeightMemory&& other) noexcept {
     std::swap(map_, other.map_), std::swap(data_, other.data_), std::swap(size_, other.size_);
     return *this;

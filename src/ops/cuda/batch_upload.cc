@@ -36,10 +36,12 @@ void BatchUpload::sort_tokens(const Batch& batch) {
   }
 }
 
-// Of tokens for which it is worth it: few of them, some of long sequences. Those that are for tiles, where there are any, come behind the
-// others, and are left out where they are too many: only kernels that have no tiles take them.
+// Of tokens for which it is worth it: few of them, some of long sequences. Those that are for
+// tiles, where there are any, come behind the others, and are left out where they are too many:
+// only kernels that have no tiles take them.
 void BatchUpload::list_pieces(const Batch& batch) {
-  piece_tokens_.clear(), first_pieces_.assign(sequences_.size(), 0), piece_room_ = few_piece_room_ = 0;
+  piece_tokens_.clear(), first_pieces_.assign(sequences_.size(), 0),
+      piece_room_ = few_piece_room_ = 0;
   if (!takes_apart_ || batch.seq_lens.empty()) return;
   const auto pieces_of = [&](size_t t) {
     return (batch.seq_lens[static_cast<size_t>(sequences_[t])] + BatchOnDevice::kPieceTokens - 1) /
@@ -64,12 +66,14 @@ void BatchUpload::list_pieces(const Batch& batch) {
     for (size_t t = 0; t < sequences_.size(); ++t) {
       if (is_few_[t] != few) continue;
       first_pieces_[t] = static_cast<int32_t>(piece_tokens_.size());
-      piece_tokens_.insert(piece_tokens_.end(), static_cast<size_t>(pieces_of(t)), static_cast<int32_t>(t));
+      piece_tokens_.insert(piece_tokens_.end(), static_cast<size_t>(pieces_of(t)),
+                           static_cast<int32_t>(t));
     }
   }
 }
 
-Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const int32_t* tokens_before) {
+Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws,
+                        const int32_t* tokens_before) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
   PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
   sequences_.assign(n, 0);

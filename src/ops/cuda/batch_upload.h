@@ -35,7 +35,9 @@ class BatchUpload {
   bool all_few() const { return all_few_ && has_few_; }
   // Returns a key of everything on which the choice of attention's kernels depends.
   int attention_key() const {
-    return (16 * std::bit_width(unsigned(piece_room_)) + std::bit_width(unsigned(few_piece_room_))) * 8 +
+    return (16 * std::bit_width(unsigned(piece_room_)) +
+            std::bit_width(unsigned(few_piece_room_))) *
+               8 +
            4 * all_few_ + 2 * has_few_ + has_many_;
   }
   // Enables splitting of sequences.
@@ -47,7 +49,8 @@ class BatchUpload {
   void list_pieces(const Batch& batch);
   void sort_tokens(const Batch& batch);
 
-  static constexpr size_t kLeast = size_t{1} << 16;  // least bytes of the buffers on host and device
+  // least bytes of the buffers on host and device
+  static constexpr size_t kLeast = size_t{1} << 16;
   // Limits of split attention: steps with more tokens have enough blocks without, and more pieces
   // would take too much memory.
   static constexpr int kMostTokens = 32, kMostPieces = 1024;
@@ -55,7 +58,8 @@ class BatchUpload {
   Device& device_;
   Memory memory_;
   StagedCopies staged_;
-  std::byte* host_ = nullptr;       // pinned memory in which the batch is assembled
+  // pinned memory in which the batch is assembled
+  std::byte* host_ = nullptr;
   std::vector<int32_t> sequences_;  // of the tokens
   std::vector<bool> is_few_;        // of the tokens
   std::vector<int32_t> piece_tokens_, first_pieces_;

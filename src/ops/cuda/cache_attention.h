@@ -13,7 +13,11 @@ class CacheAttention {
   // invariant: the bits of a row depend neither on the rest of the batch nor on how its prompt was
   // cut.
   CacheAttention(Device& device, StepMemory& memory, const BatchUpload& upload, bool invariant)
-      : device_(device), memory_(memory), upload_(upload), invariant_(invariant), wide_(device.has_wgmma()) {}
+      : device_(device),
+        memory_(memory),
+        upload_(upload),
+        invariant_(invariant),
+        wide_(device.has_wgmma()) {}
 
   // Enables the flash kernels for caches of 16 bits; otherwise they use the kernels of other types.
   void flash(bool on) { flash_ = on; }
@@ -25,8 +29,8 @@ class CacheAttention {
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out);
   // Ops::store_and_attend() by one kernel. Returns false, and does nothing, if no kernel fuses
   // both.
-  bool store_and_attend(Tensor q, const NewTokens& own, KvCache& cache, const AttentionParams& params,
-                        Tensor out);
+  bool store_and_attend(Tensor q, const NewTokens& own, KvCache& cache,
+                        const AttentionParams& params, Tensor out);
 
  private:
   AttentionOnDevice attention_of(Tensor q, const KvCache& cache, const AttentionParams& params,

@@ -7,14 +7,19 @@ namespace penstock::cuda {
 namespace {
 
 Rotation rotation_of(const RopeParams& rope) {
-  return {device_data(rope.inv_freq),     rope.inv_freq->size(), rope.scale, rope.interleaved, rope.first,
+  return {device_data(rope.inv_freq),
+          rope.inv_freq->size(),
+          rope.scale,
+          rope.interleaved,
+          rope.first,
           device_data(rope.long_inv_freq)};
 }
 
 }  // namespace
 
 void CudaOps::rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) {
-  PENSTOCK_CHECK(q.cols % head_dim == 0 && k.cols % head_dim == 0 && (k.cols == 0 || q.rows == k.rows));
+  PENSTOCK_CHECK(q.cols % head_dim == 0 && k.cols % head_dim == 0 &&
+                 (k.cols == 0 || q.rows == k.rows));
   launch(RotateHeads{rows_of(q), rows_of(k), head_dim, rotation_of(rope), batch()},
          Grid{q.rows, (q.cols + k.cols) / head_dim});
 }
@@ -28,7 +33,8 @@ void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rop
   const Rows queries = rope != nullptr ? rows_of(q) : Rows{};
   const KvLayerOnDevice& place = static_cast<const CudaKvCache&>(cache).layer(layer);
   const int query_warps = StoreKv::warps_of_queries(queries.cols / spec.head_dim);
-  const StoreKv kernel{queries, rows_of(k), rows_of(v), rotation, place, spec.group, query_warps, batch()};
+  const StoreKv kernel{queries, rows_of(k), rows_of(v),  rotation,
+                       place,   spec.group, query_warps, batch()};
   launch(kernel, Grid{k.rows, kernel.blocks()});
 }
 

@@ -20,14 +20,16 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   const int n_parts = layer.values_in_keys > 0 ? 1 : 2;
   KvLayerOnDevice made{};
   made.code = static_cast<KvCode>(spec.dtype);
-  made.n_kv_heads = layer.n_kv_heads, made.head_dim = layer.head_dim, made.value_dim = layer.value_dim();
+  made.n_kv_heads = layer.n_kv_heads, made.head_dim = layer.head_dim,
+  made.value_dim = layer.value_dim();
   made.row_bytes = layer.head_dim * kSizes[static_cast<int>(spec.dtype)];
   made.part_bytes = int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * made.row_bytes;
   made.values_at = n_parts == 2 ? made.part_bytes : 0;
   made.scales_at = n_parts * made.part_bytes;
   const int64_t scales =
-      made.has_scales() ? int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * int64_t{sizeof(float)}
-                        : 0;
+      made.has_scales()
+          ? int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * int64_t{sizeof(float)}
+          : 0;
   made.value_scales_at = made.scales_at + (n_parts == 2 ? scales : 0);
   made.unit_bytes = (made.scales_at + n_parts * scales + 15) / 16 * 16;
   made.block_size = spec.block_size;
@@ -56,14 +58,16 @@ Result<std::unique_ptr<CudaKvCache>> CudaKvCache::make(Device& device, const Cac
   for (const KvLayerSpec& layer : spec.layers) {
     const int n = n_blocks[static_cast<size_t>(layer.group)];
     cache->layers_.push_back(layer_of(spec, layer, n));
-    place((int64_t{n} + kSpareBlocks) * (spec.block_size / kUnit) * cache->layers_.back().unit_bytes);
+    place((int64_t{n} + kSpareBlocks) * (spec.block_size / kUnit) *
+          cache->layers_.back().unit_bytes);
   }
   for (size_t i = 0; i < spec.state_values.size(); ++i)
     place(n_blocks[static_cast<size_t>(spec.state_group())] * spec.state_bytes(i));
   ASSIGN_OR_RETURN(cache->memory_, Memory::make(device, static_cast<size_t>(bytes)));
   auto* const memory = cache->memory_.as<std::byte>();
   for (size_t i = 0; i < spec.layers.size(); ++i) cache->layers_[i].data = memory + offsets[i];
-  for (size_t i = spec.layers.size(); i < offsets.size(); ++i) cache->states_.push_back(memory + offsets[i]);
+  for (size_t i = spec.layers.size(); i < offsets.size(); ++i)
+    cache->states_.push_back(memory + offsets[i]);
   return cache;
 }
 
@@ -114,11 +118,13 @@ void CudaKvCache::copy_states(std::span<const int32_t> from, std::span<const int
   }
 }
 
-Result<std::unique_ptr<KvCache>> CudaOps::make_cache(const CacheSpec& spec, std::span<const int> n_blocks) {
+Result<std::unique_ptr<KvCache>> CudaOps::make_cache(const CacheSpec& spec,
+                                                     std::span<const int> n_blocks) {
   return CudaKvCache::make(*device_, spec, n_blocks);
 }
 
-void CudaOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) {
+void CudaOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+                      std::span<const int32_t> to) {
   PENSTOCK_CHECK(from.size() == to.size());
   const auto& own = static_cast<const CudaKvCache&>(cache);
   if (from.empty()) return;

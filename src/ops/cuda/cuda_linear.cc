@@ -9,7 +9,9 @@
 namespace penstock::cuda {
 namespace {
 
-const CudaWeight& cuda_weight(const Weight& weight) { return static_cast<const CudaWeight&>(weight); }
+const CudaWeight& cuda_weight(const Weight& weight) {
+  return static_cast<const CudaWeight&>(weight);
+}
 
 template <int TokenTiles>
 Grid mma_grid(const Product& p) {
@@ -31,26 +33,26 @@ Result<std::unique_ptr<Weight>> CudaOps::pack_grouped(const GroupedMatrix& matri
 }
 
 void CudaOps::embed_tokens(const Weight& table, float scale, Tensor out) {
-  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTokens, 0, false, false, scale,
-                   rows_of(out)},
+  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTokens, 0, false,
+                   false, scale, rows_of(out)},
          a_thread_per_element<EmbedRows>(out));
 }
 
 void CudaOps::embed_share(const Weight& table, int first, float scale, Tensor out) {
-  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTokens, first, true, false,
-                   scale, rows_of(out)},
+  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTokens, first, true,
+                   false, scale, rows_of(out)},
          a_thread_per_element<EmbedRows>(out));
 }
 
 void CudaOps::embed_positions(const Weight& table, Tensor out) {
-  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kPositions, 0, false, true, 1.0f,
-                   rows_of(out)},
+  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kPositions, 0, false,
+                   true, 1.0f, rows_of(out)},
          a_thread_per_element<EmbedRows>(out));
 }
 
 void CudaOps::embed_token_types(const Weight& table, Tensor out) {
-  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTypes, 0, false, true, 1.0f,
-                   rows_of(out)},
+  launch(EmbedRows{cuda_weight(table).on_device(), batch(), EmbedRows::Ids::kTypes, 0, false, true,
+                   1.0f, rows_of(out)},
          a_thread_per_element<EmbedRows>(out));
 }
 
@@ -61,13 +63,15 @@ void CudaOps::linear(Tensor x, std::span<const LinearTarget> targets) {
   wide_.begin_inputs(rows_of(x).data);
   for (const LinearTarget& target : targets) {
     const CudaWeight& weight = cuda_weight(*target.weight);
-    PENSTOCK_CHECK(weight.cols() == x.cols && weight.rows() == target.out.cols && target.out.rows == x.rows);
+    PENSTOCK_CHECK(weight.cols() == x.cols && weight.rows() == target.out.cols &&
+                   target.out.rows == x.rows);
     const bool rounds = weight.rounding().to_int8;
     if (rounds && (rounded.data == nullptr || weight.rounding() != rounding)) {
       rounding = weight.rounding();
       rounded = rows_of(new_tensor(x.rows, x.cols, TensorRole::kActivation));
       token_scales = scratch<float>(static_cast<size_t>(x.rows));
-      launch(RoundForProduct{rows_of(x), rounded, rounding.fixed_scale, token_scales}, a_block_per_row(x));
+      launch(RoundForProduct{rows_of(x), rounded, rounding.fixed_scale, token_scales},
+             a_block_per_row(x));
     }
     multiply({weight.on_device(), rounds ? rounded : rows_of(x), rows_of(target.out),
               device_data(target.bias), rounds ? token_scales : nullptr});
@@ -96,8 +100,8 @@ void CudaOps::multiply(const Product& product) {
   const bool by_mma = product.w.form == WeightForm::kCodes || product.w.form == WeightForm::kBF16;
   if (!by_mma) {
     constexpr int kOutputs = DotProduct::kThreads / 32, kTokens = DotProduct::kTokens;
-    const Grid grid{(product.w.rows + kOutputs - 1) / kOutputs, (product.x.rows + kTokens - 1) / kTokens,
-                    DotProduct::kSharedBytes};
+    const Grid grid{(product.w.rows + kOutputs - 1) / kOutputs,
+                    (product.x.rows + kTokens - 1) / kTokens, DotProduct::kSharedBytes};
     launch(DotProduct{product}, grid);
   } else if (product.x.rows <= 8) {
     launch(MmaProduct<1>{product}, mma_grid<1>(product));

@@ -36,7 +36,8 @@ Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
 
 namespace penstock::cuda {
 
-CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::unique_ptr<DeviceRanks> ranks)
+CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
+                 std::unique_ptr<DeviceRanks> ranks)
     : device_(std::move(device)),
       config_(config),
       pool_(config.n_threads),
@@ -51,7 +52,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       experts_(*this, *device_, step_memory_, wide_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
-  sums_ = std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));
+  sums_ =
+      std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));
   graphs_.enable(false);  // what ranks give each other is not recorded
 }
 
@@ -82,7 +84,8 @@ StepShape CudaOps::begin_step(const Batch* batch) {
     if (suits_graph_) n = StepGraphs::rows_for(n);
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
-  return shape_ = {rows(host_batch_.n_tokens()), rows(static_cast<int>(host_batch_.output_rows.size()))};
+  return shape_ = {rows(host_batch_.n_tokens()),
+                   rows(static_cast<int>(host_batch_.output_rows.size()))};
 }
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
@@ -121,8 +124,8 @@ void* CudaOps::take_scratch(size_t bytes) {
 }
 
 Tensor CudaOps::new_tensor(int rows, int cols, TensorRole) {
-  return {scratch<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32, rows, cols,
-          cols};
+  return {scratch<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32, rows,
+          cols, cols};
 }
 
 void CudaOps::read_rows(Tensor x, std::span<float> out) {
@@ -131,12 +134,14 @@ void CudaOps::read_rows(Tensor x, std::span<float> out) {
   const Rows from = rows_of(x);
   if (x.row_stride == x.cols) return device_->copy_out(out.data(), from.data, out.size_bytes());
   for (size_t row = 0; row < rows; ++row)
-    device_->copy_out(out.data() + row * cols, from.row(static_cast<int>(row)), cols * sizeof(float));
+    device_->copy_out(out.data() + row * cols, from.row(static_cast<int>(row)),
+                      cols * sizeof(float));
 }
 
 namespace {
 
-void copy_in_rows(Device& device, std::span<const float> values, const Rows& to, size_t cols, bool in_one) {
+void copy_in_rows(Device& device, std::span<const float> values, const Rows& to, size_t cols,
+                  bool in_one) {
   if (in_one) return device.copy_in(to.data, values.data(), values.size_bytes());
   for (size_t row = 0; row < values.size() / cols; ++row)
     device.copy_in(to.row(static_cast<int>(row)), values.data() + row * cols, cols * sizeof(float));

@@ -1,4 +1,5 @@
-// The CUDA backend: whole-batch operations as kernels on a device (device.h), a GPU or the emulated one.
+// The CUDA backend: whole-batch operations as kernels on a device (device.h), a GPU or the emulated
+// one.
 //
 // Activations are F32. Each operation launches one kernel or a few; their other inputs are in the
 // batch, which begin_step() uploads. One file per kind of operation: rows (cuda_rows.cc), products
@@ -69,10 +70,12 @@ class CudaOps final : public Ops {
     return packer_.store(static_cast<const CudaWeight&>(weight));
   }
   // The device gets a copy, so `owner` may go.
-  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void>) override {
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
+                                          std::shared_ptr<const void>) override {
     return packer_.restore(stored);
   }
-  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
+                                              std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override;
@@ -81,7 +84,8 @@ class CudaOps final : public Ops {
   StepTicket submit() override { return draws_.end_step(); }
   void wait(StepTicket ticket) override { draws_.wait(ticket); }
   bool samples() const override { return true; }
-  void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+  void sample(Tensor logits, std::span<const SampleRow> rows,
+              std::span<SampleResult> results) override {
     draws_.sample(logits, rows, results);
   }
   Tensor new_tensor(int rows, int cols, TensorRole role) override;
@@ -91,7 +95,8 @@ class CudaOps final : public Ops {
   // cuda_rows.cc
   void gather_outputs(Tensor x, Tensor out) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
-  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
+  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
+                Tensor out) override;
   void add(Tensor x, Tensor delta, float delta_scale) override;
   void scale(Tensor x, float factor, float softcap) override;
   void copy(Tensor from, Tensor to) override;
@@ -114,7 +119,9 @@ class CudaOps final : public Ops {
   void embed_token_types(const Weight& table, Tensor out) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
 
-  Shard shard() const override { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
+  Shard shard() const override {
+    return config_.ranks != nullptr ? config_.ranks->shard() : Shard{};
+  }
   void all_reduce(Tensor x) override {
     if (sums_) sums_->all_reduce(x);
   }
@@ -138,14 +145,16 @@ class CudaOps final : public Ops {
     if (layer_.gated_linear(h, gate, up, f, out)) return;
     const Tensor x = materialize(h);
     const bool adapts = layer_.adapts(gate) || layer_.adapts(up);
-    if (adapts || !wide_.gated_linear(x, gate, up, f, out)) Ops::gated_linear({x, {}, x}, gate, up, f, out);
+    if (adapts || !wide_.gated_linear(x, gate, up, f, out))
+      Ops::gated_linear({x, {}, x}, gate, up, f, out);
   }
   void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) override {
     Ops::add_whole(x, delta, delta_scale, layer_.takes_norms(x) ? nullptr : h);
   }
   void linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale,
                   const NormedInput* h) override {
-    if (!layer_.linear_add(in, target, x, delta_scale)) Ops::linear_add(in, target, x, delta_scale, h);
+    if (!layer_.linear_add(in, target, x, delta_scale))
+      Ops::linear_add(in, target, x, delta_scale, h);
   }
 
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
@@ -169,8 +178,8 @@ class CudaOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
-  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
-                   Tensor out) override;
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                   KvCache& cache, Tensor out) override;
 
  protected:
   StepOutputs run_step(const StepKey& key, StepFn fn, void* ctx) override;
@@ -200,7 +209,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<RankSums> sums_;
   BatchUpload upload_;
   DeviceDraws draws_;
-  Batch host_batch_;  // batch of the step in host memory, valid until submit()
+  // batch of the step in host memory, valid until submit()
+  Batch host_batch_;
   StepShape shape_;
   bool suits_graph_ = false;
   CacheAttention attention_;

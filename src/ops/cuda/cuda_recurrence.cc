@@ -16,7 +16,8 @@ States states_of(const KvCache& cache, int layer, int64_t offset) {
 
 // A sequence has a token at least: there are no more of them than rows.
 void CudaOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) {
-  PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols && out.data != x.data);
+  PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols &&
+                 out.data != x.data);
   const States states = states_of(cache, params.layer, params.state_offset);
   launch(CausalConv{rows_of(x), rows_of(out), device_data(params.weight), device_data(params.bias),
                     params.taps, states, batch()},
@@ -26,12 +27,13 @@ void CudaOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Te
 void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                           Tensor out) {
   const int keys = params.n_key_heads * params.key_dim;
-  PENSTOCK_CHECK(out.cols == params.n_value_heads * params.value_dim && qkv.cols == 2 * keys + out.cols &&
-                 a.cols == params.n_value_heads * params.decays_per_head() && b.cols == params.n_value_heads);
-  launch(
-      PrepareDelta{rows_of(qkv), rows_of(a), rows_of(b), device_data(params.rate), device_data(params.bias),
-                   params.n_key_heads, params.key_dim, params.decays_per_head(), batch()},
-      Grid{qkv.rows});
+  PENSTOCK_CHECK(
+      out.cols == params.n_value_heads * params.value_dim && qkv.cols == 2 * keys + out.cols &&
+      a.cols == params.n_value_heads * params.decays_per_head() && b.cols == params.n_value_heads);
+  launch(PrepareDelta{rows_of(qkv), rows_of(a), rows_of(b), device_data(params.rate),
+                      device_data(params.bias), params.n_key_heads, params.key_dim,
+                      params.decays_per_head(), batch()},
+         Grid{qkv.rows});
   ScanStates scan{};
   scan.qkv = rows_of(qkv), scan.decay = rows_of(a), scan.beta = rows_of(b), scan.out = rows_of(out);
   scan.q_at = 0, scan.k_at = keys, scan.v_at = 2 * keys;
@@ -43,15 +45,16 @@ void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& par
   launch(scan, Grid{qkv.rows, params.n_value_heads * ScanStates::parts_of(params.value_dim)});
 }
 
-void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpaceParams& params, KvCache& cache,
-                          Tensor out) {
+void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpaceParams& params,
+                          KvCache& cache, Tensor out) {
   const int values = params.n_heads * params.head_dim, keys = params.n_groups * params.state_dim;
   PENSTOCK_CHECK(out.cols == values && x.cols == values + 2 * keys && dt.cols == params.n_heads);
-  launch(PrepareSteps{rows_of(dt), rows_of(decay), device_data(params.rate), device_data(params.bias),
-                      params.min_step, params.max_step, batch()},
+  launch(PrepareSteps{rows_of(dt), rows_of(decay), device_data(params.rate),
+                      device_data(params.bias), params.min_step, params.max_step, batch()},
          Grid{x.rows});
   ScanStates scan{};
-  scan.qkv = rows_of(x), scan.decay = rows_of(decay), scan.beta = rows_of(dt), scan.out = rows_of(out);
+  scan.qkv = rows_of(x), scan.decay = rows_of(decay), scan.beta = rows_of(dt),
+  scan.out = rows_of(out);
   scan.q_at = values + keys, scan.k_at = values, scan.v_at = 0;
   scan.n_key_heads = params.n_groups, scan.n_heads = params.n_heads;
   scan.key_dim = params.state_dim, scan.value_dim = params.head_dim;

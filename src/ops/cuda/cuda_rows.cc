@@ -22,7 +22,8 @@ void CudaOps::norm(Tensor x, const NormParams& params, Tensor out) {
   launch(norm_kernel(x, params, out), a_block_per_row(x));
 }
 
-void CudaOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) {
+void CudaOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
+                       Tensor out) {
   PENSTOCK_CHECK(same_shape(x, delta) && same_shape(x, out));
   AddNorm kernel = norm_kernel(x, params, out);
   kernel.delta = rows_of(delta), kernel.delta_scale = delta_scale;
@@ -57,7 +58,8 @@ void CudaOps::activate(Tensor x, const ActivationFunction& f) {
 
 void CudaOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) {
   PENSTOCK_CHECK(same_shape(gate, up) && same_shape(gate, out));
-  launch(ActivateRows{rows_of(gate), rows_of(up), rows_of(out), f}, a_thread_per_element<ActivateRows>(gate));
+  launch(ActivateRows{rows_of(gate), rows_of(up), rows_of(out), f},
+         a_thread_per_element<ActivateRows>(gate));
 }
 
 void CudaOps::gate_rows(Tensor x, Tensor gate) {
@@ -75,14 +77,17 @@ void CudaOps::multiply(Tensor x, Tensor by) {
 void CudaOps::scale_columns(Tensor x, const Vector& by) {
   PENSTOCK_CHECK(x.cols == by.size());
   const Rows row{const_cast<float*>(device_data(&by)), 0, 1, by.size()};
-  launch(MultiplyRows{rows_of(x), row, MultiplyRows::How::kColumns}, a_thread_per_element<MultiplyRows>(x));
+  launch(MultiplyRows{rows_of(x), row, MultiplyRows::How::kColumns},
+         a_thread_per_element<MultiplyRows>(x));
 }
 
 void CudaOps::add_mixed(Tensor from, Tensor by, int width, Tensor to) {
   const int n_from = from.cols / width, n_to = to.cols / width;
-  PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width && by.cols == n_from * n_to);
+  PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width &&
+                 by.cols == n_from * n_to);
   PENSTOCK_CHECK(from.rows == to.rows && from.rows == by.rows);
-  launch(AddMixed{rows_of(from), rows_of(by), rows_of(to), width}, a_thread_per_element<AddMixed>(to));
+  launch(AddMixed{rows_of(from), rows_of(by), rows_of(to), width},
+         a_thread_per_element<AddMixed>(to));
 }
 
 void CudaOps::match_magnitude(Tensor x, Tensor like, float least) {

@@ -26,7 +26,8 @@ inline const float* device_data(const Vector* vector) {
 // Returns the parameters of a norm of rows with `cols` columns.
 inline RowNorm row_norm_of(const NormParams& params, int cols) {
   const int weight_rows = params.weight != nullptr ? std::max(params.weight->size() / cols, 1) : 1;
-  return {device_data(params.weight), device_data(params.bias), weight_rows, params.eps, params.layer_norm};
+  return {device_data(params.weight), device_data(params.bias), weight_rows, params.eps,
+          params.layer_norm};
 }
 
 }  // namespace penstock::cuda

@@ -22,8 +22,8 @@ void Device::fail(Error error) {
 }
 
 void Device::refuse(int shared_bytes, const char* kernel) {
-  fail({ErrorCode::kInternal, fmt::format("{}: expected at most {} bytes of shared memory, got {}", kernel,
-                                          most_shared_bytes_, shared_bytes)});
+  fail({ErrorCode::kInternal, fmt::format("{}: expected at most {} bytes of shared memory, got {}",
+                                          kernel, most_shared_bytes_, shared_bytes)});
 }
 
 bool Device::recover() {

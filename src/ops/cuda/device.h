@@ -104,7 +104,8 @@ class Device {
     ++n_launches_;
     if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
-      if (grid.shared_bytes > most_shared_bytes_) return refuse(grid.shared_bytes, kernel_name<K>());
+      if (grid.shared_bytes > most_shared_bytes_)
+        return refuse(grid.shared_bytes, kernel_name<K>());
 #ifdef PENSTOCK_CUDA_EMULATION
       emulate([kernel, grid] { Emulated<K>::launch(kernel, grid); });
 #endif
@@ -137,7 +138,8 @@ class Device {
   bool can_start_early_ = false, has_wgmma_ = false;
   uint64_t n_launches_ = 0;
   int n_multiprocessors_ = 1;
-  int most_shared_bytes_ = 227 << 10, shared_bytes_of_multiprocessor_ = 228 << 10;  // compute capability 9.0
+  // compute capability 9.0
+  int most_shared_bytes_ = 227 << 10, shared_bytes_of_multiprocessor_ = 228 << 10;
 
  private:
   friend class Memory;
@@ -162,7 +164,8 @@ class Memory {
         data_(std::exchange(other.data_, nullptr)),
         bytes_(std::exchange(other.bytes_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
-    std::swap(device_, other.device_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_), std::swap(data_, other.data_),
+        std::swap(bytes_, other.bytes_);
     return *this;
   }
 
@@ -216,6 +219,7 @@ class PinnedMemory {
 Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
 // capacity: bytes of memory; 0: that of the machine.
-std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);  // emulation/cuda/trouble.h makes it fail
+// emulation/cuda/trouble.h makes it fail
+std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);
 
 }  // namespace penstock::cuda

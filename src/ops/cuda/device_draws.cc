@@ -12,7 +12,8 @@ namespace penstock::cuda {
 
 namespace {
 
-static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 && static_cast<int>(LogitEdit::Kind::kAdd) == 1 &&
+static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 &&
+              static_cast<int>(LogitEdit::Kind::kAdd) == 1 &&
               static_cast<int>(LogitEdit::Kind::kPenalize) == 2);
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -50,7 +51,8 @@ SampleResult result_of(const SampleRow& row, const DrawnOnDevice& drawn, const T
   if (row.report && result.token != kNoToken)
     result.logprob = drawn.raw_logit - log_sum, result.rank = drawn.rank;
   result.n_top = drawn.n_top;
-  for (int i = 0; i < drawn.n_top; ++i) row.top[i] = {top[i].token, top[i].raw_logit - log_sum, i + 1};
+  for (int i = 0; i < drawn.n_top; ++i)
+    row.top[i] = {top[i].token, top[i].raw_logit - log_sum, i + 1};
   return result;
 }
 
@@ -93,13 +95,15 @@ const DrawsOnDevice* DeviceDraws::bring() {
   return reinterpret_cast<const DrawsOnDevice*>(to);
 }
 
-bool DeviceDraws::ask(std::span<const SampleRow> rows, std::span<SampleResult> results, int n_mask_words) {
+bool DeviceDraws::ask(std::span<const SampleRow> rows, std::span<SampleResult> results,
+                      int n_mask_words) {
   now_ = 1 - now_;
   Asked& asked = asked_[now_];
   tell(asked);
   describe(rows, n_mask_words, described_);
   DrawsOnDevice& on_device = described_.on_device;
-  if (!make_room(asked, rows.size(), rows.size() * static_cast<size_t>(on_device.tops_stride))) return false;
+  if (!make_room(asked, rows.size(), rows.size() * static_cast<size_t>(on_device.tops_stride)))
+    return false;
   asked.rows.assign(rows.begin(), rows.end());
   asked.results = results;
   asked.tops_stride = on_device.tops_stride;
@@ -108,11 +112,13 @@ bool DeviceDraws::ask(std::span<const SampleRow> rows, std::span<SampleResult> r
   asked.pending = true;
   on_device.tokens = asked.tokens.as<int32_t>();
   on_device.drawn = reinterpret_cast<DrawnOnDevice*>(asked.told.data());
-  on_device.tops = reinterpret_cast<TopOnDevice*>(asked.told.data() + rows.size() * sizeof(DrawnOnDevice));
+  on_device.tops =
+      reinterpret_cast<TopOnDevice*>(asked.told.data() + rows.size() * sizeof(DrawnOnDevice));
   return true;
 }
 
-void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
+void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows,
+                         std::span<SampleResult> results) {
   if (rows.empty() || !ask(rows, results, (logits.cols + 31) / 32)) return;
   if (const DrawsOnDevice* const on_device = bring(); on_device != nullptr)
     launch(logits, on_device, static_cast<int>(rows.size()));
@@ -145,7 +151,8 @@ bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
     if (!larger) return device_.give_up(larger.error()), false;
     asked.tokens = std::move(*larger);
   }
-  const Status told = asked.told.make_room(n_draws * sizeof(DrawnOnDevice) + n_tops * sizeof(TopOnDevice));
+  const Status told =
+      asked.told.make_room(n_draws * sizeof(DrawnOnDevice) + n_tops * sizeof(TopOnDevice));
   if (!told) device_.give_up(told.error());
   return told.has_value();
 }
@@ -160,7 +167,8 @@ void DeviceDraws::tell(Asked& asked) {
       reinterpret_cast<const TopOnDevice*>(asked.told.data() + n * sizeof(DrawnOnDevice));
   const bool failed = !device_.status();
   for (size_t i = 0; i < n; ++i)
-    asked.results[i] = failed ? SampleResult{} : result_of(asked.rows[i], all[i], tops + i * stride);
+    asked.results[i] =
+        failed ? SampleResult{} : result_of(asked.rows[i], all[i], tops + i * stride);
 }
 
 StepTicket DeviceDraws::end_step() {

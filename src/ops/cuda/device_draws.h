@@ -50,7 +50,8 @@ class DeviceDraws {
  private:
   // The draws of one call of sample(), or of a step.
   struct Asked {
-    PinnedMemory told;  // DrawnOnDevice, then TopOnDevice [draws][tops_stride]
+    // DrawnOnDevice, then TopOnDevice [draws][tops_stride]
+    PinnedMemory told;
     Memory tokens;
     int tops_stride = 0;
     std::vector<SampleRow> rows;
@@ -74,7 +75,8 @@ class DeviceDraws {
   Device& device_;
   StepMemory& step_memory_;
   StagedCopies staged_;
-  Asked asked_[2];  // two: the next step may begin before this one's draws are delivered
+  // two: the next step may begin before this one's draws are delivered
+  Asked asked_[2];
   int now_ = 0;
   DescribedDraws described_;
   const int32_t* before_ = nullptr;

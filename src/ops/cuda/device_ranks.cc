@@ -35,7 +35,8 @@ class HostRanks final : public DeviceRanks {
     device_.copy_out(shown[static_cast<size_t>(shard.rank)].first, parts, all * sizeof(float));
     (void)ranks_.all_gather(shown);
     for (size_t r = 0; r < n_ranks; ++r)
-      device_.copy_in(got + n * r, shown[r].first + n * static_cast<size_t>(shard.rank), n * sizeof(float));
+      device_.copy_in(got + n * r, shown[r].first + n * static_cast<size_t>(shard.rank),
+                      n * sizeof(float));
   }
 
  private:
@@ -59,7 +60,8 @@ class NcclRanks final : public DeviceRanks {
     NcclId id{};
     if (shard.rank == 0) RETURN_IF_ERROR(said(nccl_.get_unique_id(&id), "ncclGetUniqueId"));
     RETURN_IF_ERROR(ranks_.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0));
-    RETURN_IF_ERROR(said(nccl_.comm_init_rank(&comm_, shard.n_ranks, id, shard.rank), "ncclCommInitRank"));
+    RETURN_IF_ERROR(
+        said(nccl_.comm_init_rank(&comm_, shard.n_ranks, id, shard.rank), "ncclCommInitRank"));
     watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
     return {};
   }
@@ -74,8 +76,10 @@ class NcclRanks final : public DeviceRanks {
     run("ncclGroupStart", [&] { return nccl_.group_start(); });
     for (int r = 0; r < n_ranks; ++r) {
       const size_t at = n * static_cast<size_t>(r);
-      run("ncclSend", [&] { return nccl_.send(parts + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
-      run("ncclRecv", [&] { return nccl_.receive(got + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
+      run("ncclSend",
+          [&] { return nccl_.send(parts + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
+      run("ncclRecv",
+          [&] { return nccl_.receive(got + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
     }
     run("ncclGroupEnd", [&] { return nccl_.group_end(); });
   }
@@ -91,12 +95,14 @@ class NcclRanks final : public DeviceRanks {
   void run(const char* what, const Call& call) {
     if (is_aborted_) return;
     if (const Status status = said(call(), what); !status) {
-      ranks_.fail(fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), status.error().message));
+      ranks_.fail(
+          fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), status.error().message));
       device_.give_up(status.error());
     }
   }
 
-  // Kernels of NCCL, and its calls, wait for ranks that may never come: then they are told not to. A call that is under way hears of it, none begins behind it.
+  // Kernels of NCCL, and its calls, wait for ranks that may never come: then they are told not to.
+  // A call that is under way hears of it, none begins behind it.
   void watch(const std::stop_token& stop) {
     constexpr auto kLook = std::chrono::milliseconds(100);
     for (; !stop.stop_requested(); std::this_thread::sleep_for(kLook)) {
@@ -123,21 +129,24 @@ class NcclRanks final : public DeviceRanks {
 
 }  // namespace
 
-// By the environment, for to the runtime the device is chosen thread by thread. Of several hosts MPI or Slurm say which rank of its host this is.
+// By the environment, for to the runtime the device is chosen thread by thread. Of several hosts
+// MPI or Slurm say which rank of its host this is.
 Status choose_device(int rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
   static bool is_chosen = false;
   if (std::exchange(is_chosen, true)) return {};
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
-    if (const char* const place = std::getenv(name); place != nullptr) rank = std::max(0, std::atoi(place));
+    if (const char* const place = std::getenv(name); place != nullptr)
+      rank = std::max(0, std::atoi(place));
   std::string own = std::to_string(rank);
   if (const char* const visible = std::getenv(kVisible); visible != nullptr) {
     std::vector<std::string> devices;
     std::istringstream list(visible);
     for (std::string one; std::getline(list, one, ',');) devices.push_back(one);
     if (static_cast<size_t>(rank) >= devices.size()) {
-      return errorf(ErrorCode::kInvalidArgument, "backend cuda: rank {} wants a GPU of its own, {}={} has {}",
-                    rank, kVisible, visible, devices.size());
+      return errorf(ErrorCode::kInvalidArgument,
+                    "backend cuda: rank {} wants a GPU of its own, {}={} has {}", rank, kVisible,
+                    visible, devices.size());
     }
     own = devices[static_cast<size_t>(rank)];
   }

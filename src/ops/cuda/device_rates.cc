@@ -23,7 +23,8 @@ double DeviceRates::seconds_of(Fn&& fn) {
     const auto start = std::chrono::steady_clock::now();
     fn();
     device_.wait(device_.mark());
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    least = std::min(
+        least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return std::max(least, 1e-9);
 }
@@ -33,9 +34,9 @@ double DeviceRates::move(int64_t bytes, bool copies) {
   const int64_t n = (small ? int64_t{1} << 16 : bytes) / int64_t{sizeof(FourWords)};
   const int blocks = small ? 2 : kBlocks;
   auto from = Memory::make(device_, static_cast<size_t>(n) * sizeof(FourWords));
-  auto to =
-      Memory::make(device_, copies ? static_cast<size_t>(n) * sizeof(FourWords)
-                                   : sizeof(uint32_t) * static_cast<size_t>(blocks) * ReadMemory::kThreads);
+  auto to = Memory::make(
+      device_, copies ? static_cast<size_t>(n) * sizeof(FourWords)
+                      : sizeof(uint32_t) * static_cast<size_t>(blocks) * ReadMemory::kThreads);
   if (!from || !to) return 0;
   device_.clear(from->data(), from->bytes());
   const double seconds = seconds_of([&] {

@@ -12,7 +12,8 @@
 namespace penstock::cuda {
 namespace {
 
-static_assert(static_cast<int>(RouterScore::kSparseMixer) == static_cast<int>(Routing::Score::kSparseMixer));
+static_assert(static_cast<int>(RouterScore::kSparseMixer) ==
+              static_cast<int>(Routing::Score::kSparseMixer));
 static_assert(kMaxExpertGroups == ChooseExperts::kMaxGroups);
 static_assert(SortByExpert::kTileRows == ExpertProduct::kTokens);
 
@@ -81,7 +82,8 @@ Experts::Matrices Experts::matrices_of(std::span<const std::unique_ptr<Weight>> 
   return made;
 }
 
-int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens, int n_choices) const {
+int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens,
+                            int n_choices) const {
   int rows = 0;
   for (const Matrices* matrices : all) {
     if (matrices->table.empty()) continue;
@@ -92,11 +94,13 @@ int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens, 
   return rows;
 }
 
-Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_experts, int rows_of_expert) {
+Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_experts,
+                              int rows_of_expert) {
   constexpr int kTile = SortByExpert::kTileRows;
   // Every expert that has a row begins a tile.
   const int align = std::max(rows_of_expert, kTile);
-  const int n_rows = (n_choices + (align - 1) * std::min(n_experts, n_choices) + align - 1) / align * align;
+  const int n_rows =
+      (n_choices + (align - 1) * std::min(n_experts, n_choices) + align - 1) / align * align;
   auto* const sources = scratch<int32_t>(static_cast<size_t>(n_rows));
   auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / kTile));
   const SortByExpert kernel{choices, n_choices, n_experts, sources, tile_experts, n_rows, align};
@@ -108,7 +112,8 @@ void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrice
                        const Sorted& sorted, Tensor out) {
   const auto& first = static_cast<const CudaWeight&>(*matrices.weights[0]);
   PENSTOCK_CHECK(first.rows() == out.cols && out.rows == sorted.n_rows);
-  const ExpertWeight* const experts = on_device({matrices.weights.data()}, std::move(matrices.table));
+  const ExpertWeight* const experts =
+      on_device({matrices.weights.data()}, std::move(matrices.table));
   if (sorted.rows_of_expert != 0) {
     wide_.multiply_experts(experts, first.on_device(), wide, sorted.rows_of_expert, rows_of(out));
   } else {
@@ -117,8 +122,9 @@ void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrice
     if (first.rounding().to_int8) {
       const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
       auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
-      device_.launch(RoundForProduct{rows_of(x), rows_of(rounded), first.rounding().fixed_scale, scales},
-                     a_block_per_row(x));
+      device_.launch(
+          RoundForProduct{rows_of(x), rows_of(rounded), first.rounding().fixed_scale, scales},
+          a_block_per_row(x));
       product.x = rows_of(rounded), product.token_scales = scales;
     }
     device_.launch(product, tiles_of(out));
@@ -127,8 +133,8 @@ void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrice
 }
 
 // For all rows; that of its own is kept.
-void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,
-                          Tensor out) {
+void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot,
+                          const Sorted& sorted, Tensor out) {
   std::vector<ExpertWeight> a = empty_table(adapters.size()), b = empty_table(adapters.size());
   int rank = 0;
   for (size_t e = 0; e < adapters.size(); ++e) {
@@ -144,21 +150,23 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
   const Tensor delta = ops_.new_tensor(x.rows, out.cols, TensorRole::kActivation);
   // Experts that the adapter leaves as they are give nothing.
   ops_.clear(low), ops_.clear(delta);
-  device_.launch(ExpertProduct{on_device({adapters.data(), slot, false}, std::move(a)), sorted.tile_experts,
-                               rows_of(x), rows_of(low), nullptr},
+  device_.launch(ExpertProduct{on_device({adapters.data(), slot, false}, std::move(a)),
+                               sorted.tile_experts, rows_of(x), rows_of(low), nullptr},
                  tiles_of(low));
-  device_.launch(ExpertProduct{on_device({adapters.data(), slot, true}, std::move(b)), sorted.tile_experts,
-                               rows_of(low), rows_of(delta), nullptr},
+  device_.launch(ExpertProduct{on_device({adapters.data(), slot, true}, std::move(b)),
+                               sorted.tile_experts, rows_of(low), rows_of(delta), nullptr},
                  tiles_of(delta));
-  device_.launch(
-      AddOfAdapter{rows_of(delta), rows_of(out), slot, sorted.batch, sorted.sources, sorted.n_active},
-      a_thread_per_element<AddOfAdapter>(delta));
+  device_.launch(AddOfAdapter{rows_of(delta), rows_of(out), slot, sorted.batch, sorted.sources,
+                              sorted.n_active},
+                 a_thread_per_element<AddOfAdapter>(delta));
 }
 
-void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
-                  std::span<const int32_t> adapters, Tensor out) {
-  const int n_experts = router_logits.cols, n_active = params.routing.n_active, n_choices = x.rows * n_active;
-  PENSTOCK_CHECK(n_active >= 1 && n_active <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
+void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
+                  const BatchOnDevice* batch, std::span<const int32_t> adapters, Tensor out) {
+  const int n_experts = router_logits.cols, n_active = params.routing.n_active,
+            n_choices = x.rows * n_active;
+  PENSTOCK_CHECK(n_active >= 1 && n_active <= n_experts &&
+                 static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % params.routing.n_groups == 0);
   const auto count = static_cast<size_t>(n_choices);
   const Choices choices{scratch<int32_t>(count), scratch<float>(count), scratch<int32_t>(count)};
@@ -178,17 +186,21 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const
 
   const int n_rows = sorted.n_rows;
   const bool is_wide = sorted.rows_of_expert != 0, weigh = params.routing.weigh_input;
-  const auto tensor = [&](int cols) { return ops_.new_tensor(n_rows, cols, TensorRole::kActivation); };
+  const auto tensor = [&](int cols) {
+    return ops_.new_tensor(n_rows, cols, TensorRole::kActivation);
+  };
   const Tensor hidden = tensor(params.down[0]->cols()), results = tensor(out.cols);
   Tensor rows;
   if (!is_wide || !sorted.slots.empty()) {
     rows = tensor(x.cols);
-    device_.launch(GatherByExpert{rows_of(x), rows_of(rows), sorted.sources, choices, n_active, weigh},
-                   a_thread_per_element<GatherByExpert>(rows));
+    device_.launch(
+        GatherByExpert{rows_of(x), rows_of(rows), sorted.sources, choices, n_active, weigh},
+        a_thread_per_element<GatherByExpert>(rows));
   }
   wide_.begin_inputs();
-  const WideProducts::RowsByExpert of_x{rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
-                                        n_active,   sorted.tile_experts, n_rows};
+  const WideProducts::RowsByExpert of_x{
+      rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
+      n_active,   sorted.tile_experts, n_rows};
   const WideProducts::RowsByExpert of_hidden{rows_of(hidden),     nullptr, nullptr, 1,
                                              sorted.tile_experts, n_rows};
   const int width = params.up[0]->rows();

@@ -69,8 +69,8 @@ class Experts {
   Sorted sort(const Choices& choices, int n_choices, int n_experts, int rows_of_expert);
   // wide: x in the form of WideProducts, if rows are padded for it. x, out: rows sorted by expert;
   // x is used only if it is not rounded.
-  void multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrices matrices, const Sorted& sorted,
-                Tensor out);
+  void multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrices matrices,
+                const Sorted& sorted, Tensor out);
   void add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,
                    Tensor out);
 

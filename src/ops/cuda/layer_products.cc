@@ -26,7 +26,8 @@ LayerProduct product_of(const NormedInput& h, End end) {
 // Returns how many tiles it has.
 int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int first_tile) {
   const WeightOnDevice& weight = static_cast<const CudaWeight&>(*target.weight).on_device();
-  PENSTOCK_CHECK(weight.cols == kernel.x.cols && weight.rows == out.cols && out.rows == kernel.x.rows);
+  PENSTOCK_CHECK(weight.cols == kernel.x.cols && weight.rows == out.cols &&
+                 out.rows == kernel.x.rows);
   kernel.targets[kernel.n_targets++] = {weight, rows_of(out), device_data(target.bias), first_tile,
                                         stream_coding(weight)};
   return (out.cols + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows;
@@ -41,7 +42,9 @@ bool can_stream(const LinearTarget& target) {
 }
 
 // Rows are read in pieces of 8 bytes.
-bool can_stream(const Rows& x) { return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0; }
+bool can_stream(const Rows& x) {
+  return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0;
+}
 
 // Bytes of a warp's inputs in shared memory: `items` items, or all if there are fewer.
 template <class K>
@@ -108,11 +111,13 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
     const int each = device_.shared_bytes_of_multiprocessor() / (K::shared_bytes(bytes) + 1024);
     return device_.n_multiprocessors() * std::clamp(each, 1, 3);
   };
-  const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;  // inputs are multiplied again
+  // inputs are multiplied again
+  const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;
   const int bytes = again && K::shared_bytes(all) <= most_bytes ? all : few;
   const int n_blocks = std::min(n_tiles, at_once(bytes)),
             n_parts = (kernel.x.rows + K::kTokens - 1) / K::kTokens;
-  device_.launch(K{kernel, n_tiles, n_blocks, bytes}, Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
+  device_.launch(K{kernel, n_tiles, n_blocks, bytes},
+                 Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
   return true;
 }
 
@@ -140,7 +145,8 @@ bool LayerProducts::takes_norms(Tensor x) const {
 // Streams read one row of a norm's weights.
 bool LayerProducts::suits_norm(const NormedInput& h, std::span<const LinearTarget> targets) const {
   return !streams_ || !h.norm || row_norm_of(*h.norm, h.x.cols).weight_rows == 1 ||
-         std::ranges::none_of(targets, [](const LinearTarget& target) { return can_stream(target); });
+         std::ranges::none_of(targets,
+                              [](const LinearTarget& target) { return can_stream(target); });
 }
 
 bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const {
@@ -155,7 +161,8 @@ bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const
 
 bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
   if (!suits(h.x, targets) || !suits_norm(h, targets)) return false;
-  // What streams gives other bits than what does not, so the ways of targets do not depend on their neighbours.
+  // What streams gives other bits than what does not, so the ways of targets do not depend on their
+  // neighbours.
   for (const bool streams : {true, false}) {
     LayerProduct kernel = product_of(h, End::kStore);
     const bool may = streams_ && can_stream(kernel.x);
@@ -179,8 +186,8 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
   return true;
 }
 
-bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
-                                 const ActivationFunction& f, Tensor out) {
+bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate,
+                                 const LinearTarget& up, const ActivationFunction& f, Tensor out) {
   const LinearTarget both[] = {gate, up};
   LayerProduct kernel = product_of(h, End::kGate);
   const bool may = streams_ && can_stream(kernel.x), streams = may && can_stream(gate);
@@ -203,13 +210,16 @@ bool LayerProducts::linear_add(Tensor in, const LinearTarget& target, Tensor x, 
 }
 
 bool LayerProducts::multiply(const Product& product) {
-  if (!streams_ || !can_stream(product.x) || !can_stream(product.w) || product.token_scales != nullptr)
+  if (!streams_ || !can_stream(product.x) || !can_stream(product.w) ||
+      product.token_scales != nullptr)
     return false;
   if (!any_rows_ && product.x.rows > LayerProduct::kTokens) return false;
   LayerProduct kernel{};
   kernel.x = product.x, kernel.end = End::kStore;
-  kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias, 0, stream_coding(product.w)};
-  launch(kernel, (product.w.rows + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows, true);
+  kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias, 0,
+                                        stream_coding(product.w)};
+  launch(kernel, (product.w.rows + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows,
+         true);
   return true;
 }
 

@@ -11,7 +11,8 @@ Result<NcclLibrary> load_nccl(const std::string& name) {
   NcclLibrary nccl;
   const char* missing = nullptr;
   const auto find = [&](const char* symbol, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
     if (function == nullptr && missing == nullptr) missing = symbol;
   };
   find("ncclGetVersion", nccl.get_version);
@@ -28,7 +29,8 @@ Result<NcclLibrary> load_nccl(const std::string& name) {
   find("ncclGroupEnd", nccl.group_end);
   if (missing != nullptr) {
     return errorf(ErrorCode::kUnsupported,
-                  "ranks on several GPUs need NCCL: {} has no {}, expected 2.7 or newer", name, missing);
+                  "ranks on several GPUs need NCCL: {} has no {}, expected 2.7 or newer", name,
+                  missing);
   }
   return nccl;
 }

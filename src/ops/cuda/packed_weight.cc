@@ -23,7 +23,8 @@ void put_codes(const WeightOnDevice& w, const RowCodes& from, int row, int unit,
   for (int done = 0; done < w.bits;) {
     const int width = plane_bits(w.bits, done);
     for (int k = 0; k < n; ++k) {
-      const uint32_t code = from.codes[static_cast<size_t>(first + k)] >> done & ((1u << width) - 1);
+      const uint32_t code =
+          from.codes[static_cast<size_t>(first + k)] >> done & ((1u << width) - 1);
       const CodePlace place = code_place(width, row, k);
       uint32_t word;
       std::memcpy(&word, to + 4 * place.word, sizeof word);
@@ -117,7 +118,8 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
   const int at_once = std::max(1, static_cast<int>(StagedCopies::kPieceBytes / tile_bytes));
   for (int first = 0; first < n_tiles; first += at_once) {
     const int n = std::min(at_once, n_tiles - first);
-    ASSIGN_OR_RETURN(const std::span<std::byte> staged, copies_.next(static_cast<size_t>(n) * tile_bytes));
+    ASSIGN_OR_RETURN(const std::span<std::byte> staged,
+                     copies_.next(static_cast<size_t>(n) * tile_bytes));
     pool_.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         std::byte* const to = staged.data() + static_cast<size_t>(i) * tile_bytes;
@@ -127,24 +129,28 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
     });
     copies_.send(data + static_cast<size_t>(first) * tile_bytes);
   }
-  device_.copy_in(data + parts.levels_at(), source.levels.data(), source.levels.size() * sizeof(float));
+  device_.copy_in(data + parts.levels_at(), source.levels.data(),
+                  source.levels.size() * sizeof(float));
   device_.copy_in(data + parts.order_at(), source.input_order.data(),
                   source.input_order.size() * sizeof(int32_t));
   RETURN_IF_ERROR(device_.status());
   return weight_at(std::move(memory), shape, parts, source.rounding, source.levels);
 }
 
-Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& shape, const WeightParts& parts,
+Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& shape,
+                                                       const WeightParts& parts,
                                                        InputRounding rounding,
                                                        std::span<const std::byte> bytes) {
   ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, parts.bytes()));
   constexpr size_t kPiece = StagedCopies::kPieceBytes, kPart = size_t{1} << 20;  // of a thread
   for (size_t first = 0; first < bytes.size(); first += kPiece) {
-    const std::span<const std::byte> from = bytes.subspan(first, std::min(kPiece, bytes.size() - first));
+    const std::span<const std::byte> from =
+        bytes.subspan(first, std::min(kPiece, bytes.size() - first));
     ASSIGN_OR_RETURN(const std::span<std::byte> staged, copies_.next(from.size()));
-    pool_.for_ranges(static_cast<int64_t>(from.size()), kPart, [&](int64_t begin, int64_t end, int) {
-      std::memcpy(staged.data() + begin, from.data() + begin, static_cast<size_t>(end - begin));
-    });
+    pool_.for_ranges(
+        static_cast<int64_t>(from.size()), kPart, [&](int64_t begin, int64_t end, int) {
+          std::memcpy(staged.data() + begin, from.data() + begin, static_cast<size_t>(end - begin));
+        });
     copies_.send(memory.as<std::byte>() + first);
   }
   RETURN_IF_ERROR(device_.status());

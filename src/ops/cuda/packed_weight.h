@@ -93,7 +93,8 @@ class WeightPacker {
  private:
   // Restores stored bytes. REQUIRES: they have the size of `parts`.
   Result<std::unique_ptr<Weight>> put_back(const WeightOnDevice& shape, const WeightParts& parts,
-                                           InputRounding rounding, std::span<const std::byte> bytes);
+                                           InputRounding rounding,
+                                           std::span<const std::byte> bytes);
 
   Device& device_;
   ThreadPool& pool_;

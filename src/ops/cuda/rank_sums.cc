@@ -9,7 +9,8 @@ constexpr size_t kSmallSum = size_t{1} << 20;
 constexpr size_t kPartCols = 256;  // a part is rows of so many
 
 Tensor contiguous(float* data, size_t rows, size_t cols) {
-  return {data, DType::kF32, static_cast<int>(rows), static_cast<int>(cols), static_cast<ptrdiff_t>(cols)};
+  return {data, DType::kF32, static_cast<int>(rows), static_cast<int>(cols),
+          static_cast<ptrdiff_t>(cols)};
 }
 
 }  // namespace
@@ -19,7 +20,8 @@ float* RankSums::take(size_t n) {
   if (!taken) device_.give_up(taken.error());
   const Status status = device_.status();
   if (status) return static_cast<float*>(*taken);
-  ranks_.fail(fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), status.error().message));
+  ranks_.fail(
+      fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), status.error().message));
   return nullptr;
 }
 
@@ -37,7 +39,8 @@ void RankSums::all_reduce(Tensor x) {
   if (x.row_stride != x.cols) {
     float* const packed = take(static_cast<size_t>(x.rows) * static_cast<size_t>(x.cols));
     if (packed == nullptr) return;
-    const Tensor whole = contiguous(packed, static_cast<size_t>(x.rows), static_cast<size_t>(x.cols));
+    const Tensor whole =
+        contiguous(packed, static_cast<size_t>(x.rows), static_cast<size_t>(x.cols));
     ops_.copy(x, whole);
     all_reduce(whole);
     return ops_.copy(whole, x);
@@ -54,7 +57,8 @@ void RankSums::all_reduce(Tensor x) {
 // Each rank sums one part and gives it to all.
 void RankSums::all_reduce_by_parts(Tensor x) {
   const auto n_ranks = static_cast<size_t>(ranks_.size());
-  const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols), n = rows * cols;
+  const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols),
+             n = rows * cols;
   const size_t part_rows = (n + n_ranks * kPartCols - 1) / (n_ranks * kPartCols),
                n_each = part_rows * kPartCols;
   float* const parts = take(n_each * n_ranks);
@@ -82,7 +86,9 @@ void RankSums::all_gather(Tensor x) {
   const auto part = [&](float* data, int rank) {
     return Tensor{data, DType::kF32, x.rows, columns_of(rank).count, widest};
   };
-  const auto in_x = [&](int rank) { return x.columns(columns_of(rank).first, columns_of(rank).count); };
+  const auto in_x = [&](int rank) {
+    return x.columns(columns_of(rank).first, columns_of(rank).count);
+  };
   if (columns_of(own.rank).count > 0) ops_.copy(in_x(own.rank), part(mine, own.rank));
   devices_->gather(mine, all, n);
   for (int rank = 0; rank < own.n_ranks; ++rank) {

@@ -13,7 +13,8 @@ class StagedCopies {
   static constexpr size_t kPieceBytes = size_t{16} << 20;  // recommended maximum of a piece
 
   // least: minimum size of a buffer, in bytes.
-  explicit StagedCopies(Device& device, size_t least = kPieceBytes) : device_(device), least_(least) {}
+  explicit StagedCopies(Device& device, size_t least = kPieceBytes)
+      : device_(device), least_(least) {}
   ~StagedCopies();
   StagedCopies(const StagedCopies&) = delete;
   StagedCopies& operator=(const StagedCopies&) = delete;

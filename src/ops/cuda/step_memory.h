@@ -33,7 +33,9 @@ class StepMemory {
   }
   void skip(size_t bytes) { PENSTOCK_CHECK(holds(bytes)), used_ += bytes, taken_ += bytes; }
   // Whether this many more bytes fit the block that holds everything allocated since reset().
-  bool holds(size_t bytes) const { return pieces_.size() == 1 && used_ + bytes <= pieces_.back().bytes(); }
+  bool holds(size_t bytes) const {
+    return pieces_.size() == 1 && used_ + bytes <= pieces_.back().bytes();
+  }
 
   // Allocates memory, 256-byte aligned. Error: kResourceExhausted.
   Result<void*> take(size_t bytes) {
@@ -56,8 +58,9 @@ class StepMemory {
   }
   Device& device_;
   std::vector<Memory> pieces_;
-  size_t used_ = 0;   // bytes used of the last block
-  size_t taken_ = 0;  // bytes used of all blocks, without unused ends
+  size_t used_ = 0;  // bytes used of the last block
+  // bytes used of all blocks, without unused ends
+  size_t taken_ = 0;
 };
 
 }  // namespace penstock::cuda

@@ -1,5 +1,5 @@
-// Packed weights to files and back. The bytes are what lies on the device; what a description says is checked for its shape, so that
-// no kernel reads beyond them.
+// Packed weights to files and back. The bytes are what lies on the device; what a description says
+// is checked for its shape, so that no kernel reads beyond them.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -24,8 +24,9 @@ bool plausible(const Description& d) {
   if (!std::isfinite(d.unit) || !std::isfinite(d.fixed_scale) || d.fixed_scale < 0) return false;
   if (d.form < static_cast<uint8_t>(WeightForm::kCodes)) return true;
   const bool group = d.group == 16 || d.group == 32 || d.group == 64;
-  return d.form == static_cast<uint8_t>(WeightForm::kCodes) && group && d.bits >= 1 && d.bits <= 8 &&
-         d.bits != 7 && d.scales <= static_cast<uint8_t>(ScaleForm::kSuper) && !(d.offsets && d.zeros);
+  return d.form == static_cast<uint8_t>(WeightForm::kCodes) && group && d.bits >= 1 &&
+         d.bits <= 8 && d.bits != 7 && d.scales <= static_cast<uint8_t>(ScaleForm::kSuper) &&
+         !(d.offsets && d.zeros);
 }
 
 bool is_permutation(const std::byte* order, int n) {
@@ -53,7 +54,8 @@ std::string WeightPacker::describe(const CudaWeight& weight) {
 }
 
 OwnedBytes WeightPacker::store(const CudaWeight& weight) const {
-  const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(weight.packed_bytes()));
+  const auto bytes =
+      std::make_shared<std::vector<std::byte>>(static_cast<size_t>(weight.packed_bytes()));
   device_.copy_out(bytes->data(), weight.on_device().data, bytes->size());
   return {*bytes, bytes};
 }

@@ -6,7 +6,9 @@
 
 namespace penstock::cuda {
 
-inline Rows rows_of(Tensor x) { return {static_cast<float*>(x.data), x.row_stride, x.rows, x.cols}; }
+inline Rows rows_of(Tensor x) {
+  return {static_cast<float*>(x.data), x.row_stride, x.rows, x.cols};
+}
 // Grid of a kernel with a block per row and 16 doubles of scratch for sums over it.
 inline Grid a_block_per_row(Tensor x) { return {x.rows, 1, 16 * static_cast<int>(sizeof(double))}; }
 // Grid of a kernel with a thread per element.

@@ -1,4 +1,5 @@
-// What each encoding gives the packer. Numbers stay as they are: what is read back is what dequantize_row() says.
+// What each encoding gives the packer. Numbers stay as they are: what is read back is what
+// dequantize_row() says.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,8 +13,11 @@ namespace {
 
 int padded(int n, int to) { return (n + to - 1) / to * to; }
 
-// The largest group that scales are kept for: of 16, 32 and 64 inputs the most that divides the encoding's own.
-int kept_group(int group) { return group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : group % 16 == 0 ? 16 : 0; }
+// The largest group that scales are kept for: of 16, 32 and 64 inputs the most that divides the
+// encoding's own.
+int kept_group(int group) {
+  return group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : group % 16 == 0 ? 16 : 0;
+}
 
 void set_code_layout(WeightOnDevice& w) {
   w.form = WeightForm::kCodes;
@@ -43,7 +47,8 @@ constexpr int code_bits() {
   return Q::kBits == 7 ? 8 : Q::kBits;
 }
 
-// Whether FP16 holds every scale of the encoding: those of files that are no FP16 themselves are kept in F32.
+// Whether FP16 holds every scale of the encoding: those of files that are no FP16 themselves are
+// kept in F32.
 template <class Q>
 constexpr bool scales_are_half() {
   if constexpr (requires(const typename Q::Block& b) { b.scale; })
@@ -59,7 +64,8 @@ void read_codes(const std::byte* row, int cols, int group, RowCodes& out) {
   out.codes.resize(static_cast<size_t>(cols));
   for (int b = 0; b < n_blocks; ++b) {
     typename Q::Block block;  // blocks in a file may lie at odd addresses
-    std::memcpy(static_cast<void*>(&block), row + static_cast<size_t>(b) * sizeof block, sizeof block);
+    std::memcpy(static_cast<void*>(&block), row + static_cast<size_t>(b) * sizeof block,
+                sizeof block);
     float scales[kGroups], offsets[kGroups] = {};
     Q::codes(block, out.codes.data() + static_cast<ptrdiff_t>(b) * Q::kBlockSize, scales, offsets);
     if constexpr (Q::kHasSuperScales) {
@@ -89,10 +95,12 @@ void set_codes(const QuantizedMatrix& matrix, WeightSource& source) {
              : scales_are_half<Q>() ? ScaleForm::kHalf
                                     : ScaleForm::kFloat;
   set_code_layout(w);
-  for (int code = 0; code < 1 << w.bits; ++code) source.levels.push_back(static_cast<float>(Q::level(code)));
+  for (int code = 0; code < 1 << w.bits; ++code)
+    source.levels.push_back(static_cast<float>(Q::level(code)));
   const int group = w.group;
   source.codes = [matrix, group](int row, RowCodes& out) {
-    read_codes<Q>(matrix.bytes.data() + static_cast<size_t>(row) * matrix.stride(), matrix.cols, group, out);
+    read_codes<Q>(matrix.bytes.data() + static_cast<size_t>(row) * matrix.stride(), matrix.cols,
+                  group, out);
   };
 }
 
@@ -129,7 +137,8 @@ void set_layout(WeightOnDevice& w) {
   const int per_scale = w.scale_bytes() + (w.offsets || w.zeros ? w.extra_bytes() : 0);
   w.unit_bytes = w.code_bytes() + kTileRows * w.groups_per_unit() * per_scale;
   const int64_t factors =
-      super ? int64_t{w.padded_cols} / WeightOnDevice::kSuperCols * kTileRows * (w.offsets ? 4 : 2) : 0;
+      super ? int64_t{w.padded_cols} / WeightOnDevice::kSuperCols * kTileRows * (w.offsets ? 4 : 2)
+            : 0;
   w.tile_bytes = (int64_t{w.n_units()} * w.unit_bytes + factors + 127) / 128 * 128;
 }
 
@@ -143,9 +152,10 @@ Result<WeightSource> source_of(const QuantizedMatrix& matrix) {
   const int block = quant_info(matrix.type).block_size;
   if (matrix.rows <= 0 || matrix.cols <= 0 || matrix.cols % block != 0 ||
       matrix.bytes.size() < matrix.size_bytes()) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "weight of type {}: expected rows of a multiple of {} elements, got {} x {} in {} bytes",
-                  quant_info(matrix.type).name, block, matrix.rows, matrix.cols, matrix.bytes.size());
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "weight of type {}: expected rows of a multiple of {} elements, got {} x {} in {} bytes",
+        quant_info(matrix.type).name, block, matrix.rows, matrix.cols, matrix.bytes.size());
   }
   WeightSource source;
   source.shape.rows = matrix.rows, source.shape.cols = matrix.cols;
@@ -161,7 +171,8 @@ Result<WeightSource> source_of(const QuantizedMatrix& matrix) {
                                                               : WeightForm::kF32;
       set_float_layout(source.shape, form);
       source.floats = [matrix, form](int row, std::byte* out) {
-        floats_as(matrix.type, form, matrix.bytes.data() + static_cast<size_t>(row) * matrix.stride(), out,
+        floats_as(matrix.type, form,
+                  matrix.bytes.data() + static_cast<size_t>(row) * matrix.stride(), out,
                   matrix.cols);
       };
     }
@@ -171,8 +182,9 @@ Result<WeightSource> source_of(const QuantizedMatrix& matrix) {
 
 Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n_rows) {
   if (first_row < 0 || n_rows <= 0 || first_row > matrix.rows - n_rows) {
-    return errorf(ErrorCode::kInvalidArgument, "weight of {} rows: expected some of them, got {} from {} on",
-                  matrix.rows, n_rows, first_row);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "weight of {} rows: expected some of them, got {} from {} on", matrix.rows,
+                  n_rows, first_row);
   }
   WeightSource source;
   WeightOnDevice& w = source.shape;
@@ -180,7 +192,8 @@ Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n
   using Kind = ActivationCoding::Kind;
   const ActivationCoding& coding = matrix.activations;
   if (coding.kind == Kind::kInt8Static) source.rounding = {true, coding.static_scale};
-  if (coding.kind == Kind::kInt8PerToken && coding.outlier_threshold <= 0) source.rounding = {true, 0.0f};
+  if (coding.kind == Kind::kInt8PerToken && coding.outlier_threshold <= 0)
+    source.rounding = {true, 0.0f};
   w.group = matrix.n_groups() == 1 ? 64 : kept_group(matrix.group_size);
   if (w.group == 0) {  // groups that no unit holds: as floats
     set_float_layout(w, WeightForm::kF32);
@@ -198,7 +211,8 @@ Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n
     const float level = matrix.codebook.empty()       ? static_cast<float>(code)
                         : at < matrix.codebook.size() ? matrix.codebook[at]
                                                       : 0.0f;
-    source.levels.push_back(matrix.zeros.empty() ? level - static_cast<float>(matrix.uniform_zero) : level);
+    source.levels.push_back(matrix.zeros.empty() ? level - static_cast<float>(matrix.uniform_zero)
+                                                 : level);
   }
   source.input_order = matrix.input_order;
   const int kept = w.group;

@@ -18,14 +18,17 @@ constexpr int kLeastOfExpert = 4, kManyOfExpert = 96;
 
 int parts_of(int n, int of) { return (n + of - 1) / of; }
 
-// Each block has its inputs, which are split further while multiprocessors would have nothing to do.
-WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiprocessors, int most_tokens) {
+// Each block has its inputs, which are split further while multiprocessors would have nothing to
+// do.
+WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiprocessors,
+                             int most_tokens) {
   constexpr int kLeastUnits = 4, kMostSplits = 16;
   int tokens = 16;
   while (tokens < most_tokens && tokens < shape.rows) tokens *= 2;
   const int blocks = parts_of(shape.rows, tokens) * parts_of(shape.outputs, kOutputs);
   // As an H200 showed: blocks of 64 rows once on each multiprocessor, of fewer two or more.
-  const int most_blocks = tokens < 64 ? 4 * n_multiprocessors : n_multiprocessors + n_multiprocessors / 8;
+  const int most_blocks =
+      tokens < 64 ? 4 * n_multiprocessors : n_multiprocessors + n_multiprocessors / 8;
   int splits = 1;
   while (splits < kMostSplits && 2 * blocks * splits < most_blocks &&
          shape.units / (2 * splits) >= kLeastUnits)
@@ -33,7 +36,8 @@ WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiproces
   return {tokens, splits};
 }
 
-// Of some ways that which is done first: blocks of all multiprocessors take turns, larger ones read less for what they do.
+// Of some ways that which is done first: blocks of all multiprocessors take turns, larger ones read
+// less for what they do.
 WideProducts::Cut cut_of_many(const WideProducts::Shape& shape, int n_multiprocessors) {
   struct Choice {
     int tokens;
@@ -46,10 +50,12 @@ WideProducts::Cut cut_of_many(const WideProducts::Shape& shape, int n_multiproce
   double least = std::numeric_limits<double>::max();
   for (const Choice& choice : kChoices) {
     for (const int splits : {1, 2, 4, 8}) {
-      const int blocks = parts_of(shape.rows, choice.tokens) * parts_of(shape.outputs, kOutputs) * splits;
+      const int blocks =
+          parts_of(shape.rows, choice.tokens) * parts_of(shape.outputs, kOutputs) * splits;
       const double units = static_cast<double>(shape.units) / splits + kMoreUnits;
       double us = parts_of(blocks, n_multiprocessors) * units * choice.us;
-      if (splits > 1) us += kJoinUs + 4.0 * shape.rows * shape.outputs * (2 * splits + 1) / kBytesPerUs;
+      if (splits > 1)
+        us += kJoinUs + 4.0 * shape.rows * shape.outputs * (2 * splits + 1) / kBytesPerUs;
       if (us < least) least = us, best = {choice.tokens, splits};
     }
   }
@@ -87,20 +93,22 @@ bool with_kernel_of_experts(StreamCoding coding, int tokens, Fn fn) {
 bool suits(const WeightOnDevice& w) { return w.form != WeightForm::kF32; }
 
 bool alike(const WeightOnDevice& a, const WeightOnDevice& b) {
-  return a.form == b.form && a.rows == b.rows && a.cols == b.cols && a.padded_cols == b.padded_cols &&
-         a.bits == b.bits && a.unit_bytes == b.unit_bytes && stream_coding(a) == stream_coding(b);
+  return a.form == b.form && a.rows == b.rows && a.cols == b.cols &&
+         a.padded_cols == b.padded_cols && a.bits == b.bits && a.unit_bytes == b.unit_bytes &&
+         stream_coding(a) == stream_coding(b);
 }
 
 }  // namespace
 
-WideProducts::Cut WideProducts::best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma) {
+WideProducts::Cut WideProducts::best_cut(const Shape& shape, int n_multiprocessors,
+                                         bool has_wgmma) {
   if (shape.rows < kLeastRounded) return cut_of_few(shape, n_multiprocessors, has_wgmma ? 64 : 32);
   return has_wgmma ? cut_of_many(shape, n_multiprocessors) : Cut{64, 1};
 }
 
 WideProducts::Cut WideProducts::cut_for(const Product& product) const {
-  Cut cut = best_cut({product.x.rows, product.w.rows, product.w.n_units()}, device_.n_multiprocessors(),
-                     device_.has_wgmma());
+  Cut cut = best_cut({product.x.rows, product.w.rows, product.w.n_units()},
+                     device_.n_multiprocessors(), device_.has_wgmma());
   if (forced_.tokens != 0) cut.tokens = forced_.tokens;
   if (forced_.splits != 0) cut.splits = forced_.splits;
   cut.splits = std::min(cut.splits, product.w.n_units());
@@ -142,7 +150,8 @@ Status WideProducts::round(RoundToTiles kernel, const WeightOnDevice& w) {
 
 // Of the inputs that are rounded, what lies behind their tiles: sums, or scales of rows.
 const float* WideProducts::floats_of_inputs() const {
-  const size_t n = static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
+  const size_t n =
+      static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
   return reinterpret_cast<const float*>(inputs_.as<std::byte>() +
                                         2 * static_cast<size_t>(rounded_.parts) * n);
 }
@@ -162,12 +171,15 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
     if (!device_.has_wgmma() && !device_.emulated() && Tokens * Parts > 64)
       return;  // WideProduct has no body there
     launched = true;
-    device_.launch(K{scaled, inputs, floats_of_inputs(), rounded_.padded_tokens, split_sums, cut.splits},
-                   Grid{parts_of(product.x.rows, Tokens), parts_of(product.w.rows, kOutputs) * cut.splits,
-                        K::kSharedBytes});
+    device_.launch(
+        K{scaled, inputs, floats_of_inputs(), rounded_.padded_tokens, split_sums, cut.splits},
+        Grid{parts_of(product.x.rows, Tokens), parts_of(product.w.rows, kOutputs) * cut.splits,
+             K::kSharedBytes});
   };
-  with.template operator()<64, 1>(), with.template operator()<128, 1>(), with.template operator()<256, 1>();
-  with.template operator()<16, 2>(), with.template operator()<32, 2>(), with.template operator()<64, 2>();
+  with.template operator()<64, 1>(), with.template operator()<128, 1>(),
+      with.template operator()<256, 1>();
+  with.template operator()<16, 2>(), with.template operator()<32, 2>(),
+      with.template operator()<64, 2>();
   if (launched && cut.splits > 1)
     device_.launch(JoinSplits{product, split_sums, cut.splits},
                    Grid{product.x.rows, parts_of(product.w.rows, JoinSplits::kThreads)});
@@ -177,7 +189,8 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
 bool WideProducts::multiply(const Product& product) {
   const WeightOnDevice& w = product.w;
   // Sums of whole numbers are exact elsewhere.
-  if (!enabled_ || !suits(w) || product.x.rows < least_rows(w.form) || product.token_scales != nullptr)
+  if (!enabled_ || !suits(w) || product.x.rows < least_rows(w.form) ||
+      product.token_scales != nullptr)
     return false;
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
   const Cut cut = cut_for(product);
@@ -189,10 +202,12 @@ bool WideProducts::multiply(const Product& product) {
                         .padded_tokens = parts_of(product.x.rows, most_tokens) * most_tokens},
                        w);
   if (ready && cut.splits > 1)
-    ready = make_room(split_sums_, static_cast<size_t>(cut.splits) * static_cast<size_t>(product.x.rows) *
+    ready = make_room(split_sums_, static_cast<size_t>(cut.splits) *
+                                       static_cast<size_t>(product.x.rows) *
                                        static_cast<size_t>(w.rows) * sizeof(float));
   if (!ready) return device_.give_up(ready.error()), true;
-  return with_constant(stream_coding(w), [&]<StreamCoding Of>() { return launch<Of>(product, cut, parts); });
+  return with_constant(stream_coding(w),
+                       [&]<StreamCoding Of>() { return launch<Of>(product, cut, parts); });
 }
 
 bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up,
@@ -206,8 +221,9 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   if (!enabled_ || !gates_ || x.rows < kLeastRounded || !one ||
       w.rows % WideGatedProduct<128, StreamCoding::kBF16>::kOutputs != 0)
     return false;
-  if (coding == StreamCoding::kNone || coding == StreamCoding::kF16 || weight_of(gate).rounding().to_int8 ||
-      weight_of(up).rounding().to_int8 || (!device_.has_wgmma() && !device_.emulated()))
+  if (coding == StreamCoding::kNone || coding == StreamCoding::kF16 ||
+      weight_of(gate).rounding().to_int8 || weight_of(up).rounding().to_int8 ||
+      (!device_.has_wgmma() && !device_.emulated()))
     return false;
   const Product product = {w, rows_of(x), rows_of(out), device_data(gate.bias), nullptr};
   Product both = product;  // as cuts go
@@ -217,8 +233,8 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   begin_inputs();
   const int padded_tokens = parts_of(x.rows, 256) * 256;
   // Both memories change places, so they are as large from the first time on.
-  const size_t bytes =
-      size_t{2} * static_cast<size_t>(padded_tokens) * static_cast<size_t>(std::max(w.rows, w.padded_cols));
+  const size_t bytes = size_t{2} * static_cast<size_t>(padded_tokens) *
+                       static_cast<size_t>(std::max(w.rows, w.padded_cols));
   Status ready = make_room(inputs_, bytes);
   if (ready) ready = make_room(gated_, bytes);
   if (ready)
@@ -235,8 +251,8 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
       using K = WideGatedProduct<Tokens, Of>;
       if (cut.tokens != Tokens || K::kSharedBytes > device_.most_shared_bytes()) return;
       launched = true;
-      const WideProduct<Tokens, Of, 1> base{product, inputs_.as<std::byte>(), nullptr, padded_tokens, nullptr,
-                                            1};
+      const WideProduct<Tokens, Of, 1> base{
+          product, inputs_.as<std::byte>(), nullptr, padded_tokens, nullptr, 1};
       device_.launch(K{base, other, device_data(up.bias), f, gated_.as<std::byte>()},
                      Grid{parts_of(x.rows, Tokens), w.rows / K::kOutputs, K::kSharedBytes});
     };
@@ -251,7 +267,8 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
   return true;
 }
 
-int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const {
+int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens,
+                                  int n_choices) const {
   const WeightOnDevice& first = experts[0].weight;
   const auto n_experts = static_cast<int>(experts.size());
   if (!enabled_ || n_tokens < kLeastRounded || n_choices < kLeastOfExpert * n_experts) return 0;
@@ -261,8 +278,9 @@ int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_t
   if (!one_shape || !suits(first)) return 0;
   int rows = n_choices >= kManyOfExpert * n_experts && device_.has_wgmma() ? 128 : 64;
   if (forced_.tokens == 64 || forced_.tokens == 128) rows = forced_.tokens;
-  const bool fits = with_kernel_of_experts(
-      stream_coding(first), rows, [&]<class K>() { return K::kSharedBytes <= device_.most_shared_bytes(); });
+  const bool fits = with_kernel_of_experts(stream_coding(first), rows, [&]<class K>() {
+    return K::kSharedBytes <= device_.most_shared_bytes();
+  });
   return fits ? rows : 0;
 }
 

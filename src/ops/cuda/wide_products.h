@@ -51,8 +51,8 @@ class WideProducts {
   // Ops::gated_linear() of weights without adapters, if the separate products would not split their
   // inputs: the results are the bits of products and activation one after the other, and `out` is
   // rounded for its reader. Returns false like multiply().
-  bool gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up, const ActivationFunction& f,
-                    Tensor out);
+  bool gated_linear(Tensor x, const LinearTarget& gate, const LinearTarget& up,
+                    const ActivationFunction& f, Tensor out);
 
   // Rows sorted by expert (kernels/moe.h), made from the rows of x; on the device, in the form of
   // RoundToTiles.
@@ -68,8 +68,8 @@ class WideProducts {
   // there are too few rows, or the weights do not fit. REQUIRES: all weights have one shape.
   int rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const;
   // experts: table on the device. first: one of the weights.
-  void multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first, const RowsByExpert& rows,
-                        int rows_of_expert, Rows out);
+  void multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first,
+                        const RowsByExpert& rows, int rows_of_expert, Rows out);
   // Returns the memory to the device.
   void give_back() { begin_inputs(), inputs_.reset(), gated_.reset(), split_sums_.reset(); }
 
@@ -92,10 +92,12 @@ class WideProducts {
   Device& device_;
   bool enabled_, gates_;
   Cut forced_;
-  Memory inputs_, split_sums_;  // rounded inputs and split sums of the previous product
-  Memory gated_;                // inputs of the product after a gated one
+  // rounded inputs and split sums of the previous product
+  Memory inputs_, split_sums_;
+  Memory gated_;  // inputs of the product after a gated one
   Rounded rounded_;
-  uint64_t gated_at_ = 0;  // Device::n_launches() after the last gated product
+  // Device::n_launches() after the last gated product
+  uint64_t gated_at_ = 0;
 };
 
 }  // namespace penstock::cuda

@@ -34,7 +34,8 @@ bool TensorMapper::is_whole(const NameTable& names, Naming naming, std::string_v
 }
 
 // [n_experts, rows], where there is one.
-void TensorMapper::expert_biases(int n_experts, std::string_view in, std::string_view out, int rows) {
+void TensorMapper::expert_biases(int n_experts, std::string_view in, std::string_view out,
+                                 int rows) {
   const std::string bias = std::string(in) + ".bias";
   if (bias.find("{}") != std::string::npos || !has(in_name(bias, layer_))) return;
   for (int e = 0; e < n_experts; ++e) {
@@ -61,30 +62,33 @@ void TensorMapper::each_expert(const ExpertsSpec& experts, Spec spec) {
   }
 }
 
-void TensorMapper::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&, ExpertWeights&) {
+void TensorMapper::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&,
+                           ExpertWeights&) {
   const int dim = spec.dim, width = spec.width;
   std::string_view gate = in_[tensor::kExpertGate], up = in_[tensor::kExpertUp],
                    down = in_[tensor::kExpertDown];
   if (source_.naming() == Naming::kGguf && !has(in_name(down, layer_) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-  const bool fused = !in_[tensor::kExpertGateUp].empty() && has(in_name(in_[tensor::kExpertGateUp], layer_));
+  const bool fused =
+      !in_[tensor::kExpertGateUp].empty() && has(in_name(in_[tensor::kExpertGateUp], layer_));
   const bool keep = !crossing_ && !fused;
   if (fused) gate = up = in_[tensor::kExpertGateUp];
   const int all = fused ? 2 * width : 0, second = fused ? width : 0;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
-  const bool fused_out = out_naming_ == Naming::kHuggingFace && !out_[tensor::kExpertGateUp].empty();
+  const bool fused_out =
+      out_naming_ == Naming::kHuggingFace && !out_[tensor::kExpertGateUp].empty();
   const auto out = [&](std::string_view own, std::string_view theirs) {
     return fused_out ? out_[tensor::kExpertGateUp] : keep ? own : theirs;
   };
   const size_t first = list_->size();
   if (spec.gated)
-    each_expert(spec, {gate, out(gate, out_[tensor::kExpertGate]), wide, width, dim, Site::kFeedForward,
-                       Part::kGate, 0, all});
-  each_expert(spec, {up, out(up, out_[tensor::kExpertUp]), wide, width, dim, Site::kFeedForward, Part::kUp,
-                     second, all});
+    each_expert(spec, {gate, out(gate, out_[tensor::kExpertGate]), wide, width, dim,
+                       Site::kFeedForward, Part::kGate, 0, all});
+  each_expert(spec, {up, out(up, out_[tensor::kExpertUp]), wide, width, dim, Site::kFeedForward,
+                     Part::kUp, second, all});
   if (fused_out) join_gate_and_up(std::span(*list_).subspan(first));
-  each_expert(spec,
-              {down, keep ? down : out_[tensor::kExpertDown], narrow, dim, width, Site::kDown, Part::kDown});
+  each_expert(spec, {down, keep ? down : out_[tensor::kExpertDown], narrow, dim, width, Site::kDown,
+                     Part::kDown});
   if (in_.experts_transposed) turn(std::span(*list_).subspan(first));
   if (spec.gated) expert_biases(spec.n_experts, gate, out_[tensor::kExpertGate], width);
   expert_biases(spec.n_experts, up, out_[tensor::kExpertUp], width);

@@ -28,8 +28,8 @@ class Mapper {
   void per_layer_frame();
   void streams(std::string_view in, std::string_view out);
   void multiply(TensorMap& map) const;
-  void own_table(TensorMap& map, const std::string& in, const std::string& out, const std::string& models,
-                 WeightRole role);
+  void own_table(TensorMap& map, const std::string& in, const std::string& out,
+                 const std::string& models, WeightRole role);
 
   const WeightSource& source_;
   const ModelConfig& config_;
@@ -51,7 +51,8 @@ void Mapper::per_layer_frame() {
                   WeightRole::kEmbedding, config_.per_layer_rows(), all});
   layers_.matrix({layers_.in()[tensor::kPerLayerFrame], layers_.out()[tensor::kPerLayerFrame],
                   WeightRole::kRouter, all, dim, Site::kNone, Part::kRouter});
-  layers_.norm(layers_.in()[tensor::kPerLayerFrameNorm], layers_.out()[tensor::kPerLayerFrameNorm], own);
+  layers_.norm(layers_.in()[tensor::kPerLayerFrameNorm], layers_.out()[tensor::kPerLayerFrameNorm],
+               own);
 }
 
 // One matrix for every stream but the first: a tensor for each, or one of all.
@@ -82,33 +83,33 @@ void Mapper::multiply(TensorMap& map) const {
 Status Mapper::check_writable() const {
   const NameTable &in = layers_.in(), &out = layers_.out();
   if (!config_.output.has_head) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
-                  source_.path().string(), config_.arch);
-  }
-  const bool fused_out =
-      out.experts_transposed || out.experts_interleaved ||
-      (!out[tensor::kSharedGateUp].empty() &&
-       (out_naming_ != Naming::kGguf || in[tensor::kSharedGateUp].empty())) ||
-      (config_.latent.kv_rank > 0 && out[tensor::kLatentKeys].empty() && !in[tensor::kLatentKeys].empty());
-  const auto attending = std::ranges::find(config_.layers, true, &LayerConfig::attention);
-  if (config_.latent.kv_rank > 0 && !in[tensor::kLatentKeys].empty() && attending != config_.layers.end() &&
-      !layers_.has(
-          layers_.in_name(in[tensor::kLatentKeys], static_cast<int>(attending - config_.layers.begin())) +
-          ".weight")) {
     return errorf(
         ErrorCode::kUnsupported,
-        "{}: the file was converted before keys and values of latents had tensors of their own, and "
-        "is only read: convert the model again",
-        source_.path().string());
+        "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
+        source_.path().string(), config_.arch);
+  }
+  const bool fused_out = out.experts_transposed || out.experts_interleaved ||
+                         (!out[tensor::kSharedGateUp].empty() &&
+                          (out_naming_ != Naming::kGguf || in[tensor::kSharedGateUp].empty())) ||
+                         (config_.latent.kv_rank > 0 && out[tensor::kLatentKeys].empty() &&
+                          !in[tensor::kLatentKeys].empty());
+  const auto attending = std::ranges::find(config_.layers, true, &LayerConfig::attention);
+  if (config_.latent.kv_rank > 0 && !in[tensor::kLatentKeys].empty() &&
+      attending != config_.layers.end() &&
+      !layers_.has(layers_.in_name(in[tensor::kLatentKeys],
+                                   static_cast<int>(attending - config_.layers.begin())) +
+                   ".weight")) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: the file was converted before keys and values of latents had tensors of "
+                  "their own, and is only read: convert the model again",
+                  source_.path().string());
   }
   const bool fused_in = in.fused_expert_biases;
   if (fused_out) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
-        "write a GGUF file",
-        source_.path().string(), config_.arch);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: a directory of architecture {} holds several matrices in one tensor, which "
+                  "is not written: write a GGUF file",
+                  source_.path().string(), config_.arch);
   }
   if (fused_in) {
     return errorf(ErrorCode::kUnsupported,
@@ -138,8 +139,9 @@ void Mapper::map_frame(TensorMap& map) {
   }
   output_bias(map);
   if (!map.model.tied) {
-    MappedTensor& head = layers_.matrix({config_.embedding.tied ? in.embedding : in.lm_head, out.lm_head,
-                                         WeightRole::kOutput, config_.vocab_size, dim});
+    MappedTensor& head =
+        layers_.matrix({config_.embedding.tied ? in.embedding : in.lm_head, out.lm_head,
+                        WeightRole::kOutput, config_.vocab_size, dim});
     if (!config_.embedding.tied) head.in = std::string(in.lm_head) + ".weight";
     head.out = std::string(out.lm_head) + ".weight";
   }
@@ -156,7 +158,8 @@ Result<TensorMap> Mapper::map() {
     visit_layer(layers_, none);
   }
   RETURN_IF_ERROR(layers_.status());
-  if (layers_.crossing() && out_naming_ == Naming::kGguf && find_architecture(config_.arch)->gguf_multiplied)
+  if (layers_.crossing() && out_naming_ == Naming::kGguf &&
+      find_architecture(config_.arch)->gguf_multiplied)
     multiply(map);
   return map;
 }
@@ -187,9 +190,9 @@ void Mapper::map_next_token(TensorMap& map) {
     if (layers_.has_linear(there.projection)) in = there;
   }
   if (!layers_.has_linear(in.projection)) return;
-  const NextTokenStems out =
-      layers_.crossing() ? stems(out_naming_, layers_.out_prefix(), layers_.out(), layers_.out().next_token)
-                         : in;
+  const NextTokenStems out = layers_.crossing() ? stems(out_naming_, layers_.out_prefix(),
+                                                        layers_.out(), layers_.out().next_token)
+                                                : in;
   const std::string embedding = layers_.in_name(layers_.in().embedding, -1),
                     final_norm = layers_.in_name(layers_.in().final_norm, -1);
   const std::string head = config_.embedding.tied ? embedding : std::string(layers_.in().lm_head);
@@ -203,7 +206,8 @@ void Mapper::map_next_token(TensorMap& map) {
   one.layers_.norm(in.embedding_norm, out.embedding_norm, dim);
   one.layers_.norm(in.state_norm, out.state_norm, dim);
   // Files may leave the norm out where it is the model's.
-  one.layers_.norm(layers_.has(in.final_norm + ".weight") ? in.final_norm : final_norm, out.final_norm, dim);
+  one.layers_.norm(layers_.has(in.final_norm + ".weight") ? in.final_norm : final_norm,
+                   out.final_norm, dim);
   one.own_table(map, in.embedding, out.embedding, embedding, WeightRole::kEmbedding);
   one.own_table(map, in.head, out.head, head, WeightRole::kOutput);
   LayerWeights none;
@@ -259,10 +263,12 @@ static std::string_view unsaid_in_gguf(const ModelConfig& config) {
 }
 
 Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out) {
-  if (const std::string_view unsaid = unsaid_in_gguf(config); out == Naming::kGguf && !unsaid.empty()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: config.json: {}: no GGUF file of architecture {} can say it: write a directory",
-                  source.path().string(), unsaid, config.arch);
+  if (const std::string_view unsaid = unsaid_in_gguf(config);
+      out == Naming::kGguf && !unsaid.empty()) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: config.json: {}: no GGUF file of architecture {} can say it: write a directory",
+        source.path().string(), unsaid, config.arch);
   }
   Mapper mapper(source, config, out);
   ASSIGN_OR_RETURN(TensorMap map, mapper.map());

@@ -1,5 +1,5 @@
-// What every tensor of a checkpoint is in the decoder, and what it is called and how it is laid out in the
-// file to be written.
+// What every tensor of a checkpoint is in the decoder, and what it is called and how it is laid out
+// in the file to be written.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,28 +15,35 @@ namespace penstock {
 
 // One matrix or vector.
 struct MappedTensor {
-  std::string in, out;  // names in the source and in the output; expert matrices of a GGUF file share one
+  // names in the source and in the output; expert matrices of a GGUF file share one
+  std::string in, out;
   bool is_matrix = false;
-  bool is_linear = false;  // a projection inside a layer: what quantized Hugging Face checkpoints quantize
+  // a projection inside a layer: what quantized Hugging Face checkpoints quantize
+  bool is_linear = false;
   WeightRole role = WeightRole::kQ;
   Site site = Site::kNone;
   Part part = Part::kOther;
   bool is_bias = false;
   int layer = -1, expert = -1;
-  int rows = 0, cols = 0;  // as it is used: [outputs, inputs]; vectors have one row
+  // as it is used: [outputs, inputs]; vectors have one row
+  int rows = 0, cols = 0;
   bool in_transposed = false, out_transposed = false;  // stored [inputs, outputs]
   int in_expert = -1;                                  // its index in a tensor of all experts
   // Of a stored matrix of in_rows rows it is those from in_first_row on; 0: it is all of it.
   int in_first_row = 0, in_rows = 0;
-  bool out_deep = false;       // written [rows, 1, cols], as PyTorch keeps a convolution by channel
-  int out_experts = 0;         // > 0: it goes to a tensor of so many experts
-  int out_rows = 0;            // > 0: which has so many rows of each, of several matrices one after the other
-  bool goes_on = false;        // not with its first
-  int nth = -1;                // among those of its role, where not every layer has one
-  std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
+  // written [rows, 1, cols], as PyTorch keeps a convolution by channel
+  bool out_deep = false;
+  int out_experts = 0;  // > 0: it goes to a tensor of so many experts
+  // > 0: which has so many rows of each, of several matrices one after the other
+  int out_rows = 0;
+  bool goes_on = false;  // not with its first
+  // among those of its role, where not every layer has one
+  int nth = -1;
+  // row r of the output is row rows_from[r] of the source; empty: as they are
+  std::vector<int> rows_from;
   std::vector<int> cols_from;  // likewise of its inputs
-  std::vector<int>
-      picked;  // it is these rows of the in_rows that are stored; empty: rows in_first_row to the last
+  // it is these rows of the in_rows that are stored; empty: rows in_first_row to the last
+  std::vector<int> picked;
   enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus, kOne };
   Function function = Function::kNone;  // of every element
   float add = 0;                        // to every element (norms stored less one)
@@ -50,12 +57,14 @@ struct TensorMap {
   MixedModel model;
   // The layer that predicts a token further is among those outside: no method changes it.
   bool has_next_token = false;
-  std::vector<std::string> copies;  // tensors of it that are copies of the model's own, and are not written
+  // tensors of it that are copies of the model's own, and are not written
+  std::vector<std::string> copies;
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;
 };
 
-// What a file of this naming says of the model: where the map multiplies weights, nothing else does.
+// What a file of this naming says of the model: where the map multiplies weights, nothing else
+// does.
 ModelConfig config_in(const ModelConfig& config, Naming naming);
 
 // Errors: kUnsupported for what the other format cannot say; kCorruptFile for a missing tensor.
@@ -65,8 +74,8 @@ Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& con
 class TensorReader {
  public:
   static Result<TensorReader> open(const WeightSource& source);
-  // [rows, cols] as the source's configuration uses them. Errors: kCorruptFile; a NaN or infinite weight is
-  // kInvalidArgument with the tensor's name.
+  // [rows, cols] as the source's configuration uses them. Errors: kCorruptFile; a NaN or infinite
+  // weight is kInvalidArgument with the tensor's name.
   Result<std::vector<float>> read(const MappedTensor& tensor) const;
   // The encoding in the source; F16 for layers that another tool quantized.
   QuantType type(const MappedTensor& tensor) const;
@@ -78,14 +87,14 @@ class TensorReader {
   std::shared_ptr<Prequantized> prequantized_;
 };
 
-// Rows of `width` elements in the order (and, for norms, with the offset) that the output's configuration
-// wants.
+// Rows of `width` elements in the order (and, for norms, with the offset) that the output's
+// configuration wants.
 template <class T>
 void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows);
 void to_output(const MappedTensor& tensor, std::vector<float>& values);
 
-// The architecture's name in the other format ("mistral" is "llama" in GGUF; "llama" with experts is
-// "mixtral" in Hugging Face).
+// The architecture's name in the other format ("mistral" is "llama" in GGUF; "llama" with experts
+// is "mixtral" in Hugging Face).
 std::string arch_in(const ModelConfig& config, Naming naming);
 
 }  // namespace penstock

@@ -13,7 +13,8 @@
 namespace penstock {
 namespace {
 
-// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of halves.
+// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of
+// halves.
 std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
   const int rotary_dim = config.ropes.empty() ? config.head_dim : config.ropes[0].rotary_dim;
   std::vector<int> rows;
@@ -25,8 +26,8 @@ std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
   return rows;
 }
 
-// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row result[r] of those that lie
-// group by group.
+// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row
+// result[r] of those that lie group by group.
 std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
   std::vector<int> rows(static_cast<size_t>(before));
   std::iota(rows.begin(), rows.end(), 0);
@@ -37,7 +38,8 @@ std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
   return rows;
 }
 
-// Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent pairs.
+// Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent
+// pairs.
 std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
   std::vector<int> rows;
   for (int h = 0; h < n_heads; ++h) {
@@ -52,7 +54,8 @@ std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
 
 std::vector<int> inverse_order(const std::vector<int>& rows) {
   std::vector<int> result(rows.size());
-  for (size_t r = 0; r < rows.size(); ++r) result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
+  for (size_t r = 0; r < rows.size(); ++r)
+    result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
   return result;
 }
 
@@ -66,11 +69,13 @@ TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config
   there.arch = arch_in(config, out);
   out_ = out == source.naming() ? in_ : tensor_names(there, out);
   in_prefix_ = prefix_of(in_);
-  if (!out_[tensor::kFusedExpertDown].empty()) out_[tensor::kExpertGateUp] = "";  // written one by one
+  // written one by one
+  if (!out_[tensor::kFusedExpertDown].empty()) out_[tensor::kExpertGateUp] = "";
   choose_names(in_, source, in_prefix_, config.n_layers);
   out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
   crossing_ = out != source.naming();
-  multiplies_ = crossing_ && out == Naming::kGguf && find_architecture(config.arch)->gguf_multiplied;
+  multiplies_ =
+      crossing_ && out == Naming::kGguf && find_architecture(config.arch)->gguf_multiplied;
 }
 
 void TensorMapper::begin_names_with(std::string_view in, std::string_view out) {
@@ -82,7 +87,8 @@ void TensorMapper::begin_names_with(std::string_view in, std::string_view out) {
 
 std::string TensorMapper::prefix_of(const NameTable& names) const {
   for (const std::string_view prefix : names.prefixes) {
-    if (has(std::string(prefix) + std::string(names.embedding) + ".weight")) return std::string(prefix);
+    if (has(std::string(prefix) + std::string(names.embedding) + ".weight"))
+      return std::string(prefix);
   }
   return std::string(names.prefixes[0]);
 }
@@ -163,14 +169,16 @@ void TensorMapper::linear(const Spec& spec) {
   reorder(weight, spec.rows);
   multiply(weight, spec.parts);
   if (!has(in_name(std::string(spec.in) + ".bias", layer_))) return;
-  MappedTensor& bias = vector(std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
+  MappedTensor& bias =
+      vector(std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
   bias.part = spec.part;
   bias.is_bias = true;
   reorder(bias, spec.rows);
   multiply(bias, spec.parts);
 }
 
-// Rows of these layers by what they and their inputs are multiplied: what multiplies inputs spares biases.
+// Rows of these layers by what they and their inputs are multiplied: what multiplies inputs spares
+// biases.
 void TensorMapper::multiply(MappedTensor& tensor, std::span<const LinearSpec* const> parts) const {
   if (!multiplies_) return;
   std::vector<float> factors;
@@ -225,11 +233,10 @@ void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPa
     const bool are_in_one =
         !first.empty() && out_of(parts.begin()->spec.name).empty() && !out_of(spec.name).empty();
     if (are_in_one && state_) {
-      state_ = errorf(
-          ErrorCode::kUnsupported,
-          "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
-          "write a GGUF file",
-          source_.path().string(), config_.arch);
+      state_ = errorf(ErrorCode::kUnsupported,
+                      "{}: a directory of architecture {} holds several matrices in one tensor, "
+                      "which is not written: write a GGUF file",
+                      source_.path().string(), config_.arch);
     }
     for (const JoinedPart& part : parts) linear_of(part.spec, in_of(part.spec.name), {});
     return;
@@ -255,9 +262,9 @@ void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPa
     const int n = part.spec.rows, from = reversed ? n_rows - row - n : row;
     if (spec.order.empty()) linear_of(part.spec, all, {from, n_rows, {}});
     if (!spec.order.empty())
-      linear_of(
-          part.spec, all,
-          {0, n_rows, std::span(spec.order).subspan(static_cast<size_t>(from), static_cast<size_t>(n))});
+      linear_of(part.spec, all,
+                {0, n_rows,
+                 std::span(spec.order).subspan(static_cast<size_t>(from), static_cast<size_t>(n))});
     row += n;
   }
 }
@@ -307,7 +314,8 @@ void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
   if (spec.heads.each > 0) tensor->rows_from = in_groups(spec.heads);
 }
 
-void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>* bias) {
+void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&,
+                        std::unique_ptr<Vector>* bias) {
   const std::string in(in_[*spec.name]), out(out_[*spec.name]);
   for (size_t i = 0; i < spec.channels.size(); ++i) {
     const bool lettered = !spec.letters.empty();
@@ -354,14 +362,16 @@ void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
   const bool separate = !keys.empty();
   each_head(spec, {separate ? keys : both, out_[*spec.keys], role, spec.kv_rank, spec.plain_dim},
             separate ? -1 : 0);
-  each_head(spec, {separate ? values : both, out_[*spec.values], role, spec.value_dim, spec.kv_rank},
+  each_head(spec,
+            {separate ? values : both, out_[*spec.values], role, spec.value_dim, spec.kv_rank},
             separate ? -1 : spec.plain_dim);
 }
 
 Status TensorMapper::check_unused(const TensorMap& map) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
   std::unordered_set<std::string_view> used;
-  std::unordered_set<std::string> stems(unused_.begin(), unused_.end());  // of which every tensor is used
+  // of which every tensor is used
+  std::unordered_set<std::string> stems(unused_.begin(), unused_.end());
   const auto use = [&](const MappedTensor& tensor) {
     if (const TensorInfo* found = source_.find(tensor.in)) used.insert(found->name);
     if (prequantized != nullptr && tensor.in.ends_with(".weight"))
@@ -371,7 +381,8 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
   for (int i = 0; i < config_.n_layers; ++i) {
     std::ranges::for_each(map.layers[static_cast<size_t>(i)], use);
     const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
-    if (kind.activation.kind == Activation::kXielu) stems.insert(in_name(in_[tensor::kActivation], i));
+    if (kind.activation.kind == Activation::kXielu)
+      stems.insert(in_name(in_[tensor::kActivation], i));
   }
   for (const TensorInfo& tensor : source_.tensors()) {
     for (size_t dot = tensor.name.rfind('.'); dot != std::string::npos && dot > 0;
@@ -388,7 +399,8 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
   if (left_out > 0) {
     log().warn("{}: {} tensors of layers that predict further tokens are left out: {}",
                source_.path().string(), left_out,
-               map.has_next_token ? "--spec mtp uses the first such layer" : "--spec mtp does not know them");
+               map.has_next_token ? "--spec mtp uses the first such layer"
+                                  : "--spec mtp does not know them");
   }
   return penstock::check_unused(source_, config_, in_prefix_, layer, used);
 }

@@ -45,7 +45,8 @@ class TensorMapper final : public TensorVisitor {
     Site site = Site::kNone;
     Part part = Part::kOther;
     int in_first_row = 0, in_rows = 0;
-    std::span<const LinearSpec* const> parts = {};  // whose factors multiply its rows, one after the other
+    // whose factors multiply its rows, one after the other
+    std::span<const LinearSpec* const> parts = {};
   };
   MappedTensor& vector(const std::string& in, const std::string& out, int size);
   MappedTensor& matrix(const Spec& spec);
@@ -61,7 +62,9 @@ class TensorMapper final : public TensorVisitor {
   int layer() const override { return layer_; }
   void norm(const NormSpec& spec, NormWeights&) override;
   void head_norm(const HeadNormSpec& spec, NormWeights&) override;
-  void linear(const LinearSpec& spec, LinearWeights&) override { linear_of(spec, in_[*spec.name], {}); }
+  void linear(const LinearSpec& spec, LinearWeights&) override {
+    linear_of(spec, in_[*spec.name], {});
+  }
   void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override;
   void vector(const VectorSpec& spec, std::unique_ptr<Vector>&) override;
   void conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>* bias) override;
@@ -70,9 +73,12 @@ class TensorMapper final : public TensorVisitor {
   void number(const TensorName* name, float&) override {
     vector(std::string(in_[*name]), std::string(out_[*name]), 1);
   }
-  void unused(const TensorName* name) override { unused_.push_back(in_name(in_[*name], layer_) + "."); }
+  void unused(const TensorName* name) override {
+    unused_.push_back(in_name(in_[*name], layer_) + ".");
+  }
 
-  // Errors: kUnsupported where the source has a tensor that loading would refuse and that is not in the map.
+  // Errors: kUnsupported where the source has a tensor that loading would refuse and that is not in
+  // the map.
   Status check_unused(const TensorMap& map) const;
 
  private:
@@ -100,9 +106,11 @@ class TensorMapper final : public TensorVisitor {
   NameTable in_, out_;
   std::string in_prefix_, out_prefix_;
   bool crossing_ = false;
-  bool multiplies_ = false;  // the output has factors in its weights (Architecture::gguf_multiplied)
+  // the output has factors in its weights (Architecture::gguf_multiplied)
+  bool multiplies_ = false;
   int n_values_ = 0;
-  std::vector<std::string> unused_;  // what names of tensors begin with that nothing reads
+  // what names of tensors begin with that nothing reads
+  std::vector<std::string> unused_;
   std::vector<MappedTensor>* list_ = nullptr;
   int layer_ = -1;
   Status state_;

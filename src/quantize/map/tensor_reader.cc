@@ -17,7 +17,8 @@ Result<TensorReader> TensorReader::open(const WeightSource& source) {
 
 QuantType TensorReader::type(const MappedTensor& tensor) const {
   const TensorInfo* info = source_->find(tensor.in);
-  if (info == nullptr || info->type == QuantType::kI8 || info->type == QuantType::kU8) return QuantType::kF16;
+  if (info == nullptr || info->type == QuantType::kI8 || info->type == QuantType::kU8)
+    return QuantType::kF16;
   return info->type;
 }
 
@@ -64,12 +65,13 @@ Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) cons
   const int all_rows = tensor.in_rows > 0 ? tensor.in_rows : rows;
   if (!tensor.picked.empty()) return picked(tensor);
   if (tensor.is_linear && prequantized_ != nullptr) {
-    const std::string stem = tensor.in.substr(0, tensor.in.size() - std::string_view(".weight").size());
+    const std::string stem =
+        tensor.in.substr(0, tensor.in.size() - std::string_view(".weight").size());
     ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
     if (layer) {
       if (layer->rows != all_rows || layer->cols != width) {
-        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where, all_rows, width,
-                      layer->rows, layer->cols);
+        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where,
+                      all_rows, width, layer->rows, layer->cols);
       }
       layer->dequantize(tensor.in_first_row, rows, values.data());
       return values;
@@ -77,20 +79,23 @@ Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) cons
   }
   const TensorInfo* info = source_->find(tensor.in);
   if (info == nullptr) return errorf(ErrorCode::kCorruptFile, "{} is missing", where);
-  const int64_t n =
-      tensor.in_expert >= 0 ? info->n_elements() / std::max<int64_t>(info->shape[0], 1) : info->n_elements();
+  const int64_t n = tensor.in_expert >= 0
+                        ? info->n_elements() / std::max<int64_t>(info->shape[0], 1)
+                        : info->n_elements();
   const int64_t wanted = int64_t{all_rows} * width;
   if (n != wanted || (tensor.in_expert >= 0 && tensor.in_expert >= info->shape[0])) {
     return errorf(ErrorCode::kCorruptFile, "{}: expected {} elements, got {}", where, wanted, n);
   }
   if (!can_quantize(info->type) && info->type != QuantType::kF64) {
-    return errorf(ErrorCode::kUnsupported, "{}: expected an encoding of real numbers, got {}", where,
-                  quant_info(info->type).name);
+    return errorf(ErrorCode::kUnsupported, "{}: expected an encoding of real numbers, got {}",
+                  where, quant_info(info->type).name);
   }
-  const size_t skip =
-      tensor.in_expert >= 0 ? quant_bytes(info->type, n) * static_cast<size_t>(tensor.in_expert) : 0;
+  const size_t skip = tensor.in_expert >= 0
+                          ? quant_bytes(info->type, n) * static_cast<size_t>(tensor.in_expert)
+                          : 0;
   const size_t first = quant_bytes(info->type, int64_t{tensor.in_first_row} * width);
-  dequantize_row(info->type, info->bytes.data() + skip + first, values.data(), int64_t{rows} * width);
+  dequantize_row(info->type, info->bytes.data() + skip + first, values.data(),
+                 int64_t{rows} * width);
   source_->drop(*info);
   return values;
 }
@@ -103,7 +108,8 @@ Result<std::vector<float>> TensorReader::read(const MappedTensor& tensor) const 
                     source_->path().string(), tensor.in, value);
     }
   }
-  if (tensor.in_transposed && tensor.is_linear) values = transpose(values, tensor.cols, tensor.rows);
+  if (tensor.in_transposed && tensor.is_linear)
+    values = transpose(values, tensor.cols, tensor.rows);
   return values;
 }
 

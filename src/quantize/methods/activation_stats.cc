@@ -24,7 +24,8 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
       sum_abs[static_cast<size_t>(j)] += magnitude;
       sum_squares[static_cast<size_t>(j)] += magnitude * magnitude;
     }
-    if ((n_tokens + t) % stride == 0 && n_rows() < kMostRows) rows.insert(rows.end(), row, row + cols);
+    if ((n_tokens + t) % stride == 0 && n_rows() < kMostRows)
+      rows.insert(rows.end(), row, row + cols);
   }
   n_tokens += x.rows;
   if (!with_hessian) return;

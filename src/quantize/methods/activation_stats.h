@@ -16,9 +16,13 @@ struct ActivationStats {
   int cols = 0;
   int64_t n_tokens = 0;
   std::vector<float> max_abs, sum_abs, sum_squares;  // [cols]
-  Eigen::MatrixXf hessian;  // [cols, cols] sum of x x^T, of finish(); empty if not wanted
-  std::vector<float> rows;  // a sample of at most kMostRows inputs, [n_rows, cols]
-  int n_rows() const { return cols > 0 ? static_cast<int>(rows.size() / static_cast<size_t>(cols)) : 0; }
+  // [cols, cols] sum of x x^T, of finish(); empty if not wanted
+  Eigen::MatrixXf hessian;
+  // a sample of at most kMostRows inputs, [n_rows, cols]
+  std::vector<float> rows;
+  int n_rows() const {
+    return cols > 0 ? static_cast<int>(rows.size() / static_cast<size_t>(cols)) : 0;
+  }
   std::vector<float> mean_squares() const;
 
   static constexpr int kMostRows = 384;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kLanes = kStripFloats;  // outputs that are rounded side by side
 
-// Places of the inputs in the order of rounding. Groups that are rounded as a whole begin at multiples of 8;
-// places that are left over stand for no input.
+// Places of the inputs in the order of rounding. Groups that are rounded as a whole begin at
+// multiples of 8; places that are left over stand for no input.
 struct Places {
   std::vector<int32_t> order;  // [cols] the inputs, first to be rounded first
   std::vector<int32_t> place;  // [cols] of order[i]
@@ -41,15 +41,16 @@ Places make_places(const GptqOptions& options, int cols, const Eigen::MatrixXf& 
   return places;
 }
 
-// Upper triangular V with V V^T = H (damped), by places, and what the damping added: the output error of a
-// difference d is |d V|^2 - sum of added_j d_j^2. With J the reversal of places, J H J = R^T R gives V = J
-// R^T J.
+// Upper triangular V with V V^T = H (damped), by places, and what the damping added: the output
+// error of a difference d is |d V|^2 - sum of added_j d_j^2. With J the reversal of places, J H J =
+// R^T R gives V = J R^T J.
 struct Factor {
   StripMatrix<float> v;
   std::vector<double> added;  // [places]
 };
 
-Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places& places, double damping) {
+Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places& places,
+                 double damping) {
   const int n = places.n, cols = static_cast<int>(places.order.size());
   double mean = 0;
   for (int i = 0; i < cols; ++i) mean += hessian(i, i) / cols;
@@ -82,9 +83,9 @@ Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places&
   return factor;
 }
 
-// 32 outputs. With d the differences of the inputs rounded so far, the least error that is left for input j
-// is where (d V)_j is zero: at w_j + (sum over i < j of d_i V_ij) / V_jj, which is then rounded. The output
-// error is the sum of the squares of (d V)_j.
+// 32 outputs. With d the differences of the inputs rounded so far, the least error that is left for
+// input j is where (d V)_j is zero: at w_j + (sum over i < j of d_i V_ij) / V_jj, which is then
+// rounded. The output error is the sum of the squares of (d V)_j.
 class RowChunk {
  public:
   RowChunk(const GptqOptions& options, const Factor& factor, const Places& places,
@@ -141,22 +142,25 @@ class RowChunk {
   int n_rounded_rows = 0;
 
  private:
-  // What becomes of the input at a place: its difference is given; it follows the earlier ones exactly; it is
-  // rounded.
+  // What becomes of the input at a place: its difference is given; it follows the earlier ones
+  // exactly; it is rounded.
   enum class Mode { kMeasure, kFollow, kRound };
 
   float value(int r, int input) const {
-    return values_[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + static_cast<size_t>(input)];
+    return values_[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) +
+                   static_cast<size_t>(input)];
   }
   GroupScale& scale(GroupedCodes& codes, int r, int group) const {
-    return codes
-        .scales[static_cast<size_t>(r) * static_cast<size_t>(out_.n_groups()) + static_cast<size_t>(group)];
+    return codes.scales[static_cast<size_t>(r) * static_cast<size_t>(out_.n_groups()) +
+                        static_cast<size_t>(group)];
   }
   uint8_t& code(GroupedCodes& codes, int r, int input) const {
-    return codes.codes[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + static_cast<size_t>(input)];
+    return codes.codes[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) +
+                       static_cast<size_t>(input)];
   }
 
-  // Sums over the places before `begin`, for all of [begin, end); those between are added by sweep().
+  // Sums over the places before `begin`, for all of [begin, end); those between are added by
+  // sweep().
   void prepare(int begin, int end) {
     std::fill_n(base_.at(0, 0), (end - begin) * kLanes, 0.0f);
     for (int p = begin; begin > 0 && p < end; p += kStripRows)
@@ -234,7 +238,8 @@ class RowChunk {
       levels[r] = level + kShift - kShift;
       d[r] = w[r] - scales[r] * levels[r];
     }
-    for (int r = 0; r < kLanes; ++r) code(chosen_, r, input) = static_cast<uint8_t>(levels[r] - low[r]);
+    for (int r = 0; r < kLanes; ++r)
+      code(chosen_, r, input) = static_cast<uint8_t>(levels[r] - low[r]);
   }
 
   // Groups as they lie, from the weights as they were.
@@ -242,8 +247,10 @@ class RowChunk {
     const int group = out_.coding.group_of(out_.cols);
     for (int r = 0; r < n_rows_; ++r) {
       for (int g = 0; g < out_.n_groups(); ++g) {
-        const float* x = values_ + static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + g * group;
-        scale(chosen_, r, g) = fit_group(out_.coding, x, importance_.data() + g * group, group, true);
+        const float* x =
+            values_ + static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + g * group;
+        scale(chosen_, r, g) =
+            fit_group(out_.coding, x, importance_.data() + g * group, group, true);
       }
     }
   }
@@ -256,8 +263,8 @@ class RowChunk {
         group_[i] = w_(p, r) - (followed ? d_(p, r) : 0.0f);
         weights_[i] = importance_[static_cast<size_t>(input_[static_cast<size_t>(p)])];
       }
-      scale(chosen_, r, begin / places_.group) =
-          fit_group(out_.coding, group_.data(), weights_.data(), static_cast<int>(group_.size()), true);
+      scale(chosen_, r, begin / places_.group) = fit_group(
+          out_.coding, group_.data(), weights_.data(), static_cast<int>(group_.size()), true);
     }
   }
 
@@ -273,7 +280,8 @@ class RowChunk {
         const GroupScale s = fit_group(out_.coding, group_.data(), nullptr, group, false);
         scale(nearest_, r, g) = s;
         for (int i = 0; i < group; ++i)
-          code(nearest_, r, input(i)) = nearest_code(out_.coding, s, group_[static_cast<size_t>(i)]);
+          code(nearest_, r, input(i)) =
+              nearest_code(out_.coding, s, group_[static_cast<size_t>(i)]);
       }
     }
   }
@@ -296,7 +304,8 @@ class RowChunk {
 
   // Each output's codes; those of rounding to nearest where their error is smaller.
   void keep(int first_row, const double* errors, const double* rounded_errors) {
-    const auto n_groups = static_cast<size_t>(out_.n_groups()), cols = static_cast<size_t>(out_.cols);
+    const auto n_groups = static_cast<size_t>(out_.n_groups()),
+               cols = static_cast<size_t>(out_.cols);
     for (int r = 0; r < n_rows_; ++r) {
       const bool worse = !(errors[r] <= rounded_errors[r]);
       const GroupedCodes& from = worse ? nearest_ : chosen_;
@@ -329,8 +338,8 @@ class RowChunk {
 
 }  // namespace
 
-GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values, int rows,
-                int cols, const Eigen::MatrixXf& hessian) {
+GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values,
+                int rows, int cols, const Eigen::MatrixXf& hessian) {
   GptqResult result;
   GroupedCodes& codes = result.codes;
   codes.rows = rows;
@@ -348,7 +357,8 @@ GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<
   double mean = 0;
   for (int j = 0; j < cols; ++j) mean += hessian(j, j) / cols;
   for (int j = 0; j < cols; ++j)
-    importance[static_cast<size_t>(j)] = static_cast<float>(hessian(j, j) + options.damping * mean + 1e-30);
+    importance[static_cast<size_t>(j)] =
+        static_cast<float>(hessian(j, j) + options.damping * mean + 1e-30);
   codes.codes.resize(values.size());
   codes.scales.resize(static_cast<size_t>(rows) * static_cast<size_t>(codes.n_groups()));
   std::vector<GptqResult> parts(static_cast<size_t>(pool.size()));

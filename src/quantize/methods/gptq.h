@@ -1,5 +1,5 @@
-// GPTQ: codes are chosen one input after the other, and what an input's rounding did to the output is made up
-// for by the inputs that are still to come, as the Hessian of the calibration text says.
+// GPTQ: codes are chosen one input after the other, and what an input's rounding did to the output
+// is made up for by the inputs that are still to come, as the Hessian of the calibration text says.
 #pragma once
 #include <Eigen/Core>
 
@@ -17,13 +17,15 @@ struct GptqOptions {
 
 struct GptqResult {
   GroupedCodes codes;
-  double error = 0;          // sum over outputs of d^T H d, d = the difference of the weights
+  // sum over outputs of d^T H d, d = the difference of the weights
+  double error = 0;
   double rounded_error = 0;  // the same of rounding to nearest
-  int n_rounded_rows = 0;    // outputs for which rounding to nearest was better, and taken
+  // outputs for which rounding to nearest was better, and taken
+  int n_rounded_rows = 0;
 };
 
 // values: [rows, cols]; hessian: [cols, cols], symmetric. error <= rounded_error always.
-GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values, int rows,
-                int cols, const Eigen::MatrixXf& hessian);
+GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values,
+                int rows, int cols, const Eigen::MatrixXf& hessian);
 
 }  // namespace penstock

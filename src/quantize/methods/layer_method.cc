@@ -27,9 +27,9 @@ using SiteStats = std::map<SiteKey, ActivationStats>;
 constexpr Site kSites[] = {Site::kAttention, Site::kAttentionOut, Site::kFeedForward, Site::kDown};
 
 // Runs the loaded layer and gathers what its linear layers read at these sites.
-Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool, const std::vector<MappedTensor>& tensors,
-                          std::span<const Site> sites, bool with_hessian,
-                          const ObservingOps::Pass& pass = {}) {
+Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool,
+                          const std::vector<MappedTensor>& tensors, std::span<const Site> sites,
+                          bool with_hessian, const ObservingOps::Pass& pass = {}) {
   SiteStats stats;
   std::unordered_map<const Weight*, SiteKey> keys;
   for (const MappedTensor& t : tensors) {
@@ -63,8 +63,8 @@ class Calibrated final : public LayerMethod {
   Status process(LayerValues& layer, bool done) override {
     if (done) return restore(layer.layer);
     RETURN_IF_ERROR(runner_->load(layer.layer));
-    // Reading the source again gives the same weights in F32, whatever encoding the backend would keep them
-    // in.
+    // Reading the source again gives the same weights in F32, whatever encoding the backend would
+    // keep them in.
     for (size_t i = 0; i < layer.values.size(); ++i)
       RETURN_IF_ERROR(runner_->replace(tensor(layer, i), layer.values[i]));
     switch (recipe_.method) {
@@ -80,9 +80,13 @@ class Calibrated final : public LayerMethod {
   }
 
  private:
-  static const MappedTensor& tensor(const LayerValues& layer, size_t i) { return (*layer.tensors)[i]; }
+  static const MappedTensor& tensor(const LayerValues& layer, size_t i) {
+    return (*layer.tensors)[i];
+  }
 
-  fs::path stream_path(int layer) const { return context_.parts.state_path(fmt::format("stream-{}", layer)); }
+  fs::path stream_path(int layer) const {
+    return context_.parts.state_path(fmt::format("stream-{}", layer));
+  }
 
   // The streams after the last two finished layers stay, for a run that is resumed.
   Status save(int layer) {
@@ -102,8 +106,8 @@ class Calibrated final : public LayerMethod {
     const auto bytes = static_cast<std::streamsize>(stream.size() * sizeof(float));
     file.read(reinterpret_cast<char*>(stream.data()), bytes);
     if (file.gcount() == bytes) return {};
-    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes, got {}", stream_path(layer).string(),
-                  bytes, file.gcount());
+    return errorf(ErrorCode::kCorruptFile, "{}: expected {} bytes, got {}",
+                  stream_path(layer).string(), bytes, file.gcount());
   }
 
   // What the layer will compute with, as values.
@@ -119,9 +123,10 @@ class Calibrated final : public LayerMethod {
       return out;
     }
     if (recipe_.layout != Layout::kGguf) {
-      if (!t.is_linear || recipe_.layout == Layout::kBitNet || recipe_.layout == Layout::kPlain) return out;
-      const auto codes =
-          round_to_nearest(context_.pool, recipe_.coding, out, t.rows, t.cols, nullptr, recipe_.search);
+      if (!t.is_linear || recipe_.layout == Layout::kBitNet || recipe_.layout == Layout::kPlain)
+        return out;
+      const auto codes = round_to_nearest(context_.pool, recipe_.coding, out, t.rows, t.cols,
+                                          nullptr, recipe_.search);
       context_.pool.for_ranges(t.rows, 1, [&](int64_t begin, int64_t end, int) {
         for (int64_t r = begin; r < end; ++r)
           codes->dequantize_row(static_cast<int>(r), out.data() + r * t.cols);
@@ -150,13 +155,13 @@ class Calibrated final : public LayerMethod {
     const int group = recipe_.coding.group_of(t.cols);
     if (t.cols % group == 0) return {};
     return errorf(ErrorCode::kInvalidArgument,
-                  "tensor {}: --group-size: expected a divisor of its {} inputs, got {}", t.in, t.cols,
-                  group);
+                  "tensor {}: --group-size: expected a divisor of its {} inputs, got {}", t.in,
+                  t.cols, group);
   }
 
-  // The products of a layer's step: q k v, attention, o, gate and up (or the router), down (or the experts).
-  // A site's inputs are known when the product that reads them comes; what was computed for the sites before
-  // is not computed again.
+  // The products of a layer's step: q k v, attention, o, gate and up (or the router), down (or the
+  // experts). A site's inputs are known when the product that reads them comes; what was computed
+  // for the sites before is not computed again.
   ObservingOps::Pass pass_of(Site site, int layer) const {
     constexpr int kQkv = 0, kAttention = 1, kO = 2, kGateUp = 3, kDown = 4;
     constexpr int64_t kMostRecorded = int64_t{1} << 30;
@@ -198,8 +203,9 @@ class Calibrated final : public LayerMethod {
     const GptqOptions options{recipe_.coding, recipe_.act_order, recipe_.damping};
     double error = 0, nearest = 0;
     for (const Site site : kSites) {
-      ASSIGN_OR_RETURN(const SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, {&site, 1},
-                                                      true, pass_of(site, layer.layer)));
+      ASSIGN_OR_RETURN(const SiteStats stats,
+                       collect(*runner_, context_.pool, *layer.tensors, {&site, 1}, true,
+                               pass_of(site, layer.layer)));
       for (size_t i = 0; i < layer.tensors->size(); ++i) {
         const MappedTensor& t = tensor(layer, i);
         if (!t.is_linear || t.site != site) continue;
@@ -210,7 +216,8 @@ class Calibrated final : public LayerMethod {
           log().warn("{}: no token of the calibration text reached it: rounded to nearest", t.in);
           continue;
         }
-        GptqResult result = gptq(context_.pool, options, layer.values[i], t.rows, t.cols, seen.hessian);
+        GptqResult result =
+            gptq(context_.pool, options, layer.values[i], t.rows, t.cols, seen.hessian);
         error += result.error;
         nearest += result.rounded_error;
         layer.decisions[i].codes = std::move(result.codes);
@@ -228,7 +235,9 @@ class Calibrated final : public LayerMethod {
     GroupCoding coding;
     coding.group_size = 32;
     switch (recipe_.ftype.base) {
-      case QuantType::kQ2_K: coding.bits = 2, coding.symmetric = false, coding.group_size = 16; break;
+      case QuantType::kQ2_K:
+        coding.bits = 2, coding.symmetric = false, coding.group_size = 16;
+        break;
       case QuantType::kQ3_K: coding.bits = 3, coding.group_size = 16; break;
       case QuantType::kQ4_K:
       case QuantType::kQ4_1: coding.symmetric = false; break;
@@ -275,8 +284,8 @@ class Calibrated final : public LayerMethod {
       const auto seen = stats.find({t.site, t.expert});
       if (clipped && seen != stats.end() && seen->second.n_tokens > 0) {
         RETURN_IF_ERROR(check_group(t));
-        layer.decisions[i].codes =
-            clip_groups(context_.pool, recipe_.coding, layer.values[i], t.rows, t.cols, seen->second.hessian);
+        layer.decisions[i].codes = clip_groups(context_.pool, recipe_.coding, layer.values[i],
+                                               t.rows, t.cols, seen->second.hessian);
       }
       RETURN_IF_ERROR(replace_rounded(layer, i));
     }
@@ -292,18 +301,20 @@ class Calibrated final : public LayerMethod {
     }
     const Eigen::Map<const Eigen::VectorXf> scale(s.data(), static_cast<Eigen::Index>(s.size()));
     const Eigen::VectorXf inverse = scale.cwiseInverse();
-    if (stats.hessian.size() > 0) stats.hessian = inverse.asDiagonal() * stats.hessian * inverse.asDiagonal();
+    if (stats.hessian.size() > 0)
+      stats.hessian = inverse.asDiagonal() * stats.hessian * inverse.asDiagonal();
   }
 
   // SmoothQuant, scales of static activations, and importance for rounding to nearest.
   Status process_activations(LayerValues& layer) {
-    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites, false,
-                                              before_down(layer.layer)));
+    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites,
+                                              false, before_down(layer.layer)));
     if (recipe_.method == Method::kSmoothQuant) {
       for (const ScalingSite& site : scaling_sites(runner_->config(), layer)) {
         const auto found = stats.find({site.site, site.expert});
         if (found == stats.end() || found->second.n_tokens == 0) continue;
-        const SmoothChoice choice = search_smoothing(context_.pool, recipe_, site, found->second, layer);
+        const SmoothChoice choice =
+            search_smoothing(context_.pool, recipe_, site, found->second, layer);
         if (choice.alpha == 0 && recipe_.smoothing < 0) continue;
         fold_scale(runner_->config(), site, choice.scale, layer);
         for (auto& [key, one] : stats) {
@@ -317,7 +328,8 @@ class Calibrated final : public LayerMethod {
       const auto seen = stats.find({t.site, t.expert});
       if (t.is_linear && seen != stats.end() && seen->second.n_tokens > 0) {
         const std::vector<float>& most = seen->second.max_abs;
-        layer.decisions[i].activation_scale = std::max(*std::ranges::max_element(most), 1e-9f) / 127.0f;
+        layer.decisions[i].activation_scale =
+            std::max(*std::ranges::max_element(most), 1e-9f) / 127.0f;
         if (recipe_.method == Method::kRtn && recipe_.activations == ActivationCoding::Kind::kNone)
           layer.decisions[i].importance = seen->second.mean_squares();
       }
@@ -351,7 +363,8 @@ Result<ImportanceMatrix> measure_importance(const QuantizeJob& job) {
     matrix.chunk_size = std::max(matrix.chunk_size, static_cast<int>(sample.size()));
   const int n_layers = static_cast<int>(map.layers.size());
   for (int i = 0; i < n_layers; ++i) {
-    if (job.should_stop && job.should_stop()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (job.should_stop && job.should_stop())
+      return make_error(ErrorCode::kCancelled, "interrupted");
     if (job.progress) job.progress(i, n_layers, fmt::format("layer {}", i));
     const std::vector<MappedTensor>& tensors = map.layers[static_cast<size_t>(i)];
     RETURN_IF_ERROR(runner->load(i));

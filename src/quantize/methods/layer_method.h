@@ -11,7 +11,8 @@
 
 namespace penstock {
 
-// The values of one layer's tensors, in the order of its list in the TensorMap. A method may change them.
+// The values of one layer's tensors, in the order of its list in the TensorMap. A method may change
+// them.
 struct LayerValues {
   int layer = 0;
   const std::vector<MappedTensor>* tensors = nullptr;
@@ -23,8 +24,8 @@ struct LayerValues {
 class LayerMethod {
  public:
   virtual ~LayerMethod() = default;
-  // Layers come in order, each once, those that were finished before a resume too (`done`: only the state
-  // after the layer is wanted).
+  // Layers come in order, each once, those that were finished before a resume too (`done`: only the
+  // state after the layer is wanted).
   virtual Status process(LayerValues& layer, bool done) = 0;
 };
 
@@ -42,8 +43,8 @@ struct MethodContext {
 // Null when nothing is calibrated.
 Result<std::unique_ptr<LayerMethod>> make_layer_method(const MethodContext& context);
 
-// Mean squares of every linear layer's inputs over the job's samples (of the job only in, samples, threads
-// and the callbacks are read), by the layers' GGUF names.
+// Mean squares of every linear layer's inputs over the job's samples (of the job only in, samples,
+// threads and the callbacks are read), by the layers' GGUF names.
 Result<ImportanceMatrix> measure_importance(const QuantizeJob& job);
 
 }  // namespace penstock

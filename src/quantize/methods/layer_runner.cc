@@ -14,13 +14,14 @@ namespace penstock {
 namespace {
 
 constexpr int kRunnerBlock = 16;
-constexpr int kBatchTokens = 1024;  // sequences run together up to this many; a longer one runs alone
+// sequences run together up to this many; a longer one runs alone
+constexpr int kBatchTokens = 1024;
 
 }  // namespace
 
-Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& source,
-                                                       const RunnerOptions& options,
-                                                       const std::vector<std::vector<TokenId>>& sequences) {
+Result<std::unique_ptr<LayerRunner>> LayerRunner::open(
+    const WeightSource& source, const RunnerOptions& options,
+    const std::vector<std::vector<TokenId>>& sequences) {
   std::unique_ptr<LayerRunner> runner(new LayerRunner);
   runner->source_ = &source;
   ASSIGN_OR_RETURN(runner->config_, read_config(source));
@@ -31,11 +32,10 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
   }
   if (runner->config_.layers_differ() || runner->config_.per_layer.dim > 0 ||
       runner->config_.experts.beside_dense || runner->config_.residual.one_mixer) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: calibration does not know architecture {} with layers that differ or read from others: use "
-        "--method rtn",
-        source.path().string(), runner->config_.arch);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: calibration does not know architecture {} with layers that differ or read "
+                  "from others: use --method rtn",
+                  source.path().string(), runner->config_.arch);
   }
   if (runner->config_.has_states()) {
     return errorf(ErrorCode::kUnsupported,
@@ -55,8 +55,8 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
     }
     for (const TokenId id : sequence) {
       if (id < 0 || id >= runner->config_.vocab_size) {
-        return errorf(ErrorCode::kInvalidArgument, "{}: token {}: expected 0 to {}", source.path().string(),
-                      id, runner->config_.vocab_size - 1);
+        return errorf(ErrorCode::kInvalidArgument, "{}: token {}: expected 0 to {}",
+                      source.path().string(), id, runner->config_.vocab_size - 1);
       }
     }
     longest = std::max(longest, length);
@@ -65,7 +65,8 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
   }
   const CacheSpec spec = runner->config_.cache_spec(KvDType::kF32, kRunnerBlock);
   runner->blocks_per_batch_ = (longest + kRunnerBlock - 1) / kRunnerBlock;
-  const std::vector<int> blocks(static_cast<size_t>(std::max(1, spec.n_groups())), runner->blocks_per_batch_);
+  const std::vector<int> blocks(static_cast<size_t>(std::max(1, spec.n_groups())),
+                                runner->blocks_per_batch_);
   ASSIGN_OR_RETURN(runner->cache_, runner->inner_->make_cache(spec, blocks));
   runner->embed();
   return runner;
@@ -76,21 +77,24 @@ void LayerRunner::embed() {
   stream_.resize(tokens_.size() * dim);
   BatchBuilder builder(cache_->spec());
   for (size_t s = 0; s + 1 < starts_.size(); ++s) {
-    const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
+    const std::span<const TokenId> tokens(tokens_.data() + starts_[s],
+                                          tokens_.data() + starts_[s + 1]);
     const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kRunnerBlock);
     builder.clear();
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
     const StepShape shape = inner_->begin_step(&builder.build());
     const Tensor x = inner_->new_tensor(shape.tokens, config_.model_dim, TensorRole::kStream);
     embed_input(config_, *frame_, x, *inner_);
-    std::copy_n(f32(x), tokens.size() * dim, stream_.data() + static_cast<size_t>(starts_[s]) * dim);
+    std::copy_n(f32(x), tokens.size() * dim,
+                stream_.data() + static_cast<size_t>(starts_[s]) * dim);
   }
 }
 
 Status LayerRunner::load(int layer) {
   if (layer_ >= 0) frame_->layers[static_cast<size_t>(layer_)] = {};
   layer_ = layer;
-  ASSIGN_OR_RETURN(frame_->layers[static_cast<size_t>(layer)], load_layer(*source_, config_, *inner_, layer));
+  ASSIGN_OR_RETURN(frame_->layers[static_cast<size_t>(layer)],
+                   load_layer(*source_, config_, *inner_, layer));
   return {};
 }
 
@@ -170,8 +174,10 @@ void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   BatchBuilder builder(cache_->spec());
   int next_block = 0;
   for (size_t s = first; s < last; ++s) {
-    const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
-    const GroupBlocks kv = consecutive_blocks(next_block, static_cast<int>(tokens.size()), kRunnerBlock);
+    const std::span<const TokenId> tokens(tokens_.data() + starts_[s],
+                                          tokens_.data() + starts_[s + 1]);
+    const GroupBlocks kv =
+        consecutive_blocks(next_block, static_cast<int>(tokens.size()), kRunnerBlock);
     next_block += static_cast<int>(kv.blocks.size());
     builder.add({.tokens = tokens,
                  .kv = {&kv, 1},

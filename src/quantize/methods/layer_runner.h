@@ -1,5 +1,5 @@
-// Runs token sequences through a decoder one layer at a time: memory for one layer's weights and the residual
-// streams of all tokens. The weights of the layer can be replaced between runs.
+// Runs token sequences through a decoder one layer at a time: memory for one layer's weights and
+// the residual streams of all tokens. The weights of the layer can be replaced between runs.
 #pragma once
 #include <memory>
 #include <vector>
@@ -13,15 +13,17 @@ namespace penstock {
 
 struct RunnerOptions {
   int threads = 0;
-  bool exact = true;  // activations in F32 whatever the batch; false: the engine's usual kernels
+  // activations in F32 whatever the batch; false: the engine's usual kernels
+  bool exact = true;
 };
 
 class LayerRunner {
  public:
-  // The source must outlive the runner. Embeds the sequences; those longer than the model's limit are an
-  // error.
-  static Result<std::unique_ptr<LayerRunner>> open(const WeightSource& source, const RunnerOptions& options,
-                                                   const std::vector<std::vector<TokenId>>& sequences);
+  // The source must outlive the runner. Embeds the sequences; those longer than the model's limit
+  // are an error.
+  static Result<std::unique_ptr<LayerRunner>> open(
+      const WeightSource& source, const RunnerOptions& options,
+      const std::vector<std::vector<TokenId>>& sequences);
 
   const ModelConfig& config() const { return config_; }
   ObservingOps& ops() { return *ops_; }
@@ -30,15 +32,17 @@ class LayerRunner {
   // Loads the layer's weights; forgets those of the layer before.
   Status load(int layer);
   LayerWeights& weights() { return frame_->layers[static_cast<size_t>(layer_)]; }
-  // Replaces one tensor of the loaded layer by these values, in F32; as the source's configuration uses them.
+  // Replaces one tensor of the loaded layer by these values, in F32; as the source's configuration
+  // uses them.
   Status replace(const MappedTensor& tensor, const std::vector<float>& values);
   // The matrices that a tensor became (three for a fused one).
   std::vector<std::unique_ptr<Weight>*> weights_of(const MappedTensor& tensor);
 
-  // All sequences through the loaded layer. keep: the residual streams move on to its outputs; otherwise only
-  // listeners see the run.
+  // All sequences through the loaded layer. keep: the residual streams move on to its outputs;
+  // otherwise only listeners see the run.
   Status run(bool keep, const ObservingOps::Pass& pass = {});
-  // The residual stream before the loaded layer (after it, when run(true) was called): [n_tokens, model_dim].
+  // The residual stream before the loaded layer (after it, when run(true) was called): [n_tokens,
+  // model_dim].
   std::vector<float>& stream() { return stream_; }
 
  private:

@@ -27,7 +27,8 @@ const ObservingOps::Recorded* ObservingOps::recorded(int product) const {
   return found == tape_.end() ? nullptr : &*found;
 }
 
-// Whether the product needs no computing: its outputs are not read, or were recorded and are filled in here.
+// Whether the product needs no computing: its outputs are not read, or were recorded and are filled
+// in here.
 bool ObservingOps::leave_out(int product, std::span<const Tensor> outputs) {
   if (stopped_ || product < pass_.first) return true;
   const Recorded* known = recorded(product);
@@ -47,7 +48,8 @@ void ObservingOps::record(int product, std::span<const Tensor> outputs) {
   for (const Tensor& out : outputs) {
     std::vector<float>& values = one.outputs.emplace_back();
     values.reserve(static_cast<size_t>(out.rows) * static_cast<size_t>(out.cols));
-    for (int t = 0; t < out.rows; ++t) values.insert(values.end(), f32(out, t), f32(out, t) + out.cols);
+    for (int t = 0; t < out.rows; ++t)
+      values.insert(values.end(), f32(out, t), f32(out, t) + out.cols);
   }
   tape_.push_back(std::move(one));
 }
@@ -71,7 +73,8 @@ void ObservingOps::observed(Tensor x, std::span<const LinearTarget> targets) {
   for (const LinearTarget& target : targets) listener_(*target.weight, x, target.out);
 }
 
-void ObservingOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
+void ObservingOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params,
+                          Tensor out) {
   const int product = product_++;
   if (leave_out(product, {&out, 1})) return;
   stopped_ = product >= pass_.stop;
@@ -101,7 +104,8 @@ std::vector<std::vector<Chosen>> route(Tensor logits, const MoeParams& params) {
 }
 
 LinearTarget expert_target(std::span<const std::unique_ptr<Weight>> weights,
-                           std::span<const std::unique_ptr<Vector>> biases, size_t expert, Tensor out) {
+                           std::span<const std::unique_ptr<Vector>> biases, size_t expert,
+                           Tensor out) {
   return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
 }
 
@@ -137,7 +141,8 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
     for (int i = 0; i < n; ++i) {
       const Chosen& chosen = experts[e][static_cast<size_t>(i)];
       float* to = f32(out, chosen.token);
-      for (int c = 0; c < out.cols; ++c) to[c] += (weigh_input ? 1.0f : chosen.weight) * f32(result, i)[c];
+      for (int c = 0; c < out.cols; ++c)
+        to[c] += (weigh_input ? 1.0f : chosen.weight) * f32(result, i)[c];
     }
   }
 }

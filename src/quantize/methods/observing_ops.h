@@ -1,5 +1,5 @@
-// A backend that does what another one does, shows the inputs of linear layers to a listener and can leave
-// out what an earlier pass over the same steps has computed.
+// A backend that does what another one does, shows the inputs of linear layers to a listener and
+// can leave out what an earlier pass over the same steps has computed.
 #pragma once
 #include <functional>
 #include <vector>
@@ -10,17 +10,20 @@ namespace penstock {
 
 class ObservingOps final : public Ops {
  public:
-  // For every product: the weight, its input [n, cols] and its output [n, rows] (not filled where the pass
-  // stops). Experts see their own tokens only.
+  // For every product: the weight, its input [n, cols] and its output [n, rows] (not filled where
+  // the pass stops). Experts see their own tokens only.
   using Listener = std::function<void(const Weight& weight, Tensor x, Tensor out)>;
 
-  // The products of a step (linear, attend, moe) are numbered in the order of their calls. A pass is the
-  // steps up to the next begin_pass().
+  // The products of a step (linear, attend, moe) are numbered in the order of their calls. A pass
+  // is the steps up to the next begin_pass().
   struct Pass {
-    int stop = kNever;  // this product's listeners are called, then the step does nothing any more
-    int first = 0;      // products before it are left out: nothing from here on reads their outputs
+    // this product's listeners are called, then the step does nothing any more
+    int stop = kNever;
+    // products before it are left out: nothing from here on reads their outputs
+    int first = 0;
     int record_first = kNever,
-        record_last = -1;  // outputs of these are kept for later passes, which copy them
+        // outputs of these are kept for later passes, which copy them
+        record_last = -1;
     static constexpr int kNever = 1 << 30;
   };
   void begin_pass(const Pass& pass);
@@ -36,7 +39,9 @@ class ObservingOps final : public Ops {
   Status status() const override { return inner_.status(); }
   bool can_cache(KvDType dtype) const override { return inner_.can_cache(dtype); }
   MachineLimits limits(int64_t read_bytes) override { return inner_.limits(read_bytes); }
-  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_.pack(matrix); }
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
+    return inner_.pack(matrix);
+  }
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override {
     return inner_.pack_grouped(matrix, first_row, n_rows);
@@ -48,7 +53,8 @@ class ObservingOps final : public Ops {
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     inner_.for_each(n_items, fn, ctx);
   }
-  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
+                                              std::span<const int> n_blocks) override {
     return inner_.make_cache(spec, n_blocks);
   }
   StepShape begin_step(const Batch* batch) override;
@@ -58,7 +64,9 @@ class ObservingOps final : public Ops {
     return inner_.new_tensor(rows, cols, role);
   }
   void read_rows(Tensor x, std::span<float> out) override { inner_.read_rows(x, out); }
-  void write_rows(std::span<const float> values, Tensor x) override { inner_.write_rows(values, x); }
+  void write_rows(std::span<const float> values, Tensor x) override {
+    inner_.write_rows(values, x);
+  }
   float* in_place(Tensor x) override { return inner_.in_place(x); }
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     inner_.embed_tokens(table, scale, out);
@@ -66,13 +74,18 @@ class ObservingOps final : public Ops {
   void embed_share(const Weight& table, int first, float scale, Tensor out) override {
     inner_.embed_share(table, first, scale, out);
   }
-  void embed_positions(const Weight& table, Tensor out) override { inner_.embed_positions(table, out); }
-  void embed_token_types(const Weight& table, Tensor out) override { inner_.embed_token_types(table, out); }
+  void embed_positions(const Weight& table, Tensor out) override {
+    inner_.embed_positions(table, out);
+  }
+  void embed_token_types(const Weight& table, Tensor out) override {
+    inner_.embed_token_types(table, out);
+  }
   void gather_outputs(Tensor x, Tensor out) override { inner_.gather_outputs(x, out); }
   void norm(Tensor x, const NormParams& params, Tensor out) override {
     if (!stopped_) inner_.norm(x, params, out);
   }
-  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params, Tensor out) override {
+  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params,
+                Tensor out) override {
     if (!stopped_) inner_.add_norm(x, delta, scale, params, out);
   }
   void add(Tensor x, Tensor delta, float scale) override {
@@ -118,8 +131,8 @@ class ObservingOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.causal_conv(x, params, cache, out);
   }
-  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
-                   Tensor out) override {
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                   KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.state_space(x, dt, scratch, params, cache, out);
   }
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,

@@ -22,7 +22,8 @@ size_t find_part(const LayerValues& layer, Part part, bool bias, int expert) {
 void add_readers(const LayerValues& layer, ScalingSite& site, int expert) {
   for (size_t i = 0; i < layer.tensors->size(); ++i) {
     const MappedTensor& t = (*layer.tensors)[i];
-    if (t.is_matrix && t.site == site.site && (expert < 0 || t.expert == expert)) site.readers.push_back(i);
+    if (t.is_matrix && t.site == site.site && (expert < 0 || t.expert == expert))
+      site.readers.push_back(i);
   }
 }
 
@@ -52,14 +53,16 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
   add(Site::kFeedForward, Part::kFeedForwardNorm, -1);
   if (config.norm.sub_norms) return sites;
   const size_t n_before = sites.size();
-  // Attention mixes tokens, not channels: a scale of v's outputs passes through. Fused qkv is left alone.
+  // Attention mixes tokens, not channels: a scale of v's outputs passes through. Fused qkv is left
+  // alone.
   add(Site::kAttentionOut, Part::kV, -1);
   if (sites.size() > n_before) {
     sites.back().repeat = config.n_heads / config.n_kv_heads;
     sites.back().head_dim = config.head_dim;
   }
   if (!config.ffn.gated) return sites;  // the activation lies between up and down
-  const int n_experts = config.layers[static_cast<size_t>(layer.layer)].moe ? config.experts.count : 0;
+  const int n_experts =
+      config.layers[static_cast<size_t>(layer.layer)].moe ? config.experts.count : 0;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {
       add(Site::kDown, Part::kGateUp, -1);
@@ -125,7 +128,8 @@ std::vector<float> awq_scale(const ScalingSite& site, const ActivationStats& sta
   std::vector<float> s(static_cast<size_t>(stats.cols), 1.0f);
   if (alpha == 0) return s;
   for (size_t j = 0; j < s.size(); ++j) {
-    const double mean = stats.sum_abs[j] / static_cast<double>(std::max<int64_t>(stats.n_tokens, 1));
+    const double mean =
+        stats.sum_abs[j] / static_cast<double>(std::max<int64_t>(stats.n_tokens, 1));
     s[j] = std::max(static_cast<float>(std::pow(mean, alpha)), kLeast);
   }
   const auto [low, high] = std::minmax_element(s.begin(), s.end());
@@ -136,8 +140,9 @@ std::vector<float> awq_scale(const ScalingSite& site, const ActivationStats& sta
 }
 
 // Output error of rounding `values` after scaling by s, over every `stride`-th row.
-double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values, int rows,
-                    int cols, const std::vector<float>& s, const QuadraticForm& form, int stride) {
+double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values,
+                    int rows, int cols, const std::vector<float>& s, const QuadraticForm& form,
+                    int stride) {
   constexpr int kLanes = QuadraticForm::kLanes;
   const int n = (rows + stride - 1) / stride, n_chunks = (n + kLanes - 1) / kLanes;
   std::vector<double> errors(static_cast<size_t>(n_chunks));
@@ -151,10 +156,12 @@ double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vect
       for (int lane = 0; lane < kLanes && chunk * kLanes + lane < n; ++lane) {
         const float* row = values.data() + (chunk * kLanes + lane) * stride * cols;
         for (size_t j = 0; j < width; ++j) scaled[j] = row[j] * s[j];
-        encode_grouped_row(coding, scaled.data(), nullptr, cols, false, codes.data(), scales.data());
+        encode_grouped_row(coding, scaled.data(), nullptr, cols, false, codes.data(),
+                           scales.data());
         for (size_t j = 0; j < width; ++j) {
           const GroupScale& scale = scales[j / static_cast<size_t>(coding.group_of(cols))];
-          difference(static_cast<int>(j), lane) = decode_level(coding, scale, codes[j]) / s[j] - row[j];
+          difference(static_cast<int>(j), lane) =
+              decode_level(coding, scale, codes[j]) / s[j] - row[j];
         }
       }
       float sums[kLanes];
@@ -179,7 +186,8 @@ AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingS
       const MappedTensor& t = (*layer.tensors)[index];
       if (!t.is_linear) continue;  // a router keeps its precision
       const int stride = all_rows ? 1 : std::max(1, t.rows / kSearchRows);
-      sum += stride * scaled_error(pool, coding, layer.values[index], t.rows, t.cols, s, form, stride);
+      sum +=
+          stride * scaled_error(pool, coding, layer.values[index], t.rows, t.cols, s, form, stride);
     }
     return sum;
   };
@@ -205,8 +213,8 @@ AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingS
 namespace {
 
 // The group's scale with the range that has the least error, of the 32 rows from `first_row`.
-void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const float* values, int n_rows,
-                int cols, int group, GroupScale* best) {
+void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const float* values,
+                int n_rows, int cols, int group, GroupScale* best) {
   constexpr int kSteps = 10, kLanes = QuadraticForm::kLanes;
   constexpr float kStep = 0.05f;
   std::vector<float> clipped(static_cast<size_t>(group));
@@ -220,10 +228,12 @@ void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const floa
       float most = 0;
       for (int i = 0; i < group; ++i) most = std::max(most, std::fabs(x[i]));
       const float limit = most * (1.0f - kStep * static_cast<float>(step));
-      for (int i = 0; i < group; ++i) clipped[static_cast<size_t>(i)] = std::clamp(x[i], -limit, limit);
+      for (int i = 0; i < group; ++i)
+        clipped[static_cast<size_t>(i)] = std::clamp(x[i], -limit, limit);
       scales[r] = fit_group(coding, clipped.data(), nullptr, group, false);
       for (int i = 0; i < group; ++i)
-        difference(i, r) = decode_level(coding, scales[r], nearest_code(coding, scales[r], x[i])) - x[i];
+        difference(i, r) =
+            decode_level(coding, scales[r], nearest_code(coding, scales[r], x[i])) - x[i];
     }
     form.evaluate(difference.at(0, 0), sums);
     for (int r = 0; r < n_rows; ++r) {
@@ -234,8 +244,9 @@ void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const floa
 
 }  // namespace
 
-GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values,
-                         int rows, int cols, const Eigen::MatrixXf& hessian) {
+GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding,
+                         const std::vector<float>& values, int rows, int cols,
+                         const Eigen::MatrixXf& hessian) {
   constexpr int kLanes = QuadraticForm::kLanes;
   const int group = coding.group_of(cols), n_groups = cols / group;
   GroupedCodes out{rows, cols, coding, {}, {}, {}};
@@ -244,14 +255,16 @@ GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding, const std:
   for (int g = 0; g < n_groups; ++g) {
     const QuadraticForm form(hessian, g * group, group);
     pool.for_ranges((rows + kLanes - 1) / kLanes, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t first = begin * kLanes; first < std::min<int64_t>(end * kLanes, rows); first += kLanes) {
+      for (int64_t first = begin * kLanes; first < std::min<int64_t>(end * kLanes, rows);
+           first += kLanes) {
         const int n = static_cast<int>(std::min<int64_t>(kLanes, rows - first));
         GroupScale best[kLanes];
         clip_lanes(coding, form, values.data() + first * cols + g * group, n, cols, group, best);
         for (int r = 0; r < n; ++r) {
           out.scales[static_cast<size_t>((first + r) * n_groups + g)] = best[r];
           for (int64_t i = (first + r) * cols + g * group, last = i + group; i < last; ++i)
-            out.codes[static_cast<size_t>(i)] = nearest_code(coding, best[r], values[static_cast<size_t>(i)]);
+            out.codes[static_cast<size_t>(i)] =
+                nearest_code(coding, best[r], values[static_cast<size_t>(i)]);
         }
       }
     });
@@ -283,8 +296,8 @@ std::vector<float> smooth_scale(const ScalingSite& site, const ActivationStats& 
   }
   for (size_t j = 0; j < s.size(); ++j) {
     const double x = std::max(stats.max_abs[j], 1e-5f);
-    s[j] = static_cast<float>(
-        std::clamp(std::pow(x, alpha) / std::pow(static_cast<double>(weight_max[j]), 1 - alpha), 1e-5, 1e5));
+    s[j] = static_cast<float>(std::clamp(
+        std::pow(x, alpha) / std::pow(static_cast<double>(weight_max[j]), 1 - alpha), 1e-5, 1e5));
   }
   share_repeated(site, s);
   return s;
@@ -292,7 +305,8 @@ std::vector<float> smooth_scale(const ScalingSite& site, const ActivationStats& 
 
 // ||round(x / s) round(w s)^T - x w^T||^2 over the sample.
 double smooth_error(ThreadPool& pool, const Recipe& recipe, const ScalingSite& site,
-                    const ActivationStats& stats, const LayerValues& layer, const std::vector<float>& s) {
+                    const ActivationStats& stats, const LayerValues& layer,
+                    const std::vector<float>& s) {
   const Eigen::Map<const RowMatrix> x(stats.rows.data(), stats.n_rows(), stats.cols);
   RowMatrix rounded = x;
   float most = 0;
@@ -300,7 +314,8 @@ double smooth_error(ThreadPool& pool, const Recipe& recipe, const ScalingSite& s
     rounded.col(j) /= s[static_cast<size_t>(j)];
     most = std::max(most, stats.max_abs[static_cast<size_t>(j)] / s[static_cast<size_t>(j)]);
   }
-  round_rows(rounded, recipe.activations == ActivationCoding::Kind::kInt8Static ? most / 127.0f : 0.0f);
+  round_rows(rounded,
+             recipe.activations == ActivationCoding::Kind::kInt8Static ? most / 127.0f : 0.0f);
   constexpr int kSearchRows = 192;
   double sum = 0;
   for (const size_t index : site.readers) {
@@ -314,17 +329,20 @@ double smooth_error(ThreadPool& pool, const Recipe& recipe, const ScalingSite& s
       std::vector<GroupScale> scales(static_cast<size_t>(t.cols / recipe.coding.group_of(t.cols)));
       for (int64_t i = begin; i < end; ++i) {
         const float* from = layer.values[index].data() + i * stride * t.cols;
-        for (int j = 0; j < t.cols; ++j) row[static_cast<size_t>(j)] = from[j] * s[static_cast<size_t>(j)];
-        encode_grouped_row(recipe.coding, row.data(), nullptr, t.cols, false, codes.data(), scales.data());
+        for (int j = 0; j < t.cols; ++j)
+          row[static_cast<size_t>(j)] = from[j] * s[static_cast<size_t>(j)];
+        encode_grouped_row(recipe.coding, row.data(), nullptr, t.cols, false, codes.data(),
+                           scales.data());
         for (int j = 0; j < t.cols; ++j) {
           w(i, j) = from[j];
-          q(i, j) =
-              decode_level(recipe.coding, scales[static_cast<size_t>(j / recipe.coding.group_of(t.cols))],
-                           codes[static_cast<size_t>(j)]);
+          q(i, j) = decode_level(recipe.coding,
+                                 scales[static_cast<size_t>(j / recipe.coding.group_of(t.cols))],
+                                 codes[static_cast<size_t>(j)]);
         }
       }
     });
-    sum += stride * static_cast<double>((rounded * q.transpose() - x * w.transpose()).squaredNorm());
+    sum +=
+        stride * static_cast<double>((rounded * q.transpose() - x * w.transpose()).squaredNorm());
   }
   return sum;
 }
@@ -333,7 +351,8 @@ double smooth_error(ThreadPool& pool, const Recipe& recipe, const ScalingSite& s
 
 SmoothChoice search_smoothing(ThreadPool& pool, const Recipe& recipe, const ScalingSite& site,
                               const ActivationStats& stats, const LayerValues& layer) {
-  if (recipe.smoothing >= 0) return {recipe.smoothing, smooth_scale(site, stats, layer, recipe.smoothing)};
+  if (recipe.smoothing >= 0)
+    return {recipe.smoothing, smooth_scale(site, stats, layer, recipe.smoothing)};
   SmoothChoice best{0, std::vector<float>(static_cast<size_t>(stats.cols), 1.0f)};
   double least = smooth_error(pool, recipe, site, stats, layer, best.scale);
   for (const double alpha : {0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}) {

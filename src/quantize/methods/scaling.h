@@ -1,5 +1,5 @@
-// AWQ and SmoothQuant: inputs of linear layers are divided by a scale per channel that the weights are
-// multiplied by; the division is folded into whatever produced the input.
+// AWQ and SmoothQuant: inputs of linear layers are divided by a scale per channel that the weights
+// are multiplied by; the division is folded into whatever produced the input.
 #pragma once
 #include "quantize/methods/activation_stats.h"
 #include "quantize/methods/layer_method.h"
@@ -10,20 +10,24 @@ namespace penstock {
 struct ScalingSite {
   Site site = Site::kNone;
   int expert = -1;
-  std::vector<size_t> readers;  // linear layers that read the input: indices into LayerValues
-  std::vector<size_t>
-      producers;            // norm weight (and bias), or a linear layer (and its bias), scaled per output
-  int repeat = 1;           // inputs that come from one output of the producer: query heads per KV head
-  int head_dim = 0;         // with repeat > 1: length of the runs that repeat
-  int producer_offset = 0;  // first row of the producer's part (fused matrices)
+  // linear layers that read the input: indices into LayerValues
+  std::vector<size_t> readers;
+  // norm weight (and bias), or a linear layer (and its bias), scaled per output
+  std::vector<size_t> producers;
+  // inputs that come from one output of the producer: query heads per KV head
+  int repeat = 1;
+  // with repeat > 1: length of the runs that repeat
+  int head_dim = 0;
+  // first row of the producer's part (fused matrices)
+  int producer_offset = 0;
 };
 
-// Where a scale can be folded without changing what the layer computes. Not after an activation that is not
-// linear in its second factor, not before norms of the result.
+// Where a scale can be folded without changing what the layer computes. Not after an activation
+// that is not linear in its second factor, not before norms of the result.
 std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerValues& layer);
 
-// Multiplies the readers' inputs by s and divides the producers' outputs; s: [cols]. Constant over repeated
-// heads.
+// Multiplies the readers' inputs by s and divides the producers' outputs; s: [cols]. Constant over
+// repeated heads.
 void fold_scale(const ModelConfig& config, const ScalingSite& site, const std::vector<float>& s,
                 LayerValues& layer);
 
@@ -36,14 +40,15 @@ struct AwqChoice {
   double error = 0, rounded_error = 0;  // output error with the scale, and with none
 };
 
-// The exponent of the mean magnitude that makes the readers' rounding hurt the output least; 0 is rounding to
-// nearest.
+// The exponent of the mean magnitude that makes the readers' rounding hurt the output least; 0 is
+// rounding to nearest.
 AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingSite& site,
                      const ActivationStats& stats, const LayerValues& layer);
 
 // Codes with each group's range shrunk to where its share of the output error is least.
-GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values,
-                         int rows, int cols, const Eigen::MatrixXf& hessian);
+GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding,
+                         const std::vector<float>& values, int rows, int cols,
+                         const Eigen::MatrixXf& hessian);
 
 // alpha in [0, 1] of max|x|^alpha / max|w|^(1 - alpha); alpha < 0 searches the least output error with 8-bit
 // activations (per token or static) on the sample of inputs.

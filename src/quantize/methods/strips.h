@@ -1,5 +1,5 @@
-// Matrices in strips (kernels/strip_kernels.h) and what quantizers compute with them: Gram matrices, Cholesky
-// factors, quadratic forms.
+// Matrices in strips (kernels/strip_kernels.h) and what quantizers compute with them: Gram
+// matrices, Cholesky factors, quadratic forms.
 #pragma once
 #include <Eigen/Core>
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace penstock {
 
-// Zeros at first. cols are rounded up to whole strips, so that calls need no special case at the edge.
+// Zeros at first. cols are rounded up to whole strips, so that calls need no special case at the
+// edge.
 template <class T>
 class StripMatrix {
  public:
@@ -41,10 +42,12 @@ class StripMatrix {
     return Data(static_cast<T*>(::operator new[](n * sizeof(T), std::align_val_t(64))));
   }
   size_t size() const {
-    return static_cast<size_t>(rows_) * static_cast<size_t>(n_strips_) * static_cast<size_t>(kWidth);
+    return static_cast<size_t>(rows_) * static_cast<size_t>(n_strips_) *
+           static_cast<size_t>(kWidth);
   }
   size_t offset(int row, int col) const {
-    return (static_cast<size_t>(col / kWidth) * static_cast<size_t>(rows_) + static_cast<size_t>(row)) *
+    return (static_cast<size_t>(col / kWidth) * static_cast<size_t>(rows_) +
+            static_cast<size_t>(row)) *
                kWidth +
            static_cast<size_t>(col % kWidth);
   }
@@ -56,12 +59,12 @@ class StripMatrix {
 // The kernels that the environment asks for, or the best ones here.
 const StripKernels& strip_kernels();
 
-// The upper triangle (and what else lies in its tiles) of gram += x^T x; gram: [cols of x rounded up to
-// strips, same].
+// The upper triangle (and what else lies in its tiles) of gram += x^T x; gram: [cols of x rounded
+// up to strips, same].
 void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMatrix<float>& gram);
 
-// a = R^T R in place, of the upper triangle; what is below it is garbage. a: [n, n], n a multiple of 16.
-// False when a is not positive definite.
+// a = R^T R in place, of the upper triangle; what is below it is garbage. a: [n, n], n a multiple
+// of 16. False when a is not positive definite.
 bool cholesky(ThreadPool& pool, StripMatrix<double>& a);
 
 // d^T H d for many d at once: 32 of them lie side by side as the lanes of a strip.

@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
 Status bad(const std::filesystem::path& path, std::string_view tensor, std::string_view expected) {
-  return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected {}", path.string(), tensor, expected);
+  return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected {}", path.string(), tensor,
+                expected);
 }
 
 }  // namespace
@@ -33,9 +34,10 @@ void ImportanceMatrix::add(const std::string& tensor, int expert, std::vector<fl
 Result<ImportanceMatrix> read_imatrix(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const auto source, open_weights(path));
   const nlohmann::json& metadata = source->config();
-  if (source->naming() != Naming::kGguf || metadata.value("general.type", nlohmann::json()) != "imatrix")
-    return errorf(ErrorCode::kCorruptFile, "{}: expected an importance matrix (GGUF, general.type imatrix)",
-                  path.string());
+  if (source->naming() != Naming::kGguf ||
+      metadata.value("general.type", nlohmann::json()) != "imatrix")
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: expected an importance matrix (GGUF, general.type imatrix)", path.string());
   ImportanceMatrix matrix;
   for (const TensorInfo& sums : source->tensors()) {
     if (!sums.name.ends_with(kSums)) continue;
@@ -45,7 +47,8 @@ Result<ImportanceMatrix> read_imatrix(const std::filesystem::path& path) {
     if (sums.type != QuantType::kF32 || counts == nullptr || counts->type != QuantType::kF32 ||
         counts->n_elements() != n_experts || n_experts < 1)
       return tl::unexpected(bad(path, sums.name, "f32 sums and a count for each expert").error());
-    std::vector<float> values(static_cast<size_t>(sums.n_elements())), seen(static_cast<size_t>(n_experts));
+    std::vector<float> values(static_cast<size_t>(sums.n_elements())),
+        seen(static_cast<size_t>(n_experts));
     dequantize_row(QuantType::kF32, sums.bytes.data(), values.data(), sums.n_elements());
     dequantize_row(QuantType::kF32, counts->bytes.data(), seen.data(), n_experts);
     for (int64_t e = 0; e < n_experts; ++e) {

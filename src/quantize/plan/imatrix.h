@@ -1,5 +1,5 @@
-// Importance matrices: for every linear layer the mean square of each input over a calibration text, in the
-// GGUF form that llama.cpp reads and writes.
+// Importance matrices: for every linear layer the mean square of each input over a calibration
+// text, in the GGUF form that llama.cpp reads and writes.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -17,8 +17,8 @@ class ImportanceMatrix {
     std::vector<float> mean_squares;  // [n_experts, cols]
     std::vector<float> counts;        // [n_experts] tokens seen
   };
-  // Weights of one matrix's inputs, or null. `tensor`: its GGUF name ("blk.0.attn_q.weight"); expert: -1 for
-  // dense.
+  // Weights of one matrix's inputs, or null. `tensor`: its GGUF name ("blk.0.attn_q.weight");
+  // expert: -1 for dense.
   const std::vector<float>* find(const std::string& tensor, int expert) const;
   void add(const std::string& tensor, int expert, std::vector<float> mean_squares, double count);
   bool empty() const { return rows_.empty(); }

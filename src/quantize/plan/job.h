@@ -14,18 +14,19 @@
 namespace penstock {
 
 struct QuantizeJob {
-  std::filesystem::path in, out;  // out: NAME.gguf is a GGUF file, anything else a directory
+  // out: NAME.gguf is a GGUF file, anything else a directory
+  std::filesystem::path in, out;
   RecipeOptions recipe;
   int threads = 0;
   bool force = false;  // replace what is at `out`
 
-  // Calibration: token sequences, in order; what methods and static activations need, and what --imatrix is
-  // made of.
+  // Calibration: token sequences, in order; what methods and static activations need, and what
+  // --imatrix is made of.
   std::vector<std::vector<TokenId>> samples;
   std::filesystem::path imatrix;  // importance to read ("" none)
 
-  // The tokenizer in the words of the other format, when `in` and `out` differ in it: metadata keys of GGUF,
-  // or files of a directory. Called once.
+  // The tokenizer in the words of the other format, when `in` and `out` differ in it: metadata keys
+  // of GGUF, or files of a directory. Called once.
   std::function<Result<nlohmann::json>(const WeightSource&)> gguf_tokenizer;
   std::function<Result<std::map<std::string, std::string>>(const WeightSource&)> tokenizer_files;
 

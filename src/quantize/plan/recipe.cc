@@ -75,25 +75,28 @@ bool codes_of_block_type(QuantType type, GroupCoding& coding) {
 
 Status check_gguf(const Recipe& recipe, GroupCoding& coding) {
   if (recipe.method == Method::kSmoothQuant) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "--method smoothquant: GGUF has no 8-bit activations; the output must be a Hugging Face directory");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--method smoothquant: GGUF has no 8-bit activations; the output must be a "
+                  "Hugging Face directory");
   }
   if (recipe.method != Method::kGptq || codes_of_block_type(recipe.ftype.base, coding)) return {};
   return errorf(ErrorCode::kInvalidArgument,
-                "--method gptq into GGUF: expected --type q4_0, q5_0 or q8_0, got '{}'", recipe.type);
+                "--method gptq into GGUF: expected --type q4_0, q5_0 or q8_0, got '{}'",
+                recipe.type);
 }
 
 Status set_group(const RecipeOptions& options, const GroupType& row, Recipe& recipe) {
   const int group = options.group_size >= 0 ? options.group_size : row.group_size;
   recipe.coding.group_size = group;
   if (row.whole_rows() && group != 0) {
-    return errorf(ErrorCode::kInvalidArgument, "--type {}: expected --group-size 0 (whole rows), got {}",
-                  row.name, group);
-  }
-  if (recipe.layout == Layout::kBitsAndBytes && (group < 32 || group > 4096 || (group & (group - 1)) != 0)) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "--type {}: expected --group-size 32 to 4096, a power of two, got {}", row.name, group);
+                  "--type {}: expected --group-size 0 (whole rows), got {}", row.name, group);
+  }
+  if (recipe.layout == Layout::kBitsAndBytes &&
+      (group < 32 || group > 4096 || (group & (group - 1)) != 0)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--type {}: expected --group-size 32 to 4096, a power of two, got {}", row.name,
+                  group);
   }
   return {};
 }
@@ -103,8 +106,8 @@ Status set_codes(const RecipeOptions& options, const GroupType& row, Recipe& rec
   recipe.coding.symmetric = !options.asymmetric && recipe.layout != Layout::kAwq;
   if (recipe.layout == Layout::kGptq) recipe.coding.lowest_zero = 1;
   if (options.asymmetric && (!row.codebook.empty() || recipe.activations != Kind::kNone)) {
-    return errorf(ErrorCode::kInvalidArgument, "--type {}: has no zero points, --asymmetric does not apply",
-                  row.name);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--type {}: has no zero points, --asymmetric does not apply", row.name);
   }
   return {};
 }
@@ -122,7 +125,8 @@ Status check_layout(const TypeRow& type, const GroupType& row, const Recipe& rec
                   "--method smoothquant: expected --type w8a8 or w8a8-static, got {}", row.name);
   }
   if (recipe.method == Method::kGptq && row.codebook == "ternary") {
-    return errorf(ErrorCode::kInvalidArgument, "--method gptq: --type ternary is round-to-nearest only");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--method gptq: --type ternary is round-to-nearest only");
   }
   return {};
 }
@@ -143,8 +147,8 @@ std::span<const TypeRow> quantize_types() { return kTypes; }
 
 std::string Recipe::fingerprint() const {
   return fmt::format(
-      "method {} layout {} type {} bits {} group {} symmetric {} order {} search {} clip {} damping {} "
-      "smoothing {}",
+      "method {} layout {} type {} bits {} group {} symmetric {} order {} search {} clip {} "
+      "damping {} smoothing {}",
       static_cast<int>(method), static_cast<int>(layout), type, coding.bits, coding.group_size,
       coding.symmetric, static_cast<int>(act_order), search, clip, damping, smoothing);
 }
@@ -170,33 +174,33 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
     recipe.ftype = *ftype;
     recipe.layout = out == Naming::kGguf ? Layout::kGguf : Layout::kPlain;
     if (out == Naming::kHuggingFace && !is_plain(recipe.ftype.base)) {
-      return errorf(
-          ErrorCode::kInvalidArgument,
-          "--type {} is an encoding of GGUF: the output must be a .gguf file, or the type one of f32, f16, "
-          "bf16, int4, int8, …",
-          recipe.type);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "--type {} is an encoding of GGUF: the output must be a .gguf file, or the "
+                    "type one of f32, f16, bf16, int4, int8, …",
+                    recipe.type);
     }
     if (out == Naming::kGguf) {
       RETURN_IF_ERROR(check_gguf(recipe, recipe.coding));
       if (quant_info(recipe.ftype.base).ggml_id < 0)
-        return errorf(ErrorCode::kInvalidArgument, "--type {}: GGUF has no such encoding", recipe.type);
+        return errorf(ErrorCode::kInvalidArgument, "--type {}: GGUF has no such encoding",
+                      recipe.type);
     }
     if (recipe.method == Method::kGptq) RETURN_IF_ERROR(set_act_order(options, recipe));
     return recipe;
   }
   if (out == Naming::kGguf) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "--type {} is an encoding of Hugging Face checkpoints: the output must be a directory, or the type "
-        "one of q4_k_m, q8_0, q4_0, iq4_nl, tq2_0, …",
-        recipe.type);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--type {} is an encoding of Hugging Face checkpoints: the output must be a "
+                  "directory, or the type one of q4_k_m, q8_0, q4_0, iq4_nl, tq2_0, …",
+                  recipe.type);
   }
   const GroupType& type = *find_group_type(row->name);
   recipe.activations = type.activations;
   recipe.layout = row->layout;
   if (recipe.method == Method::kGptq && type.codebook.empty() && recipe.activations == Kind::kNone)
     recipe.layout = Layout::kGptq;
-  if (recipe.method == Method::kAwq && type.bits == 4 && type.codebook.empty()) recipe.layout = Layout::kAwq;
+  if (recipe.method == Method::kAwq && type.bits == 4 && type.codebook.empty())
+    recipe.layout = Layout::kAwq;
   if (!options.layout.empty()) {
     ASSIGN_OR_RETURN(const int layout, lookup(kLayouts, lower(options.layout), "--layout"));
     recipe.layout = static_cast<Layout>(layout);

@@ -1,4 +1,5 @@
-// What to do to a checkpoint: method, encoding and the layout of the files, from what the user asked for.
+// What to do to a checkpoint: method, encoding and the layout of the files, from what the user
+// asked for.
 #pragma once
 #include <optional>
 #include <string>
@@ -18,7 +19,8 @@ enum class Layout : uint8_t { kGguf, kPlain, kGptq, kAwq, kCompressed, kBitsAndB
 enum class ActOrder : uint8_t {
   kNone,    // inputs in their own order
   kStatic,  // the most active inputs first, groups as they lie: costs nothing at run time
-  kGroup,   // groups of inputs that are about equally active: the file says which input is in which group
+  // groups of inputs that are about equally active: the file says which input is in which group
+  kGroup,
 };
 
 // As typed; "" and -1 are the defaults of the type and method.
@@ -28,8 +30,8 @@ struct RecipeOptions {
   std::string layout;
   int group_size = -1;  // 0: one group per row
   bool asymmetric = false;
-  // Shrink the range of each group to where the squared error is least. Default: awq does (its clipping
-  // leaves q and k alone), rtn does not.
+  // Shrink the range of each group to where the squared error is least. Default: awq does (its
+  // clipping leaves q and k alone), rtn does not.
   std::optional<bool> search;
   std::string act_order;
   double damping = 0.01;

@@ -55,8 +55,10 @@ Result<std::vector<float>> rope_factors(const WeightSource& gguf, std::string_vi
 constexpr float kStill = 1e30f;
 bool set_proportional(const std::vector<float>& factors, json& parameters) {
   const auto still = std::ranges::find_if(factors, [](float factor) { return factor > 1e20f; });
-  const bool rest_is_still = std::all_of(still, factors.end(), [](float factor) { return factor > 1e20f; });
-  const bool equal = std::all_of(factors.begin(), still, [&](float factor) { return factor == factors[0]; });
+  const bool rest_is_still =
+      std::all_of(still, factors.end(), [](float factor) { return factor > 1e20f; });
+  const bool equal =
+      std::all_of(factors.begin(), still, [&](float factor) { return factor == factors[0]; });
   if (still == factors.end() || still == factors.begin() || !rest_is_still || !equal) return false;
   const auto n_turning = static_cast<double>(still - factors.begin());
   parameters.update({{"rope_type", "proportional"},
@@ -81,14 +83,17 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
     return parameters;
   } else if (gguf.find("rope_factors_long.weight") != nullptr ||
              gguf.find("rope_factors_short.weight") != nullptr) {
-    ASSIGN_OR_RETURN(const std::vector<float> long_factors, rope_factors(gguf, "rope_factors_long.weight"));
-    ASSIGN_OR_RETURN(const std::vector<float> short_factors, rope_factors(gguf, "rope_factors_short.weight"));
-    parameters.update({{"rope_type", "longrope"},
-                       {"factor", static_cast<float>(config.max_seq_len) / rope.original_max_seq_len},
-                       {"original_max_position_embeddings", rope.original_max_seq_len},
-                       {"long_factor", long_factors},
-                       {"short_factor", short_factors},
-                       {"attention_factor", rope_magnitude(rope)}});
+    ASSIGN_OR_RETURN(const std::vector<float> long_factors,
+                     rope_factors(gguf, "rope_factors_long.weight"));
+    ASSIGN_OR_RETURN(const std::vector<float> short_factors,
+                     rope_factors(gguf, "rope_factors_short.weight"));
+    parameters.update(
+        {{"rope_type", "longrope"},
+         {"factor", static_cast<float>(config.max_seq_len) / rope.original_max_seq_len},
+         {"original_max_position_embeddings", rope.original_max_seq_len},
+         {"long_factor", long_factors},
+         {"short_factor", short_factors},
+         {"attention_factor", rope_magnitude(rope)}});
     return parameters;
   }
   if (gguf.find("rope_freqs.weight") == nullptr) return parameters;
@@ -114,7 +119,8 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
                        {"original_max_position_embeddings", known.original}});
     return parameters;
   }
-  return errorf(ErrorCode::kUnsupported, "{}: rope_freqs.weight: the factors are those of no known scaling",
+  return errorf(ErrorCode::kUnsupported,
+                "{}: rope_freqs.weight: the factors are those of no known scaling",
                 gguf.path().string());
 }
 
@@ -164,7 +170,8 @@ void set_windows(const ModelConfig& config, json& out) {
 namespace {
 
 // What the architecture adds, by its own names for keys too.
-void describe_as(const Architecture& row, const WeightSource& gguf, const ModelConfig& config, json& out) {
+void describe_as(const Architecture& row, const WeightSource& gguf, const ModelConfig& config,
+                 json& out) {
   ConfigWriter writer(out, Naming::kHuggingFace, "", &gguf);
   if (row.describe != nullptr) row.describe(writer, config);
   if (row.hf_aliases.empty()) return;
@@ -182,11 +189,12 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
   const Architecture* row = find_architecture(arch);
   if (row == nullptr || row->hf_types.empty()) {
     return errorf(ErrorCode::kUnsupported,
-                  "{}: architecture {} cannot be written as a Hugging Face checkpoint", gguf.path().string(),
-                  config.arch);
+                  "{}: architecture {} cannot be written as a Hugging Face checkpoint",
+                  gguf.path().string(), config.arch);
   }
   if (config.arch == "glm4" && !config.positions.rope_interleaved) {
-    return errorf(ErrorCode::kUnsupported, "{}: rope.dimension_sections: GLM-4V is written as GGUF only",
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: rope.dimension_sections: GLM-4V is written as GGUF only",
                   gguf.path().string());
   }
   json out = {{"architectures", {row->hf_types[1]}},
@@ -217,14 +225,16 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
   if (rope["rope_type"] == "longrope")
     out["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
   if (config.ropes[0].rotary_dim != config.head_dim)
-    out["partial_rotary_factor"] = static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
+    out["partial_rotary_factor"] =
+        static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
   if (config.experts.count > 0) set_experts(config, arch, out);
   set_windows(config, out);
   if (arch.starts_with("gemma")) {
     out["query_pre_attn_scalar"] = 1.0f / (config.attention.scale * config.attention.scale);
     out["hidden_activation"] = out["hidden_act"];
     if (config.ropes.size() > 1) out["rope_local_base_freq"] = config.ropes[1].theta;
-    if (config.ropes.size() > 1 && rope["rope_type"] != "proportional") out.erase("rope_parameters");
+    if (config.ropes.size() > 1 && rope["rope_type"] != "proportional")
+      out.erase("rope_parameters");
   }
   if (config.attention.softcap > 0) out["attn_logit_softcapping"] = config.attention.softcap;
   if (config.output.softcap > 0) out["final_logit_softcapping"] = config.output.softcap;
@@ -242,8 +252,10 @@ std::string_view mixer_difference(const LayerConfig& a, const LayerConfig& b) {
 
 bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
   const auto i = static_cast<size_t>(layer);
-  return a.head_dim_of(layer) == b.head_dim_of(layer) && a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
-         a.ffn_dim_of(layer) == b.ffn_dim_of(layer) && a.layers[i].kv_layer == b.layers[i].kv_layer &&
+  return a.head_dim_of(layer) == b.head_dim_of(layer) &&
+         a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
+         a.ffn_dim_of(layer) == b.ffn_dim_of(layer) &&
+         a.layers[i].kv_layer == b.layers[i].kv_layer &&
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
@@ -255,7 +267,8 @@ bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
            scaling == RopeScaling::kProportional;
   };
   // They are those of the first rope; another may do without them, where the architecture says so.
-  if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors))) return false;
+  if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors)))
+    return false;
   if (!nearly(rope_magnitude(x), rope_magnitude(y)) || x.rotary_dim != y.rotary_dim ||
       !nearly(x.theta, y.theta))
     return false;
@@ -272,24 +285,26 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const bool same_sizes_of_all =
       a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
       a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
-      a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size && a.per_layer.dim == b.per_layer.dim &&
-      a.per_layer_rows() == b.per_layer_rows();
+      a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
+      a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";
   if (a.ropes.size() != b.ropes.size()) return "positions";
   for (const std::string_view what :
        {difference(a.embedding, b.embedding), difference(a.positions, b.positions),
-        difference(a.norm, b.norm), difference(a.residual, b.residual), difference(a.attention, b.attention),
-        difference(a.ffn, b.ffn), difference(a.experts, b.experts), difference(a.altup, b.altup),
+        difference(a.norm, b.norm), difference(a.residual, b.residual),
+        difference(a.attention, b.attention), difference(a.ffn, b.ffn),
+        difference(a.experts, b.experts), difference(a.altup, b.altup),
         difference(a.output, b.output), difference(a.rounding, b.rounding)}) {
     if (!what.empty()) return std::string(what);
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (const std::string_view what = mixer_difference(a.layers[i], b.layers[i]); !what.empty())
       return fmt::format("{} of layer {}", what, i);
-    if (a.layers[i].attention != b.layers[i].attention || a.layers[i].window != b.layers[i].window ||
-        a.layers[i].chunked != b.layers[i].chunked || a.layers[i].moe != b.layers[i].moe ||
-        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
+    if (a.layers[i].attention != b.layers[i].attention ||
+        a.layers[i].window != b.layers[i].window || a.layers[i].chunked != b.layers[i].chunked ||
+        a.layers[i].moe != b.layers[i].moe || a.layers[i].rope != b.layers[i].rope ||
+        a.layers[i].query_scale != b.layers[i].query_scale ||
         !nearly(a.layers[i].score_factor, b.layers[i].score_factor) ||
         !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
         !same_sizes(a, b, static_cast<int>(i)))
@@ -345,19 +360,21 @@ std::vector<EncodedTensor> hf_extra_tensors(const ModelConfig& config) {
     for (size_t part = 0; activation.kind == Activation::kXielu && part < 4; ++part) {
       std::vector<int64_t> shape;
       if (part < 2) shape = {1};  // of those that are learned
-      out.push_back(
-          floats(activation_tensor(config, i, part), std::move(shape), {&activation.parameters[part], 1}));
+      out.push_back(floats(activation_tensor(config, i, part), std::move(shape),
+                           {&activation.parameters[part], 1}));
     }
   }
   return out;
 }
 
-Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source, const ModelConfig& config) {
+Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source,
+                                                      const ModelConfig& config) {
   std::vector<EncodedTensor> out;
   if (source.naming() == Naming::kGguf) {
     for (const TensorInfo& tensor : source.tensors()) {
       if (!tensor.name.starts_with("rope_f")) continue;
-      out.push_back({tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+      out.push_back(
+          {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
     }
     return out;
   }

@@ -64,17 +64,22 @@ std::vector<EncodedTensor> gptq_tensors(const std::string& stem, const GroupedCo
   const int bits = codes.coding.bits, n_groups = codes.n_groups();
   std::vector<EncodedTensor> out;
   out.push_back(packed(stem + ".qweight", CodeLayout::kStreamByColumn, codes,
-                       {static_cast<int64_t>(codes.cols) * bits / 32, codes.rows}, QuantType::kI32));
-  // Version 1 stores zero - 1, as a stream of bits along the outputs: the layout of a matrix with rows as
-  // inputs.
-  const std::vector<uint8_t> zeros = by_group<uint8_t>(codes, [](const GroupScale& s) { return s.zero - 1; });
-  EncodedTensor qzeros{
-      stem + ".qzeros", QuantType::kI32, {n_groups, static_cast<int64_t>(codes.rows) * bits / 32}, {}};
+                       {static_cast<int64_t>(codes.cols) * bits / 32, codes.rows},
+                       QuantType::kI32));
+  // Version 1 stores zero - 1, as a stream of bits along the outputs: the layout of a matrix with
+  // rows as inputs.
+  const std::vector<uint8_t> zeros =
+      by_group<uint8_t>(codes, [](const GroupScale& s) { return s.zero - 1; });
+  EncodedTensor qzeros{stem + ".qzeros",
+                       QuantType::kI32,
+                       {n_groups, static_cast<int64_t>(codes.rows) * bits / 32},
+                       {}};
   for (int g = 0; g < n_groups; ++g) {
     const std::span<const uint8_t> line(
         zeros.data() + static_cast<size_t>(g) * static_cast<size_t>(codes.rows),
         static_cast<size_t>(codes.rows));
-    const std::vector<std::byte> words = pack_codes(CodeLayout::kStreamByColumn, line, 1, codes.rows, bits);
+    const std::vector<std::byte> words =
+        pack_codes(CodeLayout::kStreamByColumn, line, 1, codes.rows, bits);
     qzeros.bytes.insert(qzeros.bytes.end(), words.begin(), words.end());
   }
   out.push_back(std::move(qzeros));
@@ -89,8 +94,8 @@ std::vector<EncodedTensor> gptq_tensors(const std::string& stem, const GroupedCo
 std::vector<EncodedTensor> awq_tensors(const std::string& stem, const GroupedCodes& codes) {
   const int n_groups = codes.n_groups();
   std::vector<EncodedTensor> out;
-  out.push_back(
-      packed(stem + ".qweight", CodeLayout::kAwq, codes, {codes.cols, codes.rows / 8}, QuantType::kI32));
+  out.push_back(packed(stem + ".qweight", CodeLayout::kAwq, codes, {codes.cols, codes.rows / 8},
+                       QuantType::kI32));
   // Zeros lie like the codes of a matrix with a group for each input.
   std::vector<uint8_t> zeros;
   for (const GroupScale& scale : codes.scales) zeros.push_back(static_cast<uint8_t>(scale.zero));
@@ -120,16 +125,19 @@ std::vector<EncodedTensor> compressed_tensors(const std::string& stem, const Rec
       std::vector<uint32_t> zeros(static_cast<size_t>(word_rows) * static_cast<size_t>(n_groups));
       for (int r = 0; r < codes.rows; ++r) {
         for (int g = 0; g < n_groups; ++g) {
-          const auto zero = static_cast<uint32_t>(codes.scales[static_cast<size_t>(r * n_groups + g)].zero);
+          const auto zero =
+              static_cast<uint32_t>(codes.scales[static_cast<size_t>(r * n_groups + g)].zero);
           zeros[static_cast<size_t>(r / per_word * n_groups + g)] |= zero << (r % per_word * bits);
         }
       }
-      out.push_back(make_tensor(stem + ".weight_zero_point", QuantType::kI32, {word_rows, n_groups}, zeros));
+      out.push_back(
+          make_tensor(stem + ".weight_zero_point", QuantType::kI32, {word_rows, n_groups}, zeros));
     }
   } else {
     const bool floats = !codes.coding.codebook.empty();
-    out.push_back(packed(stem + ".weight", floats ? CodeLayout::kBytes : CodeLayout::kSignedBytes, codes,
-                         {codes.rows, codes.cols}, floats ? QuantType::kF8E4M3 : QuantType::kI8));
+    out.push_back(packed(stem + ".weight", floats ? CodeLayout::kBytes : CodeLayout::kSignedBytes,
+                         codes, {codes.rows, codes.cols},
+                         floats ? QuantType::kF8E4M3 : QuantType::kI8));
   }
   out.push_back(make_floats(stem + ".weight_scale", codes.coding.scale_type, {codes.rows, n_groups},
                             row_scales(codes)));
@@ -140,29 +148,32 @@ std::vector<EncodedTensor> compressed_tensors(const std::string& stem, const Rec
 }
 
 std::vector<EncodedTensor> bitsandbytes_tensors(const std::string& stem, const Recipe& recipe,
-                                                const MappedTensor& tensor, const GroupedCodes& codes) {
+                                                const MappedTensor& tensor,
+                                                const GroupedCodes& codes) {
   std::vector<EncodedTensor> out;
   const int64_t n_bytes = (static_cast<int64_t>(tensor.rows) * tensor.cols + 1) / 2;
-  out.push_back({stem + ".weight",
-                 QuantType::kU8,
-                 {n_bytes, 1},
-                 pack_codes(CodeLayout::kNibblesHighFirst, codes.codes, tensor.rows, tensor.cols, 4)});
+  out.push_back(
+      {stem + ".weight",
+       QuantType::kU8,
+       {n_bytes, 1},
+       pack_codes(CodeLayout::kNibblesHighFirst, codes.codes, tensor.rows, tensor.cols, 4)});
   out.push_back(make_floats(stem + ".weight.absmax", QuantType::kF32,
                             {static_cast<int64_t>(codes.scales.size())}, row_scales(codes)));
-  out.push_back(make_floats(stem + ".weight.quant_map", QuantType::kF32, {16}, codes.coding.codebook));
+  out.push_back(
+      make_floats(stem + ".weight.quant_map", QuantType::kF32, {16}, codes.coding.codebook));
   const json state = {{"quant_type", recipe.type},
                       {"blocksize", codes.coding.group_of(tensor.cols)},
                       {"dtype", "float16"},
                       {"shape", {tensor.rows, tensor.cols}}};
   const std::string text = state.dump();
-  out.push_back(make_tensor(fmt::format("{}.weight.quant_state.bitsandbytes__{}", stem, recipe.type),
-                            QuantType::kU8, {static_cast<int64_t>(text.size())},
-                            std::vector<char>(text.begin(), text.end())));
+  out.push_back(make_tensor(
+      fmt::format("{}.weight.quant_state.bitsandbytes__{}", stem, recipe.type), QuantType::kU8,
+      {static_cast<int64_t>(text.size())}, std::vector<char>(text.begin(), text.end())));
   return out;
 }
 
-// The one magnitude of weights that are ternary already, else the mean of the magnitudes, as BitNet rounds
-// its master weights.
+// The one magnitude of weights that are ternary already, else the mean of the magnitudes, as BitNet
+// rounds its master weights.
 float ternary_scale(const std::vector<float>& values) {
   double sum = 0;
   float magnitude = 0;
@@ -178,7 +189,8 @@ float ternary_scale(const std::vector<float>& values) {
   return std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
 }
 
-Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const MappedTensor& tensor,
+Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem,
+                                                  const MappedTensor& tensor,
                                                   const std::vector<float>& values) {
   if (tensor.rows % 4 != 0) {
     return errorf(ErrorCode::kUnsupported,
@@ -188,7 +200,8 @@ Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const
   const float scale = ternary_scale(values);
   std::vector<uint8_t> codes(values.size());
   for (size_t i = 0; i < values.size(); ++i)
-    codes[i] = static_cast<uint8_t>(std::clamp(std::nearbyint(values[i] / scale), -1.0f, 1.0f) + 1.0f);
+    codes[i] =
+        static_cast<uint8_t>(std::clamp(std::nearbyint(values[i] / scale), -1.0f, 1.0f) + 1.0f);
   std::vector<EncodedTensor> out;
   out.push_back({stem + ".weight",
                  QuantType::kU8,
@@ -200,11 +213,13 @@ Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const
 
 // Whether the tensor's blocks go on from one row to the next, as those of bitsandbytes do.
 bool is_flat(const Recipe& recipe, const MappedTensor& tensor) {
-  return recipe.layout == Layout::kBitsAndBytes && tensor.cols % recipe.coding.group_of(tensor.cols) != 0;
+  return recipe.layout == Layout::kBitsAndBytes &&
+         tensor.cols % recipe.coding.group_of(tensor.cols) != 0;
 }
 
 // One row for each block of the flat weight; the last is filled up with zeros.
-Result<GroupedCodes> round_flat(ThreadPool& pool, const Recipe& recipe, const std::vector<float>& values) {
+Result<GroupedCodes> round_flat(ThreadPool& pool, const Recipe& recipe,
+                                const std::vector<float>& values) {
   const auto block = static_cast<size_t>(recipe.coding.group_size);
   const size_t n_blocks = (values.size() + block - 1) / block;
   std::vector<float> padded = values;
@@ -216,7 +231,8 @@ Result<GroupedCodes> round_flat(ThreadPool& pool, const Recipe& recipe, const st
   return codes;
 }
 
-Status check_shape(const Recipe& recipe, const MappedTensor& tensor, const LinearDecision& decision) {
+Status check_shape(const Recipe& recipe, const MappedTensor& tensor,
+                   const LinearDecision& decision) {
   const int group = recipe.coding.group_of(tensor.cols), bits = recipe.coding.bits;
   if (tensor.cols % group != 0 && (!is_flat(recipe, tensor) || decision.codes)) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -226,13 +242,15 @@ Status check_shape(const Recipe& recipe, const MappedTensor& tensor, const Linea
   const bool words = recipe.layout == Layout::kGptq;
   if (words && (static_cast<int64_t>(tensor.cols) * bits % 32 != 0 ||
                 static_cast<int64_t>(tensor.rows) * bits % 32 != 0)) {
-    return errorf(ErrorCode::kUnsupported,
-                  "tensor {}: the gptq layout needs whole words of 32 bits, got {} x {} codes of {} bits",
-                  tensor.in, tensor.rows, tensor.cols, bits);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "tensor {}: the gptq layout needs whole words of 32 bits, got {} x {} codes of {} bits",
+        tensor.in, tensor.rows, tensor.cols, bits);
   }
   if (recipe.layout == Layout::kAwq && tensor.rows % 8 != 0) {
-    return errorf(ErrorCode::kUnsupported, "tensor {}: the awq layout needs a multiple of 8 outputs, got {}",
-                  tensor.in, tensor.rows);
+    return errorf(ErrorCode::kUnsupported,
+                  "tensor {}: the awq layout needs a multiple of 8 outputs, got {}", tensor.in,
+                  tensor.rows);
   }
   return {};
 }
@@ -254,22 +272,24 @@ Result<EncodedTensor> encode_plain(ThreadPool& pool, const MappedTensor& tensor,
   }
   EncodedTensor out{tensor.out, type, {}, {}};
   if (tensor.is_matrix)
-    out.shape = tensor.out_deep ? std::vector<int64_t>{rows, 1, cols} : std::vector<int64_t>{rows, cols};
+    out.shape =
+        tensor.out_deep ? std::vector<int64_t>{rows, 1, cols} : std::vector<int64_t>{rows, cols};
   else
     out.shape = {cols};
   const size_t row_bytes = quant_bytes(type, cols);
   out.bytes.resize(row_bytes * static_cast<size_t>(rows));
   pool.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r)
-      quantize_row(type, values.data() + r * cols, out.bytes.data() + static_cast<size_t>(r) * row_bytes,
-                   cols, importance);
+      quantize_row(type, values.data() + r * cols,
+                   out.bytes.data() + static_cast<size_t>(r) * row_bytes, cols, importance);
   });
   return out;
 }
 
 QuantType plain_type(const Recipe& recipe, const MappedTensor& tensor, QuantType source_type,
                      const TensorMap& map) {
-  const bool plain_source = quant_info(source_type).block_size == 1 && source_type != QuantType::kF64;
+  const bool plain_source =
+      quant_info(source_type).block_size == 1 && source_type != QuantType::kF64;
   if (recipe.layout == Layout::kGguf) {
     if (!tensor.is_matrix) return QuantType::kF32;
     return choose_type(recipe.ftype, map.model, tensor.role,
@@ -296,15 +316,18 @@ Result<GroupedCodes> round_to_nearest(ThreadPool& pool, const GroupCoding& codin
 }
 
 Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& recipe,
-                                                const MappedTensor& tensor, const std::vector<float>& values,
+                                                const MappedTensor& tensor,
+                                                const std::vector<float>& values,
                                                 const LinearDecision& decision) {
   const std::string stem = stem_of(tensor);
   // Those of the two are [outputs, inputs] whatever the plain layer is.
-  if (tensor.out_transposed && recipe.layout != Layout::kGptq && recipe.layout != Layout::kBitsAndBytes) {
-    return errorf(ErrorCode::kUnsupported,
-                  "tensor {}: this architecture stores its matrices transposed: expected --layout gptq or "
-                  "bitsandbytes, for others know no such layers",
-                  tensor.in);
+  if (tensor.out_transposed && recipe.layout != Layout::kGptq &&
+      recipe.layout != Layout::kBitsAndBytes) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "tensor {}: this architecture stores its matrices transposed: expected --layout gptq or "
+        "bitsandbytes, for others know no such layers",
+        tensor.in);
   }
   if (recipe.layout == Layout::kBitNet) return bitnet_tensors(stem, tensor, values);
   RETURN_IF_ERROR(check_shape(recipe, tensor, decision));
@@ -313,8 +336,8 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
     ASSIGN_OR_RETURN(rounded, round_flat(pool, recipe, values));
   } else if (!decision.codes) {
     const float* importance = decision.importance.empty() ? nullptr : decision.importance.data();
-    ASSIGN_OR_RETURN(rounded, round_to_nearest(pool, recipe.coding, values, tensor.rows, tensor.cols,
-                                               importance, recipe.search));
+    ASSIGN_OR_RETURN(rounded, round_to_nearest(pool, recipe.coding, values, tensor.rows,
+                                               tensor.cols, importance, recipe.search));
   }
   const GroupedCodes& codes = decision.codes ? *decision.codes : rounded;
   switch (recipe.layout) {
@@ -331,12 +354,14 @@ template <class Q>
 void fill_block(const uint8_t* codes, float scale, typename Q::Block& block) {
   block.scale = to_half(scale);
   if constexpr (Q::kBits == 8) {
-    for (int j = 0; j < 32; ++j) block.values[j] = static_cast<int8_t>(static_cast<int>(codes[j]) - 128);
+    for (int j = 0; j < 32; ++j)
+      block.values[j] = static_cast<int8_t>(static_cast<int>(codes[j]) - 128);
   } else {
     for (int j = 0; j < 16; ++j)
       block.nibbles[j] = static_cast<uint8_t>((codes[j] & 0x0f) | (codes[j + 16] & 0x0f) << 4);
     if constexpr (Q::kBits == 5) {
-      for (int j = 0; j < 32; ++j) block.high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
+      for (int j = 0; j < 32; ++j)
+        block.high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
     }
   }
 }
@@ -352,7 +377,8 @@ void fill_blocks(const GroupedCodes& codes, std::vector<std::byte>& out) {
 
 }  // namespace
 
-Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, const GroupedCodes& codes) {
+Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type,
+                                    const GroupedCodes& codes) {
   EncodedTensor out{tensor.out, type, {tensor.rows, tensor.cols}, {}};
   out.bytes.resize(quant_bytes(type, static_cast<int64_t>(tensor.rows) * tensor.cols));
   switch (type) {
@@ -360,7 +386,8 @@ Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, 
     case QuantType::kQ5_0: fill_blocks<quant::Q5_0>(codes, out.bytes); return out;
     case QuantType::kQ8_0: fill_blocks<quant::Q8_0>(codes, out.bytes); return out;
     default:
-      return errorf(ErrorCode::kInternal, "tensor {}: no codes of {}", tensor.in, quant_info(type).name);
+      return errorf(ErrorCode::kInternal, "tensor {}: no codes of {}", tensor.in,
+                    quant_info(type).name);
   }
 }
 

@@ -20,8 +20,9 @@ struct EncodedTensor {
 // What a method decided about one linear layer, beside its values.
 struct LinearDecision {
   std::optional<GroupedCodes> codes;  // else the encoder rounds to nearest
-  std::vector<float> importance;      // [cols] or empty: weight of each input's squared error
-  float activation_scale = 0;         // of static activations
+  // [cols] or empty: weight of each input's squared error
+  std::vector<float> importance;
+  float activation_scale = 0;  // of static activations
 };
 
 // values: [rows, cols] as used; out_transposed is applied here. For plain and GGUF output.
@@ -39,14 +40,16 @@ Result<GroupedCodes> round_to_nearest(ThreadPool& pool, const GroupCoding& codin
 
 // The tensors of one quantized layer in the recipe's layout (Hugging Face).
 Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& recipe,
-                                                const MappedTensor& tensor, const std::vector<float>& values,
+                                                const MappedTensor& tensor,
+                                                const std::vector<float>& values,
                                                 const LinearDecision& decision);
 
 // Codes of groups of 32 as blocks of Q4_0, Q5_0 or Q8_0.
-Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, const GroupedCodes& codes);
+Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type,
+                                    const GroupedCodes& codes);
 
-// quantization_config of config.json; null for plain output. kept: names of the linear layers that are not
-// quantized.
+// quantization_config of config.json; null for plain output. kept: names of the linear layers that
+// are not quantized.
 nlohmann::json quantization_config(const Recipe& recipe, const std::vector<std::string>& kept);
 
 }  // namespace penstock

@@ -26,9 +26,11 @@ constexpr uint64_t kMostShardBytes = uint64_t{4} << 30;
 
 template <class Writer>
 Status write_tensors(const fs::path& path, Writer& writer, std::span<const EncodedTensor> tensors) {
-  for (const EncodedTensor& tensor : tensors) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  for (const EncodedTensor& tensor : tensors)
+    writer.add_tensor(tensor.name, tensor.type, tensor.shape);
   ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
-  for (const EncodedTensor& tensor : tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+  for (const EncodedTensor& tensor : tensors)
+    RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
   return file.finish();
 }
 
@@ -57,7 +59,8 @@ Status write_file(const fs::path& path, const std::string& text) {
   return write_file(path, std::as_bytes(std::span(text)));
 }
 
-Result<PartStore> PartStore::open(const fs::path& out, const std::string& fingerprint, Naming naming) {
+Result<PartStore> PartStore::open(const fs::path& out, const std::string& fingerprint,
+                                  Naming naming) {
   PartStore store;
   store.naming_ = naming;
   store.folder_ = out;
@@ -67,7 +70,8 @@ Result<PartStore> PartStore::open(const fs::path& out, const std::string& finger
       read_regular_file(store.folder_ / kJobFile, kMostJobBytes).value_or("") != fingerprint)
     fs::remove_all(store.folder_, error);
   fs::create_directories(store.folder_, error);
-  if (error) return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());
+  if (error)
+    return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());
   RETURN_IF_ERROR(write_file(store.folder_ / kJobFile, fingerprint));
   return store;
 }
@@ -118,7 +122,8 @@ Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& 
   ASSIGN_OR_RETURN(TensorFile file, writer.create(out));
   for (int part = 0; part < n_parts; ++part) {
     ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
-    for (const TensorInfo& tensor : content.tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+    for (const TensorInfo& tensor : content.tensors)
+      RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
   }
   return file.finish();
 }
@@ -137,9 +142,9 @@ Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path&
   }
   nlohmann::json map = nlohmann::json::object();
   for (size_t s = 0; s < shards.size(); ++s) {
-    const std::string name = shards.size() == 1
-                                 ? "model.safetensors"
-                                 : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
+    const std::string name =
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
     SafetensorsWriter writer;
     writer.set_metadata("format", "pt");
     for (int part = shards[s].first; part < shards[s].second; ++part) {
@@ -152,7 +157,8 @@ Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path&
     ASSIGN_OR_RETURN(TensorFile file, writer.create(directory / name));
     for (int part = shards[s].first; part < shards[s].second; ++part) {
       ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
-      for (const TensorInfo& tensor : content.tensors) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+      for (const TensorInfo& tensor : content.tensors)
+        RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
     }
     RETURN_IF_ERROR(file.finish());
   }

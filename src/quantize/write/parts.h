@@ -36,15 +36,16 @@ class PartStore {
   Naming naming_ = Naming::kGguf;
 };
 
-// Writes through a neighbour that is renamed at the end. Errors: kIo, kResourceExhausted when the disk is
-// full.
+// Writes through a neighbour that is renamed at the end. Errors: kIo, kResourceExhausted when the
+// disk is full.
 Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 Status write_file(const std::filesystem::path& path, const std::string& text);
 
-// One GGUF file, or a directory's model.safetensors (several files and an index beyond 4 GiB), from the
-// parts.
+// One GGUF file, or a directory's model.safetensors (several files and an index beyond 4 GiB), from
+// the parts.
 Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& metadata,
                      const std::filesystem::path& out);
-Status assemble_safetensors(const PartStore& parts, int n_parts, const std::filesystem::path& directory);
+Status assemble_safetensors(const PartStore& parts, int n_parts,
+                            const std::filesystem::path& directory);
 
 }  // namespace penstock

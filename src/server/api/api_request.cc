@@ -33,11 +33,13 @@ void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json
     if (schema["properties"].contains(field.key())) {
       known[field.key()] = std::move(field.value());
     } else if (dropped.size() < kMostNamed) {
-      dropped += " " + json(field.key()).dump(-1, ' ', true, json::error_handler_t::replace);  // one line
+      // one line
+      dropped += " " + json(field.key()).dump(-1, ' ', true, json::error_handler_t::replace);
     }
   }
   body = std::move(known);
-  if (!dropped.empty()) log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
+  if (!dropped.empty())
+    log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
 }
 
 // Lists of token ids as long as the context are never too many values.
@@ -55,27 +57,29 @@ std::string served_name(const Services& services, const HttpRequest& request, co
   constexpr std::string_view kTag = ":latest";
   std::string name = get_string(body, "model");
   const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
-  if (tagged && request.path.starts_with("/api/") && !services.models.find(name, record_of(request).key))
+  if (tagged && request.path.starts_with("/api/") &&
+      !services.models.find(name, record_of(request).key))
     name.resize(name.size() - kTag.size());
   return name;
 }
 
 }  // namespace
 
-Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked, const char* field) {
+Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked,
+                      const char* field) {
   const int most = services.config.max_logprobs;
   const int64_t n = asked == -1 ? model.engine().info().vocab_size : asked;
   if (most < 0 || (n >= 0 && n <= most)) return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}", field, most,
-                asked);
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}",
+                field, most, asked);
 }
 
-Result<ApiBody> read_body(Services& services, const HttpRequest& request, const nlohmann::json& schema,
-                          ModelUse use) {
+Result<ApiBody> read_body(Services& services, const HttpRequest& request,
+                          const nlohmann::json& schema, ModelUse use) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
-    return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
-                  encoding);
+    return errorf(ErrorCode::kUnsupported,
+                  "body: compressed bodies are not supported (Content-Encoding: {})", encoding);
   }
   ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(services)));
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
@@ -89,20 +93,24 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request, const 
   const std::string name = served_name(services, request, body);
   ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, record_of(request).key));
   ServedAdapterRef adapter = model->adapters().find(name);
-  if (adapter == nullptr && !services.models.find(name, record_of(request).key))  // it is gone since
+  // it is gone since
+  if (adapter == nullptr && !services.models.find(name, record_of(request).key))
     return errorf(ErrorCode::kNotFound, "model: {} was unloaded", name);
   if (use == ModelUse::kText && model->pools()) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "
-                  "/v1/score and /v1/rerank",
-                  model->name());
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "
+        "/v1/score and /v1/rerank",
+        model->name());
   }
   if (use == ModelUse::kVectors && !model->pools()) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
-                  model->name());
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
+        model->name());
   }
-  return ApiBody{std::move(body), std::move(model), std::move(adapter), record_of(request).background};
+  return ApiBody{std::move(body), std::move(model), std::move(adapter),
+                 record_of(request).background};
 }
 
 size_t most_text(const Services& services) {
@@ -116,10 +124,10 @@ size_t most_text(const Services& services) {
 std::optional<HttpReply> check_text_body(const Services& services, const HttpRequest& request) {
   const size_t most = most_text(services);
   if (request.body.size() <= most) return std::nullopt;
-  return error_reply(
-      request, 413,
-      fmt::format("body: expected at most {} bytes where a text is not for a model to answer, got {}: cut it",
-                  most, request.body.size()));
+  return error_reply(request, 413,
+                     fmt::format("body: expected at most {} bytes where a text is not for a model "
+                                 "to answer, got {}: cut it",
+                                 most, request.body.size()));
 }
 
 std::string model_named_in(const Services& services, const HttpRequest& request) {
@@ -143,8 +151,8 @@ net::awaitable<Result<ModelLease>> model_of_query(Services& services, const Http
   co_return lease;
 }
 
-Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked, const json& body,
-                                       int default_max_tokens) {
+Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked,
+                                       const json& body, int default_max_tokens) {
   const ServedModel& model = *asked.model;
   GenerationCall call;
   call.model = asked.model;
@@ -157,7 +165,8 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
   if (call.params.logprobs)
     RETURN_IF_ERROR(check_logprobs(services, model, *call.params.logprobs, "logprobs"));
   if (call.params.prompt_logprobs) {
-    RETURN_IF_ERROR(check_logprobs(services, model, *call.params.prompt_logprobs, "prompt_logprobs"));
+    RETURN_IF_ERROR(
+        check_logprobs(services, model, *call.params.prompt_logprobs, "prompt_logprobs"));
   }
   ASSIGN_OR_RETURN(auto structured, read_structured_outputs(body));
   if (structured) {
@@ -183,8 +192,9 @@ Status read_thinking_budget(const json& body, bool starts_inside, GenerationCall
   if (n_tokens < 0) return {};
   auto budget = call.model->chat().thinking_budget(n_tokens, starts_inside);
   if (!budget) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "thinking_token_budget: the chat template knows no reasoning (see --reasoning-parser)");
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "thinking_token_budget: the chat template knows no reasoning (see --reasoning-parser)");
   }
   call.thinking.push_back(std::move(*budget));
   return {};
@@ -204,7 +214,9 @@ void truncate_prompt(const ServedModel& model, const json& body, std::vector<Tok
   }
 }
 
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 std::string sse(const json& value) { return "data: " + dump(value) + "\n\n"; }
 

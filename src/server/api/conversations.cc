@@ -138,19 +138,20 @@ class ResponseInput {
   // One item of the input list. A reply may come as several items: reasoning, a message, calls.
   Status add(json& item, const std::string& where) {
     const std::string type = get_string(item, "type");
-    if (type == "message" || (type.empty() && item.contains("role"))) return add_message(item, where);
+    if (type == "message" || (type.empty() && item.contains("role")))
+      return add_message(item, where);
     if (type == "function_call") {
       json& reply = open_reply(messages, open_);
       if (get_string(item, "name").empty())
         return errorf(ErrorCode::kInvalidArgument, "{}.name: missing", where);
-      reply["tool_calls"].push_back(
-          tool_call(take_string(item, "call_id"), take_string(item, "name"), take_string(item, "arguments")));
+      reply["tool_calls"].push_back(tool_call(
+          take_string(item, "call_id"), take_string(item, "name"), take_string(item, "arguments")));
       return {};
     }
     if (type == "function_call_output") {
       open_ = false;
-      ASSIGN_OR_RETURN(json output, text_parts(take_field(item, "output"), {"input_text", "output_text"},
-                                               where + ".output"));
+      ASSIGN_OR_RETURN(json output, text_parts(take_field(item, "output"),
+                                               {"input_text", "output_text"}, where + ".output"));
       messages.push_back(tool_message(take_string(item, "call_id"), std::move(output)));
       return {};
     }
@@ -165,8 +166,9 @@ class ResponseInput {
   Status add_message(json& item, const std::string& where) {
     const std::string role = get_string(item, "role");
     if (role.empty()) return errorf(ErrorCode::kInvalidArgument, "{}.role: missing", where);
-    ASSIGN_OR_RETURN(json content, text_parts(take_field(item, "content"),
-                                              {"input_text", "output_text", "text"}, where + ".content"));
+    ASSIGN_OR_RETURN(json content,
+                     text_parts(take_field(item, "content"), {"input_text", "output_text", "text"},
+                                where + ".content"));
     if (role == "assistant" && open_ && messages.back()["content"] == "" &&
         !messages.back().contains("tool_calls")) {
       messages.back()["content"] = std::move(content);
@@ -223,7 +225,8 @@ Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
     input.messages.push_back(message_of("user", take_field(body, "input")));
   } else {
     for (size_t i = 0; i < body["input"].size(); ++i) {
-      RETURN_IF_ERROR(input.add(body["input"][i], fmt::format("input[{}]", i - std::min(i, n_earlier))));
+      RETURN_IF_ERROR(
+          input.add(body["input"][i], fmt::format("input[{}]", i - std::min(i, n_earlier))));
     }
   }
   conversation.messages = std::move(input.messages);
@@ -241,7 +244,8 @@ Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
 namespace {
 
 // What one of Anthropic's messages becomes: results of tools stand in messages of their own.
-Status add_blocks(const std::string& role, json& content, const std::string& where, json& messages) {
+Status add_blocks(const std::string& role, json& content, const std::string& where,
+                  json& messages) {
   json message = message_of(role, json::array());
   for (size_t i = 0; i < content.size(); ++i) {
     json& block = content[i];
@@ -260,15 +264,16 @@ Status add_blocks(const std::string& role, json& content, const std::string& whe
       message["tool_calls"].push_back(
           tool_call(take_string(block, "id"), take_string(block, "name"), std::move(input)));
     } else if (type == "tool_result" && role == "user") {
-      ASSIGN_OR_RETURN(json result, text_parts(take_field(block, "content"), {"text"}, here + ".content"));
+      ASSIGN_OR_RETURN(json result,
+                       text_parts(take_field(block, "content"), {"text"}, here + ".content"));
       if (result.is_null()) result = "";
       messages.push_back(tool_message(take_string(block, "tool_use_id"), std::move(result)));
     } else {
       return cannot(here, type);
     }
   }
-  const bool says =
-      !message["content"].empty() || message.contains("tool_calls") || message.contains("reasoning_content");
+  const bool says = !message["content"].empty() || message.contains("tool_calls") ||
+                    message.contains("reasoning_content");
   if (says || content.empty()) messages.push_back(std::move(message));
   return {};
 }
@@ -301,7 +306,8 @@ Result<Conversation> conversation_of_messages(json& body) {
   if (thinking.is_object()) {
     conversation.variables["enable_thinking"] = get_string(thinking, "type") != "disabled";
   }
-  if (const std::string effort = get_string(get_field(body, "output_config"), "effort"); !effort.empty()) {
+  if (const std::string effort = get_string(get_field(body, "output_config"), "effort");
+      !effort.empty()) {
     conversation.variables["reasoning_effort"] = effort;
   }
   // A last message of the assistant is the beginning of its reply.
@@ -338,8 +344,8 @@ ChatQuestion question_of(const Conversation& conversation) {
   rest.push_back(get_string(messages.back(), "name"));
   rest.push_back(conversation.variables);
   rest.push_back(conversation.chat_template);
-  rest.push_back({conversation.options.add_generation_prompt, conversation.options.continue_final_message,
-                  conversation.add_special_tokens});
+  rest.push_back({conversation.options.add_generation_prompt,
+                  conversation.options.continue_final_message, conversation.add_special_tokens});
   question.context = dump(rest);
   question.tools = !conversation.tools.empty();
   return question;

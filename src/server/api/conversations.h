@@ -8,15 +8,15 @@
 
 namespace penstock {
 
-// body: checked. Messages, tools and template variables are taken out of it, not copied. Errors: kInvalidArgument, the
-// item or block that cannot be expressed.
+// body: checked. Messages, tools and template variables are taken out of it, not copied. Errors:
+// kInvalidArgument, the item or block that cannot be expressed.
 Conversation conversation_of_chat(nlohmann::ordered_json& body);  // also that of /tokenize
 // n_earlier: so many items of the input's list are of responses before this one.
 Result<Conversation> conversation_of_response(nlohmann::ordered_json& body, size_t n_earlier = 0);
 Result<Conversation> conversation_of_messages(nlohmann::ordered_json& body);
 
-// The conversation as tokens, with call.params.structured_outputs as the form of its answer; they become what the whole
-// reply is held to, reasoning and calls included. Errors: of ChatSetup::read.
+// The conversation as tokens, with call.params.structured_outputs as the form of its answer; they
+// become what the whole reply is held to, reasoning and calls included. Errors: of ChatSetup::read.
 Result<ChatTask> read_task(Conversation conversation, GenerationCall& call);
 
 }  // namespace penstock

@@ -8,15 +8,15 @@
 namespace penstock {
 namespace {
 
-// Token events that may wait for a reader that does not read. The prompt's log-probabilities, which come in
-// bursts, do not count: what there is of them is part of the reply in any case.
+// Token events that may wait for a reader that does not read. The prompt's log-probabilities, which
+// come in bursts, do not count: what there is of them is part of the reply in any case.
 constexpr size_t kMostPendingBytes = 8 << 20;
 constexpr size_t kMostGathered = 256;  // events
 
 }  // namespace
 
-// Tells the io thread which channels have news: one handler is posted for all that ring until it runs, not
-// one for each token of a step.
+// Tells the io thread which channels have news: one handler is posted for all that ring until it
+// runs, not one for each token of a step.
 class Doorbell : public std::enable_shared_from_this<Doorbell> {
  public:
   // On the executor; an executor of the same context each time.
@@ -114,8 +114,9 @@ EventChannel::EventChannel(const net::any_io_executor& executor)
 
 EventChannel::~EventChannel() = default;
 
-// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them. Throws std::bad_alloc: none
-// of the events is in the list then, or all are and the next ones ring again.
+// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them.
+// Throws std::bad_alloc: none of the events is in the list then, or all are and the next ones ring
+// again.
 template <class Add>
 void EventChannel::push(size_t bytes, bool ended, Add&& add) {
   bool ring = false;
@@ -137,7 +138,8 @@ void EventChannel::push(size_t bytes, bool ended, Add&& add) {
       throw;
     }
     pending_bytes_ += bytes;
-    if (!gathers_ || ended || events_.size() >= kMostGathered) ring = std::exchange(waiting_, false);
+    if (!gathers_ || ended || events_.size() >= kMostGathered)
+      ring = std::exchange(waiting_, false);
   }
   if (!ring) return;
   try {
@@ -163,7 +165,8 @@ void EventChannel::on_tokens(RequestId request, std::span<const TokenEvent> even
 
 void EventChannel::on_prompt_logprobs(RequestId request, int first,
                                       std::span<const std::span<const TokenLogprob>> rows) {
-  push(0, false, [&](std::vector<OwnedEvent>& to) { to.emplace_back().assign(request, first, rows); });
+  push(0, false,
+       [&](std::vector<OwnedEvent>& to) { to.emplace_back().assign(request, first, rows); });
 }
 
 void EventChannel::wake() {
@@ -207,7 +210,8 @@ bool EventChannel::deliver() {
   return more && !woken_;
 }
 
-// A timer that runs out before `when` looks again then: most waits end long before, and cost it nothing.
+// A timer that runs out before `when` looks again then: most waits end long before, and cost it
+// nothing.
 void EventChannel::arm(Clock::time_point when) {
   if (armed_ <= when) return;
   armed_ = when;

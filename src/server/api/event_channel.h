@@ -28,21 +28,22 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   void on_prompt_logprobs(RequestId request, int first,
                           std::span<const std::span<const TokenLogprob>> rows) override;
 
-  // From here on news are told of when a sequence ends, or many have gathered: for who needs none of them sooner. A thread that
-  // is woken takes the CPU of one that computes. Before the request is submitted.
+  // From here on news are told of when a sequence ends, or many have gathered: for who needs none
+  // of them sooner. A thread that is woken takes the CPU of one that computes. Before the request
+  // is submitted.
   void gather() { gathers_ = true; }
 
   // Takes news, on the executor; false: no more for now. It may throw.
   using Take = std::function<bool(std::vector<OwnedEvent>&)>;
-  // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more, after
-  // wake(), or when nothing has come for `timeout`. What `take` throws comes out of here.
+  // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more,
+  // after wake(), or when nothing has come for `timeout`. What `take` throws comes out of here.
   net::awaitable<void> pass(const Take& take, std::chrono::milliseconds timeout);
   // Ends a pass() soon, and all later ones at once (the client is gone).
   void wake();
   // No more pass(); on the executor, before the coroutine that waited ends.
   void close();
-  // Called once, on the executor, when more waits here than a reader may leave; later events are dropped. The
-  // request should be cancelled.
+  // Called once, on the executor, when more waits here than a reader may leave; later events are
+  // dropped. The request should be cancelled.
   std::function<void()> on_overflow;
 
  private:
@@ -67,8 +68,9 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
 
   // Of the executor only.
   std::optional<net::steady_timer> timer_;
-  Clock::time_point armed_ = Clock::time_point::max();  // when the timer runs out; max: it does not run
-  Clock::time_point deadline_;                          // of the wait for the next news
+  // when the timer runs out; max: it does not run
+  Clock::time_point armed_ = Clock::time_point::max();
+  Clock::time_point deadline_;  // of the wait for the next news
   std::unique_ptr<Waiter> waiter_;
   const Take* take_ = nullptr;  // of the pass() under way, as the next two
   std::chrono::milliseconds timeout_{};

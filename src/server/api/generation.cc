@@ -20,14 +20,16 @@ void GenerationCall::fill_context() {
 
 namespace {
 
-// What the engine looks at before it takes the requests of a call, as bytes that are read: of a grammar with tokens beside it,
-// or one that has to come to its end, the first mask and the shortest text, which are no work for the threads of connections.
+// What the engine looks at before it takes the requests of a call, as bytes that are read: of a
+// grammar with tokens beside it, or one that has to come to its end, the first mask and the
+// shortest text, which are no work for the threads of connections.
 size_t bytes_to_submit(const GenerationCall& call) {
   constexpr size_t kOfGrammar = 64 * 1024;
   const SamplingParams& params = call.params;
-  const bool excludes =
-      !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() || !params.bad_words.empty();
-  const bool completes = params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
+  const bool excludes = !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() ||
+                        !params.bad_words.empty();
+  const bool completes =
+      params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
   size_t bytes = 0;
   if (call.matcher != nullptr && (excludes || completes)) bytes += call.prompts.size() * kOfGrammar;
   // What is copied, which is sooner done than read.
@@ -40,7 +42,8 @@ size_t bytes_to_submit(const GenerationCall& call) {
 
 }  // namespace
 
-net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& services, Exchange& exchange,
+net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& services,
+                                                                      Exchange& exchange,
                                                                       GenerationCall& call) {
   std::unique_ptr<Generation> generation(new Generation(exchange, call));
   if (!generation->take_place()) {
@@ -48,7 +51,8 @@ net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& 
                      "the queue is full: too many choices wait already, of one key or of all");
   }
   Status submitted;
-  co_await services.run_apart(exchange, bytes_to_submit(call), [&] { submitted = generation->submit(); });
+  co_await services.run_apart(exchange, bytes_to_submit(call),
+                              [&] { submitted = generation->submit(); });
   if (!submitted) co_return tl::unexpected(submitted.error());
   generation->watch();
   co_return generation;
@@ -70,12 +74,13 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
 
 // Among those that run or wait, while there is room.
 bool Generation::take_place() {
-  running_ =
-      std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
+  running_ = std::make_shared<RunningCall>(call_.prompts.size() *
+                                           static_cast<size_t>(std::max(call_.params.n, 1)));
   running_->tenant = record_.tenant;
   running_->params = call_.params;
   for (const auto& prompt : call_.prompts)
-    running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
+    running_->n_prompt_tokens =
+        std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
   const EngineConfig& config = call_.model->config();
   constexpr int kLargestCalls =
       256;  // choices of the two largest calls there may be, whatever the queue's bound
@@ -110,11 +115,12 @@ void Generation::cancel_all() {
   }
 }
 
-// What is the same whether it is computed or given again. The tokens of what is given again are not charged to anybody.
+// What is the same whether it is computed or given again. The tokens of what is given again are not
+// charged to anybody.
 void Generation::open_prompt(std::vector<TokenId> prompt) {
   const int n_tokens = static_cast<int>(prompt.size());
-  builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, std::move(prompt),
-                                                      call_.keep_markers, stops_));
+  builders_.push_back(std::make_unique<OutputBuilder>(
+      session_.tokenizer(), call_.params, std::move(prompt), call_.keep_markers, stops_));
   n_prompt_tokens_ += n_tokens;
   record_.use.model = call_.name();
   if (call_.kept == nullptr) record_.count_tokens(n_tokens, 0);
@@ -153,11 +159,13 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
   auto& builder = builders_[prompt];
   if (builder == nullptr) return;
   if (call_.recorder) call_.recorder->add(prompt, event);
-  const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
+  const size_t n_before =
+      event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
   if (record_.confidence && event.first_position < 0) {
     RequestRecord::Confidence& confidence = *record_.confidence;
-    confidence.sum_logprob += event.token == kNoToken ? 0 : static_cast<double>(event.logprob.logprob);
+    confidence.sum_logprob +=
+        event.token == kNoToken ? 0 : static_cast<double>(event.logprob.logprob);
     confidence.n_tokens += event.token == kNoToken ? 0 : 1;
     if (prompt == 0 && event.index == 0) confidence.text += step.text;
   }
@@ -174,7 +182,8 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
       ++n_completion_tokens_;
       if (!replayed_) record_.count_tokens(0, 1);
       running_->n_decoded[delta.choice].store(delta.n_tokens, std::memory_order_relaxed);
-      if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
+      if (call_.params.logprobs && !output.logprobs.empty())
+        delta.logprobs = output.logprobs.back();
     }
     if (step.finished) {
       delta.finish = output.finish_reason;
@@ -226,7 +235,8 @@ net::awaitable<bool> Generation::pass(const Take& take, std::chrono::millisecond
   const EventChannel::Take absorb = [&](const std::vector<OwnedEvent>& news) {
     if (gone_) return false;
     deltas_.clear();
-    for (const OwnedEvent& one : news) handle(prompt_of_id_.at(static_cast<uint64_t>(one.request)), one);
+    for (const OwnedEvent& one : news)
+      handle(prompt_of_id_.at(static_cast<uint64_t>(one.request)), one);
     return take(deltas_) && n_open_ > 0;
   };
   co_await channel_->pass(absorb, timeout);

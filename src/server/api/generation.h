@@ -1,4 +1,5 @@
-// One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n - 1.
+// One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n -
+// 1.
 #pragma once
 #include <memory>
 #include <optional>
@@ -32,22 +33,27 @@ struct GenerationCall {
   StringTokens strings;  // of params
   Priority priority = Priority::kNormal;
   std::string cache_salt;
-  std::string cache_scope;       // before the salt: whose cached prompts it shares, as answer() sets it
-  std::string structured_field;  // the request's name of params.structured_outputs
-  // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"), and whether tools are
-  // strict that do not say it.
+  // before the salt: whose cached prompts it shares, as answer() sets it
+  std::string cache_scope;
+  // the request's name of params.structured_outputs
+  std::string structured_field;
+  // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"),
+  // and whether tools are strict that do not say it.
   const char* tool_schemas = nullptr;
   bool strict_tools = false;
   std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
-  int n_repeats = 0;                     // of a prompt in each of its choices, in the reply
-  bool fills_context = false;            // nobody said how long a reply may be
-  bool keep_markers = false;             // the text keeps special tokens that mark parts of a reply
+  // of a prompt in each of its choices, in the reply
+  int n_repeats = 0;
+  bool fills_context = false;  // nobody said how long a reply may be
+  // the text keeps special tokens that mark parts of a reply
+  bool keep_markers = false;
   std::optional<ChatQuestion> question;  // where a chat may be answered by its meaning
-  CachedReplyRef
-      kept;  // a whole record of a reply to this call, which is given again; null: the engine computes
-  const char* kept_by = nullptr;          // how it was found, as usage tells it: "exact" or "meaning"
+  // a whole record of a reply to this call, which is given again; null: the engine computes
+  CachedReplyRef kept;
+  // how it was found, as usage tells it: "exact" or "meaning"
+  const char* kept_by = nullptr;
   std::optional<ReplyRecorder> recorder;  // gathers what the engine tells
 
   // Where nobody said how long a reply may be: what the context has room for. REQUIRES: prompts.
@@ -63,25 +69,29 @@ struct ChoiceDelta {
   int choice = 0;
   std::string text;
   TokenId token = kNoToken;
-  int n_tokens = 0;                    // of the choice so far, this one too
-  std::vector<TokenLogprob> logprobs;  // the token first, then the alternatives; empty when not asked for
+  int n_tokens = 0;  // of the choice so far, this one too
+  // the token first, then the alternatives; empty when not asked for
+  std::vector<TokenLogprob> logprobs;
   FinishReason finish = FinishReason::kNone;
-  StopReason stop_reason;  // with finish: the stop token or string, if it was one
+  // with finish: the stop token or string, if it was one
+  StopReason stop_reason;
 };
 
 class Generation {
  public:
-  // Submits every prompt to the call's model, and takes it, unless its reply was kept. The call outlives this. Errors: the
-  // engine's, and kResourceExhausted where too many choices wait already; then nothing runs.
-  static net::awaitable<Result<std::unique_ptr<Generation>>> start(Services& services, Exchange& exchange,
+  // Submits every prompt to the call's model, and takes it, unless its reply was kept. The call
+  // outlives this. Errors: the engine's, and kResourceExhausted where too many choices wait
+  // already; then nothing runs.
+  static net::awaitable<Result<std::unique_ptr<Generation>>> start(Services& services,
+                                                                   Exchange& exchange,
                                                                    GenerationCall& call);
   // Cancels what still runs.
   ~Generation();
 
   // Takes what is new, in order; false: no more for now.
   using Take = std::function<bool(const std::vector<ChoiceDelta>&)>;
-  // Hands news to `take` as they come. False when every choice has finished or the client is gone; true when
-  // `take` wants no more, or after `timeout` without news (time for a keep-alive).
+  // Hands news to `take` as they come. False when every choice has finished or the client is gone;
+  // true when `take` wants no more, or after `timeout` without news (time for a keep-alive).
   net::awaitable<bool> pass(const Take& take, std::chrono::milliseconds timeout);
   // Ends one choice as if it had stopped by itself.
   void stop(int choice);

@@ -17,8 +17,8 @@ void append_ids(std::vector<TokenId>& to, std::span<const TokenId> tokens) {
   to.insert(to.end(), tokens.begin(), tokens.end());
 }
 
-// The other files, as the model's family has them: under a name of the repository where there is a token for it, each
-// behind the token of files, or behind a line that no language takes for code.
+// The other files, as the model's family has them: under a name of the repository where there is a
+// token for it, each behind the token of files, or behind a line that no language takes for code.
 Result<std::vector<TokenId>> tokens_of_files(const ServedModel& model, const InfillParts& parts) {
   const FillInMiddle marks = fill_in_middle_of(model.tokenizer());
   std::vector<TokenId> ids;
@@ -49,12 +49,14 @@ Result<std::vector<TokenId>> infill_prompt(const ServedModel& model, const Infil
   const Tokenizer& tokenizer = model.tokenizer();
   const FillInMiddle marks = fill_in_middle_of(tokenizer);
   if (!marks.known()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "model: {} fills in no middle: its vocabulary has no tokens for prefix, suffix and middle",
-                  model.name());
+    return errorf(
+        ErrorCode::kUnsupported,
+        "model: {} fills in no middle: its vocabulary has no tokens for prefix, suffix and middle",
+        model.name());
   }
   ASSIGN_OR_RETURN(std::vector<TokenId> files, tokens_of_files(model, parts));
-  ASSIGN_OR_RETURN(const std::vector<TokenId> prefix, ids_of_text(model, parts.prefix + parts.begun));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> prefix,
+                   ids_of_text(model, parts.prefix + parts.begun));
   ASSIGN_OR_RETURN(const std::vector<TokenId> suffix, ids_of_text(model, parts.suffix));
   const size_t n_marks = tokenizer.add_bos() ? 4 : 3;
   const int64_t room = static_cast<int64_t>(model.max_model_len()) - parts.n_reserved -

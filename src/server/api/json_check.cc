@@ -51,7 +51,8 @@ std::string shown(const Value& value) {
   constexpr size_t kLongest = 60;
   if (text.size() <= kLongest) return text;
   size_t end = kLongest - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // whole characters
+  // whole characters
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return text.substr(0, end) + "...";
 }
 
@@ -111,7 +112,8 @@ std::string expectation(const Schema& schema) {
       if (!only_null(one)) add(expectation(one));
     }
   } else if (schema.contains("type")) {
-    const Schema types = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
+    const Schema types =
+        schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
     for (const Schema& one : types) {
       if (one != "null") add(type_name(one));
     }
@@ -120,7 +122,8 @@ std::string expectation(const Schema& schema) {
 }
 
 tl::unexpected<Error> wrong(const Path& path, const std::string& expected, const Value& got) {
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", path.or_body(), expected, shown(got));
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", path.or_body(), expected,
+                shown(got));
 }
 
 // Scalars, as schemas list them.
@@ -151,22 +154,23 @@ Status check_string(const Schema& schema, const std::string& text, const Path& p
     return wrong(path, "a string that is not empty", text);
   const size_t most = schema.value("maxLength", SIZE_MAX);
   if (text.size() <= most) return {};
-  const auto n = static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  const auto n = static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
   if (n <= most) return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} characters, got {}", path.or_body(),
-                most, n);
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} characters, got {}",
+                path.or_body(), most, n);
 }
 
 Status check_array(const Schema& schema, const Value& value, const Path& path) {
-  const size_t most = schema.value("maxItems", SIZE_MAX), least = schema.value("minItems", size_t{0});
+  const size_t most = schema.value("maxItems", SIZE_MAX),
+               least = schema.value("minItems", size_t{0});
   if (value.size() < least) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected at least {} items, got {}", path.or_body(),
-                  least, value.size());
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at least {} items, got {}",
+                  path.or_body(), least, value.size());
   }
   if (value.size() > most) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} items, got {}", path.or_body(), most,
-                  value.size());
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} items, got {}",
+                  path.or_body(), most, value.size());
   }
   const auto items = schema.find("items");
   if (items == schema.end()) return {};
@@ -178,7 +182,8 @@ Status check_array(const Schema& schema, const Value& value, const Path& path) {
 
 Status check_object(const Schema& schema, const Value& value, const Path& path) {
   const auto properties = schema.find("properties");
-  // What an object is comes first: the other fields of a type that is not known are not what is wrong.
+  // What an object is comes first: the other fields of a type that is not known are not what is
+  // wrong.
   if (properties != schema.end() && properties->contains("type") && value.contains("type")) {
     RETURN_IF_ERROR(check((*properties)["type"], value["type"], {&path, "type"}));
   }
@@ -191,8 +196,8 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
     }
   }
   if (const size_t most = schema.value("maxProperties", SIZE_MAX); value.size() > most) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} fields, got {}", path.or_body(), most,
-                  value.size());
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} fields, got {}",
+                  path.or_body(), most, value.size());
   }
   if (const auto names = schema.find("propertyNames"); names != schema.end()) {
     for (auto field = value.begin(); field != value.end(); ++field)
@@ -204,7 +209,8 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
     if (properties != schema.end() && properties->contains(field.key())) {
       RETURN_IF_ERROR(check((*properties)[field.key()], field.value(), where));
     } else if (others != schema.end() && *others == false) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: this server knows no such field", where.text());
+      return errorf(ErrorCode::kInvalidArgument, "{}: this server knows no such field",
+                    where.text());
     } else if (others != schema.end() && others->is_object()) {
       RETURN_IF_ERROR(check(*others, field.value(), where));
     }
@@ -222,12 +228,13 @@ const Schema* type_field(const Schema& one) {
 
 bool knows_all_fields(const Schema& one, const Value& value) {
   if (one.value("additionalProperties", Schema(true)) != false) return true;
-  return std::ranges::all_of(value.items(),
-                             [&](const auto& field) { return one["properties"].contains(field.key()); });
+  return std::ranges::all_of(
+      value.items(), [&](const auto& field) { return one["properties"].contains(field.key()); });
 }
 
-// What is wrong with an object that is none of the alternatives, each of which says by its field `type` what it is: that there is
-// no such type, or what the first of the type finds, of those that know all its fields if there are any. Fine where that can't be told.
+// What is wrong with an object that is none of the alternatives, each of which says by its field
+// `type` what it is: that there is no such type, or what the first of the type finds, of those that
+// know all its fields if there are any. Fine where that can't be told.
 Status check_kind(const Schema& schema, const Value& value, const Path& path) {
   Schema types = Schema::array();
   const Schema* meant = nullptr;
@@ -243,10 +250,12 @@ Status check_kind(const Schema& schema, const Value& value, const Path& path) {
   }
   if (types.empty()) return {};
   if (meant != nullptr) return check(*meant, value, path);
-  return check_object({{"required", {"type"}}, {"properties", {{"type", {{"enum", types}}}}}}, value, path);
+  return check_object({{"required", {"type"}}, {"properties", {{"type", {{"enum", types}}}}}},
+                      value, path);
 }
 
-// The alternative of the value's type gives the message when there is just one, or that which an object means.
+// The alternative of the value's type gives the message when there is just one, or that which an
+// object means.
 Status check_any(const Schema& schema, const Value& value, const Path& path) {
   Status only;
   int n_close = 0;
@@ -279,7 +288,8 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
   if (value.is_number()) return check_number(schema, value, path);
   if (value.is_array()) return check_array(schema, value, path);
   if (value.is_object()) return check_object(schema, value, path);
-  return value.is_string() ? check_string(schema, value.get_ref<const std::string&>(), path) : Status();
+  return value.is_string() ? check_string(schema, value.get_ref<const std::string&>(), path)
+                           : Status();
 }
 
 }  // namespace

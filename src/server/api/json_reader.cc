@@ -18,20 +18,22 @@ using json = nlohmann::ordered_json;
 using boost::json::string_view;
 using boost::system::error_code;
 
-// What values take at the most: themselves in their list or object, and what they own. While a list grows, and while
-// the library destroys it, there are up to three of it.
-constexpr size_t kValueBytes = 3 * sizeof(json), kMemberBytes = 2 * sizeof(json::object_t::value_type),
-                 kContainerBytes = 64, kStringBytes = 48, kInlineText = 15;
-// Members that an object has room for at first: with more, many small objects would take more than is counted.
+// What values take at the most: themselves in their list or object, and what they own. While a list
+// grows, and while the library destroys it, there are up to three of it.
+constexpr size_t kValueBytes = 3 * sizeof(json),
+                 kMemberBytes = 2 * sizeof(json::object_t::value_type), kContainerBytes = 64,
+                 kStringBytes = 48, kInlineText = 15;
+// Members that an object has room for at first: with more, many small objects would take more than
+// is counted.
 constexpr size_t kFirstMembers = 2;
 
-// Receives the events of the parser and builds the value. An open container is the last element of the one around
-// it, which does not grow meanwhile: pointers to open ones stay valid.
+// Receives the events of the parser and builds the value. An open container is the last element of
+// the one around it, which does not grow meanwhile: pointers to open ones stay valid.
 class ValueBuilder {
  public:
   // Asked for by the parser; the budget bounds everything.
-  static constexpr size_t max_object_size = SIZE_MAX, max_array_size = SIZE_MAX, max_key_size = SIZE_MAX,
-                          max_string_size = SIZE_MAX;
+  static constexpr size_t max_object_size = SIZE_MAX, max_array_size = SIZE_MAX,
+                          max_key_size = SIZE_MAX, max_string_size = SIZE_MAX;
 
   explicit ValueBuilder(size_t budget) : left_(budget) {}
 
@@ -65,7 +67,9 @@ class ValueBuilder {
   }
   bool on_number_part(string_view text, error_code&) { return hold(text); }
   bool on_int64(int64_t value, string_view, error_code& error) { return put_number(value, error); }
-  bool on_uint64(uint64_t value, string_view, error_code& error) { return put_number(value, error); }
+  bool on_uint64(uint64_t value, string_view, error_code& error) {
+    return put_number(value, error);
+  }
   bool on_double(double, string_view text, error_code& error) {
     const std::string digits = whole(text);
     const double value = std::strtod(digits.c_str(), nullptr);
@@ -115,7 +119,8 @@ class ValueBuilder {
       auto& list = open_.back()->get_ref<json::array_t&>();
       return list.emplace_back(std::move(value));
     }
-    // As a vector: looking for an equal name at every insertion would take the square of their number.
+    // As a vector: looking for an equal name at every insertion would take the square of their
+    // number.
     std::vector<json::object_t::value_type>& members = open_.back()->get_ref<json::object_t&>();
     if (members.size() == members.capacity())
       reserve_fields(*open_.back(), std::max<size_t>(kFirstMembers, 2 * members.size()));
@@ -204,11 +209,14 @@ Result<json> read_json(std::string_view text, size_t allowance) {
   if (!error && at < text.size()) error = boost::json::error::extra_data;
   if (!error) return parser.handler().take();
   if (error == boost::json::error::too_deep) {
-    return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep", kMaxJsonDepth);
+    return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep",
+                  kMaxJsonDepth);
   }
   const std::string& refusal = parser.handler().refusal();
-  if (!refusal.empty()) return errorf(ErrorCode::kInvalidArgument, "body: {} (at byte {})", refusal, at);
-  if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object, got nothing");
+  if (!refusal.empty())
+    return errorf(ErrorCode::kInvalidArgument, "body: {} (at byte {})", refusal, at);
+  if (text.empty())
+    return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object, got nothing");
   return errorf(ErrorCode::kInvalidArgument, "body: not valid JSON at byte {}: {}, near {}", at,
                 what_is_wrong(error, text.substr(0, at)),
                 json(excerpt(text, at)).dump(-1, ' ', false, json::error_handler_t::replace));

@@ -73,7 +73,8 @@ Status check_repeats(const json& body) {
   const int64_t last_n = get_int(body, "repeat_last_n", -1);
   if (!penalty.is_number() || penalty.get<double>() == 1 || last_n <= 0) return {};
   return errorf(ErrorCode::kInvalidArgument,
-                "repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}", last_n);
+                "repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
+                last_n);
 }
 
 // Biases by token. Entries are few: each is looked at by every token that is chosen.
@@ -117,7 +118,8 @@ Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
   const json& given = get_field(body, "logit_bias");
   BiasReader biases(tokenizer);
   if (given.is_object()) {
-    for (auto one = given.begin(); one != given.end(); ++one) RETURN_IF_ERROR(biases.add(one.key(), *one));
+    for (auto one = given.begin(); one != given.end(); ++one)
+      RETURN_IF_ERROR(biases.add(one.key(), *one));
   }
   for (size_t i = 0; given.is_array() && i < given.size(); ++i) {
     const json& pair = given[i];
@@ -128,7 +130,8 @@ Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
         pair.size() == 2 && names_token(pair[0]) && (pair[1].is_number() || pair[1] == json(false));
     if (!fits) {
       return errorf(ErrorCode::kInvalidArgument,
-                    "logit_bias[{}]: expected [token id or text, bias or false], got {:.80}", i, dump(pair));
+                    "logit_bias[{}]: expected [token id or text, bias or false], got {:.80}", i,
+                    dump(pair));
     }
     RETURN_IF_ERROR(biases.add(pair[0], pair[1]));
   }
@@ -146,18 +149,21 @@ Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedMo
   }
   const auto most = static_cast<size_t>(model.max_model_len());
   if (prompt.size() > most) {
-    return errorf(ErrorCode::kContextOverflow, "prompt: expected at most {} tokens and strings, got {}",
-                  model.max_model_len(), prompt.size());
+    return errorf(ErrorCode::kContextOverflow,
+                  "prompt: expected at most {} tokens and strings, got {}", model.max_model_len(),
+                  prompt.size());
   }
   std::vector<TokenId> ids;
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i].is_string()) {
       const std::string& text = prompt[i].get_ref<const std::string&>();
       RETURN_IF_ERROR(session.check_length(text));
-      const std::vector<TokenId> part = session.encode(text, {.add_bos = i == 0, .parse_special = true});
+      const std::vector<TokenId> part =
+          session.encode(text, {.add_bos = i == 0, .parse_special = true});
       ids.insert(ids.end(), part.begin(), part.end());
       if (ids.size() > most)
-        return errorf(ErrorCode::kContextOverflow, "prompt: expected at most {} tokens, got more", most);
+        return errorf(ErrorCode::kContextOverflow, "prompt: expected at most {} tokens, got more",
+                      most);
       continue;
     }
     const auto id = prompt[i].get<int64_t>();
@@ -173,18 +179,21 @@ Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedMo
 nlohmann::json sampler_names_field() {
   using namespace schema;  // NOLINT: a schema
   return list({{"enum",
-                {"penalties", "dry", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc", "temperature",
-                 "infill"}}},
+                {"penalties", "dry", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc",
+                 "temperature", "infill"}}},
               "the steps that choose a token, in this server's own order; infill has no effect");
 }
 
 nlohmann::json bias_field() {
   using namespace schema;  // NOLINT: a schema
-  const Json bias = {{"anyOf", {plain("number"), {{"enum", {false}}}}}, {"title", "a number or false"}};
+  const Json bias = {{"anyOf", {plain("number"), {{"enum", {false}}}}},
+                     {"title", "a number or false"}};
   Json by_token = plain("object");
   by_token["additionalProperties"] = bias;
-  const Json pairs = {
-      {"type", "array"}, {"items", plain("array")}, {"maxItems", 1024}, {"title", "a list of [token, bias]"}};
+  const Json pairs = {{"type", "array"},
+                      {"items", plain("array")},
+                      {"maxItems", 1024},
+                      {"title", "a list of [token, bias]"}};
   return any_of({by_token, pairs}, "token ids or texts and their biases; false bans them");
 }
 
@@ -197,7 +206,8 @@ Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
   take_renamed(body, kLlamaOthers, params);
   read_samplers(body, params);
   if (get_int(body, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
-  if (const json& seed = get_field(body, "seed"); seed.is_number() && seed >= 0 && seed != kRandomSeed)
+  if (const json& seed = get_field(body, "seed");
+      seed.is_number() && seed >= 0 && seed != kRandomSeed)
     params["seed"] = seed;
   if (const int64_t n = get_int(body, "n_predict", -1); n >= 0)
     params["max_tokens"] = std::max<int64_t>(n, 1);
@@ -208,17 +218,19 @@ Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
   return params;
 }
 
-Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const json& prompt, const ServedModel& model,
+Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const json& prompt,
+                                                              const ServedModel& model,
                                                               bool& several) {
   const auto is_id = [](const json& item) { return item.is_number(); };
   const auto is_list = [](const json& item) { return item.is_array() || item.is_object(); };
-  several =
-      prompt.is_array() && (std::ranges::none_of(prompt, is_id) || std::ranges::any_of(prompt, is_list));
+  several = prompt.is_array() &&
+            (std::ranges::none_of(prompt, is_id) || std::ranges::any_of(prompt, is_list));
   std::vector<std::vector<TokenId>> prompts;
   for (size_t i = 0; i < (several ? prompt.size() : 1); ++i) {
     const json& one = several ? prompt[i] : prompt;
     if (one.is_number())
-      return errorf(ErrorCode::kInvalidArgument, "prompt[{}]: a token id cannot stand between prompts", i);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "prompt[{}]: a token id cannot stand between prompts", i);
     ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokens_of_prompt(one, model));
     prompts.push_back(std::move(ids));
   }
@@ -243,7 +255,8 @@ json llamacpp_settings(const SamplingParams& params, int64_t n_predict, bool str
   settings["repeat_last_n"] = -1;
   for (const char* name : {"dynatemp_range", "n_keep", "n_discard", "min_keep"}) settings[name] = 0;
   settings["dynatemp_exponent"] = 1.0;
-  settings["samplers"] = {"penalties", "dry", "temperature", "min_p", "top_k", "top_p", "typ_p", "xtc"};
+  settings["samplers"] = {"penalties", "dry",   "temperature", "min_p",
+                          "top_k",     "top_p", "typ_p",       "xtc"};
   settings["post_sampling_probs"] = false;
   settings["lora"] = json::array();
   return settings;
@@ -268,8 +281,10 @@ json picked_fields(const json& reply, const std::vector<std::string>& paths) {
 nlohmann::json llamacpp_prompt_field() {
   using namespace schema;  // NOLINT: a schema
   const Json part = {{"anyOf", {plain("string"), token_id()}}, {"title", "a string or a token id"}};
-  const Json parts = {
-      {"type", "array"}, {"minItems", 1}, {"items", part}, {"title", "a list of token ids and strings"}};
+  const Json parts = {{"type", "array"},
+                      {"minItems", 1},
+                      {"items", part},
+                      {"title", "a list of token ids and strings"}};
   const Json object = closed({{"prompt_string", plain("string")},
                               {"multimodal_data", list(refused("only text is supported"), "none")}},
                              {"prompt_string"});
@@ -293,37 +308,39 @@ nlohmann::json llamacpp_fields() {
   fields["dry_sequence_breakers"] = list(some, "strings that end a repeated sequence");
   fields["logit_bias"] = bias_field();
   fields["samplers"] = sampler_names_field();
-  merge(fields,
-        {{"model", text("the served model's name")},
-         {"stream", boolean("reply with server-sent events")},
-         {"n_predict",
-          integer(-2, INT32_MAX, "most tokens to generate; below 0: what fits the context; 0: none")},
-         {"n", integer(1, 1024, "completions of each prompt")},
-         {"n_cmpl", integer(1, 1024, "the same")},
-         {"n_probs", integer(0, INT32_MAX, "log-probabilities of this many alternatives per token")},
-         {"seed", field({"integer"}, "random seed; below 0: any")},
-         {"ignore_eos", boolean("go on after the end-of-sequence token")},
-         {"repeat_last_n",
-          integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none")},
-         {"n_indent", integer(0, 1024, "the text ends before a line that is indented by less")},
-         {"t_max_predict_ms",
-          integer(0, INT32_MAX, "the text ends after this time and a line break; 0: it does not")},
-         {"cache_prompt", boolean("false: compute the whole prompt")},
-         {"return_tokens", boolean("add the ids of the tokens")},
-         {"timings_per_token", boolean("of a stream: tell the timings in every event")},
-         {"response_fields", list(plain("string"), "only these fields of the reply, as timings/prompt_n")},
-         {"id_slot", field({"integer"}, "no effect: sequences have no places of their own")},
-         {"n_keep", field({"integer"}, "no effect: a text ends where the context does")},
-         {"n_discard", field({"integer"}, "no effect: a text ends where the context does")},
-         {"n_cache_reuse", field({"integer"}, "no effect: only equal beginnings are reused")},
-         {"t_max_prompt_ms", field({"integer"}, "no effect, as there")},
-         {"dynatemp_exponent", field({"number"}, "no effect without dynatemp_range")},
-         {"dynatemp_range", only(0, "not supported by this server")},
-         {"min_keep", only(0, "not supported by this server")},
-         {"top_n_sigma", only(-1, "not supported by this server")},
-         {"post_sampling_probs", only(false, "probabilities are the model's own")},
-         {"return_progress", only(false, "not supported by this server")},
-         {"lora", list(refused("not supported: adapters are chosen by the model field"), "none")}});
+  merge(
+      fields,
+      {{"model", text("the served model's name")},
+       {"stream", boolean("reply with server-sent events")},
+       {"n_predict",
+        integer(-2, INT32_MAX, "most tokens to generate; below 0: what fits the context; 0: none")},
+       {"n", integer(1, 1024, "completions of each prompt")},
+       {"n_cmpl", integer(1, 1024, "the same")},
+       {"n_probs", integer(0, INT32_MAX, "log-probabilities of this many alternatives per token")},
+       {"seed", field({"integer"}, "random seed; below 0: any")},
+       {"ignore_eos", boolean("go on after the end-of-sequence token")},
+       {"repeat_last_n",
+        integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none")},
+       {"n_indent", integer(0, 1024, "the text ends before a line that is indented by less")},
+       {"t_max_predict_ms",
+        integer(0, INT32_MAX, "the text ends after this time and a line break; 0: it does not")},
+       {"cache_prompt", boolean("false: compute the whole prompt")},
+       {"return_tokens", boolean("add the ids of the tokens")},
+       {"timings_per_token", boolean("of a stream: tell the timings in every event")},
+       {"response_fields",
+        list(plain("string"), "only these fields of the reply, as timings/prompt_n")},
+       {"id_slot", field({"integer"}, "no effect: sequences have no places of their own")},
+       {"n_keep", field({"integer"}, "no effect: a text ends where the context does")},
+       {"n_discard", field({"integer"}, "no effect: a text ends where the context does")},
+       {"n_cache_reuse", field({"integer"}, "no effect: only equal beginnings are reused")},
+       {"t_max_prompt_ms", field({"integer"}, "no effect, as there")},
+       {"dynatemp_exponent", field({"number"}, "no effect without dynatemp_range")},
+       {"dynatemp_range", only(0, "not supported by this server")},
+       {"min_keep", only(0, "not supported by this server")},
+       {"top_n_sigma", only(-1, "not supported by this server")},
+       {"post_sampling_probs", only(false, "probabilities are the model's own")},
+       {"return_progress", only(false, "not supported by this server")},
+       {"lora", list(refused("not supported: adapters are chosen by the model field"), "none")}});
   fields["response_fields"]["maxItems"] = 64;
   return fields;
 }

@@ -17,13 +17,17 @@ nlohmann::json llamacpp_prompt_field();
 // A checked body as read_generation's fields. Errors: kInvalidArgument, what cannot be honoured.
 Result<nlohmann::ordered_json> params_of_llamacpp(const nlohmann::ordered_json& body,
                                                   const ServedModel& model);
-// The token lists of a prompt in any of its forms. several: the reply is a list. Errors: kInvalidArgument, ids outside
-// the vocabulary; kContextOverflow, a text that is certainly too long.
+// The token lists of a prompt in any of its forms. several: the reply is a list. Errors:
+// kInvalidArgument, ids outside the vocabulary; kContextOverflow, a text that is certainly too
+// long.
 Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const nlohmann::ordered_json& prompt,
-                                                              const ServedModel& model, bool& several);
+                                                              const ServedModel& model,
+                                                              bool& several);
 
-// "generation_settings": what holds for a call, under llama.cpp's names. n_predict: as it was asked for.
-nlohmann::ordered_json llamacpp_settings(const SamplingParams& params, int64_t n_predict, bool stream);
+// "generation_settings": what holds for a call, under llama.cpp's names. n_predict: as it was asked
+// for.
+nlohmann::ordered_json llamacpp_settings(const SamplingParams& params, int64_t n_predict,
+                                         bool stream);
 
 // Of `reply` what `paths` ask for ("timings/prompt_n"), each under its path.
 nlohmann::ordered_json picked_fields(const nlohmann::ordered_json& reply,

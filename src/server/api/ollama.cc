@@ -32,7 +32,8 @@ constexpr RenamedParam kSamplingOptions[] = {{"temperature", "temperature"},
                                              {"stop", "stop"}};
 
 // How a model is loaded, which happened when the server started.
-constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep"};
+constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread",
+                                       "num_keep"};
 constexpr const char* kLoadFlags[] = {"numa",           "low_vram",         "f16_kv",
                                       "vocab_only",     "use_mmap",         "use_mlock",
                                       "embedding_only", "penalize_newline", "logits_all"};
@@ -75,7 +76,8 @@ json message_of_ollama(json& given, CallIds& ids) {
     message["tool_calls"].push_back(
         {{"id", ids.add(name)},
          {"type", "function"},
-         {"function", {{"name", name}, {"arguments", arguments.is_null() ? json::object() : arguments}}}});
+         {"function",
+          {{"name", name}, {"arguments", arguments.is_null() ? json::object() : arguments}}}});
   }
   if (role == "tool") {
     const std::string name = get_string(given, "tool_name", get_string(given, "name"));
@@ -89,15 +91,16 @@ Status check_options(const json& options, const ServedModel& model) {
   const int64_t n_ctx = get_int(options, "num_ctx", 0);
   if (n_ctx > model.max_model_len()) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "options.num_ctx: expected at most {} (see --max-model-len), got {}", model.max_model_len(),
-                  n_ctx);
+                  "options.num_ctx: expected at most {} (see --max-model-len), got {}",
+                  model.max_model_len(), n_ctx);
   }
   const json& penalty = get_field(options, "repeat_penalty");
   const int64_t last_n = get_int(options, "repeat_last_n", -1);
   if (penalty.is_number() && penalty.get<double>() != 1 && last_n > 0) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "options.repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
-                  last_n);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "options.repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
+        last_n);
   }
   return {};
 }
@@ -113,8 +116,8 @@ HttpReply ollama_error(const Error& error) {
 std::string rfc3339(std::chrono::system_clock::time_point time) {
   using namespace std::chrono;  // NOLINT: durations
   const auto micros = duration_cast<microseconds>(time.time_since_epoch()).count();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(static_cast<std::time_t>(micros / 1000000)),
-                     micros % 1000000);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
+                     fmt::gmtime(static_cast<std::time_t>(micros / 1000000)), micros % 1000000);
 }
 
 int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
@@ -135,7 +138,8 @@ Result<Conversation> conversation_of_ollama(json& body) {
   }
   if (chat["tools"].is_array() && chat["tools"].empty()) chat["tools"] = nullptr;
   const json& last = chat["messages"].back();
-  if (last["role"] == "assistant" && !last.contains("tool_calls")) chat["continue_final_message"] = true;
+  if (last["role"] == "assistant" && !last.contains("tool_calls"))
+    chat["continue_final_message"] = true;
   return conversation_of_chat(chat);
 }
 
@@ -144,8 +148,8 @@ Status read_think(const json& body, const ServedModel& model, Conversation& conv
   if (think.is_null()) return {};
   const bool wants = think.is_string() || think.get<bool>();
   if (wants && !model.chat().thinking_budget(0, false)) {
-    return errorf(ErrorCode::kInvalidArgument, "think: {} does not support thinking (see --reasoning-parser)",
-                  model.name());
+    return errorf(ErrorCode::kInvalidArgument,
+                  "think: {} does not support thinking (see --reasoning-parser)", model.name());
   }
   if (!conversation.variables.is_object()) conversation.variables = json::object();
   conversation.variables["enable_thinking"] = wants;
@@ -160,7 +164,8 @@ Result<json> params_of_ollama(const json& body, const ServedModel& model) {
   take_renamed(options, kSamplingOptions, params);
   if (get_int(options, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
   if (const int64_t n = get_int(options, "num_predict", 0); n > 0) params["max_tokens"] = n;
-  if (const json& seed = get_field(options, "seed"); seed.is_number() && seed >= 0) params["seed"] = seed;
+  if (const json& seed = get_field(options, "seed"); seed.is_number() && seed >= 0)
+    params["seed"] = seed;
   const json& format = get_field(body, "format");
   if (format == "json") params["response_format"] = {{"type", "json_object"}};
   if (format.is_object()) params["json_schema"] = format;
@@ -180,7 +185,8 @@ std::optional<double> seconds_of_time(std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
   double total = 0;
-  const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
+  const bool bare =
+      !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
   if (text.empty()) return std::nullopt;
   while (!text.empty()) {
     double number = 0;
@@ -189,7 +195,8 @@ std::optional<double> seconds_of_time(std::string_view text) {
         std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
     if (error != std::errc()) return std::nullopt;
     text.remove_prefix(static_cast<size_t>(end - text.data()));
-    const std::string_view unit = text.substr(0, std::min(text.find_first_of("0123456789."), text.size()));
+    const std::string_view unit =
+        text.substr(0, std::min(text.find_first_of("0123456789."), text.size()));
     const auto found = std::ranges::find(kUnits, unit, &std::pair<std::string_view, double>::first);
     if (found == std::end(kUnits) && !bare) return std::nullopt;
     total += number * (bare ? 1 : found->second);
@@ -200,7 +207,8 @@ std::optional<double> seconds_of_time(std::string_view text) {
 
 }  // namespace
 
-Status read_keep_alive(Services& services, const HttpRequest& request, const json& body, ServedModel& model) {
+Status read_keep_alive(Services& services, const HttpRequest& request, const json& body,
+                       ServedModel& model) {
   const json& keep = get_field(body, "keep_alive");
   if (keep.is_null()) return {};
   std::optional<double> seconds;
@@ -220,9 +228,8 @@ Status read_keep_alive(Services& services, const HttpRequest& request, const jso
 
 nlohmann::json keep_alive_field() {
   return schema::field({"number", "string"},
-                       "how long the model stays loaded after its last use, in seconds or as 5m; below 0: "
-                       "for good. Of API keys "
-                       "only an admin's says so");
+                       "how long the model stays loaded after its last use, in seconds or as 5m; "
+                       "below 0: for good. Of API keys only an admin's says so");
 }
 
 namespace {
@@ -231,18 +238,20 @@ nlohmann::json option_fields() {
   using namespace schema;  // NOLINT: a schema
   Json fields = schemas_of_renamed(kSamplingOptions);
   const Json some = {{"type", "string"}, {"minLength", 1}};
-  fields["stop"] =
-      any_of({some, {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}},
-             "strings that end the text");
+  fields["stop"] = any_of(
+      {some,
+       {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}},
+      "strings that end the text");
   fields["num_predict"] =
       integer(-2, INT32_MAX, "most tokens to generate; 0 and below: what fits the context");
   fields["seed"] = field({"integer"}, "random seed; below 0: any");
-  fields["num_ctx"] =
-      integer(0, INT32_MAX, "no effect: the context is the server's, and at most that may be asked");
+  fields["num_ctx"] = integer(
+      0, INT32_MAX, "no effect: the context is the server's, and at most that may be asked");
   fields["repeat_last_n"] =
       integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none");
   fields["tfs_z"] = only(1.0, "not supported by this server");
-  for (const char* name : kLoadCounts) fields[name] = field({"integer"}, "no effect: the model is loaded");
+  for (const char* name : kLoadCounts)
+    fields[name] = field({"integer"}, "no effect: the model is loaded");
   for (const char* name : kLoadFlags) fields[name] = boolean("no effect: the model is loaded");
   return fields;
 }
@@ -253,18 +262,20 @@ nlohmann::json ollama_fields() {
   using namespace schema;  // NOLINT: a schema
   const Json empty = {{"enum", {""}}, {"title", "\"\""}},
              as_json = {{"enum", {"json"}}, {"title", "\"json\""}};
-  const Json think = {{"enum", {"low", "medium", "high", "max"}}, {"title", "low, medium, high or max"}};
-  return {
-      {"model", text("the served model's name, with or without :latest")},
-      {"stream", boolean("lines of JSON (also when absent) or one object")},
-      {"options", any_of({closed(option_fields())}, "how to sample; what is absent is the model's default")},
-      {"format", any_of({empty, as_json, plain("object")}, "\"json\", or a JSON schema that the text obeys")},
-      {"keep_alive", keep_alive_field()},
-      {"think", any_of({plain("boolean"), think}, "whether, or how much, to reason")},
-      {"logprobs", boolean("return the log-probabilities of the tokens")},
-      {"top_logprobs", integer(0, INT32_MAX, "and of this many most likely alternatives")},
-      {"truncate", only(false, "a prompt that is too long is an error")},
-      {"shift", only(false, "a text ends where the context does")}};
+  const Json think = {{"enum", {"low", "medium", "high", "max"}},
+                      {"title", "low, medium, high or max"}};
+  return {{"model", text("the served model's name, with or without :latest")},
+          {"stream", boolean("lines of JSON (also when absent) or one object")},
+          {"options", any_of({closed(option_fields())},
+                             "how to sample; what is absent is the model's default")},
+          {"format", any_of({empty, as_json, plain("object")},
+                            "\"json\", or a JSON schema that the text obeys")},
+          {"keep_alive", keep_alive_field()},
+          {"think", any_of({plain("boolean"), think}, "whether, or how much, to reason")},
+          {"logprobs", boolean("return the log-probabilities of the tokens")},
+          {"top_logprobs", integer(0, INT32_MAX, "and of this many most likely alternatives")},
+          {"truncate", only(false, "a prompt that is too long is an error")},
+          {"shift", only(false, "a text ends where the context does")}};
 }
 
 }  // namespace penstock

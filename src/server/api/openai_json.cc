@@ -27,7 +27,8 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 int64_t unix_time() { return std::time(nullptr); }
 
-Status read_openai_call(const Services& services, const json& body, const char* id_prefix, OpenAiCall& call) {
+Status read_openai_call(const Services& services, const json& body, const char* id_prefix,
+                        OpenAiCall& call) {
   const std::string asked = get_string(body, "request_id");
   call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
   call.created = unix_time();
@@ -58,7 +59,8 @@ json usage_json(const Generation& generation, int n_reasoning_tokens) {
   json completion = {{"reasoning_tokens", n_reasoning_tokens}};
   if (generation.n_draft_tokens() > 0) {
     completion["accepted_prediction_tokens"] = generation.n_accepted_tokens();
-    completion["rejected_prediction_tokens"] = generation.n_draft_tokens() - generation.n_accepted_tokens();
+    completion["rejected_prediction_tokens"] =
+        generation.n_draft_tokens() - generation.n_accepted_tokens();
   }
   json usage = {{"prompt_tokens", generation.n_prompt_tokens()},
                 {"completion_tokens", generation.n_completion_tokens()},
@@ -80,13 +82,14 @@ std::string json_text(const std::string& text) {
   return plain ? '"' + text + '"' : dump(json(text));
 }
 
-StreamEvents::StreamEvents(const OpenAiCall& call, const char* object) : usage_(call.continuous_usage) {
+StreamEvents::StreamEvents(const OpenAiCall& call, const char* object)
+    : usage_(call.continuous_usage) {
   const std::string rest = dump(envelope(call, object));
   common_ = "]," + rest.substr(1, rest.size() - 2);
 }
 
-std::string StreamEvents::event(std::span<const std::string_view> choice, const Generation& generation,
-                                int n_tokens) const {
+std::string StreamEvents::event(std::span<const std::string_view> choice,
+                                const Generation& generation, int n_tokens) const {
   size_t size = common_.size() + 32;
   for (const std::string_view piece : choice) size += piece.size();
   std::string text;
@@ -96,8 +99,9 @@ std::string StreamEvents::event(std::span<const std::string_view> choice, const 
   text.append(common_);
   if (usage_) {
     const int n_prompt = generation.n_prompt_tokens();
-    text += fmt::format(R"(,"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
-                        n_prompt, n_tokens, n_prompt + n_tokens);
+    text +=
+        fmt::format(R"(,"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
+                    n_prompt, n_tokens, n_prompt + n_tokens);
   }
   return text.append("}\n\n");
 }
@@ -121,7 +125,8 @@ json timings_json(const Generation& generation) {
           {"preemptions", preemptions}};
 }
 
-void add_totals(const OpenAiCall& call, const Generation& generation, json& body, int n_reasoning_tokens) {
+void add_totals(const OpenAiCall& call, const Generation& generation, json& body,
+                int n_reasoning_tokens) {
   body["usage"] = usage_json(generation, n_reasoning_tokens);
   if (call.timings) body["timings"] = timings_json(generation);
 }
@@ -154,8 +159,9 @@ json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& outpu
     }
     json one = json::object();
     for (const TokenLogprob& value : row) {
-      one[std::to_string(value.token)] = {
-          {"logprob", finite(value.logprob)}, {"rank", value.rank}, {"decoded_token", names(value.token)}};
+      one[std::to_string(value.token)] = {{"logprob", finite(value.logprob)},
+                                          {"rank", value.rank},
+                                          {"decoded_token", names(value.token)}};
     }
     list.push_back(std::move(one));
   }
@@ -203,10 +209,11 @@ void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
 }
 
 void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt,
-                                const std::vector<std::vector<TokenLogprob>>& rows, std::string_view text) {
+                                const std::vector<std::vector<TokenLogprob>>& rows,
+                                std::string_view text) {
   const Tokenizer& tokenizer = names_.tokenizer();
-  const size_t n_whole = static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  const size_t n_whole = static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
   bool first = true;
   for (size_t i = 0; i < prompt.size(); ++i) {
     std::string_view bytes = tokenizer.token_bytes(prompt[i], first);

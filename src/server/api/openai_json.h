@@ -18,14 +18,15 @@ struct OpenAiCall {
   std::string id;
   int64_t created = 0;  // Unix seconds, the same in every event
   bool stream = false, include_usage = false, continuous_usage = false;
-  bool token_ids = false;      // add the ids of prompt and reply
-  bool tokens_as_ids = false;  // "token_id:N" where log-probabilities name a token
-  bool prompt_text = false;    // add the prompt's text
+  bool token_ids = false;  // add the ids of prompt and reply
+  // "token_id:N" where log-probabilities name a token
+  bool tokens_as_ids = false;
+  bool prompt_text = false;  // add the prompt's text
   bool timings = false;
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
-Status read_openai_call(const Services& services, const nlohmann::ordered_json& body, const char* id_prefix,
-                        OpenAiCall& call);
+Status read_openai_call(const Services& services, const nlohmann::ordered_json& body,
+                        const char* id_prefix, OpenAiCall& call);
 
 // {id, object, created, model, system_fingerprint}
 nlohmann::ordered_json envelope(const OpenAiCall& call, const char* object);
@@ -41,7 +42,8 @@ std::string json_text(const std::string& text);
 class StreamEvents {
  public:
   StreamEvents(const OpenAiCall& call, const char* object);
-  // choice: an object as JSON text. n_tokens: of the choice so far, for calls that want the usage continuously.
+  // choice: an object as JSON text. n_tokens: of the choice so far, for calls that want the usage
+  // continuously.
   std::string event(std::string_view choice, const Generation& generation, int n_tokens) const {
     return event({&choice, 1}, generation, n_tokens);
   }
@@ -50,7 +52,8 @@ class StreamEvents {
                     int n_tokens) const;
 
  private:
-  std::string common_;  // what follows the choices, without the closing brace
+  // what follows the choices, without the closing brace
+  std::string common_;
   bool usage_;
 };
 
@@ -64,7 +67,8 @@ std::string stream_tail(const OpenAiCall& call, const Generation& generation, co
 // null, the stop token id, or the stop string.
 nlohmann::ordered_json stop_reason_json(const StopReason& reason);
 // [null, {"<id>": {logprob, rank, decoded_token}}, …] as vLLM has it.
-nlohmann::ordered_json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& output);
+nlohmann::ordered_json prompt_logprobs_json(const Tokenizer& tokenizer,
+                                            const RequestOutput& output);
 
 // How log-probabilities name a token.
 class TokenNames {
@@ -79,17 +83,20 @@ class TokenNames {
   bool as_ids_;
 };
 
-// {tokens, token_logprobs, top_logprobs, text_offset} of the completions API, gathered token by token.
+// {tokens, token_logprobs, top_logprobs, text_offset} of the completions API, gathered token by
+// token.
 class LegacyLogprobs {
  public:
-  // n_top: alternatives to show; the tokenizer outlives this. shows_special: the reply's text holds special tokens.
+  // n_top: alternatives to show; the tokenizer outlives this. shows_special: the reply's text holds
+  // special tokens.
   LegacyLogprobs(TokenNames names, int n_top, bool shows_special)
       : names_(names), n_top_(n_top), shows_special_(shows_special) {}
   // row: the token first, then the alternatives, most likely first.
   void add(const std::vector<TokenLogprob>& row);
-  // The prompt's rows; the first token has no probability. text: the prompt's as it is echoed, before the reply.
-  void add_prompt(const std::vector<TokenId>& prompt, const std::vector<std::vector<TokenLogprob>>& rows,
-                  std::string_view text);
+  // The prompt's rows; the first token has no probability. text: the prompt's as it is echoed,
+  // before the reply.
+  void add_prompt(const std::vector<TokenId>& prompt,
+                  const std::vector<std::vector<TokenLogprob>>& rows, std::string_view text);
   nlohmann::ordered_json take();  // what was added since the last take
 
  private:
@@ -98,13 +105,16 @@ class LegacyLogprobs {
   TokenNames names_;
   int n_top_;
   bool shows_special_;
-  size_t n_characters_ = 0;  // begun so far; offsets index the text by characters
+  // begun so far; offsets index the text by characters
+  size_t n_characters_ = 0;
   nlohmann::ordered_json tokens_ = nlohmann::ordered_json::array(),
-                         logprobs_ = nlohmann::ordered_json::array(), top_ = nlohmann::ordered_json::array(),
+                         logprobs_ = nlohmann::ordered_json::array(),
+                         top_ = nlohmann::ordered_json::array(),
                          offsets_ = nlohmann::ordered_json::array();
 };
 
 // {token, logprob, bytes, top_logprobs} of the chat API.
-nlohmann::ordered_json chat_logprob_json(const TokenNames& names, const std::vector<TokenLogprob>& row);
+nlohmann::ordered_json chat_logprob_json(const TokenNames& names,
+                                         const std::vector<TokenLogprob>& row);
 
 }  // namespace penstock

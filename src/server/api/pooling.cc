@@ -79,7 +79,8 @@ Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call
     prompts.emplace_back(ids_in(input));
   } else {
     for (const json& item : input)
-      item.is_string() ? prompts.emplace_back(item.get<std::string>()) : prompts.emplace_back(ids_in(item));
+      item.is_string() ? prompts.emplace_back(item.get<std::string>())
+                       : prompts.emplace_back(ids_in(item));
   }
   return add_prompts(prompts, body, model, call);
 }
@@ -90,8 +91,8 @@ Status add_texts(std::span<const std::string> texts, const json& body, const Ser
   return add_prompts(prompts, body, model, call);
 }
 
-Status add_pairs(std::span<const std::string> first, std::span<const std::string> second, const json& body,
-                 const ServedModel& model, PoolingCall& call) {
+Status add_pairs(std::span<const std::string> first, std::span<const std::string> second,
+                 const json& body, const ServedModel& model, PoolingCall& call) {
   ClassifyOptions options;
   read_truncation(body, options.truncate, options.truncate_to);
   ASSIGN_OR_RETURN(call.pairs, model.pooling().model().pair_tokens(first, second, options));
@@ -102,8 +103,10 @@ Status add_pairs(std::span<const std::string> first, std::span<const std::string
 
 namespace {
 
-net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& services, Exchange& exchange,
-                                                                const ServedModel& model, PoolingCall call) {
+net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& services,
+                                                                Exchange& exchange,
+                                                                const ServedModel& model,
+                                                                PoolingCall call) {
   const auto executor = exchange.executor();
   const auto arrival = std::make_shared<Arrival>(executor);
   call.tenant = record_of(exchange).tenant;
@@ -143,7 +146,8 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute(Services& services, Exchan
 }
 
 net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, Exchange& exchange,
-                                                            const std::string& name, const std::string& text,
+                                                            const std::string& name,
+                                                            const std::string& text,
                                                             bool truncate) {
   ServedModel* const model = services.models.named(name);
   if (model == nullptr) co_return errorf(ErrorCode::kNotFound, "there is no model {}", name);
@@ -163,8 +167,9 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
   // What is cut is cut far before that.
   const Prompt prompt = truncate ? text.substr(0, most_text(services)) : text;
   Result<std::vector<std::vector<TokenId>>> inputs;
-  co_await services.run_apart(exchange, text.size(),
-                              [&] { inputs = lease->pooling().model().encode({&prompt, 1}, options); });
+  co_await services.run_apart(exchange, text.size(), [&] {
+    inputs = lease->pooling().model().encode({&prompt, 1}, options);
+  });
   if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
   call.inputs = std::move(*inputs);
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());
@@ -179,11 +184,11 @@ int64_t n_tokens(const PoolingCall& call) {
   return n;
 }
 
-Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call, bool as_base64,
-                  BodyBudget& budget) {
+Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call,
+                  bool as_base64, BodyBudget& budget) {
   const EmbeddingInfo info = model.pooling().model().info();
-  const bool vectors =
-      call.kind.task == PoolingKind::Task::kEmbed || call.kind.task == PoolingKind::Task::kEmbedTokens;
+  const bool vectors = call.kind.task == PoolingKind::Task::kEmbed ||
+                       call.kind.task == PoolingKind::Task::kEmbedTokens;
   const int64_t n_rows = call.kind.task == PoolingKind::Task::kEmbedTokens
                              ? n_tokens(call)
                              : static_cast<int64_t>(call.lengths.size());
@@ -191,13 +196,14 @@ Status take_reply(Services& services, const ServedModel& model, const PoolingCal
                         : call.kind.dimensions > 0 ? call.kind.dimensions
                                                    : info.dimensions;
   constexpr int64_t kBase64 = 6;  // bytes of a number, about
-  const int64_t bytes = n_rows * width * (as_base64 ? kBase64 : static_cast<int64_t>(kBytesOfNumber));
+  const int64_t bytes =
+      n_rows * width * (as_base64 ? kBase64 : static_cast<int64_t>(kBytesOfNumber));
   const int64_t most = services.config.max_reply_bytes;
   if (bytes > most) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "input: the reply would have {} numbers, some {} bytes, expected at most {} (see --max-reply-bytes)",
-        n_rows * width, bytes, most);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "input: the reply would have {} numbers, some {} bytes, expected at most {} (see "
+                  "--max-reply-bytes)",
+                  n_rows * width, bytes, most);
   }
   constexpr int64_t kAtOnce = 4;  // of the largest
   budget.attach(services.under_way.reply_bytes, kAtOnce * most);
@@ -211,7 +217,8 @@ json pooling_reply(const std::string& prefix, const std::string& name, int64_t n
           {"object", "list"},
           {"created", std::time(nullptr)},
           {"model", name},
-          {"usage", {{"prompt_tokens", n_tokens}, {"total_tokens", n_tokens}, {"completion_tokens", 0}}}};
+          {"usage",
+           {{"prompt_tokens", n_tokens}, {"total_tokens", n_tokens}, {"completion_tokens", 0}}}};
 }
 
 void append_numbers(std::span<const float> numbers, std::string& out) {
@@ -240,15 +247,16 @@ std::string base64(std::span<const float> numbers) {
 
 nlohmann::json pooling_fields() {
   using namespace schema;  // NOLINT: a schema
-  return {{"model", text("the served model's name")},
-          {"user", text("no effect")},
-          {"priority", only(0, "calls take turns")},
-          {"request_id", short_text(256, "used in the id of the reply")},
-          {"add_special_tokens", only(true, "texts are read as the checkpoint says")},
-          {"truncate_prompt_tokens",
-           integer(-1, INT32_MAX,
-                   "inputs that are longer are cut to so many tokens; -1: to what the model takes")},
-          {"truncation_side", only("right", "the end is cut")}};
+  return {
+      {"model", text("the served model's name")},
+      {"user", text("no effect")},
+      {"priority", only(0, "calls take turns")},
+      {"request_id", short_text(256, "used in the id of the reply")},
+      {"add_special_tokens", only(true, "texts are read as the checkpoint says")},
+      {"truncate_prompt_tokens",
+       integer(-1, INT32_MAX,
+               "inputs that are longer are cut to so many tokens; -1: to what the model takes")},
+      {"truncation_side", only("right", "the end is cut")}};
 }
 
 nlohmann::json input_field() {
@@ -262,7 +270,8 @@ nlohmann::json input_field() {
        lists = bounded(ids, "a list of at most 2048 such lists");
   texts["maxItems"] = kMostInputs;
   lists["maxItems"] = kMostInputs;
-  return {{"anyOf", {text, texts, ids, lists}}, {"description", "one text or several, or their token ids"}};
+  return {{"anyOf", {text, texts, ids, lists}},
+          {"description", "one text or several, or their token ids"}};
 }
 
 }  // namespace penstock

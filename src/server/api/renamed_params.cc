@@ -21,7 +21,8 @@ nlohmann::json schemas_of_renamed(std::span<const RenamedParam> params) {
       };
       for (const RenamedParam& one : params) {
         if (std::string_view(one.field) != name) continue;
-        nlohmann::json field = {{"type", {whole ? "integer" : "number", "null"}}, {"description", help}};
+        nlohmann::json field = {{"type", {whole ? "integer" : "number", "null"}},
+                                {"description", help}};
         if (range.limited()) {
           field[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
           field["maximum"] = bound(range.max);
@@ -36,7 +37,8 @@ nlohmann::json schemas_of_renamed(std::span<const RenamedParam> params) {
 void take_renamed(const nlohmann::ordered_json& object, std::span<const RenamedParam> renamed,
                   nlohmann::ordered_json& params) {
   for (const RenamedParam& one : renamed) {
-    if (const auto& value = get_field(object, one.name); !value.is_null()) params[one.field] = value;
+    if (const auto& value = get_field(object, one.name); !value.is_null())
+      params[one.field] = value;
   }
 }
 

@@ -19,7 +19,9 @@ Json exactly(const char* value) { return {{"enum", {value}}}; }
 Json or_null(const char* type) { return {{"type", {type, "null"}}}; }
 Json items(Json of) { return {{"type", "array"}, {"items", std::move(of)}}; }
 
-Json choices(Json choice) { return {{"type", "array"}, {"items", std::move(choice)}, {"minItems", 1}}; }
+Json choices(Json choice) {
+  return {{"type", "array"}, {"items", std::move(choice)}, {"minItems", 1}};
+}
 
 // {id, object, created, model, choices, usage}
 Json openai_reply(const char* object, Json choice) {
@@ -62,8 +64,8 @@ const Json& version_reply() {
 const Json& numbers_reply() {
   static const Json value = [] {
     Json properties = Json::object(), required = Json::array();
-    for (const char* name :
-         {"total_requests", "total_tokens", "avg_latency_ms", "avg_tokens_per_second", "avg_batch_size"}) {
+    for (const char* name : {"total_requests", "total_tokens", "avg_latency_ms",
+                             "avg_tokens_per_second", "avg_batch_size"}) {
       properties[name] = or_null("number");
       required.push_back(name);
     }
@@ -105,22 +107,23 @@ const Json& completion_reply() {
 }
 
 const Json& chat_reply() {
-  const Json call = open({{"id", plain("string")},
-                          {"type", exactly("function")},
-                          {"function", open({{"name", plain("string")}, {"arguments", plain("string")}},
-                                            {"name", "arguments"})}},
-                         {"id", "type", "function"});
-  static const Json value =
-      openai_reply("chat.completion",
-                   open({{"index", plain("integer")},
-                         {"message", open({{"role", exactly("assistant")},
-                                           {"content", or_null("string")},
-                                           {"reasoning", or_null("string")},
-                                           {"tool_calls", items(call)}},
-                                          {"role", "content"})},
-                         {"logprobs", or_null("object")},
-                         {"finish_reason", {{"enum", {"stop", "length", "tool_calls", "abort", "error"}}}}},
-                        {"index", "message", "logprobs", "finish_reason"}));
+  const Json call = open(
+      {{"id", plain("string")},
+       {"type", exactly("function")},
+       {"function",
+        open({{"name", plain("string")}, {"arguments", plain("string")}}, {"name", "arguments"})}},
+      {"id", "type", "function"});
+  static const Json value = openai_reply(
+      "chat.completion",
+      open({{"index", plain("integer")},
+            {"message", open({{"role", exactly("assistant")},
+                              {"content", or_null("string")},
+                              {"reasoning", or_null("string")},
+                              {"tool_calls", items(call)}},
+                             {"role", "content"})},
+            {"logprobs", or_null("object")},
+            {"finish_reason", {{"enum", {"stop", "length", "tool_calls", "abort", "error"}}}}},
+           {"index", "message", "logprobs", "finish_reason"}));
   return value;
 }
 
@@ -129,11 +132,14 @@ const Json& responses_reply() {
       {{"id", plain("string")},
        {"object", exactly("response")},
        {"created_at", plain("number")},
-       {"status", {{"enum", {"completed", "incomplete", "failed", "in_progress", "queued", "cancelled"}}}},
+       {"status",
+        {{"enum", {"completed", "incomplete", "failed", "in_progress", "queued", "cancelled"}}}},
        {"model", plain("string")},
-       {"output", items(open({{"type", plain("string")}, {"id", plain("string")}}, {"type", "id"}))},
+       {"output",
+        items(open({{"type", plain("string")}, {"id", plain("string")}}, {"type", "id"}))},
        {"usage",
-        {{"anyOf", {counts({"input_tokens", "output_tokens", "total_tokens"}), {{"type", "null"}}}}}}},
+        {{"anyOf",
+          {counts({"input_tokens", "output_tokens", "total_tokens"}), {{"type", "null"}}}}}}},
       {"id", "object", "created_at", "status", "model", "output", "usage"});
   return value;
 }
@@ -158,11 +164,12 @@ const Json& count_tokens_reply() {
 }
 
 const Json& tokenize_reply() {
-  static const Json value = open({{"count", plain("integer")},
-                                  {"max_model_len", plain("integer")},
-                                  {"tokens", items({{"type", {"integer", "object"}}})},
-                                  {"token_strs", {{"type", {"array", "null"}}, {"items", plain("string")}}}},
-                                 {"count", "max_model_len", "tokens"});
+  static const Json value =
+      open({{"count", plain("integer")},
+            {"max_model_len", plain("integer")},
+            {"tokens", items({{"type", {"integer", "object"}}})},
+            {"token_strs", {{"type", {"array", "null"}}, {"items", plain("string")}}}},
+           {"count", "max_model_len", "tokens"});
   return value;
 }
 
@@ -172,7 +179,8 @@ const Json& detokenize_reply() {
 }
 
 const Json& grammar_check_reply() {
-  const Json note = open({{"where", plain("string")}, {"message", plain("string")}}, {"where", "message"});
+  const Json note =
+      open({{"where", plain("string")}, {"message", plain("string")}}, {"where", "message"});
   const Json error = open({{"kind", {{"enum", {"unsupported", "invalid", "too_large"}}}},
                            {"param", plain("string")},
                            {"where", plain("string")},

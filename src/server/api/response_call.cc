@@ -23,25 +23,25 @@ json echoed_fields(const json& body, const SamplingParams& params) {
   const json& reasoning = get_field(body, "reasoning");
   const json& text = get_field(body, "text");
   const json format = text.is_object() ? get_field(text, "format") : json();
-  return {
-      {"instructions", given("instructions", nullptr)},
-      {"max_output_tokens", given("max_output_tokens", nullptr)},
-      {"metadata", given("metadata", json::object())},
-      {"parallel_tool_calls", get_bool(body, "parallel_tool_calls", true)},
-      {"reasoning",
-       {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()}, {"summary", nullptr}}},
-      {"temperature", params.temperature},
-      {"top_p", params.top_p},
-      {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
-      {"tool_choice", given("tool_choice", "auto")},
-      {"tools", given("tools", json::array())},
-      {"top_logprobs", get_int(body, "top_logprobs", 0)},
-      {"truncation", "disabled"},
-      {"previous_response_id", given("previous_response_id", nullptr)},
-      {"background", get_bool(body, "background")},
-      {"store", false},
-      {"service_tier", "default"},
-      {"user", given("user", nullptr)}};
+  return {{"instructions", given("instructions", nullptr)},
+          {"max_output_tokens", given("max_output_tokens", nullptr)},
+          {"metadata", given("metadata", json::object())},
+          {"parallel_tool_calls", get_bool(body, "parallel_tool_calls", true)},
+          {"reasoning",
+           {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()},
+            {"summary", nullptr}}},
+          {"temperature", params.temperature},
+          {"top_p", params.top_p},
+          {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
+          {"tool_choice", given("tool_choice", "auto")},
+          {"tools", given("tools", json::array())},
+          {"top_logprobs", get_int(body, "top_logprobs", 0)},
+          {"truncation", "disabled"},
+          {"previous_response_id", given("previous_response_id", nullptr)},
+          {"background", get_bool(body, "background")},
+          {"store", false},
+          {"service_tier", "default"},
+          {"user", given("user", nullptr)}};
 }
 
 bool wants_logprobs(const json& body) {
@@ -63,7 +63,8 @@ json listed_items(const json& input) {
     const json& content = get_field(item, "content");
     if (type == "message" && content.is_string()) {
       const bool reply = get_string(item, "role") == "assistant";
-      json parts = json::array({{{"type", reply ? "output_text" : "input_text"}, {"text", content}}});
+      json parts =
+          json::array({{{"type", reply ? "output_text" : "input_text"}, {"text", content}}});
       if (reply) parts[0]["annotations"] = json::array();
       item["content"] = std::move(parts);
     }
@@ -75,12 +76,15 @@ json listed_items(const json& input) {
   return items;
 }
 
-// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all together.
+// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all
+// together.
 Status hold_conversation(Services& services, const StoredResponse& stored, ResponseCall& call) {
-  const size_t bytes = stored.input.size() + stored.reply.size(), most = services.config.http.max_body_bytes;
+  const size_t bytes = stored.input.size() + stored.reply.size(),
+               most = services.config.http.max_body_bytes;
   if (bytes > most) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "previous_response_id: expected a conversation of at most {} bytes, got {}", most, bytes);
+                  "previous_response_id: expected a conversation of at most {} bytes, got {}", most,
+                  bytes);
   }
   call.held = std::make_shared<BodyBudget>();
   call.held->attach(services.under_way.conversation_bytes,
@@ -105,10 +109,11 @@ Result<json> earlier_items(Services& services, const StoreCall& stored, const st
   json items = bounded_json<json>(found->input);
   const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
   if (status != "completed" && status != "incomplete") {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a response that is completed, {} is {}", kField,
-                  id, status);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a response that is completed, {} is {}", kField, id, status);
   }
-  if (!items.is_array()) return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
+  if (!items.is_array())
+    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
   for (const json& item : get_field(reply, "output")) items.push_back(item);
   return items;
 }
@@ -157,10 +162,11 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   // Every stream repeats it three times, and what is kept of the response once more.
   if (const size_t bytes = dump(call.echoed).size(), most = most_text(services); bytes > most) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "body: expected at most {} bytes of fields that the reply repeats (instructions, tools, "
-                  "text, ...), got {}",
-                  most, bytes);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "body: expected at most {} bytes of fields that the reply repeats (instructions, tools, "
+        "text, ...), got {}",
+        most, bytes);
   }
   size_t n_earlier = 0;
   RETURN_IF_ERROR(read_storing(services, request, body, call, n_earlier));

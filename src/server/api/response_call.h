@@ -16,18 +16,19 @@ struct Services;
 struct ResponseCall {
   GenerationCall generation;
   ChatTask task;
-  nlohmann::ordered_json echoed =
-      nlohmann::ordered_json::object();  // the fields of the reply that repeat the request
+  // the fields of the reply that repeat the request
+  nlohmann::ordered_json echoed = nlohmann::ordered_json::object();
   std::string id;
   bool stream = false, logprobs = false, timings = false;
   bool store = false, background = false;
   // With store: whose it is, and the conversation as a JSON list of items, this request's last.
   std::string owner, items;
-  std::shared_ptr<BodyBudget> held;  // for the earlier conversation, which no body holds
+  // for the earlier conversation, which no body holds
+  std::shared_ptr<BodyBudget> held;
 };
 
-// Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of a previous_response_id that there is
-// not; of the store, when the request needs it.
+// Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of a
+// previous_response_id that there is not; of the store, when the request needs it.
 Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request);
 
 }  // namespace penstock

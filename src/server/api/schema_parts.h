@@ -57,7 +57,9 @@ inline Json any_of(std::initializer_list<Json> alternatives, const char* help) {
 // Known and not supported.
 inline Json refused(const char* why) { return {{"type", "null"}, {"description", why}}; }
 // Refused too, but clients send its default.
-inline Json only(Json value, const char* help) { return one_of(Json::array({std::move(value)}), help); }
+inline Json only(Json value, const char* help) {
+  return one_of(Json::array({std::move(value)}), help);
+}
 
 inline Json plain(const char* type) { return {{"type", type}}; }
 inline Json token_id() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", INT32_MAX}}; }
@@ -74,10 +76,12 @@ inline Json closed(Json properties, Json required = Json::array()) {
 }
 // An object with at least these fields.
 inline Json open(Json properties, Json required = Json::array()) {
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+  return {
+      {"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
 }
 inline void merge(Json& into, const Json& fields) {
-  for (auto field = fields.begin(); field != fields.end(); ++field) into[field.key()] = field.value();
+  for (auto field = fields.begin(); field != fields.end(); ++field)
+    into[field.key()] = field.value();
 }
 
 }  // namespace penstock::schema

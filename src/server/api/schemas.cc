@@ -12,7 +12,9 @@ using namespace schema;  // NOLINT: this file is nothing but schemas
 Json strings(const char* help) {
   const Json some = {{"type", "string"}, {"minLength", 1}};
   return any_of(
-      {some, {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}}, help);
+      {some,
+       {{"type", "array"}, {"items", some}, {"maxItems", 1024}, {"title", "a list of strings"}}},
+      help);
 }
 
 template <class T>
@@ -86,11 +88,12 @@ Json openai_fields() {
          {"thinking_token_budget",
           integer(-1, INT32_MAX, "most tokens of reasoning, which is then ended; -1: no limit")},
          {"stream_interval", only(1, "text is sent as soon as it is there")},
-         {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
+         {"return_tokens_as_token_ids",
+          boolean("write tokens in log-probabilities as \"token_id:N\"")},
          {"spaces_between_special_tokens", only(true, "only the default is supported")}});
   merge(fields, structured_fields());
-  for (const char* name : {"logits_processors", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
-                           "repetition_detection", "logprob_token_ids"}) {
+  for (const char* name : {"logits_processors", "kv_transfer_params", "vllm_xargs",
+                           "mm_processor_kwargs", "repetition_detection", "logprob_token_ids"}) {
     fields[name] = refused("not supported by this server");
   }
   return fields;
@@ -103,21 +106,24 @@ Json function_tool() {
         open({{"name", {{"type", "string"}, {"minLength", 1}}},
               {"description", field({"string"}, "what it does")},
               {"parameters", field({"object"}, "JSON schema of its arguments")},
-              {"strict", boolean("true: the arguments of calls are held to the parameters' schema")}},
+              {"strict",
+               boolean("true: the arguments of calls are held to the parameters' schema")}},
              {"name"})}},
       {"type", "function"});
 }
 
 Json messages_field() {
   const Json part = open({{"type", plain("string")}}, {"type"});
-  const Json content = {
-      {"anyOf",
-       {plain("string"), {{"type", "array"}, {"items", part}, {"title", "a list of parts"}}, plain("null")}},
-      {"description", "text, or parts of type text"}};
+  const Json content = {{"anyOf",
+                         {plain("string"),
+                          {{"type", "array"}, {"items", part}, {"title", "a list of parts"}},
+                          plain("null")}},
+                        {"description", "text, or parts of type text"}};
   const Json call = open(
       {{"id", field({"string"}, "")},
-       {"function", open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
-                         {"name"})}},
+       {"function",
+        open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
+             {"name"})}},
       {"function"});
   return {{"type", "array"},
           {"minItems", 1},
@@ -146,28 +152,31 @@ Json tool_name() { return {{"type", "string"}, {"minLength", 1}}; }
 // OpenAI's forms: function(fields) puts a function's name where the API has it.
 Json tool_choice_field(Json function, bool nested) {
   const Json modes = {{"enum", {"auto", "required"}}};
-  Json allowed = {{"mode", modes}, {"tools", {{"type", "array"}, {"items", function}, {"minItems", 1}}}};
-  const Json fields = nested ? Json{{"allowed_tools", closed(allowed, {"mode", "tools"})}} : allowed;
+  Json allowed = {{"mode", modes},
+                  {"tools", {{"type", "array"}, {"items", function}, {"minItems", 1}}}};
+  const Json fields =
+      nested ? Json{{"allowed_tools", closed(allowed, {"mode", "tools"})}} : allowed;
   Json allowing = fields;
   allowing["type"] = of_type("allowed_tools");
   Json needed = Json::array({"type"});
   for (auto field = fields.begin(); field != fields.end(); ++field) needed.push_back(field.key());
-  return any_of({{{"enum", {"auto", "none", "required"}}, {"title", "\"auto\", \"none\", \"required\""}},
-                 std::move(function),
-                 closed(std::move(allowing), std::move(needed))},
-                "whether tools may or must be called, or the tool to call, or those that may be");
+  return any_of(
+      {{{"enum", {"auto", "none", "required"}}, {"title", "\"auto\", \"none\", \"required\""}},
+       std::move(function),
+       closed(std::move(allowing), std::move(needed))},
+      "whether tools may or must be called, or the tool to call, or those that may be");
 }
 
 Json chat_tool_choice() {
-  return tool_choice_field(
-      closed({{"type", of_type("function")}, {"function", closed({{"name", tool_name()}}, {"name"})}},
-             {"type", "function"}),
-      true);
+  return tool_choice_field(closed({{"type", of_type("function")},
+                                   {"function", closed({{"name", tool_name()}}, {"name"})}},
+                                  {"type", "function"}),
+                           true);
 }
 
 Json response_tool_choice() {
-  return tool_choice_field(closed({{"type", of_type("function")}, {"name", tool_name()}}, {"type", "name"}),
-                           false);
+  return tool_choice_field(
+      closed({{"type", of_type("function")}, {"name", tool_name()}}, {"type", "name"}), false);
 }
 
 Json chat_fields() {
@@ -224,7 +233,8 @@ Json generate_fields() {
   fields["prompt"] = plain("string");
   fields["model"] = text("the served model's name");
   fields["n"] = integer(1, 1, "one text per call");
-  for (const char* name : {"logprobs", "prompt_logprobs"}) fields[name] = refused("use /v1/completions");
+  for (const char* name : {"logprobs", "prompt_logprobs"})
+    fields[name] = refused("use /v1/completions");
   return fields;
 }
 
@@ -295,53 +305,55 @@ const Json& responses_request() {
     Json fields = sampling_fields();
     merge(fields, engine_fields());
     for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
-    const Json item =
-        open({{"type", field({"string"}, "message, function_call, function_call_output or reasoning")},
-              {"role", field({"string"}, "of a message")}});
+    const Json item = open(
+        {{"type", field({"string"}, "message, function_call, function_call_output or reasoning")},
+         {"role", field({"string"}, "of a message")}});
     const Json tool =
-        closed({{"type", {{"enum", {"function"}}, {"title", "\"function\" (there are no built-in tools)"}}},
+        closed({{"type",
+                 {{"enum", {"function"}}, {"title", "\"function\" (there are no built-in tools)"}}},
                 {"name", {{"type", "string"}, {"minLength", 1}}},
                 {"description", field({"string"}, "what it does")},
                 {"parameters", field({"object"}, "JSON schema of its arguments")},
-                {"strict", boolean("false: the arguments of calls are not held to the parameters' schema")}},
+                {"strict",
+                 boolean("false: the arguments of calls are not held to the parameters' schema")}},
                {"type", "name"});
-    const Json format =
-        any_of({closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
-               "what the text looks like");
+    const Json format = any_of(
+        {closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
+        "what the text looks like");
     merge(fields, structured_fields());
-    merge(
-        fields,
-        {{"model", text("the served model's name")},
-         {"input",
-          {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
-           {"title", "a string or a list of items"}}},
-         {"instructions", text("a system message before the input")},
-         {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},
-         {"top_logprobs", integer(0, 20, "alternatives per token")},
-         {"include", list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
-                          "log-probabilities of the text; reasoning is never encrypted")},
-         {"tools", list(tool, "functions the model may call")},
-         {"tool_choice", response_tool_choice()},
-         {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
-         {"max_tool_calls", refused("there are no built-in tools")},
-         {"text", format},
-         {"reasoning", any_of({closed({{"effort", text("a variable of the template")},
-                                       {"summary", refused("reasoning is not summarised")}})},
-                              "how to reason")},
-         {"chat_template_kwargs", object("further variables for the template")},
-         {"metadata", metadata("given back in the reply")},
-         {"truncation", only("disabled", "an input that is too long is an error")},
-         {"background", boolean("answer at once, generate later; needs store")},
-         {"previous_response_id", text("a stored response, whose conversation goes on")},
-         {"service_tier", one_of({"auto", "default"}, "there is one tier")},
-         {"store",
-          boolean(
-              "keep the response, which is the default where the server keeps anything; the reply says it")},
-         {"stream_options", any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
-         {"user", short_text(512, "given back in the reply")},
-         {"prompt_cache_key", text("no effect")},
-         {"prompt_cache_retention", text("no effect")},
-         {"safety_identifier", text("no effect")}});
+    merge(fields,
+          {{"model", text("the served model's name")},
+           {"input",
+            {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
+             {"title", "a string or a list of items"}}},
+           {"instructions", text("a system message before the input")},
+           {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},
+           {"top_logprobs", integer(0, 20, "alternatives per token")},
+           {"include",
+            list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
+                 "log-probabilities of the text; reasoning is never encrypted")},
+           {"tools", list(tool, "functions the model may call")},
+           {"tool_choice", response_tool_choice()},
+           {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
+           {"max_tool_calls", refused("there are no built-in tools")},
+           {"text", format},
+           {"reasoning", any_of({closed({{"effort", text("a variable of the template")},
+                                         {"summary", refused("reasoning is not summarised")}})},
+                                "how to reason")},
+           {"chat_template_kwargs", object("further variables for the template")},
+           {"metadata", metadata("given back in the reply")},
+           {"truncation", only("disabled", "an input that is too long is an error")},
+           {"background", boolean("answer at once, generate later; needs store")},
+           {"previous_response_id", text("a stored response, whose conversation goes on")},
+           {"service_tier", one_of({"auto", "default"}, "there is one tier")},
+           {"store", boolean("keep the response, which is the default where the server keeps "
+                             "anything; the reply says it")},
+           {"stream_options",
+            any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
+           {"user", short_text(512, "given back in the reply")},
+           {"prompt_cache_key", text("no effect")},
+           {"prompt_cache_retention", text("no effect")},
+           {"safety_identifier", text("no effect")}});
     fields["conversation"] = refused("not supported: see previous_response_id");
     fields["prompt"] = refused("not supported: there are no stored prompts");
     return closed(std::move(fields), {"input"});
@@ -365,24 +377,26 @@ Json messages_fields() {
                           {"input_schema", plain("object")},
                           {"strict", boolean("true: the input of calls is held to the schema")}},
                          {"name", "input_schema"});
-  const Json choice = closed({{"type", {{"enum", {"auto", "any", "tool", "none"}}}},
-                              {"name", text("with \"tool\": the tool to call")},
-                              {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
-                             {"type"});
-  const Json thinking =
-      closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
-              {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},
-              {"display", text("no effect")}},
+  const Json choice =
+      closed({{"type", {{"enum", {"auto", "any", "tool", "none"}}}},
+              {"name", text("with \"tool\": the tool to call")},
+              {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
              {"type"});
+  const Json thinking = closed(
+      {{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
+       {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},
+       {"display", text("no effect")}},
+      {"type"});
   return {{"model", text("the served model's name")},
           {"messages", {{"type", "array"}, {"items", message}, {"minItems", 1}}},
           {"system", any_of({plain("string"), blocks}, "a system message")},
           {"tools", list(tool, "functions the model may call")},
           {"tool_choice", any_of({choice}, "whether tools may be called")},
           {"thinking", any_of({thinking}, "whether the template asks for reasoning")},
-          {"output_config", any_of({closed({{"effort", text("the template's variable reasoning_effort")},
-                                            {"format", output_format_field()}})},
-                                   "how to reason, and what the text looks like")},
+          {"output_config",
+           any_of({closed({{"effort", text("the template's variable reasoning_effort")},
+                           {"format", output_format_field()}})},
+                  "how to reason, and what the text looks like")},
           {"output_format", output_format_field()},
           {"cache_control", object("no effect: equal beginnings are always cached")},
           {"chat_template_kwargs", object("further variables for the template")}};
@@ -401,7 +415,8 @@ const Json& messages_request() {
                             {"minimum", 1},
                             {"maximum", INT32_MAX},
                             {"description", "most tokens of the reply"}};
-    fields["stop_sequences"] = list({{"type", "string"}, {"minLength", 1}}, "strings that end the text");
+    fields["stop_sequences"] =
+        list({{"type", "string"}, {"minLength", 1}}, "strings that end the text");
     fields["stop_sequences"]["maxItems"] = 1024;
     fields["metadata"] = object("no effect");
     fields["service_tier"] = one_of({"auto", "standard_only"}, "there is one tier");

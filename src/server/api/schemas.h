@@ -1,6 +1,7 @@
-// What the endpoints read: one JSON schema each. It checks the request (json_check.h), lists the fields in
-// /openapi.json and is the policy for the rest: a field that no schema lists is refused by name. A field that
-// allows nothing but null (or its default) is known and not supported; its description says so.
+// What the endpoints read: one JSON schema each. It checks the request (json_check.h), lists the
+// fields in /openapi.json and is the policy for the rest: a field that no schema lists is refused
+// by name. A field that allows nothing but null (or its default) is known and not supported; its
+// description says so.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -23,7 +24,8 @@ const nlohmann::json& ollama_generate_request();
 const nlohmann::json& status_reply();
 const nlohmann::json& load_reply();
 const nlohmann::json& version_reply();
-const nlohmann::json& numbers_reply();  // totals and averages, null before the first request, and more
+// totals and averages, null before the first request, and more
+const nlohmann::json& numbers_reply();
 const nlohmann::json& models_reply();
 const nlohmann::json& model_reply();
 const nlohmann::json& generate_reply();

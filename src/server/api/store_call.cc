@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-Result<StoreCall> read_store_call(Services& services, const HttpRequest& request, std::string_view route) {
+Result<StoreCall> read_store_call(Services& services, const HttpRequest& request,
+                                  std::string_view route) {
   StoreCall call;
   ASSIGN_OR_RETURN(call.stores, services.data.stores());
   call.owner = services.accounts.owner_of(request);
@@ -20,8 +21,8 @@ Result<StoreCall> read_store_call(Services& services, const HttpRequest& request
   return call;
 }
 
-net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange, std::string_view route,
-                                        const StoreWork& work) {
+net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange,
+                                        std::string_view route, const StoreWork& work) {
   HttpReply whole;
   co_await services.run_chore(exchange, [&] {
     const auto call = read_store_call(services, exchange.request(), route);

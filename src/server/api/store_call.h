@@ -11,18 +11,20 @@ namespace penstock {
 
 struct Services;
 
-// What their handlers share: the stores, whose things the request may see, and the id that its path has.
+// What their handlers share: the stores, whose things the request may see, and the id that its path
+// has.
 struct StoreCall {
   Stores* stores = nullptr;
   std::string owner, id;
 };
 
 // route: the path of the handler's route, "/v1/files/{id}/content". Blocks. Errors: of the store.
-Result<StoreCall> read_store_call(Services& services, const HttpRequest& request, std::string_view route);
+Result<StoreCall> read_store_call(Services& services, const HttpRequest& request,
+                                  std::string_view route);
 
 // `work` with that, on a thread that may wait for the disk; its value or error is the reply.
 using StoreWork = std::function<Result<nlohmann::ordered_json>(const StoreCall&)>;
-net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange, std::string_view route,
-                                        const StoreWork& work);
+net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange,
+                                        std::string_view route, const StoreWork& work);
 
 }  // namespace penstock

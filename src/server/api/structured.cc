@@ -98,7 +98,8 @@ Status Sources::take_all() {
   take_text("grammar", &StructuredOutputs::grammar);
   take_text("guided_regex", &StructuredOutputs::regex);
   if (member(body_, "guided_choice") != nullptr)
-    take("guided_choice", AskedOutputs{{.choice = texts_at(body_, "guided_choice")}, "guided_choice"});
+    take("guided_choice",
+         AskedOutputs{{.choice = texts_at(body_, "guided_choice")}, "guided_choice"});
   return {};
 }
 
@@ -122,27 +123,32 @@ Json response_format_field() {
   return any_of(
       {closed({{"type", type_is("text")}}, {"type"}),
        closed({{"type", type_is("json_object")}, {"schema", schema_value()}}, {"type"}),
-       closed({{"type", type_is("json_schema")}, {"json_schema", open(naming_fields(), {"schema"})}},
-              {"type", "json_schema"}),
+       closed(
+           {{"type", type_is("json_schema")}, {"json_schema", open(naming_fields(), {"schema"})}},
+           {"type", "json_schema"}),
        closed({{"type", type_is("json_schema")}, {"schema", schema_value()}}, {"type", "schema"}),
        open({{"type", type_is("structural_tag")}}, {"type"})},
-      "the form of the reply: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or \"structural_tag\"");
+      "the form of the reply: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or "
+      "\"structural_tag\"");
 }
 
 Json text_format_field() {
   using namespace schema;
   Json named = naming_fields();
   named["type"] = type_is("json_schema");
-  return any_of(
-      {closed({{"type", type_is("text")}}, {"type"}), closed({{"type", type_is("json_object")}}, {"type"}),
-       closed(std::move(named), {"type", "schema"}), open({{"type", type_is("structural_tag")}}, {"type"})},
-      "the form of the text: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or \"structural_tag\"");
+  return any_of({closed({{"type", type_is("text")}}, {"type"}),
+                 closed({{"type", type_is("json_object")}}, {"type"}),
+                 closed(std::move(named), {"type", "schema"}),
+                 open({{"type", type_is("structural_tag")}}, {"type"})},
+                "the form of the text: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or "
+                "\"structural_tag\"");
 }
 
 Json output_format_field() {
   using namespace schema;
-  return any_of({closed({{"type", type_is("json_schema")}, {"schema", schema_value()}}, {"type", "schema"})},
-                "the form of the text: {\"type\": \"json_schema\", \"schema\": …}");
+  return any_of(
+      {closed({{"type", type_is("json_schema")}, {"schema", schema_value()}}, {"type", "schema"})},
+      "the form of the text: {\"type\": \"json_schema\", \"schema\": …}");
 }
 
 namespace {
@@ -151,18 +157,19 @@ Json vllm_fields() {
   using namespace schema;
   Json fields = Json::object();
   const StructuredOutputs defaults;
-  StructuredOutputs::visit(
-      defaults, [&](const char* name, const auto& value, const char* help, StructuredOutputs::As as) {
-        using Field = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Field, bool>) {
-          fields[name] = boolean(help);
-        } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
-          fields[name] = list(plain("string"), help);
-        } else {
-          fields[name] =
-              as == StructuredOutputs::As::kJson ? field({"object", "boolean", "string"}, help) : text(help);
-        }
-      });
+  StructuredOutputs::visit(defaults, [&](const char* name, const auto& value, const char* help,
+                                         StructuredOutputs::As as) {
+    using Field = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Field, bool>) {
+      fields[name] = boolean(help);
+    } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
+      fields[name] = list(plain("string"), help);
+    } else {
+      fields[name] = as == StructuredOutputs::As::kJson
+                         ? field({"object", "boolean", "string"}, help)
+                         : text(help);
+    }
+  });
   return fields;
 }
 
@@ -177,7 +184,8 @@ Json structured_fields() {
       {"structured_outputs",
        {{"anyOf", {closed(vllm_fields()), {{"type", "null"}}}},
         {"description",
-         "what the text must look like: one of json, regex, choice, grammar, json_object, structural_tag"}}},
+         "what the text must look like: one of json, regex, choice, grammar, json_object, "
+         "structural_tag"}}},
       {"guided_json", json_value},
       {"guided_regex", text("older name of structured_outputs.regex")},
       {"guided_choice", choice},
@@ -207,7 +215,8 @@ Result<std::optional<AskedOutputs>> read_structured_outputs(const Body& body) {
     return errorf(ErrorCode::kInvalidArgument,
                   "guided_whitespace_pattern: belongs to guided_json, which is not there");
   }
-  if (spaced) sources.asked->outputs.whitespace_pattern = pattern_at(body, "guided_whitespace_pattern");
+  if (spaced)
+    sources.asked->outputs.whitespace_pattern = pattern_at(body, "guided_whitespace_pattern");
   return std::move(sources.asked);
 }
 

@@ -1,4 +1,5 @@
-// What a body says about the form of its output, in the fields of OpenAI, Anthropic, vLLM and llama.cpp.
+// What a body says about the form of its output, in the fields of OpenAI, Anthropic, vLLM and
+// llama.cpp.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,8 +10,8 @@
 
 namespace penstock {
 
-// Their schemas: of vLLM's and llama.cpp's fields by name, of OpenAI's response_format, of `format` in the text of
-// responses, of Anthropic's output_format.
+// Their schemas: of vLLM's and llama.cpp's fields by name, of OpenAI's response_format, of `format`
+// in the text of responses, of Anthropic's output_format.
 nlohmann::json structured_fields();
 nlohmann::json response_format_field();
 nlohmann::json text_format_field();
@@ -18,11 +19,12 @@ nlohmann::json output_format_field();
 
 struct AskedOutputs {
   StructuredOutputs outputs;
-  std::string field;  // the path of the specification in the body: "response_format.json_schema.schema"
+  // the path of the specification in the body: "response_format.json_schema.schema"
+  std::string field;
 };
 
-// body: checked against a schema with some of these fields. nullopt: any text. Error: kInvalidArgument, more than one of
-// them.
+// body: checked against a schema with some of these fields. nullopt: any text. Error:
+// kInvalidArgument, more than one of them.
 Result<std::optional<AskedOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
 
 // Of the texts in it.

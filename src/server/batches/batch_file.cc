@@ -21,9 +21,10 @@
 namespace penstock {
 namespace {
 
-constexpr auto kTell = std::chrono::milliseconds(100);  // between two looks at the progress, and syncs
-constexpr int64_t kLongestLine = int64_t{64} << 20;     // bytes
-constexpr int kLeastAtOnce = 64;                        // of models that give vectors
+// between two looks at the progress, and syncs
+constexpr auto kTell = std::chrono::milliseconds(100);
+constexpr int64_t kLongestLine = int64_t{64} << 20;  // bytes
+constexpr int kLeastAtOnce = 64;                     // of models that give vectors
 
 tl::unexpected<Error> input_error(const std::string& path) {
   const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
@@ -34,7 +35,8 @@ std::string text_of(const std::string& path, const std::vector<BatchMistake>& mi
   std::string text =
       fmt::format("{}: {} of its lines cannot be computed", path,
                   mistakes.size() == kMostBatchMistakes ? "many" : std::to_string(mistakes.size()));
-  for (const BatchMistake& one : mistakes) text += fmt::format("\n  line {}: {}", one.line, one.message);
+  for (const BatchMistake& one : mistakes)
+    text += fmt::format("\n  line {}: {}", one.line, one.message);
   return text;
 }
 
@@ -54,7 +56,8 @@ struct BatchFile::Run {
   std::optional<Error> failure;
 };
 
-Result<std::unique_ptr<BatchFile>> BatchFile::open(const std::string& input, const std::string& output) {
+Result<std::unique_ptr<BatchFile>> BatchFile::open(const std::string& input,
+                                                   const std::string& output) {
   std::unique_ptr<BatchFile> batch(new BatchFile);
   batch->input_ = input;
   ASSIGN_OR_RETURN(batch->file_, open_regular_file(input));
@@ -103,8 +106,8 @@ Status BatchFile::read_input() {
     rest.erase(0, done);
     begin += static_cast<int64_t>(done);
     if (static_cast<int64_t>(rest.size()) > kLongestLine)
-      return errorf(ErrorCode::kInvalidArgument, "{}: line {}: longer than {} bytes", input_, number,
-                    kLongestLine);
+      return errorf(ErrorCode::kInvalidArgument, "{}: line {}: longer than {} bytes", input_,
+                    number, kLongestLine);
   }
   return {};
 }
@@ -120,12 +123,14 @@ Status BatchFile::check_results() const {
 }
 
 BatchFile::Progress BatchFile::progress() const {
-  return {static_cast<int64_t>(places_.size()), results_->n_completed(), results_->n_failed(), n_tokens_};
+  return {static_cast<int64_t>(places_.size()), results_->n_completed(), results_->n_failed(),
+          n_tokens_};
 }
 
 Result<BatchLine> BatchFile::line_at(const Place& place) const {
   std::string text(static_cast<size_t>(place.bytes), '\0');
-  if (::pread(file_.number(), text.data(), text.size(), static_cast<off_t>(place.begin)) != place.bytes)
+  if (::pread(file_.number(), text.data(), text.size(), static_cast<off_t>(place.begin)) !=
+      place.bytes)
     return errorf(ErrorCode::kIo, "{}: it is shorter than at the start", input_);
   auto line = read_batch_line(text, "");
   if (!line)
@@ -170,7 +175,8 @@ net::awaitable<void> BatchFile::run_lines(Run& run) {
     if (now - told < kTell && !run.failure) continue;
     told = now;
     if (const Status synced = results_->sync(); !synced) run.failure = synced.error();
-    if ((run.failure || !run.go_on(progress())) && !std::exchange(run.ending, true)) run.lines.give_up();
+    if ((run.failure || !run.go_on(progress())) && !std::exchange(run.ending, true))
+      run.lines.give_up();
   }
 }
 
@@ -184,7 +190,8 @@ net::awaitable<void> BatchFile::run_line(Run& run, Place place) {
     const auto wanted = [&] { return !run.ending && !run.failure; };
     if (const auto result = co_await run.lines.compute(*line, std::move(request), wanted)) {
       n_tokens_ += result->n_tokens;
-      if (const Status kept = results_->append(result->failed, line->custom_id, result->text); !kept)
+      if (const Status kept = results_->append(result->failed, line->custom_id, result->text);
+          !kept)
         run.failure = kept.error();
     }
   }

@@ -1,6 +1,7 @@
 // A batch without a server that listens: the lines of a file on disk, their results in another one.
 //
-// A result that is in the output is not computed again: a run that was killed is gone on with by the same call.
+// A result that is in the output is not computed again: a run that was killed is gone on with by
+// the same call.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,11 +24,14 @@ class BatchFile {
     int64_t n_tokens = 0;                          // generated in this run
   };
 
-  // Reads both files; the input may be larger than memory. Errors: kNotFound, kIo; kInvalidArgument, the mistakes of the
-  // input, each with its line; kCorruptFile, an output with something else in it.
-  static Result<std::unique_ptr<BatchFile>> open(const std::string& input, const std::string& output);
+  // Reads both files; the input may be larger than memory. Errors: kNotFound, kIo;
+  // kInvalidArgument, the mistakes of the input, each with its line; kCorruptFile, an output with
+  // something else in it.
+  static Result<std::unique_ptr<BatchFile>> open(const std::string& input,
+                                                 const std::string& output);
 
-  // Computes what has no result yet. go_on is told how far it is, some times a second; false ends it early. Errors: kIo.
+  // Computes what has no result yet. go_on is told how far it is, some times a second; false ends
+  // it early. Errors: kIo.
   Status run(Services& services, const std::function<bool(const Progress&)>& go_on);
   Progress progress() const;
 

@@ -26,7 +26,8 @@ constexpr const char* kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
                                       "/v2/rerank",           "/classify",       "/pooling"};
 constexpr auto kFullQueue = std::chrono::milliseconds(500);
 constexpr size_t kLongestId = 512;  // bytes
-constexpr int kMostTries = 60;      // of a line whose model is not there; where the queue is full it waits on
+// of a line whose model is not there; where the queue is full it waits on
+constexpr int kMostTries = 60;
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
@@ -50,7 +51,8 @@ std::string mistake_of(const json& line, std::string& param) {
   param = "body";
   if (!get_field(line, "body").is_object()) return "body: expected an object";
   param = "body.stream";
-  if (get_bool(line["body"], "stream")) return "body.stream: the results of a batch are not streamed";
+  if (get_bool(line["body"], "stream"))
+    return "body.stream: the results of a batch are not streamed";
   return "";
 }
 
@@ -69,22 +71,26 @@ std::string message_of(const std::string& body) {
   return get_string(get_field(error, "error"), "message", "the budget is spent");
 }
 
-json response_line(const std::string& custom_id, int status, const std::string& request_id, json body) {
+json response_line(const std::string& custom_id, int status, const std::string& request_id,
+                   json body) {
   return {{"id", random_id("batch_req_")},
           {"custom_id", custom_id},
-          {"response", {{"status_code", status}, {"request_id", request_id}, {"body", std::move(body)}}},
+          {"response",
+           {{"status_code", status}, {"request_id", request_id}, {"body", std::move(body)}}},
           {"error", nullptr}};
 }
 
 }  // namespace
 
-tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text, std::string_view endpoint) {
+tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text,
+                                                      std::string_view endpoint) {
   constexpr size_t kAllowance = size_t{8} << 20;
   const auto wrong = [](const char* code, std::string message, std::string param) {
     return tl::unexpected(BatchMistake{code, std::move(message), std::move(param), 0});
   };
   auto parsed = read_json(text, kAllowance);
-  if (!parsed) return wrong("invalid_json_line", "expected a JSON object: " + parsed.error().message, "");
+  if (!parsed)
+    return wrong("invalid_json_line", "expected a JSON object: " + parsed.error().message, "");
   std::string param;
   if (std::string mistake = mistake_of(*parsed, param); !mistake.empty())
     return wrong("invalid_request", std::move(mistake), param);
@@ -154,8 +160,8 @@ void LineComputer::give_up() {
   for (UnattendedExchange* line : under_way_) line->leave();
 }
 
-net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine& line, HttpRequest request,
-                                                                const std::function<bool()>& wanted) {
+net::awaitable<std::optional<LineResult>> LineComputer::compute(
+    const BatchLine& line, HttpRequest request, const std::function<bool()>& wanted) {
   const Route* route = find_post_route(line.url);
   request.method = "POST";
   request.path = line.url;
@@ -165,7 +171,8 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
   for (int tries = 0; wanted(); ++tries) {
     if (const auto spent = services_.accounts.spent_budget_of(caller.payer)) {
       const std::string reason = text_of_budget(*spent);
-      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
+      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()),
+                           0};
     }
     request.id = random_id("req_");
     const auto start = std::chrono::steady_clock::now();
@@ -181,7 +188,8 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
     if (exchange.gone() || !exchange.replied()) break;
     if (exchange.status() == 429 && record.over_budget) {
       const std::string reason = message_of(exchange.body());
-      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()), 0};
+      co_return LineResult{true, unanswered_line(line.custom_id, "budget_exceeded", reason.c_str()),
+                           0};
     }
     if (exchange.status() == 429 || (exchange.status() == 503 && tries < kMostTries)) {
       net::steady_timer again(executor_, kFullQueue);
@@ -192,7 +200,8 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
     if (body.is_discarded()) body = exchange.body();
     LineResult result;
     result.failed = exchange.status() != 200;
-    result.text = dump(response_line(line.custom_id, exchange.status(), request.id, std::move(body)));
+    result.text =
+        dump(response_line(line.custom_id, exchange.status(), request.id, std::move(body)));
     result.n_tokens = record.use.completion_tokens;
     co_return result;
   }

@@ -30,8 +30,10 @@ struct BatchMistake {
 inline constexpr int64_t kMostBatchLines = 50000;
 inline constexpr size_t kMostBatchMistakes = 100;
 
-// {"custom_id", "method": "POST", "url", "body"}. endpoint: what the url must be; "": any that batches may have.
-tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text, std::string_view endpoint);
+// {"custom_id", "method": "POST", "url", "body"}. endpoint: what the url must be; "": any that
+// batches may have.
+tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text,
+                                                      std::string_view endpoint);
 // Lines like that, every custom_id once. With mistakes the first hundred of them, and no lines.
 std::vector<BatchLine> read_batch(std::string_view text, std::string_view endpoint,
                                   std::vector<BatchMistake>& mistakes);
@@ -51,8 +53,8 @@ class LineComputer {
   LineComputer(Services& services, net::any_io_executor executor)
       : services_(services), executor_(std::move(executor)) {}
 
-  // A line that finds the queue full or its model unloaded waits and is tried again, as long as it is `wanted`. Nothing: it
-  // was given up. request: what it has beside the line.
+  // A line that finds the queue full or its model unloaded waits and is tried again, as long as it
+  // is `wanted`. Nothing: it was given up. request: what it has beside the line.
   net::awaitable<std::optional<LineResult>> compute(const BatchLine& line, HttpRequest request,
                                                     const std::function<bool()>& wanted);
   // Lines under way end without a result.

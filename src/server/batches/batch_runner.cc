@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kBesideOthers = 1;    // lines at once while other requests run
 constexpr int kLinesOfVectors = 8;  // at once, of embedding models: who comes waits for as many
-constexpr auto kLook = std::chrono::milliseconds(20);   // how soon it is seen that others have come or gone
+// how soon it is seen that others have come or gone
+constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
 constexpr auto kAgain = std::chrono::seconds(10);       // after a failure of the disk
 // A turn, where another's batches wait: when either is over.
@@ -158,11 +159,14 @@ bool BatchRunner::may_try(const StoredBatch& batch) const {
 
 std::optional<StoredBatch> BatchRunner::next_of(std::vector<StoredBatch> unfinished) {
   const auto known = [&](const auto& noted, const auto& is) {
-    return std::ranges::any_of(unfinished, [&](const StoredBatch& one) { return is(one) == noted.first; });
+    return std::ranges::any_of(unfinished,
+                               [&](const StoredBatch& one) { return is(one) == noted.first; });
   };
-  std::erase_if(turns_,
-                [&](const auto& turn) { return !known(turn, [](const auto& b) { return b.owner; }); });
-  std::erase_if(again_, [&](const auto& one) { return !known(one, [](const auto& b) { return b.id; }); });
+  std::erase_if(turns_, [&](const auto& turn) {
+    return !known(turn, [](const auto& b) { return b.owner; });
+  });
+  std::erase_if(again_,
+                [&](const auto& one) { return !known(one, [](const auto& b) { return b.id; }); });
   std::erase_if(unfinished, [&](const StoredBatch& one) { return !may_try(one); });
   if (unfinished.empty()) return std::nullopt;
   const auto last_turn = [&](const StoredBatch& one) {
@@ -184,14 +188,16 @@ bool BatchRunner::others_wait(const Run& run) {
 // What is left of its results cannot be gone on with; the files stay as they are.
 Status BatchRunner::end_damaged(Run& run, const Error& error) {
   services_.log.error(fmt::format("{}: {}", run.batch.id, error.message));
-  run.batch.errors = errors_json({{"damaged", "what was kept of its results cannot be read", "", 0}});
+  run.batch.errors =
+      errors_json({{"damaged", "what was kept of its results cannot be read", "", 0}});
   const auto ended = batches_.update(run.batch, BatchStatus::kFailed);
   return ended ? Status() : Status(tl::unexpected(ended.error()));
 }
 
 // Whoever may not use the server has nothing computed either.
 bool BatchRunner::is_revoked(Run& run) const {
-  if (run.revoked || !services_.accounts.is_revoked(run.batch.payer, run.batch.owner)) return run.revoked;
+  if (run.revoked || !services_.accounts.is_revoked(run.batch.payer, run.batch.owner))
+    return run.revoked;
   run.batch.errors = errors_json({{"key_revoked", "the API key was revoked", "", 0}});
   run.revoked = true;
   return true;
@@ -222,7 +228,8 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
     } else if (!mistakes.empty()) {
       run.batch.errors = errors_json(mistakes);
       done = batches_.finish(run.batch, BatchStatus::kFailed, *run.results);
-    } else if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated) {
+    } else if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress);
+               !updated) {
       done = tl::unexpected(updated.error());
     } else {
       co_await run_lines(shared);
@@ -252,7 +259,8 @@ net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shar
   size_t next = 0;
   BatchStatus end = BatchStatus::kCompleted;
   told_ = true;  // it may have been cancelled before
-  // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for every line.
+  // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for
+  // every line.
   const auto look = [&]() -> Status {
     if (is_revoked(run)) end = BatchStatus::kCancelled;
     if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
@@ -287,7 +295,8 @@ net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shar
     if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated)
       run.failure = updated.error();
   }
-  if (run.paused && end == BatchStatus::kCompleted && !run.failure && next < run.lines.size()) co_return;
+  if (run.paused && end == BatchStatus::kCompleted && !run.failure && next < run.lines.size())
+    co_return;
   run.ending = true;
   if (stopping_ || run.failure || run.revoked || end == BatchStatus::kExpired) lines_.give_up();
   while (run.n_under_way > 0) co_await wait(kLook);
@@ -316,12 +325,14 @@ net::awaitable<void> BatchRunner::run_line(UnderWay one) {
     HttpRequest request;
     request.client = run.batch.payer;
     request.record = std::make_shared<RequestRecord>();
-    request.record->key = run.batch.key, request.record->payer = request.record->tenant = run.batch.payer;
+    request.record->key = run.batch.key,
+    request.record->payer = request.record->tenant = run.batch.payer;
     request.peer = run.batch.id;
     const auto wanted = [&] { return !stopping_ && !run.ending; };
     const auto result = co_await lines_.compute(one.line(), std::move(request), wanted);
     if (!result) co_return;
-    if (const Status kept = run.results->append(result->failed, one.line().custom_id, result->text); !kept)
+    if (const Status kept = run.results->append(result->failed, one.line().custom_id, result->text);
+        !kept)
       run.failure = kept.error();
     ++(result->failed ? counts_.lines_failed : counts_.lines_completed);
   } catch (const std::bad_alloc&) {

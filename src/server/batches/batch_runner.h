@@ -1,5 +1,5 @@
-// Computes what /v1/batches keeps: one batch at a time, its lines in the gaps that other requests leave. Those who have
-// batches take turns: one of many lines pauses for others.
+// Computes what /v1/batches keeps: one batch at a time, its lines in the gaps that other requests
+// leave. Those who have batches take turns: one of many lines pauses for others.
 #pragma once
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
@@ -64,8 +64,8 @@ class BatchRunner {
   bool told_ = false;                     // of what the store has, by wake()
   std::map<std::string, int64_t> turns_;  // by owner: the number of the last one
   int64_t n_turns_ = 0;
-  std::map<std::string, std::chrono::steady_clock::time_point>
-      again_;  // batches that failed: when they are tried again
+  // batches that failed: when they are tried again
+  std::map<std::string, std::chrono::steady_clock::time_point> again_;
   LineComputer lines_;
   Counts counts_;
   std::atomic<bool> stopping_{false};

@@ -43,7 +43,8 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
   load.replace = get_bool(body, "load_inplace");
   for (const auto& [field, value] :
        {std::pair("lora_name", &load.adapter.name), std::pair("lora_path", &load.adapter.path)}) {
-    if (value->empty()) return errorf(ErrorCode::kInvalidArgument, "{}: expected a text, got \"\"", field);
+    if (value->empty())
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected a text, got \"\"", field);
   }
   ASSIGN_OR_RETURN(load.base, services.models.find(get_string(body, "base_model_name")));
   // A name is one model's, or one of its adapters'.
@@ -52,14 +53,16 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
     const bool is_model = std::ranges::find(names, load.adapter.name) != names.end();
     const bool known = model->adapters().find(load.adapter.name) != nullptr;
     if (is_model || (known && (model.get() != load.base || !load.replace)))
-      return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}", load.adapter.name);
+      return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}",
+                    load.adapter.name);
   }
   return load;
 }
 
 // The same whether there is such a path or not.
 constexpr const char* kOutside =
-    "lora_path: expected a path in a folder that --lora-dir gave the server, whatever links lead to it";
+    "lora_path: expected a path in a folder that --lora-dir gave the server, whatever links lead "
+    "to it";
 
 // In the words of who asked: where the adapter lies is the server's.
 Error error_of_load(Error error, const std::string& path, const std::string& asked) {
@@ -87,9 +90,11 @@ const nlohmann::json& load_adapter_request() {
   using schema::text;
   static const nlohmann::json value = schema::closed(
       {{"lora_name", text("what requests name it")},
-       {"lora_path", text("a PEFT directory or a GGUF file in a folder that --lora-dir gave the server, or "
-                          "its path below one")},
-       {"base_model_name", text("the served model that it is for; the first one where this is left out")},
+       {"lora_path",
+        text("a PEFT directory or a GGUF file in a folder that --lora-dir gave the server, or "
+             "its path below one")},
+       {"base_model_name",
+        text("the served model that it is for; the first one where this is left out")},
        {"load_inplace", schema::boolean("in the place of the adapter of this name")}},
       {"lora_name", "lora_path"});
   return value;
@@ -97,10 +102,10 @@ const nlohmann::json& load_adapter_request() {
 
 const nlohmann::json& unload_adapter_request() {
   using schema::text;
-  static const nlohmann::json value =
-      schema::closed({{"lora_name", text("the adapter's name")},
-                      {"lora_int_id", schema::integer(0, std::numeric_limits<int32_t>::max(), "not used")}},
-                     {"lora_name"});
+  static const nlohmann::json value = schema::closed(
+      {{"lora_name", text("the adapter's name")},
+       {"lora_int_id", schema::integer(0, std::numeric_limits<int32_t>::max(), "not used")}},
+      {"lora_name"});
   return value;
 }
 
@@ -112,13 +117,15 @@ net::awaitable<void> post_load_adapter(Services& services, Exchange& exchange) {
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!*found) co_return co_await exchange.reply(error_reply(403, kOutside, "lora_path"));
   load->adapter.path = (*found)->string();
-  const Status done = co_await services.loads.add_adapter(*load->base, load->adapter, load->replace);
+  const Status done =
+      co_await services.loads.add_adapter(*load->base, load->adapter, load->replace);
   if (!done) {
     log().warn("{} {}: {}", exchange.request().id, exchange.request().path, done.error().message);
-    co_return co_await exchange.reply(error_reply(error_of_load(done.error(), load->adapter.path, asked)));
+    co_return co_await exchange.reply(
+        error_reply(error_of_load(done.error(), load->adapter.path, asked)));
   }
-  co_await exchange.reply(
-      plain_reply(fmt::format("Success: LoRA adapter '{}' added successfully.", load->adapter.name)));
+  co_await exchange.reply(plain_reply(
+      fmt::format("Success: LoRA adapter '{}' added successfully.", load->adapter.name)));
 }
 
 net::awaitable<void> post_unload_adapter(Services& services, Exchange& exchange) {
@@ -131,7 +138,8 @@ net::awaitable<void> post_unload_adapter(Services& services, Exchange& exchange)
     const Error error{ErrorCode::kNotFound, fmt::format("lora_name: there is no adapter {}", name)};
     co_return co_await exchange.reply(error_reply(error));
   }
-  co_await exchange.reply(plain_reply(fmt::format("Success: LoRA adapter '{}' removed successfully.", name)));
+  co_await exchange.reply(
+      plain_reply(fmt::format("Success: LoRA adapter '{}' removed successfully.", name)));
 }
 
 }  // namespace penstock

@@ -31,27 +31,27 @@ json batch_json(const StoredBatch& batch) {
   const auto parsed = [](const std::string& text) {
     return text.empty() ? json() : bounded_json<json>(text);
   };
-  return {
-      {"id", batch.id},
-      {"object", "batch"},
-      {"endpoint", batch.endpoint},
-      {"errors", parsed(batch.errors)},
-      {"input_file_id", batch.input_file},
-      {"completion_window", batch.window},
-      {"status", name_of(batch.status)},
-      {"output_file_id", or_null(batch.output_file)},
-      {"error_file_id", or_null(batch.error_file)},
-      {"created_at", batch.created},
-      {"in_progress_at", when(BatchStatus::kInProgress)},
-      {"expires_at", batch.expires},
-      {"finalizing_at", when(BatchStatus::kFinalizing)},
-      {"completed_at", when(BatchStatus::kCompleted)},
-      {"failed_at", when(BatchStatus::kFailed)},
-      {"expired_at", when(BatchStatus::kExpired)},
-      {"cancelling_at", when(BatchStatus::kCancelling)},
-      {"cancelled_at", when(BatchStatus::kCancelled)},
-      {"request_counts", {{"total", batch.total}, {"completed", batch.completed}, {"failed", batch.failed}}},
-      {"metadata", parsed(batch.metadata)}};
+  return {{"id", batch.id},
+          {"object", "batch"},
+          {"endpoint", batch.endpoint},
+          {"errors", parsed(batch.errors)},
+          {"input_file_id", batch.input_file},
+          {"completion_window", batch.window},
+          {"status", name_of(batch.status)},
+          {"output_file_id", or_null(batch.output_file)},
+          {"error_file_id", or_null(batch.error_file)},
+          {"created_at", batch.created},
+          {"in_progress_at", when(BatchStatus::kInProgress)},
+          {"expires_at", batch.expires},
+          {"finalizing_at", when(BatchStatus::kFinalizing)},
+          {"completed_at", when(BatchStatus::kCompleted)},
+          {"failed_at", when(BatchStatus::kFailed)},
+          {"expired_at", when(BatchStatus::kExpired)},
+          {"cancelling_at", when(BatchStatus::kCancelling)},
+          {"cancelled_at", when(BatchStatus::kCancelled)},
+          {"request_counts",
+           {{"total", batch.total}, {"completed", batch.completed}, {"failed", batch.failed}}},
+          {"metadata", parsed(batch.metadata)}};
 }
 
 // "24h", "30m", "90s", "7d" in seconds.
@@ -59,12 +59,16 @@ Result<int64_t> read_window(const std::string& text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   const std::string unit(end, text.data() + text.size());
-  const int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : unit == "d" ? 86400 : 0;
+  const int64_t seconds = unit == "s"   ? 1
+                          : unit == "m" ? 60
+                          : unit == "h" ? 3600
+                          : unit == "d" ? 86400
+                                        : 0;
   if (error == std::errc() && seconds > 0 && n > 0 && n <= kLongestWindowHours * 3600 / seconds)
     return n * seconds;
   return errorf(ErrorCode::kInvalidArgument,
-                "completion_window: expected a time such as 24h, at most {}h, got {}", kLongestWindowHours,
-                text);
+                "completion_window: expected a time such as 24h, at most {}h, got {}",
+                kLongestWindowHours, text);
 }
 
 // window: seconds.
@@ -94,14 +98,16 @@ Result<BatchQuery> read_batch_query(const HttpRequest& request) {
     if (name == "after") {
       query.after = value;
     } else if (name == "limit") {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), query.limit);
+      const auto [end, error] =
+          std::from_chars(value.data(), value.data() + value.size(), query.limit);
       if (error != std::errc() || end != value.data() + value.size() || query.limit < 1 ||
           query.limit > kLongestBatchPage) {
-        return errorf(ErrorCode::kInvalidArgument, "limit: expected 1 to {}, got {}", kLongestBatchPage,
-                      value);
+        return errorf(ErrorCode::kInvalidArgument, "limit: expected 1 to {}, got {}",
+                      kLongestBatchPage, value);
       }
     } else {
-      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected limit, after", name);
+      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected limit, after",
+                    name);
     }
   }
   return query;
@@ -115,7 +121,8 @@ const nlohmann::json& batch_request() {
     return closed(
         {{"input_file_id", plain("string")},
          {"endpoint",
-          {{"enum", {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"}}}},
+          {{"enum",
+            {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"}}}},
          {"completion_window", {{"type", "string"}, {"maxLength", 32}}},
          {"metadata", metadata("texts by name, kept with the batch")}},
         {"input_file_id", "endpoint", "completion_window"});

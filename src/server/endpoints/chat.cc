@@ -25,7 +25,8 @@ struct ChatCall : OpenAiCall {
   std::string echo;             // goes before the reply
 };
 
-// max_completion_tokens is the newer name of max_tokens; without either a chat may fill the context.
+// max_completion_tokens is the newer name of max_tokens; without either a chat may fill the
+// context.
 void set_max_tokens(const json& body, GenerationCall& call) {
   const int64_t newer = get_int(body, "max_completion_tokens", -1);
   if (newer >= 0) call.params.max_tokens = static_cast<int>(newer);
@@ -64,12 +65,13 @@ Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) 
   ASSIGN_OR_RETURN(call.task, read_task(conversation_of_chat(body), call.generation));
   truncate_prompt(model, body, call.task.prompt);
   call.generation.prompts.push_back(std::move(call.task.prompt));
-  RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
+  RETURN_IF_ERROR(
+      read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(body, call.generation);
   if (call.generation.params.n > services.config.max_choices) {
-    return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", services.config.max_choices,
-                  call.generation.params.n);
+    return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}",
+                  services.config.max_choices, call.generation.params.n);
   }
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(services, body, call));
@@ -85,8 +87,8 @@ json call_json(const ToolCall& call) {
 
 // A piece of a call; the first one has its id and name.
 json call_delta(const ReplySegment& segment) {
-  json call =
-      segment.begins ? call_json(segment.call) : json{{"function", {{"arguments", segment.call.arguments}}}};
+  json call = segment.begins ? call_json(segment.call)
+                             : json{{"function", {{"arguments", segment.call.arguments}}}};
   call["index"] = segment.n_call;
   return call;
 }
@@ -98,14 +100,17 @@ bool is_silent(const ReplySegment& segment) {
 
 // A call that was not the model's choice is no reason to stop, in OpenAI's API: then it is "stop".
 const char* finish_name(const ChatCall& call, const ChatReader& reader) {
-  const bool called = reader.finish() == FinishReason::kStop && reader.n_calls() > 0 && !call.names_function;
+  const bool called =
+      reader.finish() == FinishReason::kStop && reader.n_calls() > 0 && !call.names_function;
   return called ? "tool_calls" : finish_reason_name(reader.finish());
 }
 
 class ChatShape final : public ReplyShape {
  public:
   explicit ChatShape(const ChatCall& call)
-      : call_(call), names_(call.generation.model->tokenizer(), call.tokens_as_ids), events_(call, kChunk) {
+      : call_(call),
+        names_(call.generation.model->tokenizer(), call.tokens_as_ids),
+        events_(call, kChunk) {
     for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
   }
 
@@ -125,14 +130,16 @@ class ChatShape final : public ReplyShape {
     std::vector<TokenId> ids;       // likewise
   };
 
-  std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news, Generation& generation);
+  std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
+                     Generation& generation);
   static json piece(const ReplySegment& segment);
   std::string first_event(int index, const Generation& generation) const;
   std::string joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
                           const Generation& generation);
   json details(Choice& choice) const;
   json finish_fields(const ChoiceDelta& delta) const;
-  std::string chunk(const ChoiceDelta& of, json delta, json extra, const Generation& generation) const;
+  std::string chunk(const ChoiceDelta& of, json delta, json extra,
+                    const Generation& generation) const;
   json message(const ChatReader& reader) const;
   std::string prompt_text(const Generation& generation) const {
     return names_.tokenizer().decode(generation.prompt_output(0).prompt_token_ids, false);
@@ -175,7 +182,8 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
     if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
       const std::string index = std::to_string(delta.choice), quoted = json_text(segment.text);
       const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
-                                         R"(},"finish_reason":null,"index":)", index, R"(,"logprobs":null})"};
+                                         R"(},"finish_reason":null,"index":)", index,
+                                         R"(,"logprobs":null})"};
       result += events_.event(pieces, generation, delta.n_tokens);
       continue;
     }
@@ -191,7 +199,8 @@ std::string ChatShape::first_event(int index, const Generation& generation) cons
   if (call_.prompt_text) extra["prompt_text"] = prompt_text(generation);
   ChoiceDelta none;
   none.choice = index;
-  return chunk(none, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
+  return chunk(none, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra),
+               generation);
 }
 
 // All that a delta says in one event, so that no two of a choice tell the same number of tokens.
@@ -217,7 +226,8 @@ std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<R
 // What the text of an event was made of.
 json ChatShape::details(Choice& choice) const {
   json extra = json::object();
-  if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
+  if (call_.logprobs)
+    extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
   if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
   return extra;
 }
@@ -237,8 +247,10 @@ json ChatShape::piece(const ReplySegment& segment) {
 
 std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
                              const Generation& generation) const {
-  json choice = {
-      {"index", of.choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  json choice = {{"index", of.choice},
+                 {"delta", std::move(delta)},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}};
   choice.update(extra);
   return events_.event(dump(choice), generation, of.n_tokens);
 }
@@ -268,11 +280,13 @@ json ChatShape::whole(const Generation& generation) {
                  {"stop_reason", stop_reason_json(one.stop_reason)},
                  {"logprobs", nullptr},
                  {"token_ids", nullptr}};
-    if (call_.logprobs) next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
+    if (call_.logprobs)
+      next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
     if (call_.token_ids) next["token_ids"] = one.token_ids;
     body["choices"].push_back(std::move(next));
   }
-  body["prompt_logprobs"] = call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
+  body["prompt_logprobs"] =
+      call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
   body["prompt_token_ids"] = call_.token_ids ? json(output.prompt_token_ids) : json();
   if (call_.prompt_text) body["prompt_text"] = prompt_text(generation);
   add_totals(call_, generation, body, n_reasoning_tokens());

@@ -21,7 +21,8 @@ constexpr const char* kCompletionObject = "text_completion";
 
 struct CompletionCall : OpenAiCall {
   bool echo = false, prompt_logprobs = false;
-  int n_wanted = 1;             // choices per prompt in the reply; the most likely of those generated
+  // choices per prompt in the reply; the most likely of those generated
+  int n_wanted = 1;
   std::optional<int> logprobs;  // as the client asked; echo needs them of the prompt too
   std::vector<std::string> prompt_texts;
 };
@@ -59,7 +60,8 @@ Status read_prompts(const json& body, CompletionCall& call) {
                                                   .begun = {},
                                                   .files = {}}));
     } else if (item.is_string()) {
-      if (!truncates(body)) RETURN_IF_ERROR(session.check_length(item.get_ref<const std::string&>()));
+      if (!truncates(body))
+        RETURN_IF_ERROR(session.check_length(item.get_ref<const std::string&>()));
       ids = session.encode(item.get_ref<const std::string&>(), {add_bos, true});
     } else {
       ASSIGN_OR_RETURN(ids, read_ids(item, session.tokenizer().vocab_size()));
@@ -67,10 +69,11 @@ Status read_prompts(const json& body, CompletionCall& call) {
     const size_t n_read = ids.size();
     truncate_prompt(model, body, ids);
     const bool as_given = item.is_string() && ids.size() == n_read;
-    call.prompt_texts.push_back(as_given ? item.get<std::string>() : session.tokenizer().decode(ids, false));
+    call.prompt_texts.push_back(as_given ? item.get<std::string>()
+                                         : session.tokenizer().decode(ids, false));
     call.generation.prompts.push_back(std::move(ids));
-    RETURN_IF_ERROR(
-        read_thinking_budget(body, model.chat().opens_reasoning(call.prompt_texts.back()), call.generation));
+    RETURN_IF_ERROR(read_thinking_budget(
+        body, model.chat().opens_reasoning(call.prompt_texts.back()), call.generation));
   }
   return {};
 }
@@ -81,12 +84,13 @@ Status read_best_of(const json& body, CompletionCall& call) {
   call.n_wanted = params.n;
   const auto best_of = static_cast<int>(get_int(body, "best_of", params.n));
   if (best_of < params.n) {
-    return errorf(ErrorCode::kInvalidArgument, "best_of: expected at least n ({}), got {}", params.n,
-                  best_of);
+    return errorf(ErrorCode::kInvalidArgument, "best_of: expected at least n ({}), got {}",
+                  params.n, best_of);
   }
   if (best_of == params.n) return {};
   if (call.stream)
-    return errorf(ErrorCode::kInvalidArgument, "best_of: a stream cannot choose, expected n ({})", params.n);
+    return errorf(ErrorCode::kInvalidArgument, "best_of: a stream cannot choose, expected n ({})",
+                  params.n);
   params.n = best_of;
   if (!params.logprobs) params.logprobs = 0;
   return {};
@@ -123,7 +127,8 @@ Result<CompletionCall> read_completion_call(Services& services, const HttpReques
   if (call.echo && !call.prompt_logprobs && (call.logprobs || params.max_tokens == 0)) {
     params.prompt_logprobs = call.logprobs.value_or(0);
   }
-  call.generation.n_repeats = (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
+  call.generation.n_repeats =
+      (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
   RETURN_IF_ERROR(read_best_of(body, call));
   RETURN_IF_ERROR(check_choices(services, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));
@@ -187,19 +192,23 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
                                        R"(,"logprobs":null,"text":)", quoted, "}"};
     return events_.event(pieces, generation, delta.n_tokens);
   }
-  json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  json choice = {
+      {"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   if (call_.logprobs) choice["logprobs"] = logprobs_[delta.choice].take();
   if (call_.token_ids) {
     choice["token_ids"] = std::exchange(ids_[delta.choice], {});
     if (first) choice["prompt_token_ids"] = generation.prompt_output(prompt).prompt_token_ids;
   }
   if (call_.prompt_text && first) choice["prompt_text"] = call_.prompt_texts[prompt];
-  if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
-  if (delta.finish != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(delta.stop_reason);
+  if (delta.finish != FinishReason::kNone)
+    choice["finish_reason"] = finish_reason_name(delta.finish);
+  if (delta.finish != FinishReason::kNone)
+    choice["stop_reason"] = stop_reason_json(delta.stop_reason);
   return events_.event(dump(choice), generation, delta.n_tokens);
 }
 
-json CompletionShape::choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const {
+json CompletionShape::choice(const RequestOutput& output, const CompletionOutput& one,
+                             size_t prompt) const {
   json result = {{"text", (call_.echo ? call_.prompt_texts[prompt] : "") + one.text},
                  {"finish_reason", finish_reason_name(one.finish_reason)},
                  {"stop_reason", stop_reason_json(one.stop_reason)},
@@ -210,12 +219,14 @@ json CompletionShape::choice(const RequestOutput& output, const CompletionOutput
   if (call_.logprobs) {
     LegacyLogprobs logprobs = new_logprobs();
     if (call_.echo) {
-      logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs, call_.prompt_texts[prompt]);
+      logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs,
+                          call_.prompt_texts[prompt]);
     }
     for (const auto& row : one.logprobs) logprobs.add(row);
     result["logprobs"] = logprobs.take();
   }
-  if (call_.prompt_logprobs) result["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
+  if (call_.prompt_logprobs)
+    result["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
   if (call_.token_ids) {
     result["token_ids"] = one.token_ids;
     result["prompt_token_ids"] = output.prompt_token_ids;
@@ -232,8 +243,9 @@ json CompletionShape::whole(const Generation& generation) {
     std::vector<const CompletionOutput*> best;
     for (const CompletionOutput& one : output.outputs) best.push_back(&one);
     const auto per_token = [](const CompletionOutput* one) {
-      return one->token_ids.empty() ? 0.0
-                                    : one->cumulative_logprob / static_cast<double>(one->token_ids.size());
+      return one->token_ids.empty()
+                 ? 0.0
+                 : one->cumulative_logprob / static_cast<double>(one->token_ids.size());
     };
     if (call_.n_wanted < static_cast<int>(best.size())) {
       std::ranges::stable_sort(best, std::ranges::greater(), per_token);

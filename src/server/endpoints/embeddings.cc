@@ -37,7 +37,8 @@ Result<PoolingAsked> read_pooling(Services& services, const HttpRequest& request
   if (named == "classify") asked.call.kind.task = PoolingKind::Task::kClassify;
   const bool classifies = asked.call.kind.task == PoolingKind::Task::kClassify;
   if (classifies && body.model->pooling().model().info().labels.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "model: {} has no classification head", body.model->name());
+    return errorf(ErrorCode::kInvalidArgument, "model: {} has no classification head",
+                  body.model->name());
   }
   RETURN_IF_ERROR(read_vectors(body.fields, asked.call.kind));
   asked.as_base64 = get_string(body.fields, "encoding_format") == "base64";
@@ -52,8 +53,8 @@ std::string vectors_body(json reply, const PoolingQueue::Vectors& vectors, const
   body.pop_back();
   body += R"(,"data":[)";
   for (size_t i = 0; i < vectors.size(); ++i) {
-    fmt::format_to(std::back_inserter(body), R"({}{{"object":"{}","index":{},"{}":)", i > 0 ? "," : "",
-                   object, i, field);
+    fmt::format_to(std::back_inserter(body), R"({}{{"object":"{}","index":{},"{}":)",
+                   i > 0 ? "," : "", object, i, field);
     const std::span<const float> all(vectors[i]);
     if (as_base64) {
       body += '"' + base64(all) + '"';
@@ -77,15 +78,17 @@ struct ReplyForm {
   const char *prefix, *object, *field;
 };
 
-net::awaitable<void> answer_vectors(Services& services, Exchange& exchange, const nlohmann::json& schema,
-                                    ReplyForm form) {
+net::awaitable<void> answer_vectors(Services& services, Exchange& exchange,
+                                    const nlohmann::json& schema, ReplyForm form) {
   Result<PoolingAsked> asked;
   co_await services.run_apart(exchange, [&] {
     asked = read_pooling(services, exchange.request(), schema, PoolingKind::Task::kEmbed);
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;
-  if (const Status fits = take_reply(services, *asked->model, asked->call, asked->as_base64, budget); !fits)
+  if (const Status fits =
+          take_reply(services, *asked->model, asked->call, asked->as_base64, budget);
+      !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   const json head = pooling_reply(form.prefix, asked->name, n_tokens(asked->call));
   std::vector<size_t> n_rows;
@@ -170,7 +173,8 @@ const nlohmann::json& classify_request() {
   static const nlohmann::json value = [] {
     nlohmann::json fields = pooling_fields();
     fields["input"] = input_field();
-    fields["use_activation"] = schema::boolean("probabilities (also when absent) instead of logits");
+    fields["use_activation"] =
+        schema::boolean("probabilities (also when absent) instead of logits");
     return schema::closed(std::move(fields), {"input"});
   }();
   return value;
@@ -178,16 +182,18 @@ const nlohmann::json& classify_request() {
 
 const nlohmann::json& classify_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value = list_reply(open({{"index", plain("integer")},
-                                             {"label", plain("string")},
-                                             {"probs", {{"type", "array"}, {"items", plain("number")}}},
-                                             {"num_classes", plain("integer")}},
-                                            {"index", "label", "probs", "num_classes"}));
+  static const Json value =
+      list_reply(open({{"index", plain("integer")},
+                       {"label", plain("string")},
+                       {"probs", {{"type", "array"}, {"items", plain("number")}}},
+                       {"num_classes", plain("integer")}},
+                      {"index", "label", "probs", "num_classes"}));
   return value;
 }
 
 net::awaitable<void> post_embeddings(Services& services, Exchange& exchange) {
-  co_await answer_vectors(services, exchange, embeddings_request(), {"embd-", "embedding", "embedding"});
+  co_await answer_vectors(services, exchange, embeddings_request(),
+                          {"embd-", "embedding", "embedding"});
 }
 
 net::awaitable<void> post_pooling(Services& services, Exchange& exchange) {
@@ -197,7 +203,8 @@ net::awaitable<void> post_pooling(Services& services, Exchange& exchange) {
 net::awaitable<void> post_classify(Services& services, Exchange& exchange) {
   Result<PoolingAsked> asked;
   co_await services.run_apart(exchange, [&] {
-    asked = read_pooling(services, exchange.request(), classify_request(), PoolingKind::Task::kClassify);
+    asked = read_pooling(services, exchange.request(), classify_request(),
+                         PoolingKind::Task::kClassify);
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;

@@ -1,4 +1,5 @@
-// OpenAI's files: POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content.
+// OpenAI's files: POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET
+// /v1/files/{id}/content.
 #include <algorithm>
 #include <charconv>
 
@@ -43,17 +44,21 @@ Result<Upload> read_upload(const HttpRequest& request) {
   for (const FormPart& part : parts) {
     bool& seen = part.name == "file" ? has_file : has_purpose;
     if (part.name != "file" && part.name != "purpose") {
-      return errorf(ErrorCode::kInvalidArgument, "{}: unknown field, expected file and purpose", part.name);
+      return errorf(ErrorCode::kInvalidArgument, "{}: unknown field, expected file and purpose",
+                    part.name);
     }
-    if (std::exchange(seen, true)) return errorf(ErrorCode::kInvalidArgument, "{}: given twice", part.name);
+    if (std::exchange(seen, true))
+      return errorf(ErrorCode::kInvalidArgument, "{}: given twice", part.name);
     if (part.name == "purpose") purpose = part.content;
     if (part.name == "file") upload = {part.filename, part.content};
     if (part.name == "file" && (part.filename.empty() || part.filename.size() > kLongestName)) {
-      return errorf(ErrorCode::kInvalidArgument, "file: expected a filename of 1 to {} bytes, got {}",
-                    kLongestName, part.filename.size());
+      return errorf(ErrorCode::kInvalidArgument,
+                    "file: expected a filename of 1 to {} bytes, got {}", kLongestName,
+                    part.filename.size());
     }
   }
-  if (!has_file) return errorf(ErrorCode::kInvalidArgument, "file: required, as a part with a filename");
+  if (!has_file)
+    return errorf(ErrorCode::kInvalidArgument, "file: required, as a part with a filename");
   if (purpose != "batch") {
     return errorf(ErrorCode::kInvalidArgument, "purpose: expected batch, got {}",
                   has_purpose ? purpose.substr(0, 100) : "none");
@@ -74,10 +79,12 @@ Result<FileQuery> read_file_query(const HttpRequest& request) {
     } else if (name == "order") {
       return errorf(ErrorCode::kInvalidArgument, "order: expected asc or desc, got {}", value);
     } else if (name == "limit") {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), query.limit);
+      const auto [end, error] =
+          std::from_chars(value.data(), value.data() + value.size(), query.limit);
       if (error != std::errc() || end != value.data() + value.size() || query.limit < 1 ||
           query.limit > kLongestPage) {
-        return errorf(ErrorCode::kInvalidArgument, "limit: expected 1 to {}, got {}", kLongestPage, value);
+        return errorf(ErrorCode::kInvalidArgument, "limit: expected 1 to {}, got {}", kLongestPage,
+                      value);
       }
     } else {
       return errorf(ErrorCode::kInvalidArgument,
@@ -123,9 +130,9 @@ const nlohmann::json& files_reply() {
 
 const nlohmann::json& file_deleted_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const nlohmann::json value =
-      open({{"id", plain("string")}, {"object", {{"enum", {"file"}}}}, {"deleted", plain("boolean")}},
-           {"id", "object", "deleted"});
+  static const nlohmann::json value = open(
+      {{"id", plain("string")}, {"object", {{"enum", {"file"}}}}, {"deleted", plain("boolean")}},
+      {"id", "object", "deleted"});
   return value;
 }
 
@@ -177,10 +184,13 @@ net::awaitable<void> get_file_content(Services& services, Exchange& exchange) {
   Result<StoredFile> file;
   Result<std::string> piece;
   int64_t done = 0;
-  const auto read = [&] { piece = (*services.data.stores())->files->read(*file, done, kContentPiece); };
+  const auto read = [&] {
+    piece = (*services.data.stores())->files->read(*file, done, kContentPiece);
+  };
   co_await services.run_chore(exchange, [&] {
     const auto asked = read_store_call(services, exchange.request(), "/v1/files/{id}/content");
-    file = asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
+    file =
+        asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
     if (file) read();
   });
   if (!file) co_return co_await exchange.reply(error_reply(file.error()));

@@ -1,5 +1,5 @@
-// POST /v1/generate: the plain form. {prompt, max_tokens = 100, temperature = 1.0, stream = false, …} ->
-// {text, tokens_generated, latency_ms, tokens_per_second}.
+// POST /v1/generate: the plain form. {prompt, max_tokens = 100, temperature = 1.0, stream = false,
+// …} -> {text, tokens_generated, latency_ms, tokens_per_second}.
 #include "server/api/api_request.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
@@ -55,11 +55,12 @@ class PlainShape final : public ReplyShape {
   json summary(const Generation& generation) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const int n = generation.n_completion_tokens();
-    json body = {{"tokens_generated", n},
-                 {"latency_ms", seconds * 1000},
-                 {"tokens_per_second", seconds > 0 ? n / seconds : 0.0},
-                 {"prompt_tokens", generation.n_prompt_tokens()},
-                 {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
+    json body = {
+        {"tokens_generated", n},
+        {"latency_ms", seconds * 1000},
+        {"tokens_per_second", seconds > 0 ? n / seconds : 0.0},
+        {"prompt_tokens", generation.n_prompt_tokens()},
+        {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
     if (!call_.id.empty()) body["id"] = call_.id;
     if (call_.timings) body["timings"] = timings_json(generation);
     return body;

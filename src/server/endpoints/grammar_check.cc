@@ -1,4 +1,5 @@
-// POST /v1/grammar/check: what would become of a schema, regex, grammar or structural tag, without a text.
+// POST /v1/grammar/check: what would become of a schema, regex, grammar or structural tag, without
+// a text.
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
 #include "server/api/structured.h"
@@ -17,7 +18,8 @@ Result<CheckCall> read_check(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, grammar_check_request()));
   ASSIGN_OR_RETURN(auto outputs, read_structured_outputs(asked.fields));
   if (!outputs)
-    return errorf(ErrorCode::kInvalidArgument, "body: expected a specification, such as response_format");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "body: expected a specification, such as response_format");
   return CheckCall{asked.model, *std::move(outputs)};
 }
 
@@ -49,7 +51,8 @@ net::awaitable<void> post_grammar_check(Services& services, Exchange& exchange) 
   // Nothing of a specification is looked at on the threads of the connections.
   const Status ran = co_await run_compilation(services, exchange, [&](CompileEffort& effort) {
     if (!call) call = read_check(services, exchange.request());
-    if (call && *call) report = (*call)->model->session().grammars().report((*call)->asked.outputs, effort);
+    if (call && *call)
+      report = (*call)->model->session().grammars().report((*call)->asked.outputs, effort);
   });
   if (exchange.gone()) co_return;
   if (!ran) co_return co_await exchange.reply(error_reply(ran.error()));

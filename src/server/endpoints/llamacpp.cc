@@ -31,7 +31,8 @@ struct LlamaCall {
   bool stream = false, several = false, tokens = false, timings = false;
 };
 
-// Lets a text through up to the line break before the first line that is indented by less than wanted.
+// Lets a text through up to the line break before the first line that is indented by less than
+// wanted.
 class IndentedText {
  public:
   explicit IndentedText(int n_indent) : n_indent_(n_indent) {}
@@ -67,12 +68,13 @@ class IndentedText {
 // Before the prompts are made tokens.
 Status check_llama_choices(const Services& services, const json& prompt, const LlamaCall& call) {
   const int64_t n = call.generation.params.n, most = services.config.max_choices;
-  const bool one =
-      !prompt.is_array() || std::ranges::any_of(prompt, [](const json& p) { return p.is_number(); });
+  const bool one = !prompt.is_array() ||
+                   std::ranges::any_of(prompt, [](const json& p) { return p.is_number(); });
   const int64_t n_prompts = one ? 1 : static_cast<int64_t>(prompt.size());
   if (n_prompts * n <= most) return {};
-  return errorf(ErrorCode::kInvalidArgument, "prompt: expected at most {} choices (prompts times n), got {}",
-                most, n_prompts * n);
+  return errorf(ErrorCode::kInvalidArgument,
+                "prompt: expected at most {} choices (prompts times n), got {}", most,
+                n_prompts * n);
 }
 
 // What both routes have, but for the prompts.
@@ -106,12 +108,14 @@ void finish_llama_call(LlamaCall& call) {
 }
 
 Result<LlamaCall> read_completion(Services& services, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(services, request, llamacpp_completion_request()));
+  ASSIGN_OR_RETURN(const ApiBody asked,
+                   read_body(services, request, llamacpp_completion_request()));
   LlamaCall call;
   RETURN_IF_ERROR(read_llama_call(services, asked, call));
   const json& prompt = asked.fields["prompt"];
   RETURN_IF_ERROR(check_llama_choices(services, prompt, call));
-  ASSIGN_OR_RETURN(call.generation.prompts, prompts_of_llamacpp(prompt, *asked.model, call.several));
+  ASSIGN_OR_RETURN(call.generation.prompts,
+                   prompts_of_llamacpp(prompt, *asked.model, call.several));
   finish_llama_call(call);
   return call;
 }
@@ -162,7 +166,9 @@ class LlamaShape final : public ReplyShape {
     for (size_t i = 0; i < choices_.size(); ++i) replies.push_back(last(i, generation));
     return replies;
   }
-  std::string error_event(const Error& error) override { return "data: " + error_reply(error).body + "\n\n"; }
+  std::string error_event(const Error& error) override {
+    return "data: " + error_reply(error).body + "\n\n";
+  }
 
  private:
   struct Choice {
@@ -195,8 +201,8 @@ json LlamaShape::probability(const std::vector<TokenLogprob>& row) const {
 
 // The indentation or the time says so, not the model.
 void LlamaShape::end_early(Choice& choice, int index, Generation& generation) {
-  const bool late =
-      call_.most_time.count() > 0 && choice.has_line_break && Clock::now() - choice.first > call_.most_time;
+  const bool late = call_.most_time.count() > 0 && choice.has_line_break &&
+                    Clock::now() - choice.first > call_.most_time;
   if (choice.cut || (!late && !choice.text.ended())) return;
   choice.cut = true;
   generation.stop(index);
@@ -231,8 +237,8 @@ std::string LlamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (call_.timings) {
     RequestStats so_far;
     so_far.decode_seconds = std::chrono::duration<double>(Clock::now() - choice.first).count();
-    event["timings"] =
-        timings_of(so_far, prompt_sizes_[delta.choice / call_.generation.params.n], choice.n_tokens);
+    event["timings"] = timings_of(so_far, prompt_sizes_[delta.choice / call_.generation.params.n],
+                                  choice.n_tokens);
   }
   return sse(event);
 }
@@ -246,7 +252,8 @@ json LlamaShape::timings_of(const RequestStats& stats, size_t n_prompt, int n_to
     into[name + "_per_second"] = seconds > 0 ? static_cast<double>(n) / seconds : 0.0;
   };
   json result = {{"cache_n", stats.cached_tokens}};
-  rates("prompt", static_cast<int64_t>(n_prompt) - stats.cached_tokens, stats.prefill_seconds, result);
+  rates("prompt", static_cast<int64_t>(n_prompt) - stats.cached_tokens, stats.prefill_seconds,
+        result);
   rates("predicted", n_tokens, stats.decode_seconds, result);
   if (stats.draft_tokens > 0) {
     result["draft_n"] = stats.draft_tokens;
@@ -257,7 +264,8 @@ json LlamaShape::timings_of(const RequestStats& stats, size_t n_prompt, int n_to
 
 // Why it ended, in llama.cpp's words.
 json LlamaShape::end_of(const Choice& choice, const CompletionOutput& one, size_t n_prompt) const {
-  const bool limit = choice.cut || call_.n_predict == 0 || one.finish_reason == FinishReason::kLength;
+  const bool limit =
+      choice.cut || call_.n_predict == 0 || one.finish_reason == FinishReason::kLength;
   const std::string* word = std::get_if<std::string>(&one.stop_reason);
   const size_t n_total = n_prompt + one.token_ids.size();
   const bool full = one.finish_reason == FinishReason::kLength && call_.n_predict != 0 &&
@@ -313,8 +321,9 @@ const nlohmann::json& infill_request() {
     fields["prompt"] = text("what is there of the middle already");
     fields["input_prefix"] = plain("string");
     fields["input_suffix"] = plain("string");
-    fields["input_extra"] = list(open({{"text", plain("string")}, {"filename", text("its name")}}, {"text"}),
-                                 "other files, the most important last: what fits the context of their end");
+    fields["input_extra"] =
+        list(open({{"text", plain("string")}, {"filename", text("its name")}}, {"text"}),
+             "other files, the most important last: what fits the context of their end");
     fields["input_extra"]["maxItems"] = 1024;
     return closed(std::move(fields), {"input_prefix", "input_suffix"});
   }();

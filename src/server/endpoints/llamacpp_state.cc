@@ -28,7 +28,8 @@ json slot_json(const ServedModel& model, int id) {
   return {{"id", id},
           {"id_task", -1},
           {"n_ctx", model.max_model_len()},
-          {"speculative", !engine.draft_model.empty() || (!engine.spec.empty() && engine.spec != "off")},
+          {"speculative",
+           !engine.draft_model.empty() || (!engine.spec.empty() && engine.spec != "off")},
           {"is_processing", false}};
 }
 
@@ -100,11 +101,12 @@ json props_json(const ServedModel& model, const std::string& key) {
 
 const nlohmann::json& props_reply() {
   using schema::plain;
-  static const nlohmann::json value = schema::open({{"default_generation_settings", plain("object")},
-                                                    {"total_slots", plain("integer")},
-                                                    {"model_path", plain("string")},
-                                                    {"chat_template", plain("string")}},
-                                                   {"default_generation_settings", "total_slots"});
+  static const nlohmann::json value =
+      schema::open({{"default_generation_settings", plain("object")},
+                    {"total_slots", plain("integer")},
+                    {"model_path", plain("string")},
+                    {"chat_template", plain("string")}},
+                   {"default_generation_settings", "total_slots"});
   return value;
 }
 

@@ -140,19 +140,22 @@ std::string MessageShape::take(const ReplySegment& segment) {
   if (is_call ? segment.begins : !open_ || open_kind_ != segment.kind) {
     events = close_block();
     json block = {{"type", "text"}, {"text", ""}};
-    if (segment.kind == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    if (segment.kind == Kind::kReasoning)
+      block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (is_call) {
       block = {{"type", "tool_use"},
                {"id", segment.call.id},
                {"name", segment.call.name},
                {"input", json::object()}};
     }
-    events += event("content_block_start", {{"index", n_blocks_++}, {"content_block", std::move(block)}});
+    events +=
+        event("content_block_start", {{"index", n_blocks_++}, {"content_block", std::move(block)}});
     open_ = true;
     open_kind_ = segment.kind;
   }
   json delta = {{"type", "text_delta"}, {"text", segment.text}};
-  if (segment.kind == Kind::kReasoning) delta = {{"type", "thinking_delta"}, {"thinking", segment.text}};
+  if (segment.kind == Kind::kReasoning)
+    delta = {{"type", "thinking_delta"}, {"thinking", segment.text}};
   if (is_call) delta = {{"type", "input_json_delta"}, {"partial_json", segment.call.arguments}};
   if (!is_call || !segment.call.arguments.empty())
     events += event("content_block_delta", {{"index", n_blocks_ - 1}, {"delta", std::move(delta)}});
@@ -177,9 +180,11 @@ std::string MessageShape::end(const Generation& generation) {
 json MessageShape::whole(const Generation& generation) {
   json message = head();
   for (const ReplySegment& segment : reader_.segments()) {
-    if (segment.kind == Kind::kText) message["content"].push_back({{"type", "text"}, {"text", segment.text}});
+    if (segment.kind == Kind::kText)
+      message["content"].push_back({{"type", "text"}, {"text", segment.text}});
     if (segment.kind == Kind::kReasoning) {
-      message["content"].push_back({{"type", "thinking"}, {"thinking", segment.text}, {"signature", ""}});
+      message["content"].push_back(
+          {{"type", "thinking"}, {"thinking", segment.text}, {"signature", ""}});
     }
     if (segment.kind == Kind::kCall) {
       message["content"].push_back({{"type", "tool_use"},
@@ -212,7 +217,8 @@ net::awaitable<void> post_count_tokens(Services& services, Exchange& exchange) {
   if (auto refused = check_text_body(services, exchange.request()))
     co_return co_await exchange.reply(std::move(*refused));
   Result<json> result;
-  co_await services.run_apart(exchange, [&] { result = count_tokens(services, exchange.request()); });
+  co_await services.run_apart(exchange,
+                              [&] { result = count_tokens(services, exchange.request()); });
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

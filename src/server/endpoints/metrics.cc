@@ -41,7 +41,8 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 std::map<std::string, Router::Counts> route_counts(Services& services, const std::string& key) {
   std::map<std::string, Router::Counts> counts = services.router->counts();
   const std::vector<std::string> names = services.router->names(key);
-  std::erase_if(counts, [&](const auto& one) { return std::ranges::find(names, one.first) == names.end(); });
+  std::erase_if(
+      counts, [&](const auto& one) { return std::ranges::find(names, one.first) == names.end(); });
   for (auto& [name, of_route] : counts) {
     std::erase_if(of_route.decisions, [&](const auto& one) {
       const ServedModel* const model = services.models.named(one.first.first);
@@ -58,8 +59,8 @@ HttpReply metrics_reply(Services& services, const std::string& key) {
     const ModelLease model = one->lease(false);
     if (model == nullptr) continue;
     for (int engine = 0; engine < model->n_engines(); ++engine) {
-      const MetricsSource source{model->metrics_of(engine), &model->info_of(engine), &model->config(),
-                                 model->name(), engine};
+      const MetricsSource source{model->metrics_of(engine), &model->info_of(engine),
+                                 &model->config(), model->name(), engine};
       std::vector<prometheus::MetricFamily> of_engine;
       add_own_families(source, of_engine);
       if (services.config.vllm_metrics) add_vllm_families(source, of_engine);
@@ -94,7 +95,8 @@ Result<int64_t> forget_replies(Services& services, const HttpRequest& request) {
   }
   ReplyCache* const cache = services.replies->cache();
   if (cache == nullptr)
-    return errorf(ErrorCode::kNotFound, "this server keeps no replies: it was started without --reply-cache");
+    return errorf(ErrorCode::kNotFound,
+                  "this server keeps no replies: it was started without --reply-cache");
   return cache->forget(name);
 }
 
@@ -106,20 +108,20 @@ json metrics_json(Services& services, const std::string& key) {
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
   const Traffic::Snapshot traffic = services.traffic.snapshot();
-  json body = {
-      {"total_requests", latency.count},
-      {"total_tokens", metrics.generation_tokens.value},
-      {"avg_latency_ms", mean(latency) * 1000},
-      {"avg_tokens_per_second", decode_seconds > 0 ? metrics.generation_tokens.value / decode_seconds : 0.0},
-      {"avg_batch_size", mean(metrics.iteration_num_seqs)},
-      {"avg_tokens_per_step", mean(metrics.iteration_tokens_total)},
-      {"avg_time_to_first_token_ms", mean(metrics.time_to_first_token_seconds) * 1000},
-      {"avg_inter_token_latency_ms", mean(metrics.inter_token_latency_seconds) * 1000},
-      {"http_requests", total(traffic, [](int) { return true; })},
-      {"http_errors", total(traffic, [](int status) { return status >= 400; })},
-      {"http_clients_left", total(traffic, [](int status) { return status == 0; })},
-      {"http_requests_in_flight", (*services.http).exchanges.load()},
-      {"http_connections", (*services.http).connections.load()}};
+  json body = {{"total_requests", latency.count},
+               {"total_tokens", metrics.generation_tokens.value},
+               {"avg_latency_ms", mean(latency) * 1000},
+               {"avg_tokens_per_second",
+                decode_seconds > 0 ? metrics.generation_tokens.value / decode_seconds : 0.0},
+               {"avg_batch_size", mean(metrics.iteration_num_seqs)},
+               {"avg_tokens_per_step", mean(metrics.iteration_tokens_total)},
+               {"avg_time_to_first_token_ms", mean(metrics.time_to_first_token_seconds) * 1000},
+               {"avg_inter_token_latency_ms", mean(metrics.inter_token_latency_seconds) * 1000},
+               {"http_requests", total(traffic, [](int) { return true; })},
+               {"http_errors", total(traffic, [](int status) { return status >= 400; })},
+               {"http_clients_left", total(traffic, [](int status) { return status == 0; })},
+               {"http_requests_in_flight", (*services.http).exchanges.load()},
+               {"http_connections", (*services.http).connections.load()}};
   if (const ReplyCache* cache = services.replies->cache()) {
     const KeptReplies::Counters& counters = services.replies->counters;
     body["reply_cache_hits"] = counters.hits.load();
@@ -130,7 +132,8 @@ json metrics_json(Services& services, const std::string& key) {
     body["reply_cache_entries"] = cache->counts().entries;
   }
   double cost = 0, saved = 0;
-  for (const auto& [name, counts] : route_counts(services, key)) cost += counts.cost, saved += counts.saved;
+  for (const auto& [name, counts] : route_counts(services, key))
+    cost += counts.cost, saved += counts.saved;
   body["route_cost"] = cost;
   body["route_cost_saved"] = saved;
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
@@ -146,8 +149,8 @@ json metrics_json(Services& services, const std::string& key) {
 }  // namespace
 
 const nlohmann::json& reset_replies_request() {
-  static const nlohmann::json value =
-      schema::closed({{"model", schema::text("whose replies; those of all models where it is left out")}});
+  static const nlohmann::json value = schema::closed(
+      {{"model", schema::text("whose replies; those of all models where it is left out")}});
   return value;
 }
 

@@ -99,7 +99,8 @@ constexpr double kVllmInterToken[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4
                                       .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
 constexpr double kVllmLatency[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                    30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-constexpr double kVllmStepTokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kVllmStepTokens[] = {1,   8,    16,   32,   64,   128,  256,
+                                      512, 1024, 2048, 4096, 8192, 16384};
 
 enum class Buckets : uint8_t { kAsOurs, kInterToken, kLatency, kStepTokens, kUpToContext };
 struct VllmName {
@@ -194,10 +195,10 @@ void add_labelled_vllm(const MetricsSource& source, std::vector<MetricFamily>& o
   out.push_back(std::move(waiting));
   out.push_back(family_of("vllm:admission_rejections", "requests refused", m.admission_rejections,
                           with(base, "reason", "queue_full")));
-  out.push_back(
-      family_of("vllm:cache_config_info", "how the KV cache is set up", Gauge{1}, cache_labels(source)));
-  MetricFamily sleep = family_of("vllm:engine_sleep_state", "1 for the state the engine is in", Gauge{1},
-                                 with(base, "sleep_state", "awake"));
+  out.push_back(family_of("vllm:cache_config_info", "how the KV cache is set up", Gauge{1},
+                          cache_labels(source)));
+  MetricFamily sleep = family_of("vllm:engine_sleep_state", "1 for the state the engine is in",
+                                 Gauge{1}, with(base, "sleep_state", "awake"));
   add_row(sleep, Gauge{0}, with(base, "sleep_state", "weights_offloaded"));
   add_row(sleep, Gauge{0}, with(base, "sleep_state", "discard_all"));
   out.push_back(std::move(sleep));
@@ -236,8 +237,8 @@ void add_own_families(const MetricsSource& source, std::vector<MetricFamily>& ou
   Metrics::visit(source.metrics, [&](const char* name, const auto& value, const char* help) {
     out.push_back(family_of(std::string("penstock:") + name, help, value, model_labels(source)));
   });
-  out.push_back(
-      family_of("penstock:cache_config_info", "how the KV cache is set up", Gauge{1}, cache_labels(source)));
+  out.push_back(family_of("penstock:cache_config_info", "how the KV cache is set up", Gauge{1},
+                          cache_labels(source)));
 }
 
 void add_vllm_families(const MetricsSource& source, std::vector<MetricFamily>& out) {
@@ -274,24 +275,30 @@ void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& tr
   requests.type = MetricType::Counter;
   for (const auto& [key, n] : traffic.requests) {
     const auto& [path, method, status] = key;
-    add_row(requests, count(n), {{"path", path}, {"method", method}, {"status", std::to_string(status)}});
+    add_row(requests, count(n),
+            {{"path", path}, {"method", method}, {"status", std::to_string(status)}});
   }
   out.push_back(std::move(requests));
   add("request_seconds", "time from a whole request to its whole answer", traffic.seconds);
   add("connections", "open connections", Gauge{static_cast<double>(counters.connections.load())});
-  add("requests_in_flight", "requests being answered", Gauge{static_cast<double>(counters.exchanges.load())});
-  add("body_bytes", "bytes of request bodies held", Gauge{static_cast<double>(counters.body_bytes.load())});
+  add("requests_in_flight", "requests being answered",
+      Gauge{static_cast<double>(counters.exchanges.load())});
+  add("body_bytes", "bytes of request bodies held",
+      Gauge{static_cast<double>(counters.body_bytes.load())});
   add("connections_accepted", "connections accepted", count(counters.accepted.load()));
   add("connections_refused", "connections over the limit", count(counters.turned_away.load()));
-  add("requests_malformed", "requests that were not HTTP, or over a limit", count(counters.malformed.load()));
-  add("requests_timed_out", "requests that did not arrive in time", count(counters.timed_out.load()));
+  add("requests_malformed", "requests that were not HTTP, or over a limit",
+      count(counters.malformed.load()));
+  add("requests_timed_out", "requests that did not arrive in time",
+      count(counters.timed_out.load()));
   add("disconnects", "clients that left before their answer was complete",
       count(counters.disconnects.load()));
   add("unauthorized", "requests without a valid key", count(traffic.unauthorized));
   add("quota_refusals", "requests over their key's quota", count(traffic.quota_refusals));
 }
 
-void add_batch_families(int64_t completed, int64_t failed, int running, std::vector<MetricFamily>& out) {
+void add_batch_families(int64_t completed, int64_t failed, int running,
+                        std::vector<MetricFamily>& out) {
   MetricFamily lines;
   lines.name = "penstock:batch_lines_total";
   lines.help = "lines of batches that have a result, since the start";
@@ -325,7 +332,8 @@ void add_reply_cache_families(const KeptReplies& replies, std::vector<MetricFami
     return result;
   };
   const auto count = [](int64_t value) { return Counter{static_cast<double>(value)}; };
-  MetricFamily requests = family("requests_total", "requests by what the cache of replies had for them");
+  MetricFamily requests =
+      family("requests_total", "requests by what the cache of replies had for them");
   add_row(requests, count(counters.hits), {{"result", "hit"}, {"by", "exact"}});
   add_row(requests, count(counters.misses), {{"result", "miss"}, {"by", ""}});
   for (int i = 1; i < kFirstNearBypass; ++i) {
@@ -334,9 +342,11 @@ void add_reply_cache_families(const KeptReplies& replies, std::vector<MetricFami
   }
   out.push_back(std::move(requests));
   if (replies.by_meaning()) {
-    MetricFamily near = family("meaning_requests_total", "those that were looked for by their meaning");
+    MetricFamily near =
+        family("meaning_requests_total", "those that were looked for by their meaning");
     add_row(near, count(counters.near_hits), {{"result", "hit"}, {"why", ""}});
-    add_row(near, count(counters.near_misses - counters.near_refused), {{"result", "miss"}, {"why", ""}});
+    add_row(near, count(counters.near_misses - counters.near_refused),
+            {{"result", "miss"}, {"why", ""}});
     add_row(near, count(counters.near_refused), {{"result", "miss"}, {"why", "other-particulars"}});
     for (int i = kFirstNearBypass; i < kNumBypasses; ++i) {
       if (counters.near_bypassed[i] > 0)
@@ -354,38 +364,43 @@ void add_reply_cache_families(const KeptReplies& replies, std::vector<MetricFami
   add_row(removed, count(held.expired), {{"why", "expired"}});
   add_row(removed, count(held.forgotten), {{"why", "forgotten"}});
   out.push_back(std::move(removed));
-  MetricFamily unwritten = family("unwritten_total", "replies that could not be written to the disk");
+  MetricFamily unwritten =
+      family("unwritten_total", "replies that could not be written to the disk");
   add_row(unwritten, count(held.unwritten), {});
   out.push_back(std::move(unwritten));
   const auto gauge = [&](const char* name, const char* help, int64_t value) {
-    out.push_back(
-        family_of(std::string("penstock:reply_cache_") + name, help, Gauge{static_cast<double>(value)}, {}));
+    out.push_back(family_of(std::string("penstock:reply_cache_") + name, help,
+                            Gauge{static_cast<double>(value)}, {}));
   };
   gauge("entries", "replies that are kept", held.entries);
   gauge("bytes", "bytes of the replies that are kept", held.bytes);
 }
 
-void add_route_families(const std::map<std::string, Router::Counts>& routes, std::vector<MetricFamily>& out) {
+void add_route_families(const std::map<std::string, Router::Counts>& routes,
+                        std::vector<MetricFamily>& out) {
   if (routes.empty()) return;
-  const auto family = [](const char* name, const char* help, MetricType type = MetricType::Counter) {
+  const auto family = [](const char* name, const char* help,
+                         MetricType type = MetricType::Counter) {
     MetricFamily result;
     result.name = std::string("penstock:route_") + name;
     result.help = help;
     result.type = type;
     return result;
   };
-  MetricFamily decisions =
-      family("decisions_total", "requests that left the model to the server, by what was chosen and why");
-  MetricFamily cascades =
-      family("cascade_total", "answers of the small model that were given, and that were not good enough");
+  MetricFamily decisions = family(
+      "decisions_total", "requests that left the model to the server, by what was chosen and why");
+  MetricFamily cascades = family(
+      "cascade_total", "answers of the small model that were given, and that were not good enough");
   MetricFamily cost = family("cost_total", "what the models' answers cost by their prices");
-  MetricFamily saved = family("cost_saved", "against the large model for every request", MetricType::Gauge);
+  MetricFamily saved =
+      family("cost_saved", "against the large model for every request", MetricType::Gauge);
   for (const auto& [name, counts] : routes) {
     for (const auto& [key, n] : counts.decisions) {
       add_row(decisions, Counter{static_cast<double>(n)},
               {{"route", name}, {"model", key.first}, {"reason", key.second}});
     }
-    add_row(cascades, Counter{static_cast<double>(counts.kept)}, {{"route", name}, {"result", "kept"}});
+    add_row(cascades, Counter{static_cast<double>(counts.kept)},
+            {{"route", name}, {"result", "kept"}});
     add_row(cascades, Counter{static_cast<double>(counts.abandoned)},
             {{"route", name}, {"result", "abandoned"}});
     ClientMetric row;

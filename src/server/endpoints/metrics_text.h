@@ -1,5 +1,5 @@
-// The server's metrics as Prometheus families: under the project's own prefix and, when asked, under vLLM's
-// names and buckets.
+// The server's metrics as Prometheus families: under the project's own prefix and, when asked,
+// under vLLM's names and buckets.
 #pragma once
 #include <prometheus/metric_family.h>
 
@@ -28,7 +28,8 @@ void add_own_families(const MetricsSource& source, std::vector<prometheus::Metri
 // "vllm:NAME": those that vLLM has, with its labels and bucket bounds.
 void add_vllm_families(const MetricsSource& source, std::vector<prometheus::MetricFamily>& out);
 // Adds the metrics of another model to the families of the same name; the labels tell them apart.
-void join_families(std::vector<prometheus::MetricFamily> more, std::vector<prometheus::MetricFamily>& out);
+void join_families(std::vector<prometheus::MetricFamily> more,
+                   std::vector<prometheus::MetricFamily>& out);
 // The HTTP side and the process.
 void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
                        std::vector<prometheus::MetricFamily>& out);
@@ -36,16 +37,18 @@ void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& tr
 void add_batch_families(int64_t completed, int64_t failed, int running,
                         std::vector<prometheus::MetricFamily>& out);
 // Spans by what became of them.
-void add_span_families(int64_t exported, int64_t dropped, std::vector<prometheus::MetricFamily>& out);
+void add_span_families(int64_t exported, int64_t dropped,
+                       std::vector<prometheus::MetricFamily>& out);
 // What the cache of replies holds and gave. Nothing where there is none.
-void add_reply_cache_families(const KeptReplies& replies, std::vector<prometheus::MetricFamily>& out);
+void add_reply_cache_families(const KeptReplies& replies,
+                              std::vector<prometheus::MetricFamily>& out);
 // What tables of models chose, by table; what their answers cost by the models' prices.
 void add_route_families(const std::map<std::string, Router::Counts>& routes,
                         std::vector<prometheus::MetricFamily>& out);
 void add_process_families(std::vector<prometheus::MetricFamily>& out);
 
-// `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and gets the
-// count below.
+// `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and
+// gets the count below.
 Histogram with_bounds(const Histogram& histogram, std::span<const double> bounds);
 
 }  // namespace penstock

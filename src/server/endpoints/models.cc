@@ -1,4 +1,5 @@
-// GET /v1/models, /v1/models/{id}, POST /v1/models/load, /unload, /reload; GET /health, /ready, /load, /version.
+// GET /v1/models, /v1/models/{id}, POST /v1/models/load, /unload, /reload; GET /health, /ready,
+// /load, /version.
 #include <algorithm>
 
 #include "penstock/version.h"
@@ -81,12 +82,14 @@ net::awaitable<void> change_model(Services& services, Exchange& exchange, ModelA
   if (action == ModelAction::kReload) done = co_await services.loads.reload(model);
   if (action == ModelAction::kUnload) co_await services.loads.unload(model);
   if (!done) {
-    const std::string why = fmt::format("{}: {}", model.name(), without_folders(done.error().message));
+    const std::string why =
+        fmt::format("{}: {}", model.name(), without_folders(done.error().message));
     co_return co_await exchange.reply(error_reply(exchange.request(), 503, why));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  const json body = {
-      {"model", model.name()}, {"state", name_of(model.condition().state)}, {"seconds", elapsed.count()}};
+  const json body = {{"model", model.name()},
+                     {"state", name_of(model.condition().state)},
+                     {"seconds", elapsed.count()}};
   co_await exchange.reply(json_reply(body));
 }
 
@@ -100,9 +103,9 @@ const nlohmann::json& model_admin_request() {
 
 const nlohmann::json& model_admin_reply() {
   using schema::plain;
-  static const nlohmann::json value =
-      schema::open({{"model", plain("string")}, {"state", plain("string")}, {"seconds", plain("number")}},
-                   {"model", "state", "seconds"});
+  static const nlohmann::json value = schema::open(
+      {{"model", plain("string")}, {"state", plain("string")}, {"seconds", plain("number")}},
+      {"model", "state", "seconds"});
   return value;
 }
 
@@ -141,8 +144,8 @@ net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   const auto model = services.models.find(id, record_of(exchange).key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);
-  const json body =
-      adapter != nullptr ? adapter_json(**model, *adapter, record_of(exchange).key) : model_json(**model, id);
+  const json body = adapter != nullptr ? adapter_json(**model, *adapter, record_of(exchange).key)
+                                       : model_json(**model, id);
   co_await exchange.reply(json_reply(body));
 }
 

@@ -30,10 +30,12 @@ json ollama_head(const std::string& name) {
 }
 
 json ollama_text(bool chat, const std::string& text) {
-  return chat ? json{{"message", {{"role", "assistant"}, {"content", text}}}} : json{{"response", text}};
+  return chat ? json{{"message", {{"role", "assistant"}, {"content", text}}}}
+              : json{{"response", text}};
 }
 
-// Without anything to answer the call asks that the model be there (or, kept alive for no time, that it goes).
+// Without anything to answer the call asks that the model be there (or, kept alive for no time,
+// that it goes).
 const char* load_reason(const json& body) {
   const json& keep = get_field(body, "keep_alive");
   return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
@@ -115,8 +117,9 @@ Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& r
       if (!get_field(body, name).is_null())
         return errorf(ErrorCode::kInvalidArgument, "{}: cannot stand beside suffix", name);
     }
-    ASSIGN_OR_RETURN(call.task.prompt,
-                     infill_prompt(model, {.prefix = prompt, .suffix = suffix, .begun = {}, .files = {}}));
+    ASSIGN_OR_RETURN(
+        call.task.prompt,
+        infill_prompt(model, {.prefix = prompt, .suffix = suffix, .begun = {}, .files = {}}));
     call.generation.params.stop_token_ids = infill_ends(model);
     finish_ollama_call(call);
     return call;
@@ -146,7 +149,9 @@ Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& r
 class OllamaShape final : public ReplyShape {
  public:
   explicit OllamaShape(const OllamaCall& call)
-      : call_(call), names_(call.generation.model->tokenizer(), false), reader_(call.task, "call_") {}
+      : call_(call),
+        names_(call.generation.model->tokenizer(), false),
+        reader_(call.task, "call_") {}
 
   const char* content_type() const override { return "application/x-ndjson"; }
   const char* keep_alive() const override { return ""; }  // a line would be a reply
@@ -178,14 +183,17 @@ class OllamaShape final : public ReplyShape {
 json OllamaShape::call_of(const ToolCall& call) {
   return {{"id", call.id},
           {"function",
-           {{"index", n_calls_++}, {"name", call.name}, {"arguments", arguments_object(call.arguments)}}}};
+           {{"index", n_calls_++},
+            {"name", call.name},
+            {"arguments", arguments_object(call.arguments)}}}};
 }
 
 json OllamaShape::piece(const ReplySegment& segment) {
   json result = ollama_text(call_.chat, segment.kind == Kind::kText ? segment.text : "");
   json& place = call_.chat ? result["message"] : result;
   if (segment.kind == Kind::kReasoning) place["thinking"] = segment.text;
-  if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(reader_.call(segment.n_call)));
+  if (segment.kind == Kind::kCall)
+    place["tool_calls"].push_back(call_of(reader_.call(segment.n_call)));
   return result;
 }
 
@@ -196,7 +204,8 @@ std::string OllamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (!call_.stream) return {};
   std::string lines;
   for (const ReplySegment& segment : news) {
-    if (segment.kind == Kind::kCall && !segment.ends) continue;  // this API has calls as a whole only
+    // this API has calls as a whole only
+    if (segment.kind == Kind::kCall && !segment.ends) continue;
     json line = ollama_head(call_.name);
     line.update(piece(segment));
     line["done"] = false;
@@ -259,7 +268,8 @@ nlohmann::json ollama_message() {
   using namespace schema;  // NOLINT: a schema
   const Json call =
       open({{"function",
-             open({{"name", plain("string")}, {"arguments", object("what it is called with")}}, {"name"})}},
+             open({{"name", plain("string")}, {"arguments", object("what it is called with")}},
+                  {"name"})}},
            {"function"});
   return open({{"role", {{"enum", {"system", "user", "assistant", "tool"}}}},
                {"content", text("the text")},
@@ -290,8 +300,9 @@ const nlohmann::json& ollama_chat_request() {
                                 {"parameters", object("JSON schema of its arguments")}},
                                {"name"});
     fields["messages"] = list(ollama_message(), "the conversation; none: the model is there");
-    fields["tools"] = list(open({{"type", {{"enum", {"function"}}}}, {"function", function}}, {"function"}),
-                           "functions the model may call");
+    fields["tools"] =
+        list(open({{"type", {{"enum", {"function"}}}}, {"function", function}}, {"function"}),
+             "functions the model may call");
     return closed(std::move(fields));
   }();
   return value;
@@ -309,7 +320,8 @@ const nlohmann::json& ollama_generate_request() {
     fields["images"] = list(plain("string"), "only text is supported");
     fields["template"] = only("", "not supported: Go templates are not understood");
     fields["suffix"] = text("what follows the text: for models that fill in the middle");
-    for (const char* name : {"width", "height", "steps"}) fields[name] = refused("only text is supported");
+    for (const char* name : {"width", "height", "steps"})
+      fields[name] = refused("only text is supported");
     return closed(std::move(fields));
   }();
   return value;

@@ -1,5 +1,5 @@
-// The rest of Ollama's API: its models (/api/tags, /api/show, /api/ps, /api/version), /api/embed and /api/embeddings,
-// and what a server whose models are chosen at its start refuses.
+// The rest of Ollama's API: its models (/api/tags, /api/show, /api/ps, /api/version), /api/embed
+// and /api/embeddings, and what a server whose models are chosen at its start refuses.
 #include <openssl/evp.h>
 
 #include "penstock/version.h"
@@ -21,7 +21,8 @@ RouteSchema ollama_show_request, ollama_embed_request, ollama_embeddings_request
 
 namespace {
 
-// Clients cut pieces off a digest, so there must be one. It is of what this server knows the model by, not of its files.
+// Clients cut pieces off a digest, so there must be one. It is of what this server knows the model
+// by, not of its files.
 std::string model_digest(const ServedModel& model) {
   const std::string text =
       fmt::format("{}\n{}", model.name(), weight_bytes_of(model.settings().engine.model));
@@ -38,9 +39,10 @@ json model_details(ServedModel& model) {
   const ModelLease lease = model.lease(false);
   const std::string family = lease == nullptr ? "" : lease->info().architecture;
   const EngineConfig& config = model.settings().engine;
-  return {{"parent_model", ""},   {"format", config.model.ends_with(".gguf") ? "gguf" : "safetensors"},
-          {"family", family},     {"families", json::array({family})},
-          {"parameter_size", ""}, {"quantization_level", config.quantize}};
+  return {
+      {"parent_model", ""},   {"format", config.model.ends_with(".gguf") ? "gguf" : "safetensors"},
+      {"family", family},     {"families", json::array({family})},
+      {"parameter_size", ""}, {"quantization_level", config.quantize}};
 }
 
 std::string modified_at(const ServedModel& model) {
@@ -55,7 +57,8 @@ json listed_model(ServedModel& model, const std::string& name) {
           {"details", model_details(model)}};
 }
 
-// Of every name of every model that the key may use, with what `add` says besides; false: not this one.
+// Of every name of every model that the key may use, with what `add` says besides; false: not this
+// one.
 json list_models(Services& services, Exchange& exchange,
                  const std::function<bool(ServedModel&, json&)>& add) {
   json body = {{"models", json::array()}};
@@ -82,15 +85,15 @@ Result<json> show_model(Services& services, const HttpRequest& request) {
                    read_body(services, request, ollama_show_request(), ModelUse::kEither));
   ServedModel& model = *asked.model;
   const std::string& architecture = model.info().architecture;
-  return json{
-      {"modelfile", ""},
-      {"parameters", ""},
-      {"template", model.pools() ? std::string() : model.chat().chat_template()},
-      {"details", model_details(model)},
-      {"model_info",
-       {{"general.architecture", architecture}, {architecture + ".context_length", model.max_model_len()}}},
-      {"capabilities", capabilities(model)},
-      {"modified_at", modified_at(model)}};
+  return json{{"modelfile", ""},
+              {"parameters", ""},
+              {"template", model.pools() ? std::string() : model.chat().chat_template()},
+              {"details", model_details(model)},
+              {"model_info",
+               {{"general.architecture", architecture},
+                {architecture + ".context_length", model.max_model_len()}}},
+              {"capabilities", capabilities(model)},
+              {"modified_at", modified_at(model)}};
 }
 
 struct EmbedAsked {
@@ -110,7 +113,8 @@ Result<EmbedAsked> read_embed(Services& services, const HttpRequest& request, bo
                     .name = ollama_name(asked.fields, *asked.model),
                     .one = one};
   result.call.kind.dimensions = static_cast<int>(get_int(asked.fields, "dimensions", 0));
-  if (!one) result.call.kind.normalize = true;  // the older route's vectors are as the model gives them
+  // the older route's vectors are as the model gives them
+  if (!one) result.call.kind.normalize = true;
   const json& input = get_field(asked.fields, one ? "prompt" : "input");
   std::vector<std::string> texts;
   if (input.is_string() && !(one && input == "")) texts.push_back(input);
@@ -121,14 +125,16 @@ Result<EmbedAsked> read_embed(Services& services, const HttpRequest& request, bo
   return result;
 }
 
-std::string embed_body(const EmbedAsked& asked, const PoolingQueue::Vectors& vectors, int64_t n_tokens) {
+std::string embed_body(const EmbedAsked& asked, const PoolingQueue::Vectors& vectors,
+                       int64_t n_tokens) {
   std::string rows;
   for (const std::vector<float>& vector : vectors) {
     if (!rows.empty()) rows += ',';
     append_numbers(vector, rows);
   }
   if (asked.one) return fmt::format(R"({{"embedding":{}}})", rows.empty() ? "[]" : rows);
-  const auto taken = std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked.start).count();
+  const auto taken =
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked.start).count();
   return fmt::format(
       R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
       dump(asked.name), rows, taken, n_tokens);
@@ -136,7 +142,8 @@ std::string embed_body(const EmbedAsked& asked, const PoolingQueue::Vectors& vec
 
 net::awaitable<void> answer_embed(Services& services, Exchange& exchange, bool one) {
   Result<EmbedAsked> asked;
-  co_await services.run_apart(exchange, [&] { asked = read_embed(services, exchange.request(), one); });
+  co_await services.run_apart(exchange,
+                              [&] { asked = read_embed(services, exchange.request(), one); });
   if (!asked) co_return co_await exchange.reply(ollama_error(asked.error()));
   BodyBudget budget;
   if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
@@ -164,12 +171,13 @@ nlohmann::json embed_fields() {
 
 const nlohmann::json& ollama_show_request() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value = closed({{"model", text("the served model's name, with or without :latest")},
-                                    {"verbose", boolean("no effect: there is nothing more to show")},
-                                    {"name", only("", "an older name of model")},
-                                    {"system", only("", "not supported by this server")},
-                                    {"template", only("", "not supported by this server")},
-                                    {"options", refused("not supported by this server")}});
+  static const Json value =
+      closed({{"model", text("the served model's name, with or without :latest")},
+              {"verbose", boolean("no effect: there is nothing more to show")},
+              {"name", only("", "an older name of model")},
+              {"system", only("", "not supported by this server")},
+              {"template", only("", "not supported by this server")},
+              {"options", refused("not supported by this server")}});
   return value;
 }
 
@@ -201,24 +209,26 @@ const nlohmann::json& ollama_embeddings_request() {
 
 const nlohmann::json& ollama_models_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value = open({{"models", {{"type", "array"}, {"items", plain("object")}}}}, {"models"});
+  static const Json value =
+      open({{"models", {{"type", "array"}, {"items", plain("object")}}}}, {"models"});
   return value;
 }
 
 const nlohmann::json& ollama_show_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value = open({{"details", plain("object")},
-                                  {"model_info", plain("object")},
-                                  {"capabilities", {{"type", "array"}, {"items", plain("string")}}}},
-                                 {"details", "model_info", "capabilities"});
+  static const Json value =
+      open({{"details", plain("object")},
+            {"model_info", plain("object")},
+            {"capabilities", {{"type", "array"}, {"items", plain("string")}}}},
+           {"details", "model_info", "capabilities"});
   return value;
 }
 
 const nlohmann::json& ollama_embed_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value =
-      open({{"model", plain("string")}, {"embeddings", {{"type", "array"}, {"items", plain("array")}}}},
-           {"model", "embeddings"});
+  static const Json value = open(
+      {{"model", plain("string")}, {"embeddings", {{"type", "array"}, {"items", plain("array")}}}},
+      {"model", "embeddings"});
   return value;
 }
 
@@ -229,27 +239,31 @@ const nlohmann::json& ollama_embeddings_reply() {
 }
 
 net::awaitable<void> get_ollama_tags(Services& services, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
-    one["modified_at"] = modified_at(model);
-    return true;
-  })));
+  co_await exchange.reply(
+      json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
+        one["modified_at"] = modified_at(model);
+        return true;
+      })));
 }
 
 net::awaitable<void> get_ollama_ps(Services& services, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
-    const ServedModel::Condition now = model.condition();
-    const ModelLease lease = model.lease(false);
-    if (lease == nullptr) return false;
-    one["size_vram"] = lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
-    one["context_length"] = lease->max_model_len();
-    one["expires_at"] = "9999-12-31T23:59:59Z";  // never
-    if (now.idle_timeout && !model.settings().pinned) {
-      const auto left = now.last_used + *now.idle_timeout - std::chrono::steady_clock::now();
-      one["expires_at"] = rfc3339(std::chrono::system_clock::now() +
-                                  std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
-    }
-    return true;
-  })));
+  co_await exchange.reply(
+      json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
+        const ServedModel::Condition now = model.condition();
+        const ModelLease lease = model.lease(false);
+        if (lease == nullptr) return false;
+        one["size_vram"] =
+            lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
+        one["context_length"] = lease->max_model_len();
+        one["expires_at"] = "9999-12-31T23:59:59Z";  // never
+        if (now.idle_timeout && !model.settings().pinned) {
+          const auto left = now.last_used + *now.idle_timeout - std::chrono::steady_clock::now();
+          one["expires_at"] =
+              rfc3339(std::chrono::system_clock::now() +
+                      std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+        }
+        return true;
+      })));
 }
 
 net::awaitable<void> get_ollama_version(Services&, Exchange& exchange) {

@@ -20,7 +20,8 @@ json responses(const Route& route) {
   json success = {{"description", "success"}};
   if (route.reply != nullptr) {
     success["content"] = content("application/json", route.reply());
-  } else if (std::string_view(route.path).ends_with(".json") || std::string_view(route.method) == "POST") {
+  } else if (std::string_view(route.path).ends_with(".json") ||
+             std::string_view(route.method) == "POST") {
     success["content"] = content("application/json", {{"type", "object"}});
   } else {
     success["content"] = content("text/plain", {{"type", "string"}});
@@ -29,12 +30,13 @@ json responses(const Route& route) {
   const char* stream = is_ollamas ? "application/x-ndjson" : "text/event-stream";
   // Of events tools see the parts, of lines the text.
   if (route.streams)
-    success["content"][stream] = {{"schema", is_ollamas ? json{{"type", "string"}} : json::object()}};
+    success["content"][stream] = {
+        {"schema", is_ollamas ? json{{"type", "string"}} : json::object()}};
   json result = {{"200", success}};
   result["401"] = error_response("a key is needed, or it is unknown");
   if (route.request != nullptr) {
-    result["400"] =
-        error_response("the body is not what the schema says, or asks for what the model cannot do");
+    result["400"] = error_response(
+        "the body is not what the schema says, or asks for what the model cannot do");
     result["404"] = error_response("another model's name");
     result["413"] = error_response("the body is too large");
     result["429"] = error_response("the queue is full or a quota is used up");
@@ -45,7 +47,8 @@ json responses(const Route& route) {
   result["default"] = error_response("an error");
   for (auto one = result.begin(); is_ollamas && one != result.end(); ++one) {
     if (one.key() != "200")
-      (*one)["content"] = content("application/json", {{"$ref", "#/components/schemas/OllamaError"}});
+      (*one)["content"] =
+          content("application/json", {{"$ref", "#/components/schemas/OllamaError"}});
   }
   return result;
 }
@@ -54,7 +57,8 @@ json operation(const Route& route) {
   json result = {{"summary", route.summary}, {"responses", responses(route)}};
   if (route.access == Access::kOpen) result["security"] = json::array();
   if (route.request != nullptr) {
-    result["requestBody"] = {{"required", true}, {"content", content("application/json", route.request())}};
+    result["requestBody"] = {{"required", true},
+                             {"content", content("application/json", route.request())}};
   }
   if (std::string_view(route.path).find("{id}") != std::string_view::npos) {
     const json schema = {{"type", "string"}, {"minLength", 1}};
@@ -67,7 +71,8 @@ json operation(const Route& route) {
 json document() {
   json paths = json::object();
   for (const Route& route : routes()) {
-    if (route.access == Access::kOpen && route.reply == nullptr) continue;  // the web page's, not of the API
+    // the web page's, not of the API
+    if (route.access == Access::kOpen && route.reply == nullptr) continue;
     std::string method = route.method;
     for (char& c : method) c = static_cast<char>(std::tolower(c));
     paths[route.path][method] = operation(route);

@@ -1,4 +1,5 @@
-// POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the background.
+// POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the
+// background.
 #include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/openai_json.h"
@@ -73,7 +74,8 @@ class ResponseShape final : public ReplyShape {
   net::awaitable<void> store();
   // The place of the open item in events.
   json place() const {
-    return {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
+    return {
+        {"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
   }
 
   Services& services_;
@@ -131,8 +133,8 @@ std::string ResponseShape::open_item(const ReplySegment& segment) {
             {segment.call.name, {}, segment.call.id}};
   items_.push_back(std::move(item));
   open_ = true;
-  std::string events = event("response.output_item.added",
-                             {{"output_index", items_.size() - 1}, {"item", item_json(items_.back())}});
+  std::string events = event("response.output_item.added", {{"output_index", items_.size() - 1},
+                                                            {"item", item_json(items_.back())}});
   if (segment.kind == Kind::kCall) return events;
   json fields = place();
   fields["part"] = part_json(items_.back());
@@ -148,9 +150,9 @@ std::string ResponseShape::call_piece(const ReplySegment& segment) {
   Item& item = items_.back();
   item.call.arguments += segment.call.arguments;
   if (!segment.call.arguments.empty()) {
-    events +=
-        event("response.function_call_arguments.delta",
-              {{"item_id", item.id}, {"output_index", items_.size() - 1}, {"delta", segment.call.arguments}});
+    events += event("response.function_call_arguments.delta", {{"item_id", item.id},
+                                                               {"output_index", items_.size() - 1},
+                                                               {"delta", segment.call.arguments}});
   }
   return segment.ends ? events + close_item(is_cut()) : events;
 }
@@ -173,12 +175,13 @@ std::string ResponseShape::close_item(bool cut) {
     text["text"] = item.text;
     if (item.kind == Kind::kText) text["logprobs"] = item.logprobs;
     part["part"] = part_json(item);
-    events = event(item.kind == Kind::kText ? "response.output_text.done" : "response.reasoning_text.done",
-                   std::move(text));
+    events = event(
+        item.kind == Kind::kText ? "response.output_text.done" : "response.reasoning_text.done",
+        std::move(text));
     events += event("response.content_part.done", std::move(part));
   }
-  return events +
-         event("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item_json(item)}});
+  return events + event("response.output_item.done",
+                        {{"output_index", items_.size() - 1}, {"item", item_json(item)}});
 }
 
 std::string ResponseShape::take(const ReplySegment& segment, json logprobs) {
@@ -200,7 +203,8 @@ std::string ResponseShape::take(const ReplySegment& segment, json logprobs) {
 }
 
 std::string ResponseShape::add(const ChoiceDelta& delta, Generation& generation) {
-  if (call_.logprobs && !delta.logprobs.empty()) held_.push_back(chat_logprob_json(names_, delta.logprobs));
+  if (call_.logprobs && !delta.logprobs.empty())
+    held_.push_back(chat_logprob_json(names_, delta.logprobs));
   std::string events;
   for (const ReplySegment& segment : read_delta(reader_, delta, generation)) {
     events += take(segment, std::exchange(held_, json::array()));
@@ -230,11 +234,12 @@ json ResponseShape::finished(const Generation& generation) const {
   json response = head(cut ? "incomplete" : "completed");
   if (cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
   for (const Item& item : items_) response["output"].push_back(item_json(item));
-  response["usage"] = {{"input_tokens", generation.n_prompt_tokens()},
-                       {"input_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
-                       {"output_tokens", generation.n_completion_tokens()},
-                       {"output_tokens_details", {{"reasoning_tokens", reader_.n_reasoning_tokens()}}},
-                       {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};
+  response["usage"] = {
+      {"input_tokens", generation.n_prompt_tokens()},
+      {"input_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+      {"output_tokens", generation.n_completion_tokens()},
+      {"output_tokens_details", {{"reasoning_tokens", reader_.n_reasoning_tokens()}}},
+      {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};
   mark_kept(generation, response["usage"]);
   if (call_.timings) response["timings"] = timings_json(generation);
   return response;
@@ -298,22 +303,25 @@ std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchan
 }
 
 BackgroundRuns::Work background_work(Services& services, const SharedCall& call) {
-  return [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
-    const auto start = std::chrono::steady_clock::now();
-    ResponseShape shape(services, **call, &run);
-    co_await answer(services, exchange, (*call)->generation, true, shape);
-    services.accounts.note_use(exchange, start);
-    const bool again = exchange.status() == 429 && !exchange.gone() && !record_of(exchange).over_budget;
-    if (shape.kept() || again) co_return;
-    exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
-  };
+  return
+      [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
+        const auto start = std::chrono::steady_clock::now();
+        ResponseShape shape(services, **call, &run);
+        co_await answer(services, exchange, (*call)->generation, true, shape);
+        services.accounts.note_use(exchange, start);
+        const bool again =
+            exchange.status() == 429 && !exchange.gone() && !record_of(exchange).over_budget;
+        if (shape.kept() || again) co_return;
+        exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
+      };
 }
 
 HttpReply queued_reply(Services& services, const ResponseCall& call) {
   return json_reply(ResponseShape(services, call, nullptr).head("queued"));
 }
 
-net::awaitable<void> answer_in_background(Services& services, Exchange& exchange, const SharedCall& call) {
+net::awaitable<void> answer_in_background(Services& services, Exchange& exchange,
+                                          const SharedCall& call) {
   if (services.background.full())
     co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
   HttpReply queued = queued_reply(services, **call);
@@ -332,8 +340,8 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
   }
   const bool keeps_events =
       std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
-  const auto run = services.background.start((*call)->id, keeps_events, exchange, (*call)->items.size(),
-                                             background_work(services, call));
+  const auto run = services.background.start(
+      (*call)->id, keeps_events, exchange, (*call)->items.size(), background_work(services, call));
   if (services.accounts.is_revoked(record_of(exchange).payer, (*call)->owner))
     services.background.cancel(run->id());
   if (keeps_events) co_return co_await stream_run(services, exchange, run, 0);
@@ -348,7 +356,8 @@ net::awaitable<void> post_responses(Services& services, Exchange& exchange) {
   // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
   const size_t n_bytes = exchange.request().body.size();
   const bool may_read = !services.config.data_dir.empty();
-  co_await services.run_apart(exchange, may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
+  co_await services.run_apart(exchange,
+                              may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
   if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
   if ((*call)->background) co_return co_await answer_in_background(services, exchange, call);
   ResponseShape shape(services, **call, nullptr);

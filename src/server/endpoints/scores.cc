@@ -1,5 +1,5 @@
-// POST /v1/score (vLLM's), /v1/rerank and /v2/rerank (Jina's and Cohere's): how well texts go together, by a cross-encoder's
-// head, or by the cosine of the angle between vectors.
+// POST /v1/score (vLLM's), /v1/rerank and /v2/rerank (Jina's and Cohere's): how well texts go
+// together, by a cross-encoder's head, or by the cosine of the angle between vectors.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -38,19 +38,20 @@ std::vector<std::string> texts_in(const json& value) {
 }
 
 // first: one text, or as many as `second`.
-Status read_score_texts(const std::vector<std::string>& first, const std::vector<std::string>& second,
-                        const json& body, ScoreAsked& asked) {
+Status read_score_texts(const std::vector<std::string>& first,
+                        const std::vector<std::string>& second, const json& body,
+                        ScoreAsked& asked) {
   if (first.size() != 1 && first.size() != second.size()) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "text_1: expected one text or as many as in the second list ({}), got {}", second.size(),
-                  first.size());
+                  "text_1: expected one text or as many as in the second list ({}), got {}",
+                  second.size(), first.size());
   }
   asked.n_first = first.size(), asked.n_second = second.size();
   const ServedModel& model = *asked.model;
   const size_t n_classes = model.pooling().model().info().labels.size();
   if (n_classes > 1) {
-    return errorf(ErrorCode::kInvalidArgument, "model: {} has {} classes: scores need a head of one",
-                  model.name(), n_classes);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "model: {} has {} classes: scores need a head of one", model.name(), n_classes);
   }
   asked.cross = n_classes == 1;
   if (asked.cross) {
@@ -62,7 +63,8 @@ Status read_score_texts(const std::vector<std::string>& first, const std::vector
   return add_texts(all, body, model, asked.call);
 }
 
-Result<ScoreAsked> read_score(Services& services, const HttpRequest& request, const nlohmann::json& schema) {
+Result<ScoreAsked> read_score(Services& services, const HttpRequest& request,
+                              const nlohmann::json& schema) {
   ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   constexpr std::pair<const char*, const char*> kNames[] = {
@@ -73,19 +75,23 @@ Result<ScoreAsked> read_score(Services& services, const HttpRequest& request, co
     RETURN_IF_ERROR(read_score_texts(texts_in(first), texts_in(second), body.fields, asked));
     return asked;
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
 }
 
-Result<ScoreAsked> read_rerank(Services& services, const HttpRequest& request, const nlohmann::json& schema) {
+Result<ScoreAsked> read_rerank(Services& services, const HttpRequest& request,
+                               const nlohmann::json& schema) {
   ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   asked.documents = texts_in(body.fields["documents"]);
-  RETURN_IF_ERROR(read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
+  RETURN_IF_ERROR(
+      read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
   const int64_t top_n = get_int(body.fields, "top_n", 0);
-  asked.top_n =
-      top_n > 0 ? std::min(static_cast<size_t>(top_n), asked.documents.size()) : asked.documents.size();
-  if (!get_bool(body.fields, "return_documents", !request.path.starts_with("/v2"))) asked.documents.clear();
+  asked.top_n = top_n > 0 ? std::min(static_cast<size_t>(top_n), asked.documents.size())
+                          : asked.documents.size();
+  if (!get_bool(body.fields, "return_documents", !request.path.starts_with("/v2")))
+    asked.documents.clear();
   return asked;
 }
 
@@ -102,8 +108,9 @@ double cosine(std::span<const float> a, std::span<const float> b) {
 std::vector<double> scores_of(const ScoreAsked& asked, const PoolingQueue::Vectors& rows) {
   std::vector<double> scores;
   for (size_t i = 0; i < asked.n_second; ++i) {
-    scores.push_back(asked.cross ? double{rows[i][0]}
-                                 : cosine(rows[asked.n_first == 1 ? 0 : i], rows[asked.n_first + i]));
+    scores.push_back(asked.cross
+                         ? double{rows[i][0]}
+                         : cosine(rows[asked.n_first == 1 ? 0 : i], rows[asked.n_first + i]));
   }
   return scores;
 }
@@ -116,7 +123,8 @@ json ranked(ScoreAsked& asked, const std::vector<double>& scores) {
   json results = json::array();
   for (size_t i = 0; i < asked.top_n; ++i) {
     json result = {{"index", order[i]}, {"relevance_score", scores[order[i]]}};
-    if (!asked.documents.empty()) result["document"] = {{"text", std::move(asked.documents[order[i]])}};
+    if (!asked.documents.empty())
+      result["document"] = {{"text", std::move(asked.documents[order[i]])}};
     results.push_back(std::move(result));
   }
   return results;
@@ -124,7 +132,8 @@ json ranked(ScoreAsked& asked, const std::vector<double>& scores) {
 
 nlohmann::json text_or_texts(const char* help) {
   using namespace schema;  // NOLINT: a schema
-  Json texts = {{"type", "array"}, {"items", plain("string")}, {"minItems", 1}, {"maxItems", kMostTexts}};
+  Json texts = {
+      {"type", "array"}, {"items", plain("string")}, {"minItems", 1}, {"maxItems", kMostTexts}};
   texts["title"] = "a list of texts";
   return {{"anyOf", {plain("string"), texts, {{"type", "null"}}}}, {"description", help}};
 }
@@ -139,7 +148,8 @@ const nlohmann::json& score_request() {
       fields[name] = text_or_texts("one text, or as many as there are second ones");
     for (const char* name : {"text_2", "documents", "items", "data_2"})
       fields[name] = text_or_texts("second texts");
-    fields["use_activation"] = boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
+    fields["use_activation"] =
+        boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
     fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
     return closed(std::move(fields));
   }();
@@ -148,16 +158,16 @@ const nlohmann::json& score_request() {
 
 const nlohmann::json& score_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value = open(
-      {{"id", plain("string")},
-       {"object", {{"enum", {"list"}}}},
-       {"model", plain("string")},
-       {"data",
-        {{"type", "array"},
-         {"items",
-          open({{"index", plain("integer")}, {"object", {{"enum", {"score"}}}}, {"score", plain("number")}},
-               {"index", "object", "score"})}}}},
-      {"id", "object", "model", "data", "usage"});
+  static const Json value = open({{"id", plain("string")},
+                                  {"object", {{"enum", {"list"}}}},
+                                  {"model", plain("string")},
+                                  {"data",
+                                   {{"type", "array"},
+                                    {"items", open({{"index", plain("integer")},
+                                                    {"object", {{"enum", {"score"}}}},
+                                                    {"score", plain("number")}},
+                                                   {"index", "object", "score"})}}}},
+                                 {"id", "object", "model", "data", "usage"});
   return value;
 }
 
@@ -173,9 +183,11 @@ const nlohmann::json& rerank_request() {
                            {"maxItems", kMostTexts}};
     fields["top_n"] = integer(0, INT32_MAX, "the best so many; 0 or absent: all");
     fields["return_documents"] = boolean("with the texts; absent: yes, and no below /v2");
-    fields["max_tokens_per_doc"] = refused("use truncate_prompt_tokens, which counts the query too");
+    fields["max_tokens_per_doc"] =
+        refused("use truncate_prompt_tokens, which counts the query too");
     fields["rank_fields"] = refused("documents are texts");
-    fields["use_activation"] = boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
+    fields["use_activation"] =
+        boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
     fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
     return closed(std::move(fields), {"query", "documents"});
   }();
@@ -197,8 +209,8 @@ const nlohmann::json& rerank_reply() {
 
 net::awaitable<void> post_score(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await services.run_apart(exchange,
-                              [&] { asked = read_score(services, exchange.request(), score_request()); });
+  co_await services.run_apart(
+      exchange, [&] { asked = read_score(services, exchange.request(), score_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
   json reply = pooling_reply("score-", asked->name, n_tokens(asked->call));
   const auto rows = co_await compute(services, exchange, *asked->model, std::move(asked->call));
@@ -207,7 +219,8 @@ net::awaitable<void> post_score(Services& services, Exchange& exchange) {
   co_await services.run_apart(exchange, [&] {
     reply["data"] = json::array();
     for (const double score : scores_of(*asked, *rows))
-      reply["data"].push_back({{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
+      reply["data"].push_back(
+          {{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
     whole = json_reply(reply);
   });
   co_await exchange.reply(std::move(whole));
@@ -215,8 +228,8 @@ net::awaitable<void> post_score(Services& services, Exchange& exchange) {
 
 net::awaitable<void> post_rerank(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await services.run_apart(exchange,
-                              [&] { asked = read_rerank(services, exchange.request(), rerank_request()); });
+  co_await services.run_apart(
+      exchange, [&] { asked = read_rerank(services, exchange.request(), rerank_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
   json reply = pooling_reply("rerank-", asked->name, n_tokens(asked->call));
   reply.erase("object");

@@ -1,4 +1,5 @@
-// Responses that are kept: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET …/{id}/input_items.
+// Responses that are kept: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET
+// …/{id}/input_items.
 #include <algorithm>
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
@@ -28,8 +29,10 @@ bool is_true(const std::string& text) { return text == "true" || text == "1"; }
 Status read_number(const std::string& name, const std::string& text, int64_t least, int64_t most,
                    int64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected {} to {}, got {}", name, least, most, text);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most)
+    return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected {} to {}, got {}", name, least, most,
+                text);
 }
 
 struct ResponseQuery {
@@ -42,14 +45,15 @@ Result<ResponseQuery> read_response_query(const HttpRequest& request) {
   for (const auto& [name, value] : request.query) {
     if (name == "stream" || name == "include_obfuscation") {
       if (!is_true(value) && value != "false" && value != "0")
-        return errorf(ErrorCode::kInvalidArgument, "{}: expected true or false, got {}", name, value);
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected true or false, got {}", name,
+                      value);
       if (name == "stream") query.stream = is_true(value);
     } else if (name == "starting_after") {
       RETURN_IF_ERROR(read_number(name, value, 0, INT64_MAX - 1, query.starting_after));
     } else if (name == "include" || name == "include[]") {
       if (value != "message.output_text.logprobs" && value != "reasoning.encrypted_content")
-        return errorf(ErrorCode::kInvalidArgument, "include: expected message.output_text.logprobs, got {}",
-                      value);
+        return errorf(ErrorCode::kInvalidArgument,
+                      "include: expected message.output_text.logprobs, got {}", value);
       query.logprobs = query.logprobs || value == "message.output_text.logprobs";
     } else {
       return errorf(ErrorCode::kInvalidArgument,
@@ -110,7 +114,8 @@ Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run
   return reply;
 }
 
-// A response and, while it is generated, its run. In that order: one that is in neither place had ended between.
+// A response and, while it is generated, its run. In that order: one that is in neither place had
+// ended between.
 struct Found {
   StoredResponse stored;
   std::shared_ptr<BackgroundRun> run;
@@ -138,9 +143,9 @@ std::string events_from(const StoredResponse& stored, const json& reply, int64_t
 
 net::awaitable<void> stream_response(Services& services, Exchange& exchange, const Found& found,
                                      const json& reply, int64_t first) {
-  const bool streamed = found.run != nullptr
-                            ? found.run->keeps_events()
-                            : !found.stored.events.empty() || get_string(reply, "status") == "failed";
+  const bool streamed = found.run != nullptr ? found.run->keeps_events()
+                                             : !found.stored.events.empty() ||
+                                                   get_string(reply, "status") == "failed";
   if (!streamed || !get_bool(reply, "background")) {
     co_return co_await exchange.reply(error_reply(
         400, "stream: only of a response that was asked for with background and stream", "stream"));
@@ -159,7 +164,8 @@ json item_page(const json& items, const ItemsQuery& query) {
   if (!query.oldest_first) std::ranges::reverse(list);
   auto first = list.begin();
   if (!query.after.empty()) {
-    first = std::ranges::find_if(list, [&](const json& one) { return get_string(one, "id") == query.after; });
+    first = std::ranges::find_if(
+        list, [&](const json& one) { return get_string(one, "id") == query.after; });
     if (first == list.end()) return nullptr;
     ++first;
   }
@@ -176,18 +182,20 @@ json item_page(const json& items, const ItemsQuery& query) {
 
 const nlohmann::json& response_deleted_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const nlohmann::json value =
-      open({{"id", plain("string")}, {"object", {{"enum", {"response"}}}}, {"deleted", plain("boolean")}},
-           {"id", "object", "deleted"});
+  static const nlohmann::json value = open({{"id", plain("string")},
+                                            {"object", {{"enum", {"response"}}}},
+                                            {"deleted", plain("boolean")}},
+                                           {"id", "object", "deleted"});
   return value;
 }
 
 const nlohmann::json& response_items_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const nlohmann::json value = open({{"object", {{"enum", {"list"}}}},
-                                            {"data", {{"type", "array"}, {"items", plain("object")}}},
-                                            {"has_more", plain("boolean")}},
-                                           {"object", "data", "has_more"});
+  static const nlohmann::json value =
+      open({{"object", {{"enum", {"list"}}}},
+            {"data", {{"type", "array"}, {"items", plain("object")}}},
+            {"has_more", plain("boolean")}},
+           {"object", "data", "has_more"});
   return value;
 }
 
@@ -207,7 +215,8 @@ net::awaitable<void> get_response(Services& services, Exchange& exchange) {
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
   if (query->stream)
-    co_return co_await stream_response(services, exchange, *found, *reply, query->starting_after + 1);
+    co_return co_await stream_response(services, exchange, *found, *reply,
+                                       query->starting_after + 1);
   co_await exchange.reply(std::move(whole));
 }
 
@@ -226,9 +235,11 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
   Result<json> reply;
   const auto look = [&] {
     const auto call = read_store_call(services, exchange.request(), kPath);
-    auto found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
+    auto found =
+        call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     run = found ? found->run : nullptr;
-    reply = found ? response_now(found->stored, run.get()) : Result<json>(tl::unexpected(found.error()));
+    reply = found ? response_now(found->stored, run.get())
+                  : Result<json>(tl::unexpected(found.error()));
   };
   co_await services.run_chore(exchange, look);
   if (reply && !get_bool(*reply, "background")) {
@@ -256,12 +267,14 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
 net::awaitable<void> get_response_items(Services& services, Exchange& exchange) {
   const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
-    ASSIGN_OR_RETURN(const StoredResponse stored, call.stores->responses->find(call.owner, call.id));
+    ASSIGN_OR_RETURN(const StoredResponse stored,
+                     call.stores->responses->find(call.owner, call.id));
     const json items = bounded_json<json>(stored.input);
     if (!items.is_array())
       return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", call.id);
     json page = item_page(items, query);
-    if (page.is_null()) return errorf(ErrorCode::kNotFound, "after: {} has no item {}", call.id, query.after);
+    if (page.is_null())
+      return errorf(ErrorCode::kNotFound, "after: {} has no item {}", call.id, query.after);
     return page;
   };
   co_await answer_from_stores(services, exchange, "/v1/responses/{id}/input_items", work);

@@ -1,5 +1,5 @@
-// POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
-// remote tokenizer, and llama.cpp's; POST /apply-template.
+// POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses
+// as a remote tokenizer, and llama.cpp's; POST /apply-template.
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
@@ -21,7 +21,8 @@ Result<const Tokenizer*> tokenizer_of(const ServedModel& model) {
   const Tokenizer* tokenizer =
       model.pools() ? penstock::tokenizer_of(model.pooling().model()) : &model.tokenizer();
   if (tokenizer != nullptr) return tokenizer;
-  return errorf(ErrorCode::kInvalidArgument, "model: the checkpoint of {} has no tokenizer", model.name());
+  return errorf(ErrorCode::kInvalidArgument, "model: the checkpoint of {} has no tokenizer",
+                model.name());
 }
 
 // llama.cpp's fields, which mean something beside its "content" alone.
@@ -29,7 +30,8 @@ Status check_content(const json& body) {
   if (get_field(body, "content").is_null()) {
     for (const char* name : {"add_special", "parse_special", "with_pieces"}) {
       if (!get_field(body, name).is_null())
-        return errorf(ErrorCode::kInvalidArgument, "{}: belongs to content, which is not there", name);
+        return errorf(ErrorCode::kInvalidArgument, "{}: belongs to content, which is not there",
+                      name);
     }
     return {};
   }
@@ -41,9 +43,11 @@ Status check_content(const json& body) {
 }
 
 Result<std::vector<TokenId>> tokens_of_content(const ServedModel& model, const json& body) {
-  const bool add_special = get_bool(body, "add_special"), parse = get_bool(body, "parse_special", true);
+  const bool add_special = get_bool(body, "add_special"),
+             parse = get_bool(body, "parse_special", true);
   const std::string text = get_string(body, "content");
-  if (!model.pools()) return model.session().encode(text, {.add_bos = add_special, .parse_special = parse});
+  if (!model.pools())
+    return model.session().encode(text, {.add_bos = add_special, .parse_special = parse});
   ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
   return tokenizer->encode(text, {.add_special = add_special, .parse_special = parse});
 }
@@ -52,7 +56,8 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
-    if (model.pools()) return errorf(ErrorCode::kInvalidArgument, "messages: a model of vectors reads texts");
+    if (model.pools())
+      return errorf(ErrorCode::kInvalidArgument, "messages: a model of vectors reads texts");
     Conversation conversation = conversation_of_chat(body);
     conversation.any_length = true;
     ASSIGN_OR_RETURN(ChatTask task, model.chat().read(std::move(conversation)));
@@ -64,12 +69,15 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   const bool add_special = get_bool(body, "add_special_tokens", true);
   if (model.pools()) {
     ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
-    return tokenizer->encode(get_string(body, "prompt"), {.add_special = add_special, .parse_special = true});
+    return tokenizer->encode(get_string(body, "prompt"),
+                             {.add_special = add_special, .parse_special = true});
   }
-  return model.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
+  return model.session().encode(get_string(body, "prompt"),
+                                {.add_bos = add_special, .parse_special = true});
 }
 
-// What /tokenize answers. The reply is made piece by piece while it is sent: it may be many times as long as the text.
+// What /tokenize answers. The reply is made piece by piece while it is sent: it may be many times
+// as long as the text.
 struct Tokenized {
   ModelLease model;
   const Tokenizer* tokenizer = nullptr;  // with pieces or texts; else it may be null
@@ -78,7 +86,8 @@ struct Tokenized {
 };
 
 Result<Tokenized> tokenize(Services& services, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, tokenize_request(), ModelUse::kEither));
+  ASSIGN_OR_RETURN(ApiBody asked,
+                   read_body(services, request, tokenize_request(), ModelUse::kEither));
   RETURN_IF_ERROR(check_content(asked.fields));
   Tokenized result{.model = asked.model,
                    .ids = {},
@@ -94,14 +103,15 @@ Result<Tokenized> tokenize(Services& services, const HttpRequest& request) {
 // The reply's text in pieces of bounded size.
 class TokensText {
  public:
-  explicit TokensText(const Tokenized& of) : of_(of), pieces_(of.with_pieces), texts_(of.with_texts) {}
+  explicit TokensText(const Tokenized& of)
+      : of_(of), pieces_(of.with_pieces), texts_(of.with_texts) {}
 
   // Appends the next piece; false: that was the last.
   bool next(std::string& out) {
     constexpr size_t kPerPiece = 2048;  // tokens: less than 20 ms
     if (part_ == 0) {
-      fmt::format_to(std::back_inserter(out), R"({{"count":{},"max_model_len":{},"tokens":[)", of_.ids.size(),
-                     of_.model->max_model_len());
+      fmt::format_to(std::back_inserter(out), R"({{"count":{},"max_model_len":{},"tokens":[)",
+                     of_.ids.size(), of_.model->max_model_len());
       part_ = 1;
     }
     const size_t end = std::min(at_ + kPerPiece, of_.ids.size());
@@ -158,7 +168,8 @@ net::awaitable<void> send_tokens(Exchange& exchange, const Tokenized& tokenized)
     if (!co_await exchange.write(piece)) co_return;
     if (!more) break;
     piece.clear();
-    co_await net::post(exchange.executor(), net::use_awaitable);  // others have their turn between two pieces
+    // others have their turn between two pieces
+    co_await net::post(exchange.executor(), net::use_awaitable);
     more = text.next(piece);
   }
   co_await exchange.end_stream();
@@ -179,7 +190,8 @@ Result<json> detokenize(Services& services, const HttpRequest& request) {
     ids.push_back(item.get<TokenId>());
     n_bytes += tokenizer->token_bytes(ids.back()).size();
     if (n_bytes > most)
-      return errorf(ErrorCode::kInvalidArgument, "tokens: expected at most {} bytes of text, got more", most);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "tokens: expected at most {} bytes of text, got more", most);
   }
   const std::string text = tokenizer->decode(ids, false);
   return json{{"prompt", text}, {"content", text}};
@@ -213,7 +225,8 @@ net::awaitable<void> post_tokenize(Services& services, Exchange& exchange) {
   if (auto refused = check_text_body(services, exchange.request()))
     co_return co_await exchange.reply(std::move(*refused));
   Result<Tokenized> tokenized;
-  co_await services.run_apart(exchange, [&] { tokenized = tokenize(services, exchange.request()); });
+  co_await services.run_apart(exchange,
+                              [&] { tokenized = tokenize(services, exchange.request()); });
   if (!tokenized) co_return co_await exchange.reply(error_reply(tokenized.error()));
   co_await send_tokens(exchange, *tokenized);
 }
@@ -233,14 +246,17 @@ net::awaitable<void> get_tokenizer_info(Services& services, Exchange& exchange) 
   const auto found = tokenizer_of(model);
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   const Tokenizer& tokenizer = **found;
-  const auto token = [&](TokenId id) { return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id)); };
+  const auto token = [&](TokenId id) {
+    return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id));
+  };
   const std::string chat_template = model.pools() ? "" : model.chat().chat_template();
-  const json body = {{"tokenizer_class", "PenstockTokenizer"},
-                     {"bos_token", token(tokenizer.bos())},
-                     {"eos_token", token(tokenizer.eos())},
-                     {"pad_token", token(tokenizer.pad())},
-                     {"unk_token", token(tokenizer.unk())},
-                     {"chat_template", chat_template.empty() ? json(nullptr) : json(chat_template)}};
+  const json body = {
+      {"tokenizer_class", "PenstockTokenizer"},
+      {"bos_token", token(tokenizer.bos())},
+      {"eos_token", token(tokenizer.eos())},
+      {"pad_token", token(tokenizer.pad())},
+      {"unk_token", token(tokenizer.unk())},
+      {"chat_template", chat_template.empty() ? json(nullptr) : json(chat_template)}};
   co_await exchange.reply(json_reply(body));
 }
 

@@ -1,7 +1,7 @@
 // GET /, /dashboard and /ui/{id}: the web page, from files that are part of the program.
 //
-// They hold no secret and need no key: a browser cannot send one before the page has asked for it. What the
-// page then does goes through the API like everybody's requests.
+// They hold no secret and need no key: a browser cannot send one before the page has asked for it.
+// What the page then does goes through the API like everybody's requests.
 #include <algorithm>
 
 #include "server/endpoints/ui_files.h"
@@ -11,16 +11,16 @@
 namespace penstock {
 namespace {
 
-// Nothing but this server's own files and API: no inline script or style, no other origin, no frame around
-// the page.
+// Nothing but this server's own files and API: no inline script or style, no other origin, no frame
+// around the page.
 constexpr const char* kContentSecurityPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const EmbeddedFile* find_file(std::string_view name) {
   const auto files = ui_files();
-  const auto found =
-      std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
+  const auto found = std::find_if(files.begin(), files.end(),
+                                  [&](const EmbeddedFile& file) { return file.name == name; });
   return found == files.end() ? nullptr : &*found;
 }
 

@@ -1,4 +1,5 @@
-// The files of src/server/ui, compiled into the program: the web page needs nothing from the file system.
+// The files of src/server/ui, compiled into the program: the web page needs nothing from the file
+// system.
 #pragma once
 #include <span>
 #include <string_view>

@@ -1,4 +1,5 @@
-// GET /v1/usage: what API keys have used and what is left of their budgets. GET /v1/audit: who changed what.
+// GET /v1/usage: what API keys have used and what is left of their budgets. GET /v1/audit: who
+// changed what.
 #include <charconv>
 
 #include "server/api/api_request.h"
@@ -35,14 +36,15 @@ Result<UseQuery> read_use_query(Services& services, const HttpRequest& request) 
       query.key = value;
       query.all_keys = false;
     } else {
-      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected start, end, key", name);
+      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected start, end, key",
+                    name);
     }
   }
   const std::string& own = record_of(request).key;
   if (own.empty()) return query;
   if (!query.all_keys && query.key != own)
-    return errorf(ErrorCode::kInvalidArgument, "key: {} is another one; administrators may ask for it",
-                  query.key);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "key: {} is another one; administrators may ask for it", query.key);
   query.key = own;
   query.all_keys = false;
   return query;
@@ -83,8 +85,10 @@ Result<json> use_reply(Services& services, const HttpRequest& request) {
   reply["total"] = std::move(sum);
   if (query.all_keys) return reply;
   for (const BudgetState& one : services.accounts.budgets_of(query.key)) {
-    reply["budgets"].push_back(
-        {{"name", one.name}, {"limit", one.limit}, {"used", one.used}, {"resets_at", one.resets_at}});
+    reply["budgets"].push_back({{"name", one.name},
+                                {"limit", one.limit},
+                                {"used", one.used},
+                                {"resets_at", one.resets_at}});
   }
   return reply;
 }
@@ -92,7 +96,8 @@ Result<json> use_reply(Services& services, const HttpRequest& request) {
 Status read_audit_query(const HttpRequest& request, int64_t& limit, int64_t& before) {
   for (const auto& [name, value] : request.query) {
     if (name != "limit" && name != "before")
-      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected limit, before", name);
+      return errorf(ErrorCode::kInvalidArgument, "{}: unknown parameter, expected limit, before",
+                    name);
     int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     const int64_t most = name == "limit" ? kLongestAuditPage : INT64_MAX;
@@ -117,20 +122,22 @@ json entry_json(const AuditEntry& entry) {
 
 const nlohmann::json& usage_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const nlohmann::json value = open({{"object", {{"enum", {"list"}}}},
-                                            {"data", {{"type", "array"}, {"items", plain("object")}}},
-                                            {"total", plain("object")},
-                                            {"budgets", {{"type", "array"}, {"items", plain("object")}}}},
-                                           {"object", "data", "total", "budgets"});
+  static const nlohmann::json value =
+      open({{"object", {{"enum", {"list"}}}},
+            {"data", {{"type", "array"}, {"items", plain("object")}}},
+            {"total", plain("object")},
+            {"budgets", {{"type", "array"}, {"items", plain("object")}}}},
+           {"object", "data", "total", "budgets"});
   return value;
 }
 
 const nlohmann::json& audit_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const nlohmann::json value = open({{"object", {{"enum", {"list"}}}},
-                                            {"data", {{"type", "array"}, {"items", plain("object")}}},
-                                            {"has_more", plain("boolean")}},
-                                           {"object", "data", "has_more"});
+  static const nlohmann::json value =
+      open({{"object", {{"enum", {"list"}}}},
+            {"data", {{"type", "array"}, {"items", plain("object")}}},
+            {"has_more", plain("boolean")}},
+           {"object", "data", "has_more"});
   return value;
 }
 

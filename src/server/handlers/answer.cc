@@ -29,8 +29,8 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
   char* end = nullptr;
   const double seconds = std::strtod(text.c_str(), &end);
   if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
-    return errorf(ErrorCode::kInvalidArgument, "x-request-timeout: expected seconds greater than 0, got {}",
-                  text);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "x-request-timeout: expected seconds greater than 0, got {}", text);
   }
   const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
   timeout = timeout ? std::min(*timeout, asked) : asked;
@@ -50,21 +50,22 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
   for (const auto& prompt : call.prompts) {
     const int room = std::max(context - static_cast<int>(prompt.size()), 0);
     const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
-    bytes += static_cast<double>(prompt.size()) * kPerLogprob * entries(params.prompt_logprobs, *call.model);
+    bytes += static_cast<double>(prompt.size()) * kPerLogprob *
+             entries(params.prompt_logprobs, *call.model);
     bytes += static_cast<double>(prompt.size()) * kPerToken * params.n * call.n_repeats;
     if (!stream)
-      bytes += 1.0 * params.n * n_tokens * (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
+      bytes += 1.0 * params.n * n_tokens *
+               (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
   }
   const auto most = static_cast<double>(services.config.max_reply_bytes);
   if (bytes <= most) return {};
-  return errorf(
-      ErrorCode::kInvalidArgument,
-      "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see --max-reply-bytes): ask for fewer "
-      "tokens, choices or alternatives",
-      params.prompt_logprobs ? "prompt_logprobs"
-      : params.logprobs      ? "logprobs"
-                             : "n",
-      bytes, most);
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see "
+                "--max-reply-bytes): ask for fewer tokens, choices or alternatives",
+                params.prompt_logprobs ? "prompt_logprobs"
+                : params.logprobs      ? "logprobs"
+                                       : "n",
+                bytes, most);
 }
 
 // What a whole reply has about.
@@ -74,8 +75,8 @@ size_t reply_bytes(const Generation& generation) {
   size_t bytes = 0;
   for (const RequestOutput& output : generation.outputs()) {
     bytes += output.prompt_token_ids.size() * kPerToken;
-    bytes += output.outputs.size() *
-             (kPerChoice + output.prompt_token_ids.size() * kPerToken * static_cast<size_t>(call.n_repeats));
+    bytes += output.outputs.size() * (kPerChoice + output.prompt_token_ids.size() * kPerToken *
+                                                       static_cast<size_t>(call.n_repeats));
     for (const auto& row : output.prompt_logprobs) bytes += row.size() * kPerLogprob;
     for (const CompletionOutput& one : output.outputs) {
       bytes += one.token_ids.size() * kPerToken;
@@ -85,14 +86,16 @@ size_t reply_bytes(const Generation& generation) {
   return bytes;
 }
 
-// Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's length may be shorter for it.
+// Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's
+// length may be shorter for it.
 std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, ReplyShape& shape) {
   RequestRecord& record = record_of(exchange);
   if (record.spending == nullptr || call.kept != nullptr) return std::nullopt;
-  SpendingClaim claim{.price = call.model->settings().price,
-                      .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
-                      .max_tokens = call.params.max_tokens,
-                      .may_be_shorter = call.fills_context};
+  SpendingClaim claim{
+      .price = call.model->settings().price,
+      .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
+      .max_tokens = call.params.max_tokens,
+      .may_be_shorter = call.fills_context};
   int64_t room = 0;  // that a prompt leaves in the context
   for (const auto& prompt : call.prompts) {
     claim.prompt_tokens += static_cast<int64_t>(prompt.size());
@@ -166,7 +169,8 @@ std::string ReplyShape::error_event(const Error& error) {
   return "data: " + error_reply(error).body + "\n\ndata: [DONE]\n\n";
 }
 
-std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation) {
+std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta,
+                                     Generation& generation) {
   const bool was_complete = reader.complete();
   auto news = reader.add(delta.text, delta.token == kNoToken ? 0 : 1, delta.finish);
   if (reader.complete() && !was_complete && delta.finish == FinishReason::kNone)
@@ -174,8 +178,8 @@ std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delt
   return news;
 }
 
-net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call, bool stream,
-                            ReplyShape& shape) {
+net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call,
+                            bool stream, ReplyShape& shape) {
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
@@ -189,7 +193,8 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
     co_return co_await exchange.reply(shape.error(constrained.error()));
   }
   if (exchange.gone()) co_return;
-  if (auto refused = reserve(exchange, call, shape)) co_return co_await exchange.reply(*std::move(refused));
+  if (auto refused = reserve(exchange, call, shape))
+    co_return co_await exchange.reply(*std::move(refused));
   call.cache_scope = cache_scope_of(services, exchange.request());
   auto started = co_await Generation::start(services, exchange, call);
   if (!started) {

@@ -16,19 +16,21 @@ class ReplyShape {
  public:
   virtual ~ReplyShape() = default;
 
-  // Every delta, in order, whether the reply is streamed or whole: the events it becomes (whole "data: …\n\n"
-  // blocks), not used for a whole reply.
+  // Every delta, in order, whether the reply is streamed or whole: the events it becomes (whole
+  // "data: …\n\n" blocks), not used for a whole reply.
   virtual std::string add(const ChoiceDelta& delta, Generation& generation) = 0;
 
   // Of a stream: what comes before the first delta and after the last one.
   virtual std::string begin(const Generation& generation);
   virtual std::string end(const Generation& generation) = 0;
 
-  // Of a stream: what it is, and what it holds while nothing happens (a comment; "" where there are none).
+  // Of a stream: what it is, and what it holds while nothing happens (a comment; "" where there are
+  // none).
   virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
   virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
 
-  // Before the end of a reply is made, which waits for it: a place to keep what was generated. error: instead of an end.
+  // Before the end of a reply is made, which waits for it: a place to keep what was generated.
+  // error: instead of an end.
   virtual net::awaitable<void> keep(const Generation& generation, const Error* error);
 
   // Of a whole reply: its body.
@@ -43,15 +45,17 @@ class ReplyShape {
 HttpReply stream_head(const char* content_type);
 
 // What a delta adds to a chat's reply. A call that must be the only one ends the choice.
-std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation);
+std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta,
+                                     Generation& generation);
 
-// Runs the call and answers the exchange: the events of a stream with keep-alive comments while nothing
-// happens, or one JSON body; errors as the shape has them. The call's prompts are taken.
-net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call, bool stream,
-                            ReplyShape& shape);
+// Runs the call and answers the exchange: the events of a stream with keep-alive comments while
+// nothing happens, or one JSON body; errors as the shape has them. The call's prompts are taken.
+net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call,
+                            bool stream, ReplyShape& shape);
 
-// The same for a request that `read` makes a call of: Result<Call> read(Services&, const HttpRequest&), where a Call has the
-// members `generation` and `stream` and Shape is made of one. error: the reply when it cannot be read.
+// The same for a request that `read` makes a call of: Result<Call> read(Services&, const
+// HttpRequest&), where a Call has the members `generation` and `stream` and Shape is made of one.
+// error: the reply when it cannot be read.
 template <class Shape, class Read>
 net::awaitable<void> answer_call(
     Services& services, Exchange& exchange, Read read,

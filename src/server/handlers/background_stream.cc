@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-net::awaitable<void> stream_run(Services& services, Exchange& exchange, std::shared_ptr<BackgroundRun> run,
-                                size_t next) {
+net::awaitable<void> stream_run(Services& services, Exchange& exchange,
+                                std::shared_ptr<BackgroundRun> run, size_t next) {
   const auto timer = std::make_shared<net::steady_timer>(exchange.executor());
   // Posted: it comes after the wait has begun, or between two of them.
   const auto news = std::make_shared<BackgroundRun::News>(

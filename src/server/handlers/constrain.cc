@@ -20,15 +20,16 @@ std::string notes_header(const std::vector<grammar::Note>& notes) {
   std::string text;
   for (const grammar::Note& note : notes) {
     const nlohmann::ordered_json one = {{"where", note.where}, {"message", note.message}};
-    const std::string next = one.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+    const std::string next =
+        one.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
     if (text.size() + next.size() > kMostHeader) break;
     text += (text.empty() ? "" : ",") + next;
   }
   return "[" + text + "]";
 }
 
-// Which part of a request a grammar made of several is refused for: the answer's form, or a strict tool's schema. The
-// parts are compiled one by one.
+// Which part of a request a grammar made of several is refused for: the answer's form, or a strict
+// tool's schema. The parts are compiled one by one.
 class Culprit {
  public:
   Culprit(const GenerationCall& call, GrammarCache& grammars, CompileEffort& effort)
@@ -80,7 +81,8 @@ net::awaitable<Status> run_compilation(Services& services, Exchange& exchange,
     Exchange& exchange;
   } watch{exchange};
   exchange.on_disconnect = [&gone] { gone = true; };
-  co_return co_await services.compilations.run(asker_of(exchange.request()), gone, std::move(attempt));
+  co_return co_await services.compilations.run(asker_of(exchange.request()), gone,
+                                               std::move(attempt));
 }
 
 net::awaitable<Status> constrain(Services& services, Exchange& exchange, GenerationCall& call) {
@@ -88,7 +90,8 @@ net::awaitable<Status> constrain(Services& services, Exchange& exchange, Generat
   if (!wanted || call.kept != nullptr) co_return Status();
   GrammarCache& grammars = call.model->session().grammars();
   Result<Constraint> made;
-  constexpr size_t kAtOnce = 64 * 1024;  // bytes, whose key is made within a fraction of a millisecond
+  // bytes, whose key is made within a fraction of a millisecond
+  constexpr size_t kAtOnce = 64 * 1024;
   auto known = text_bytes(*wanted) <= kAtOnce ? grammars.find(*wanted) : std::nullopt;
   if (known) {
     made = *std::move(known);
@@ -97,7 +100,8 @@ net::awaitable<Status> constrain(Services& services, Exchange& exchange, Generat
       made = grammars.compile(*wanted, call.structured_field, effort);
       const bool refused = !made && made.error().code != ErrorCode::kCancelled;
       if (refused && call.tool_schemas != nullptr)
-        made = tl::unexpected(Culprit(call, grammars, effort).find(exchange.request(), made.error()));
+        made =
+            tl::unexpected(Culprit(call, grammars, effort).find(exchange.request(), made.error()));
     });
     if (!ran) co_return ran;
   }

@@ -10,14 +10,17 @@
 namespace penstock {
 namespace {
 
-// Loads the model that a request names. What it returns keeps it until the request is over; null where there is nothing
-// to load, or whoever reads the request refuses it. Errors: of loading.
-net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& route, Exchange& exchange) {
+// Loads the model that a request names. What it returns keeps it until the request is over; null
+// where there is nothing to load, or whoever reads the request refuses it. Errors: of loading.
+net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& route,
+                                              Exchange& exchange) {
   if (route.access != Access::kKey || route.request == nullptr ||
-      !route.request().contains("/properties/model"_json_pointer) || !services.models.some_unloaded())
+      !route.request().contains("/properties/model"_json_pointer) ||
+      !services.models.some_unloaded())
     co_return ModelLease();
   std::string name;
-  co_await services.run_apart(exchange, [&] { name = model_named_in(services, exchange.request()); });
+  co_await services.run_apart(exchange,
+                              [&] { name = model_named_in(services, exchange.request()); });
   const auto model = services.models.find(name, record_of(exchange).key);
   if (!model) co_return ModelLease();
   constexpr int kMostTries = 3;  // one that goes when nobody uses it may have gone again

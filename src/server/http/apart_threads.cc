@@ -32,7 +32,9 @@ net::awaitable<void> call(std::function<void()> work) {
 // done: of the executor alone; failure: written before it.
 struct ApartThreads::Job {
   Job(const net::any_io_executor& executor, size_t n_bytes, std::function<void()> task)
-      : arrival(executor, net::steady_timer::time_point::max()), n_bytes(n_bytes), task(std::move(task)) {}
+      : arrival(executor, net::steady_timer::time_point::max()),
+        n_bytes(n_bytes),
+        task(std::move(task)) {}
   net::steady_timer arrival;
   const size_t n_bytes;
   std::function<void()> task;
@@ -48,20 +50,23 @@ struct ApartThreads::Job {
     } catch (...) {
       failure = std::current_exception();
     }
-    if (n_bytes > kMuch) malloc_trim(0);  // or the allocator would keep what the largest work ever took
+    // or the allocator would keep what the largest work ever took
+    if (n_bytes > kMuch) malloc_trim(0);
   }
 };
 
 ApartThreads::ApartThreads() {
   try {
-    for (size_t lane = 0; lane < kLanes; ++lane) threads_.emplace_back([this, lane] { serve(lane); });
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      threads_.emplace_back([this, lane] { serve(lane); });
   } catch (...) {  // the system has no more threads
     stop();
     throw;
   }
 }
 
-net::awaitable<void> ApartThreads::run(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
+net::awaitable<void> ApartThreads::run(Exchange& exchange, size_t n_bytes,
+                                       std::function<void()> work) {
   const auto job = std::make_shared<Job>(exchange.executor(), n_bytes, std::move(work));
   if (exchange.gone()) job->work.cancel();
   exchange.on_disconnect = [job] { job->work.cancel(); };
@@ -90,7 +95,8 @@ std::shared_ptr<ApartThreads::Job> ApartThreads::next(size_t lane) {
 
 void ApartThreads::serve(size_t lane) {
   pthread_setname_np(pthread_self(), "penstock-apart");
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), static_cast<int>(lane) * kNicer);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)),
+              static_cast<int>(lane) * kNicer);
   for (std::unique_lock lock(mutex_);;) {
     auto job = next(lane);
     if (job == nullptr) {

@@ -1,5 +1,5 @@
-// Work that would hold up the connections: bodies are parsed, rendered and tokenized, and large replies written, on
-// threads of their own.
+// Work that would hold up the connections: bodies are parsed, rendered and tokenized, and large
+// replies written, on threads of their own.
 #pragma once
 #include <array>
 #include <boost/asio/thread_pool.hpp>
@@ -15,9 +15,9 @@
 
 namespace penstock {
 
-// Three threads, each for work up to a size. Whoever asks takes turns with the others who ask, and what each asks for is
-// done in its order, by the thread of its size, or sooner by one for larger work that has none: small work never waits for
-// large work. Methods may be called from any thread.
+// Three threads, each for work up to a size. Whoever asks takes turns with the others who ask, and
+// what each asks for is done in its order, by the thread of its size, or sooner by one for larger
+// work that has none: small work never waits for large work. Methods may be called from any thread.
 class ApartThreads {
  public:
   // Bytes that work reads and writes, about: what the first and the second thread take at most.
@@ -28,9 +28,9 @@ class ApartThreads {
   ApartThreads(const ApartThreads&) = delete;
   ApartThreads& operator=(const ApartThreads&) = delete;
 
-  // Does `work` in the scope of a Work (base/work.h), which ends when the client leaves, and comes back to the exchange's
-  // executor. What it refers to must live until then, which the caller's frame does. Throws what the work throws, and
-  // WorkEnded when it was cancelled.
+  // Does `work` in the scope of a Work (base/work.h), which ends when the client leaves, and comes
+  // back to the exchange's executor. What it refers to must live until then, which the caller's
+  // frame does. Throws what the work throws, and WorkEnded when it was cancelled.
   net::awaitable<void> run(Exchange& exchange, size_t n_bytes, std::function<void()> work);
   // Cancels what is here, and from now on whatever comes.
   void cancel_all();
@@ -40,7 +40,8 @@ class ApartThreads {
  private:
   struct Job;
   static constexpr size_t kLanes = 3;
-  bool add(const std::string& asker, const std::shared_ptr<Job>& job);  // false: nothing is taken any more
+  // false: nothing is taken any more
+  bool add(const std::string& asker, const std::shared_ptr<Job>& job);
   void serve(size_t lane);
   std::shared_ptr<Job> next(size_t lane);
 

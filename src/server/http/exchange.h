@@ -1,7 +1,7 @@
 // One HTTP request and the means to answer it: a whole reply, or a stream of chunks.
 //
-// Everything runs on the connection's executor (one of the io threads); a handler is a coroutine that must
-// not block.
+// Everything runs on the connection's executor (one of the io threads); a handler is a coroutine
+// that must not block.
 #pragma once
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -23,11 +23,13 @@ struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // decoded, without the query
   std::map<std::string, std::string> query;
-  std::map<std::string, std::string> headers;  // names in lower case; repeated ones joined by ", "
+  // names in lower case; repeated ones joined by ", "
+  std::map<std::string, std::string> headers;
   std::string body;
   std::string id;    // x-request-id of the client, or a fresh one
   std::string peer;  // address of the client
-  // Who asks, where the layers above know that: requests of one client take turns and share room. "": unknown.
+  // Who asks, where the layers above know that: requests of one client take turns and share room.
+  // "": unknown.
   std::string client;
   // Of the layers above.
   std::shared_ptr<RequestRecord> record;
@@ -47,7 +49,8 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
-// Why a request is not carried out. The API that was asked puts it into its own words (error_reply).
+// Why a request is not carried out. The API that was asked puts it into its own words
+// (error_reply).
 struct HttpRefusal {
   int status = 403;
   std::string message;
@@ -68,13 +71,16 @@ class Exchange {
 
   // Exactly one of reply() or begin_stream() … end_stream() per exchange.
   virtual net::awaitable<void> reply(HttpReply reply) = 0;
-  // Headers of a chunked reply. False (here and below): the client is gone, nothing more can be sent.
+  // Headers of a chunked reply. False (here and below): the client is gone, nothing more can be
+  // sent.
   virtual net::awaitable<bool> begin_stream(HttpReply head) = 0;
-  // Gives the socket the chunk, or as much of it as it takes at once; what it leaves waits for flush().
+  // Gives the socket the chunk, or as much of it as it takes at once; what it leaves waits for
+  // flush().
   virtual void put(std::string_view chunk) = 0;
   // Whether nothing waits for flush(), or the client is gone.
   virtual bool all_sent() const = 0;
-  // Waits until the socket took it all; a client that takes none for the write timeout counts as gone.
+  // Waits until the socket took it all; a client that takes none for the write timeout counts as
+  // gone.
   virtual net::awaitable<bool> flush() = 0;
   // Both.
   net::awaitable<bool> write(std::string_view chunk) {
@@ -82,11 +88,12 @@ class Exchange {
     return flush();
   }
   virtual net::awaitable<void> end_stream() = 0;
-  // Instead of end_stream(), of a stream that cannot go on: the connection closes, so that the client sees that something is
-  // missing.
+  // Instead of end_stream(), of a stream that cannot go on: the connection closes, so that the
+  // client sees that something is missing.
   virtual void break_off() = 0;
 
-  // Called once, on the executor, when the client closes the connection before the exchange is over.
+  // Called once, on the executor, when the client closes the connection before the exchange is
+  // over.
   std::function<void()> on_disconnect;
   // Called once with the status of the answer, before its first byte is written.
   std::function<void(int status)> before_reply;

@@ -1,5 +1,5 @@
-// A request body that grows with what arrives (never with what the client announces) and counts against a
-// budget that all connections share.
+// A request body that grows with what arrives (never with what the client announces) and counts
+// against a budget that all connections share.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -43,7 +43,8 @@ class BodyBudget {
   BodyBudget& operator=(const BodyBudget&) = delete;
   ~BodyBudget() { release(); }
 
-  // free: so many bytes are not counted, so that there is room for what is small whoever holds the rest.
+  // free: so many bytes are not counted, so that there is room for what is small whoever holds the
+  // rest.
   void attach(std::atomic<int64_t>& used, int64_t limit, int64_t free = 0) {
     used_ = &used, limit_ = limit, free_ = free;
   }
@@ -85,8 +86,11 @@ struct GrowingBody {
   class reader {
    public:
     template <bool is_request, class Fields>
-    explicit reader(boost::beast::http::header<is_request, Fields>&, value_type& value) : value_(value) {}
-    void init(const boost::optional<std::uint64_t>&, boost::system::error_code& error) { error = {}; }
+    explicit reader(boost::beast::http::header<is_request, Fields>&, value_type& value)
+        : value_(value) {}
+    void init(const boost::optional<std::uint64_t>&, boost::system::error_code& error) {
+      error = {};
+    }
     template <class Buffers>
     size_t put(const Buffers& buffers, boost::system::error_code& error) {
       const size_t n = boost::asio::buffer_size(buffers);

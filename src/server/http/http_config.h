@@ -18,13 +18,15 @@ struct HttpConfig {
   size_t max_header_bytes = 32 * 1024;
   size_t max_body_bytes = 32 * 1024 * 1024;
   size_t max_total_body_bytes = 256 * 1024 * 1024;  // of all connections together, as received
-  size_t max_total_reply_bytes =
-      512 * 1024 * 1024;               // of large replies that wait for their readers, all together
-  int max_connections = 16384;         // of the server
-  Milliseconds header_timeout{15000};  // from the first byte of a request to its last header
+  // of large replies that wait for their readers, all together
+  size_t max_total_reply_bytes = 512 * 1024 * 1024;
+  int max_connections = 16384;  // of the server
+  // from the first byte of a request to its last header
+  Milliseconds header_timeout{15000};
   Milliseconds body_timeout{60000};
-  Milliseconds idle_timeout{75000};   // between two requests of a connection
-  Milliseconds write_timeout{30000};  // a reader that takes nothing for so long is gone
+  Milliseconds idle_timeout{75000};  // between two requests of a connection
+  // a reader that takes nothing for so long is gone
+  Milliseconds write_timeout{30000};
 };
 
 }  // namespace penstock

@@ -19,18 +19,20 @@ std::string fresh_request_id() {
   return fmt::format("req-{:016x}", random());
 }
 
-void take_head(const boost::beast::http::fields& fields, std::string_view method, std::string_view target,
-               HttpRequest& request) {
+void take_head(const boost::beast::http::fields& fields, std::string_view method,
+               std::string_view target, HttpRequest& request) {
   request.method = std::string(method);
   parse_target(target, request.path, request.query);
   for (const auto& field : fields) {
     std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     std::string& value = request.headers[name];
     value += (value.empty() ? "" : ", ") + std::string(field.value());
   }
   const std::string_view id = request.header("x-request-id");
-  request.id = is_printable(id) && !id.empty() && id.size() <= 128 ? std::string(id) : fresh_request_id();
+  request.id =
+      is_printable(id) && !id.empty() && id.size() <= 128 ? std::string(id) : fresh_request_id();
 }
 
 HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version) {
@@ -40,7 +42,8 @@ HttpFailure check_head(const boost::beast::http::fields& fields, unsigned versio
     return {400, fmt::format("malformed request: expected one Host header, got {}", n_hosts)};
   }
   const auto host = fields[http::field::host];
-  if (host.find_first_of(" \t,/\\@?#") != host.npos) return {400, "malformed request: bad Host header"};
+  if (host.find_first_of(" \t,/\\@?#") != host.npos)
+    return {400, "malformed request: bad Host header"};
   if (fields.count(http::field::transfer_encoding) == 0) return {};
   if (version != 11 || fields.count(http::field::content_length) > 0) {
     return {400, version != 11 ? "malformed request: Transfer-Encoding needs HTTP/1.1"
@@ -51,7 +54,8 @@ HttpFailure check_head(const boost::beast::http::fields& fields, unsigned versio
   return {501, "Transfer-Encoding: only chunked is supported"};
 }
 
-HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config, size_t most_body) {
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config,
+                         size_t most_body) {
   namespace http = boost::beast::http;
   if (timed_out) return {408, "the request did not arrive in time"};
   if (error == http::error::body_limit)
@@ -63,7 +67,8 @@ HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& con
     return {503, fmt::format("request bodies under way hold {} bytes, all that this server allows",
                              config.max_total_body_bytes)};
   }
-  if (error == http::error::bad_field) return {400, "malformed request: bad or missing header field"};
+  if (error == http::error::bad_field)
+    return {400, "malformed request: bad or missing header field"};
   if (error.category() != http::make_error_code(http::error::bad_value).category() ||
       error == http::error::end_of_stream || error == http::error::partial_message) {
     return {0, ""};  // the client left

@@ -1,5 +1,5 @@
-// One connection of the HTTP server: reads requests, answers them through the handler, keeps its time limits,
-// notices a client that leaves. Everything happens on the one io thread that owns it.
+// One connection of the HTTP server: reads requests, answers them through the handler, keeps its
+// time limits, notices a client that leaves. Everything happens on the one io thread that owns it.
 #pragma once
 #include <poll.h>
 
@@ -48,8 +48,8 @@ class Counted {
   std::atomic<int>* count_;
 };
 
-// What the connections of one io thread want from its clock, so that it need not look at each of them every
-// time. Of that thread only.
+// What the connections of one io thread want from its clock, so that it need not look at each of
+// them every time. Of that thread only.
 struct Attention {
   std::chrono::steady_clock::time_point next = std::chrono::steady_clock::time_point::max();
   int n_gone = 0;  // connections that have ended
@@ -62,25 +62,29 @@ class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual net::awaitable<void> serve() = 0;
-  // When its Attention asked for it, to a quarter of a second; it asks again for what is still to come.
+  // When its Attention asked for it, to a quarter of a second; it asks again for what is still to
+  // come.
   virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
-  virtual void close_if_idle(Milliseconds least) = 0;  // for so long between two requests, nothing received
+  // for so long between two requests, nothing received
+  virtual void close_if_idle(Milliseconds least) = 0;
   virtual void cut() = 0;
 };
 
 // Fills what `request_` shows of a message: method, path, query, headers, id.
-void take_head(const boost::beast::http::fields& fields, std::string_view method, std::string_view target,
-               HttpRequest& request);
+void take_head(const boost::beast::http::fields& fields, std::string_view method,
+               std::string_view target, HttpRequest& request);
 std::string fresh_request_id();
 struct HttpFailure {
   int status = 0;
   std::string message;
 };
-// What is wrong with how a head says whom it is for and where its body ends; status 0: nothing. Two readers of a
-// connection (a proxy and this server) must not see different requests in it. version: 10 or 11.
+// What is wrong with how a head says whom it is for and where its body ends; status 0: nothing. Two
+// readers of a connection (a proxy and this server) must not see different requests in it. version:
+// 10 or 11.
 HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version);
 // Of a request that could not be read; status 0: the client left, there is nobody to tell.
-HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config, size_t most_body);
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config,
+                         size_t most_body);
 
 template <class Stream>
 class HttpConnectionOf final : public HttpConnection,
@@ -93,15 +97,18 @@ class HttpConnectionOf final : public HttpConnection,
  public:
   // place: in the count of connections.
   HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention, Counted place)
-      : place_(std::move(place)), stream_(std::move(stream)), shared_(shared), attention_(attention) {
+      : place_(std::move(place)),
+        stream_(std::move(stream)),
+        shared_(shared),
+        attention_(attention) {
     error_code ignored;
     const auto endpoint = socket().remote_endpoint(ignored);
     peer_ = ignored ? "" : endpoint.address().to_string();
     socket().set_option(tcp::no_delay(true), ignored);
     socket().non_blocking(true, ignored);  // put() takes what goes at once
     // What the kernel holds for a reader that does not read is bounded.
-    socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
-                        ignored);
+    socket().set_option(
+        net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent), ignored);
   }
   ~HttpConnectionOf() override { ++attention_.n_gone; }
 
@@ -148,7 +155,8 @@ class HttpConnectionOf final : public HttpConnection,
     response.prepare_payload();
     if (request_.method == "HEAD") response.body().clear();
     http::response_serializer<http::string_body> serializer(response);
-    while (!gone_ && !serializer.is_done()) {  // the timeout is one of standing still, not of the whole
+    // the timeout is one of standing still, not of the whole
+    while (!gone_ && !serializer.is_done()) {
       expire_after(shared_.config.write_timeout);
       const auto [error, n] = co_await http::async_write_some(stream_, serializer, kNoThrow);
       if (error) leave();
@@ -184,7 +192,8 @@ class HttpConnectionOf final : public HttpConnection,
       if (unsent_.empty()) {
         error_code error;
         sent = socket().write_some(net::buffer(bytes), error);
-        if (error && error != net::error::would_block && error != net::error::try_again) return leave();
+        if (error && error != net::error::would_block && error != net::error::try_again)
+          return leave();
       }
     }
     unsent_.append(bytes.substr(sent));
@@ -207,11 +216,12 @@ class HttpConnectionOf final : public HttpConnection,
 
  private:
   static constexpr size_t kSmallBody = 64 * 1024;
-  static constexpr int64_t kBodyOfAnybody =
-      16 * 1024;  // there is room for as much, however many are under way
+  // there is room for as much, however many are under way
+  static constexpr int64_t kBodyOfAnybody = 16 * 1024;
   static constexpr size_t kSmallReply = 1024 * 1024;
   static constexpr int kMostUnsent = 128 * 1024;
-  static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
+  // of a request's head, and of what follows it
+  static constexpr size_t kMostBuffered = 128 * 1024;
 
   tcp::socket& socket() {
     if constexpr (kTls) {
@@ -232,7 +242,8 @@ class HttpConnectionOf final : public HttpConnection,
   }
   bool has_input(short events) {
     pollfd state{socket().native_handle(), events, 0};
-    return state.fd < 0 || (poll(&state, 1, 0) > 0 && (state.revents & (events | POLLHUP | POLLERR)) != 0);
+    return state.fd < 0 ||
+           (poll(&state, 1, 0) > 0 && (state.revents & (events | POLLHUP | POLLERR)) != 0);
   }
 
   template <class Response>
@@ -248,19 +259,22 @@ class HttpConnectionOf final : public HttpConnection,
     response.keep_alive(keep_alive_);
   }
 
-  // Whether there is room for a reply until it is sent: clients that do not read hold no more than that.
+  // Whether there is room for a reply until it is sent: clients that do not read hold no more than
+  // that.
   bool take_reply(size_t bytes, BodyBudget& budget) {
     if (bytes <= kSmallReply) return true;
-    budget.attach(shared_.counters.reply_bytes, static_cast<int64_t>(shared_.config.max_total_reply_bytes));
+    budget.attach(shared_.counters.reply_bytes,
+                  static_cast<int64_t>(shared_.config.max_total_reply_bytes));
     return budget.take(static_cast<int64_t>(bytes));
   }
   HttpReply too_much_waits() const {
     HttpReply reply;
     reply.status = 503;
-    reply.body = shared_.error_body(request_.path, 503,
-                                    fmt::format("replies that wait to be read hold {} bytes, all that this "
-                                                "server allows",
-                                                shared_.config.max_total_reply_bytes));
+    reply.body =
+        shared_.error_body(request_.path, 503,
+                           fmt::format("replies that wait to be read hold {} bytes, all that this "
+                                       "server allows",
+                                       shared_.config.max_total_reply_bytes));
     reply.headers.emplace_back("Retry-After", "1");
     return reply;
   }
@@ -268,8 +282,8 @@ class HttpConnectionOf final : public HttpConnection,
   net::awaitable<bool> write_all(std::string bytes) {
     for (size_t done = 0; !gone_ && done < bytes.size();) {
       expire_after(shared_.config.write_timeout);
-      const auto [error, n] =
-          co_await stream_.async_write_some(net::buffer(bytes.data() + done, bytes.size() - done), kNoThrow);
+      const auto [error, n] = co_await stream_.async_write_some(
+          net::buffer(bytes.data() + done, bytes.size() - done), kNoThrow);
       if (error) leave();
       done += n;
     }
@@ -280,10 +294,12 @@ class HttpConnectionOf final : public HttpConnection,
   net::awaitable<void> serve_all() {
     if constexpr (kTls) {
       expire_after(shared_.config.header_timeout);
-      const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
+      const auto [error] =
+          co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
       if (error) co_return;
     }
-    for (bool open = true; open;) {  // one co_await to an expression: g++ 12 evaluates both sides of &&
+    // one co_await to an expression: g++ 12 evaluates both sides of &&
+    for (bool open = true; open;) {
       open = co_await wait_for_request();
       if (open) open = co_await serve_one();
     }
@@ -300,7 +316,8 @@ class HttpConnectionOf final : public HttpConnection,
     expire_after(shared_.config.idle_timeout);
     error_code error;
     if constexpr (kTls) {  // TLS may hold decrypted bytes that the socket does not show
-      const auto [read_error, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
+      const auto [read_error, n] =
+          co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
       buffer_.commit(n);
       error = read_error;
     } else {
@@ -313,8 +330,8 @@ class HttpConnectionOf final : public HttpConnection,
   // Reads one request and answers it. False: the connection is over.
   net::awaitable<bool> serve_one() {
     BodyBudget budget;
-    budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes),
-                  kBodyOfAnybody);
+    budget.attach(shared_.counters.body_bytes,
+                  static_cast<int64_t>(shared_.config.max_total_body_bytes), kBodyOfAnybody);
     std::optional<Parser> parser(std::in_place);
     parser->header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
     parser->body_limit(boost::none);  // the head is looked at first
@@ -323,7 +340,8 @@ class HttpConnectionOf final : public HttpConnection,
     begin_exchange(parser->get());
     const HttpPlan plan = shared_.handler(*this);
     if (!request_.client.empty()) budget.share(shared_.body_shares, request_.client);
-    if (!plan.reads_body && !parser->is_done()) co_return co_await answer_early(plan.answer, *parser);
+    if (!plan.reads_body && !parser->is_done())
+      co_return co_await answer_early(plan.answer, *parser);
     if (!co_await read_body(*parser, std::min(plan.most_body, shared_.config.max_body_bytes)))
       co_return false;
     request_.body = std::move(parser->get().body().text);
@@ -344,7 +362,8 @@ class HttpConnectionOf final : public HttpConnection,
     reply_headers.clear();
   }
 
-  // Answers a request whose body is not wanted. A small one is read all the same, so that the connection can go on.
+  // Answers a request whose body is not wanted. A small one is read all the same, so that the
+  // connection can go on.
   net::awaitable<bool> answer_early(const HttpAnswer& handler, Parser& parser) {
     const auto size = parser.content_length();
     const bool small = size && *size <= kSmallBody && !expects_go_on(parser);
@@ -355,7 +374,8 @@ class HttpConnectionOf final : public HttpConnection,
       co_return false;
     }
     expire_after(shared_.config.body_timeout);
-    const auto [error, n] = co_await boost::beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+    const auto [error, n] =
+        co_await boost::beast::http::async_read(stream_, buffer_, parser, kNoThrow);
     expire_never();
     request_ = {};
     co_return !error;
@@ -382,7 +402,8 @@ class HttpConnectionOf final : public HttpConnection,
     namespace http = boost::beast::http;
     if (parser.is_done()) co_return true;
     if (parser.content_length().value_or(0) > most) {
-      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config, most), false);
+      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config, most),
+                    false);
       co_return false;
     }
     parser.body_limit(most);
@@ -420,7 +441,8 @@ class HttpConnectionOf final : public HttpConnection,
     co_await linger();
   }
 
-  // Lets the client read the answer before a reset can destroy it: takes what it still sends, for a while.
+  // Lets the client read the answer before a reset can destroy it: takes what it still sends, for a
+  // while.
   net::awaitable<void> linger() {
     error_code ignored;
     socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -435,7 +457,8 @@ class HttpConnectionOf final : public HttpConnection,
 
   void begin_exchange(boost::beast::http::request<GrowingBody>& message) {
     request_ = {};
-    take_head(message, std::string_view(message.method_string().data(), message.method_string().size()),
+    take_head(message,
+              std::string_view(message.method_string().data(), message.method_string().size()),
               std::string_view(message.target().data(), message.target().size()), request_);
     request_.peer = peer_;
     request_version_ = message.version();
@@ -445,17 +468,19 @@ class HttpConnectionOf final : public HttpConnection,
     status_ = 0;
   }
 
-  // Notices that the client closes while its request is being answered. What it sends meanwhile (the next
-  // request, in a pipeline) stays in the kernel; then its leaving is looked for four times a second.
+  // Notices that the client closes while its request is being answered. What it sends meanwhile
+  // (the next request, in a pipeline) stays in the kernel; then its leaving is looked for four
+  // times a second.
   void start_watch() {
     watching_ = true;
     watch_again_ = false;
     if (watch_armed_) return;
     watch_armed_ = true;
-    socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this()](error_code error) {
-      self->watch_armed_ = false;
-      if (!error && self->watching_) self->look_at_client();
-    });
+    socket().async_wait(tcp::socket::wait_read,
+                        [self = this->shared_from_this()](error_code error) {
+                          self->watch_armed_ = false;
+                          if (!error && self->watching_) self->look_at_client();
+                        });
   }
   void look_at_client() {
     watch_again_ = !has_input(POLLRDHUP);
@@ -484,7 +509,8 @@ class HttpConnectionOf final : public HttpConnection,
   Attention& attention_;
   boost::beast::flat_buffer buffer_{kMostBuffered};
   std::string peer_, unsent_;
-  inline static thread_local fmt::memory_buffer framed_;  // of put() alone, one for all of an io thread
+  // of put() alone, one for all of an io thread
+  inline static thread_local fmt::memory_buffer framed_;
   Time deadline_ = Time::max();
   unsigned request_version_ = 11;
   int n_requests_ = 0;

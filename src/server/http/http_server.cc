@@ -32,7 +32,8 @@ class Lane {
   Attention& attention() { return attention_; }
   void start() {
     thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "penstock-io");  // bench/server_load.py tells threads by their names
+      // bench/server_load.py tells threads by their names
+      pthread_setname_np(pthread_self(), "penstock-io");
       // Where memory runs out, what was begun ends with its connection; the others go on.
       for (bool ended = false; !ended;) {
         try {
@@ -103,8 +104,8 @@ class Lane {
 };
 
 // Clients that offer HTTP/2 are told that this is HTTP/1.1.
-int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
-                    unsigned in_size, void*) {
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size,
+                    const unsigned char* in, unsigned in_size, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";
   const int chosen = SSL_select_next_proto(const_cast<unsigned char**>(out), out_size, kHttp11,
                                            sizeof(kHttp11) - 1, in, in_size);
@@ -135,17 +136,21 @@ class HttpServerImpl final : public HttpServer {
     const HttpConfig& config = shared_.config;
     error_code error;
     if (config.tls_certificate.empty() != config.tls_key.empty()) {
-      return errorf(ErrorCode::kInvalidArgument, "TLS: expected a certificate and a key, got one of them");
+      return errorf(ErrorCode::kInvalidArgument,
+                    "TLS: expected a certificate and a key, got one of them");
     }
     if (!config.tls_certificate.empty()) RETURN_IF_ERROR(load_certificate());
-    const auto address = net::ip::make_address(config.host == "localhost" ? "127.0.0.1" : config.host, error);
-    if (error) return errorf(ErrorCode::kInvalidArgument, "host {}: expected an IP address", config.host);
+    const auto address =
+        net::ip::make_address(config.host == "localhost" ? "127.0.0.1" : config.host, error);
+    if (error)
+      return errorf(ErrorCode::kInvalidArgument, "host {}: expected an IP address", config.host);
     const tcp::endpoint endpoint(address, config.port);
     acceptor_->open(endpoint.protocol(), error);
     if (!error) acceptor_->set_option(net::socket_base::reuse_address(true), error);
     if (!error) acceptor_->bind(endpoint, error);
     if (!error) acceptor_->listen(4096, error);
-    if (error) return errorf(ErrorCode::kIo, "{}:{}: {}", config.host, config.port, error.message());
+    if (error)
+      return errorf(ErrorCode::kIo, "{}:{}: {}", config.host, config.port, error.message());
     port_ = acceptor_->local_endpoint().port();
     return {};
   }
@@ -172,18 +177,21 @@ class HttpServerImpl final : public HttpServer {
     error_code error;
     tls_.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
                      context::no_tlsv1 | context::no_tlsv1_1);
-    SSL_CTX_set_options(tls_.native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_options(tls_.native_handle(),
+                        SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(tls_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(tls_.native_handle(), choose_protocol, nullptr);
     const HttpConfig& config = shared_.config;
-    ASSIGN_OR_RETURN(const std::string certificate, read_regular_file(config.tls_certificate, kMostPemBytes));
+    ASSIGN_OR_RETURN(const std::string certificate,
+                     read_regular_file(config.tls_certificate, kMostPemBytes));
     ASSIGN_OR_RETURN(const std::string key, read_regular_file(config.tls_key, kMostPemBytes));
     tls_.use_certificate_chain(net::buffer(certificate), error);
     if (error)
       return errorf(ErrorCode::kInvalidArgument, "certificate {}: {}", config.tls_certificate,
                     error.message());
     tls_.use_private_key(net::buffer(key), context::pem, error);
-    if (error) return errorf(ErrorCode::kInvalidArgument, "key {}: {}", config.tls_key, error.message());
+    if (error)
+      return errorf(ErrorCode::kInvalidArgument, "key {}: {}", config.tls_key, error.message());
     use_tls_ = true;
     return {};
   }
@@ -233,11 +241,11 @@ class HttpServerImpl final : public HttpServer {
 
   std::shared_ptr<HttpConnection> connect(Lane& lane, tcp::socket socket, Counted place) {
     if (!use_tls_) {
-      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention(),
-                                                             std::move(place));
+      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_,
+                                                             lane.attention(), std::move(place));
     }
-    return std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_,
-                                                         lane.attention(), std::move(place));
+    return std::make_shared<HttpConnectionOf<TlsSocket>>(
+        TlsSocket(std::move(socket), tls_), shared_, lane.attention(), std::move(place));
   }
 
   // For those that come next: connections on which nobody asks for anything go first.
@@ -282,7 +290,8 @@ class HttpServerImpl final : public HttpServer {
   }
 
   net::awaitable<void> drain(Milliseconds timeout, std::function<void()> at_timeout) {
-    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
+    on_every_connection(
+        [](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
     const bool in_time = co_await wait_until_zero(shared_.counters.exchanges, timeout);
     if (!in_time) {
       if (at_timeout) at_timeout();
@@ -290,7 +299,8 @@ class HttpServerImpl final : public HttpServer {
     }
     error_code ignored;
     acceptor_->close(ignored);
-    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
+    on_every_connection(
+        [](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
     // The last replies are written; their connections close by themselves.
     if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 500 : 50))) {
       on_every_connection([](HttpConnection& connection) { connection.cut(); });

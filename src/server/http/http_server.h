@@ -1,4 +1,5 @@
-// The socket side of the server: listening, HTTP/1.1 with keep-alive, TLS, limits, drain. Knows no endpoint.
+// The socket side of the server: listening, HTTP/1.1 with keep-alive, TLS, limits, drain. Knows no
+// endpoint.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -17,25 +18,30 @@ namespace penstock {
 using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;
 struct HttpPlan {
   HttpAnswer answer;
-  bool reads_body = true;       // false: it is given before the body has arrived, which is then thrown away
+  // false: it is given before the body has arrived, which is then thrown away
+  bool reads_body = true;
   size_t most_body = SIZE_MAX;  // bytes; HttpConfig's bound holds in any case
 };
-// Looks at the head of a request, before its body is read, and says how it will be answered. Must not throw.
+// Looks at the head of a request, before its body is read, and says how it will be answered. Must
+// not throw.
 using HttpHandler = std::function<HttpPlan(Exchange&)>;
-// Renders an error the socket side found (a malformed or oversized request) in the shape of the API that
-// `target` belongs to; empty when it is not known.
+// Renders an error the socket side found (a malformed or oversized request) in the shape of the API
+// that `target` belongs to; empty when it is not known.
 using HttpErrorBody =
     std::function<std::string(std::string_view target, int status, std::string_view message)>;
 
 // Counters of the socket side; read from any thread.
 struct HttpCounters {
-  std::atomic<int> connections{0};                    // open now
-  std::atomic<int> exchanges{0};                      // requests being answered now
-  std::atomic<int64_t> body_bytes{0};                 // of request bodies held now
-  std::atomic<int64_t> reply_bytes{0};                // of large replies that wait for their readers
-  std::atomic<uint64_t> accepted{0}, turned_away{0};  // connections; turned away: over max_connections
-  std::atomic<uint64_t> malformed{0}, timed_out{0};   // requests that never reached a handler
-  std::atomic<uint64_t> disconnects{0};               // clients that left before their answer was complete
+  std::atomic<int> connections{0};     // open now
+  std::atomic<int> exchanges{0};       // requests being answered now
+  std::atomic<int64_t> body_bytes{0};  // of request bodies held now
+  // of large replies that wait for their readers
+  std::atomic<int64_t> reply_bytes{0};
+  // connections; turned away: over max_connections
+  std::atomic<uint64_t> accepted{0}, turned_away{0};
+  std::atomic<uint64_t> malformed{0}, timed_out{0};  // requests that never reached a handler
+  // clients that left before their answer was complete
+  std::atomic<uint64_t> disconnects{0};
 };
 
 class HttpServer {
@@ -50,10 +56,10 @@ class HttpServer {
   virtual void start() = 0;
   // Waits until stop() has finished.
   virtual void wait() = 0;
-  // From any thread, once. Connections close after the exchange they are in; new ones are still answered (the
-  // handler refuses what it must). When no exchange is left, or after `timeout`, the server closes.
-  // `at_timeout` is called on an io thread when exchanges are left then: it should make them end; what has
-  // not ended 0.4 seconds later is cut.
+  // From any thread, once. Connections close after the exchange they are in; new ones are still
+  // answered (the handler refuses what it must). When no exchange is left, or after `timeout`, the
+  // server closes. `at_timeout` is called on an io thread when exchanges are left then: it should
+  // make them end; what has not ended 0.4 seconds later is cut.
   virtual void stop(Milliseconds timeout, std::function<void()> at_timeout) = 0;
   virtual const HttpCounters& counters() const = 0;
 };

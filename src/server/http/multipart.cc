@@ -11,8 +11,8 @@ constexpr size_t kMostParts = 32, kLongestHead = 4096, kLongestBoundary = 70;  /
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 bool starts_with_name(std::string_view text, std::string_view name) {
-  return text.size() >= name.size() &&
-         std::equal(name.begin(), name.end(), text.begin(), [](char a, char b) { return a == lower(b); });
+  return text.size() >= name.size() && std::equal(name.begin(), name.end(), text.begin(),
+                                                  [](char a, char b) { return a == lower(b); });
 }
 
 // A parameter of a header, `; name="value"` or `; name=value`. False: it is not there.
@@ -88,10 +88,12 @@ Result<std::vector<FormPart>> read_form(std::string_view content_type, std::stri
     if (head == std::string_view::npos) return wrong_form("it ends in a boundary's line");
     const size_t head_end = body.substr(head, kLongestHead).find("\r\n\r\n");
     if (head_end == std::string_view::npos) return wrong_form("a part's head does not end");
-    ASSIGN_OR_RETURN(FormPart part, read_part(body.substr(head + 2, head_end > 2 ? head_end - 2 : 0)));
+    ASSIGN_OR_RETURN(FormPart part,
+                     read_part(body.substr(head + 2, head_end > 2 ? head_end - 2 : 0)));
     const size_t content = head + head_end + 4;
     const size_t end = body.find(next, content);
-    if (end == std::string_view::npos) return wrong_form("a part does not end: the last boundary is missing");
+    if (end == std::string_view::npos)
+      return wrong_form("a part does not end: the last boundary is missing");
     part.content = body.substr(content, end - content);
     parts.push_back(std::move(part));
     at = end + next.size();

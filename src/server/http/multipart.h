@@ -14,8 +14,8 @@ struct FormPart {
   std::string_view content;    // inside the body
 };
 
-// The parts of `body`, which must live as long as they do. Errors: kInvalidArgument, also for more than 32 parts or a part's
-// head of more than 4096 bytes.
+// The parts of `body`, which must live as long as they do. Errors: kInvalidArgument, also for more
+// than 32 parts or a part's head of more than 4096 bytes.
 Result<std::vector<FormPart>> read_form(std::string_view content_type, std::string_view body);
 
 }  // namespace penstock

@@ -32,8 +32,8 @@ Authority parse_authority(std::string_view text) {
   return result;
 }
 
-// Whether a page of `origin` was served under the name in Host. The schemes may differ: a proxy may have taken the
-// encryption off.
+// Whether a page of `origin` was served under the name in Host. The schemes may differ: a proxy may
+// have taken the encryption off.
 bool same_authority(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   if (scheme == std::string_view::npos || host.empty()) return false;
@@ -84,12 +84,13 @@ Status check_cors_origin(std::string_view origin) {
       origin.find('/', scheme + 3) == std::string_view::npos) {
     return {};
   }
-  return errorf(ErrorCode::kInvalidArgument, "CORS origin: expected SCHEME://HOST[:PORT], null or *, got {}",
-                origin);
+  return errorf(ErrorCode::kInvalidArgument,
+                "CORS origin: expected SCHEME://HOST[:PORT], null or *, got {}", origin);
 }
 
 Result<Origins> Origins::open(OriginConfig config) {
-  for (const std::string& origin : config.allowed_origins) RETURN_IF_ERROR(check_cors_origin(origin));
+  for (const std::string& origin : config.allowed_origins)
+    RETURN_IF_ERROR(check_cors_origin(origin));
   for (std::string& host : config.allowed_hosts) host = parse_authority(host).host;
   config.allowed_hosts.push_back(lower(config.listening_host));
   config.allowed_hosts.push_back(machine_name());
@@ -98,9 +99,10 @@ Result<Origins> Origins::open(OriginConfig config) {
 
 bool Origins::may_have_host(const HttpRequest& request) const {
   const std::string_view host = request.header("host");
-  const bool of_page = !request.header("origin").empty() || !request.header("sec-fetch-site").empty();
-  const bool looks =
-      config_.host_check == HostCheck::kEverybody || (config_.host_check == HostCheck::kPages && of_page);
+  const bool of_page =
+      !request.header("origin").empty() || !request.header("sec-fetch-site").empty();
+  const bool looks = config_.host_check == HostCheck::kEverybody ||
+                     (config_.host_check == HostCheck::kPages && of_page);
   if (!looks || host.empty() || has(config_.allowed_hosts, "*")) return true;
   const std::string name = parse_authority(host).host;
   return name.find('.') == std::string::npos || name.ends_with(".localhost") || is_address(name) ||
@@ -110,8 +112,8 @@ bool Origins::may_have_host(const HttpRequest& request) const {
 std::optional<HttpRefusal> Origins::check(Exchange& exchange, bool takes_forms) const {
   const HttpRequest& request = exchange.request();
   if (!may_have_host(request)) {
-    return HttpRefusal{
-        403, fmt::format("Host: {} is no name of this server (see --allowed-host)", request.header("host"))};
+    return HttpRefusal{403, fmt::format("Host: {} is no name of this server (see --allowed-host)",
+                                        request.header("host"))};
   }
   if (auto refusal = check_page(exchange)) return refusal;
   const std::string_view type = request.header("content-type");
@@ -130,7 +132,8 @@ std::optional<HttpRefusal> Origins::check_page(Exchange& exchange) const {
   // Behind a proxy only the browser knows that the page is this server's.
   if (site == "same-origin") return std::nullopt;
   if (!origin.empty() && !same_authority(origin, request.header("host"))) {
-    return HttpRefusal{403, fmt::format("pages of {} may not call this server (see --cors-origin)", origin)};
+    return HttpRefusal{
+        403, fmt::format("pages of {} may not call this server (see --cors-origin)", origin)};
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (!any && !reads && (site == "cross-site" || site == "same-site")) {
@@ -140,7 +143,8 @@ std::optional<HttpRefusal> Origins::check_page(Exchange& exchange) const {
 }
 
 bool Origins::allows(std::string_view origin) const {
-  return !origin.empty() && (has(config_.allowed_origins, "*") || has(config_.allowed_origins, origin));
+  return !origin.empty() &&
+         (has(config_.allowed_origins, "*") || has(config_.allowed_origins, origin));
 }
 
 std::optional<HttpReply> Origins::preflight(const HttpRequest& request) const {
@@ -152,7 +156,8 @@ std::optional<HttpReply> Origins::preflight(const HttpRequest& request) const {
   reply.status = 204;
   reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
   reply.headers.emplace_back("Access-Control-Max-Age", "600");
-  if (const std::string_view wanted = request.header("access-control-request-headers"); !wanted.empty()) {
+  if (const std::string_view wanted = request.header("access-control-request-headers");
+      !wanted.empty()) {
     reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(wanted));
   }
   return reply;

@@ -11,8 +11,8 @@ namespace penstock {
 
 namespace net = boost::asio;
 
-// Posts `work` to an executor; while there is no memory for that, tries again. Blocks meanwhile. What `work` holds is
-// released by the thread that runs it, never by this one.
+// Posts `work` to an executor; while there is no memory for that, tries again. Blocks meanwhile.
+// What `work` holds is released by the thread that runs it, never by this one.
 template <class Executor, class Function>
 void post_surely(const Executor& executor, Function work) {
   std::shared_ptr<Function> kept;

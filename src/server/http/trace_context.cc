@@ -11,11 +11,13 @@ namespace {
 constexpr size_t kMostState = 512;  // what everybody has to hand on
 
 bool is_lower_hex(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 bool is_id(std::string_view text, size_t size) {
-  return text.size() == size && is_lower_hex(text) && text.find_first_not_of('0') != std::string_view::npos;
+  return text.size() == size && is_lower_hex(text) &&
+         text.find_first_not_of('0') != std::string_view::npos;
 }
 
 uint64_t random_bits() {
@@ -48,12 +50,14 @@ std::string TraceContext::header() const {
 std::optional<TraceContext> read_trace(std::string_view traceparent, std::string_view tracestate) {
   // version-trace-parent-flags; later versions may go on behind another dash.
   constexpr size_t kSize = 55;
-  if (traceparent.size() < kSize || traceparent[2] != '-' || traceparent[35] != '-' || traceparent[52] != '-')
+  if (traceparent.size() < kSize || traceparent[2] != '-' || traceparent[35] != '-' ||
+      traceparent[52] != '-')
     return std::nullopt;
   const std::string_view version = traceparent.substr(0, 2), trace = traceparent.substr(3, 32),
                          parent = traceparent.substr(36, 16), flags = traceparent.substr(53, 2);
   const bool longer = traceparent.size() > kSize;
-  if (!is_lower_hex(version) || version == "ff" || (longer && (version == "00" || traceparent[kSize] != '-')))
+  if (!is_lower_hex(version) || version == "ff" ||
+      (longer && (version == "00" || traceparent[kSize] != '-')))
     return std::nullopt;
   if (!is_id(trace, 32) || !is_id(parent, 16) || !is_lower_hex(flags)) return std::nullopt;
   TraceContext context;

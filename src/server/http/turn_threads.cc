@@ -63,15 +63,16 @@ net::awaitable<bool> TurnThreads::run(std::string asker, std::function<void()> w
     }
   };
   const auto begin = [&](auto handler) {
-    const auto executor = net::make_work_guard(net::get_associated_executor(handler));  // it is waited for
+    // it is waited for
+    const auto executor = net::make_work_guard(net::get_associated_executor(handler));
     const auto kept = std::make_shared<decltype(handler)>(std::move(handler));
     const auto come_back = [kept, executor](bool ran) {
       post_surely(executor.get_executor(), [kept, ran] { std::move (*kept)(ran); });
     };
     if (!add(asker, {guarded, [come_back] { come_back(true); }}, most)) come_back(false);
   };
-  const bool ran =
-      co_await net::async_initiate<const net::use_awaitable_t<>, void(bool)>(begin, net::use_awaitable);
+  const bool ran = co_await net::async_initiate<const net::use_awaitable_t<>, void(bool)>(
+      begin, net::use_awaitable);
   if (thrown) std::rethrow_exception(thrown);
   co_return ran;
 }

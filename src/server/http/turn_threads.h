@@ -23,8 +23,8 @@ class TurnThreads {
   TurnThreads(const TurnThreads&) = delete;
   TurnThreads& operator=(const TurnThreads&) = delete;
 
-  // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work throws. False: it was
-  // not done, as `most` of the asker wait already.
+  // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work
+  // throws. False: it was not done, as `most` of the asker wait already.
   net::awaitable<bool> run(std::string asker, std::function<void()> work,
                            size_t most = std::numeric_limits<size_t>::max());
   // Waits for what is being done; what waits never is.

@@ -1,4 +1,5 @@
-// What waits, in turns between those who asked for it: one thing of each, one asker after the other. Not thread-safe.
+// What waits, in turns between those who asked for it: one thing of each, one asker after the
+// other. Not thread-safe.
 #pragma once
 #include <deque>
 #include <list>

@@ -1,4 +1,5 @@
-// A request that no client waits for, and its answer: a line of a batch, a reply that is made in the background.
+// A request that no client waits for, and its answer: a line of a batch, a reply that is made in
+// the background.
 #pragma once
 #include <boost/asio/any_io_executor.hpp>
 #include <string>
@@ -10,7 +11,8 @@ namespace penstock {
 // An exchange with nobody at the other end: the answer is kept.
 class UnattendedExchange : public Exchange {
  public:
-  UnattendedExchange(net::any_io_executor executor, HttpRequest request) : executor_(std::move(executor)) {
+  UnattendedExchange(net::any_io_executor executor, HttpRequest request)
+      : executor_(std::move(executor)) {
     request_ = std::move(request);
   }
 

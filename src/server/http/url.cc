@@ -27,7 +27,8 @@ std::string unescape(std::string_view text, bool plus_is_space) {
 // "http://host:1/x" -> "/x": the form that clients of a proxy send.
 std::string_view without_authority(std::string_view target) {
   const size_t scheme = target.find("://");
-  if (target.starts_with('/') || scheme == std::string_view::npos || scheme > target.find_first_of("?/"))
+  if (target.starts_with('/') || scheme == std::string_view::npos ||
+      scheme > target.find_first_of("?/"))
     return target;
   const size_t path = target.find_first_of("/?", scheme + 3);
   return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
@@ -35,7 +36,8 @@ std::string_view without_authority(std::string_view target) {
 
 }  // namespace
 
-void parse_target(std::string_view target, std::string& path, std::map<std::string, std::string>& query) {
+void parse_target(std::string_view target, std::string& path,
+                  std::map<std::string, std::string>& query) {
   target = without_authority(target.substr(0, target.find('#')));
   const size_t question = target.find('?');
   path = unescape(target.substr(0, question), false);

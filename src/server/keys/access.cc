@@ -9,8 +9,9 @@ namespace {
 
 bool starts_with_word(std::string_view text, std::string_view word) {
   return text.size() > word.size() && text[word.size()] == ' ' &&
-         std::equal(word.begin(), word.end(), text.begin(),
-                    [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+         std::equal(word.begin(), word.end(), text.begin(), [](char a, char b) {
+           return a == std::tolower(static_cast<unsigned char>(b));
+         });
 }
 
 std::string_view trim(std::string_view text) {
@@ -33,13 +34,15 @@ std::string password_of(std::string_view basic) {
 std::string presented_key(const HttpRequest& request) {
   const std::string_view authorization = request.header("authorization");
   if (starts_with_word(authorization, "bearer")) return std::string(trim(authorization.substr(7)));
-  if (const std::string_view key = request.header("x-api-key"); !key.empty()) return std::string(key);
+  if (const std::string_view key = request.header("x-api-key"); !key.empty())
+    return std::string(key);
   if (starts_with_word(authorization, "basic")) return password_of(trim(authorization.substr(6)));
   return {};
 }
 
 HttpRefusal unauthorized(const HttpRequest& request) {
-  HttpRefusal refusal{401, presented_key(request).empty() ? "an API key is needed" : "unknown API key"};
+  HttpRefusal refusal{401,
+                      presented_key(request).empty() ? "an API key is needed" : "unknown API key"};
   if (request.header("accept").find("text/html") != std::string_view::npos) {
     refusal.headers.emplace_back("WWW-Authenticate",
                                  "Basic realm=\"Penstock: any name, the API key as password\"");
@@ -52,16 +55,17 @@ HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal) {
   const double limit = tokens ? key.record().tokens_per_minute : key.record().requests_per_minute;
   const double seconds = std::clamp(std::ceil(refusal.retry_seconds), 1.0, 86400.0);
   return {429,
-          fmt::format("this API key's quota is {} {} per minute; try again in {} s", limit, refusal.what,
-                      seconds),
+          fmt::format("this API key's quota is {} {} per minute; try again in {} s", limit,
+                      refusal.what, seconds),
           {{"Retry-After", fmt::format("{:.0f}", seconds)}}};
 }
 
 std::string text_of_budget(const BudgetState& budget) {
   std::string what = budget.name;
   std::ranges::replace(what, '_', ' ');
-  return fmt::format("this API key's budget is {} {}, and {} are used; it is renewed at {}T00:00:00Z",
-                     budget.limit, what, budget.used, day_text(day_of(budget.resets_at)));
+  return fmt::format(
+      "this API key's budget is {} {}, and {} are used; it is renewed at {}T00:00:00Z",
+      budget.limit, what, budget.used, day_text(day_of(budget.resets_at)));
 }
 
 HttpRefusal over_budget(const BudgetState& budget, int64_t now) {
@@ -72,12 +76,13 @@ HttpRefusal over_budget(const BudgetState& budget, int64_t now) {
 
 HttpRefusal no_room_in_budget(const BudgetState& budget, int64_t now) {
   const bool for_good = budget.used + budget.wanted > budget.limit;
-  return {
-      429,
-      fmt::format("{}, {} are reserved by requests under way and this request may use {}: {}",
-                  text_of_budget(budget), budget.reserved, budget.wanted,
-                  for_good ? "it needs a smaller prompt or max_tokens" : "try again when they have ended"),
-      {{"Retry-After", std::to_string(for_good ? std::max<int64_t>(budget.resets_at - now, 1) : 1)}}};
+  return {429,
+          fmt::format("{}, {} are reserved by requests under way and this request may use {}: {}",
+                      text_of_budget(budget), budget.reserved, budget.wanted,
+                      for_good ? "it needs a smaller prompt or max_tokens"
+                               : "try again when they have ended"),
+          {{"Retry-After",
+            std::to_string(for_good ? std::max<int64_t>(budget.resets_at - now, 1) : 1)}}};
 }
 
 void add_quota_headers(const ApiKey& key, Exchange& exchange) {

@@ -11,21 +11,26 @@
 
 namespace penstock {
 
-Status Accounts::open(std::function<void(std::string_view act, const ApiKeyRecord& record)> on_change) {
+Status Accounts::open(
+    std::function<void(std::string_view act, const ApiKeyRecord& record)> on_change) {
   const auto warn = [this](const std::string& text) { log_.error(text); };
-  ASSIGN_OR_RETURN(usage_, Usage::open(data_.get() == nullptr ? nullptr : data_.get()->store, warn));
+  ASSIGN_OR_RETURN(usage_,
+                   Usage::open(data_.get() == nullptr ? nullptr : data_.get()->store, warn));
   if (!config_.listens) {
     ASSIGN_OR_RETURN(keys_, ApiKeys::open("", {}));
     return {};
   }
-  ASSIGN_OR_RETURN(keys_, ApiKeys::open(config_.api_key_file, config_.api_keys, std::move(on_change)));
+  ASSIGN_OR_RETURN(keys_,
+                   ApiKeys::open(config_.api_key_file, config_.api_keys, std::move(on_change)));
   if (data_.get() == nullptr && keys_->any_budget())
-    log_.warn("budgets of API keys count from the start of the server only: there is no --data-dir");
+    log_.warn(
+        "budgets of API keys count from the start of the server only: there is no --data-dir");
   for (const ModelSettings& model : config_.models) {
     if (!model.keys.empty() && !needs_key()) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "keys: {} is for some API keys only, and the server asks for none (--api-key-file)",
-                    model.names.front());
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "keys: {} is for some API keys only, and the server asks for none (--api-key-file)",
+          model.names.front());
     }
   }
   return {};
@@ -38,7 +43,8 @@ void Accounts::stop_watching() {
 void Accounts::note_use(const Exchange& exchange, std::chrono::steady_clock::time_point start) {
   const RequestRecord& record = record_of(exchange);
   if (record.use.model.empty()) return;
-  const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::micro> elapsed =
+      std::chrono::steady_clock::now() - start;
   UseCounts use{1,
                 record.use.prompt_tokens,
                 record.use.cached_tokens,
@@ -71,8 +77,9 @@ std::shared_ptr<Spending> Accounts::spending_of(const std::string& payer) const 
 bool Accounts::is_revoked(const std::string& payer, const std::string& owner) const {
   if (payer.empty() || !needs_key()) return false;
   if (payer == ApiKey::kPlainPayer) {
-    return std::ranges::none_of(
-        config_.api_keys, [&](const std::string& key) { return data_.get()->store->owner_of(key) == owner; });
+    return std::ranges::none_of(config_.api_keys, [&](const std::string& key) {
+      return data_.get()->store->owner_of(key) == owner;
+    });
   }
   const auto key = keys_->with_id(payer);
   return key == nullptr || !key->may(Scope::kInference);
@@ -96,12 +103,13 @@ std::optional<HttpReply> Accounts::check_key(Exchange& exchange, Access access,
                        ? key->may(Scope::kMetrics) || key->may(Scope::kInference)
                        : key->may(access == Access::kAdmin ? Scope::kAdmin : Scope::kInference);
   if (!may) {
-    return error_reply(
-        request, 403,
-        fmt::format("this API key has no {} scope, only {}", access == Access::kAdmin ? "admin" : "inference",
-                    scope_names(key->record().scopes)));
+    return error_reply(request, 403,
+                       fmt::format("this API key has no {} scope, only {}",
+                                   access == Access::kAdmin ? "admin" : "inference",
+                                   scope_names(key->record().scopes)));
   }
-  const bool sees_all = key->may(Scope::kAdmin) || (access == Access::kMetrics && key->may(Scope::kMetrics));
+  const bool sees_all =
+      key->may(Scope::kAdmin) || (access == Access::kMetrics && key->may(Scope::kMetrics));
   RequestRecord& record = record_of(exchange);
   if (!sees_all) record.key = key->record().id;
   record.payer = key->payer();

@@ -59,7 +59,9 @@ class KeySpending final : public Spending {
     give_back_quota(std::exchange(quota_held_, 0));
   }
 
-  std::shared_ptr<Spending> renewed() const override { return spending_of(key_, usage_, with_quota_); }
+  std::shared_ptr<Spending> renewed() const override {
+    return spending_of(key_, usage_, with_quota_);
+  }
 
  private:
   std::optional<Refusal> claim_budget(SpendingClaim& claim) {
@@ -85,7 +87,8 @@ class KeySpending final : public Spending {
   static void shorten(SpendingClaim& claim, const Budget& budget, const Usage::Spent& spent,
                       const UseCounts& reserved) {
     const auto fits = [&](int64_t max_tokens) {
-      const UseCounts most = most_of(claim.price, claim.prompt_tokens, claim.n_replies * max_tokens);
+      const UseCounts most =
+          most_of(claim.price, claim.prompt_tokens, claim.n_replies * max_tokens);
       return !short_budget(budget, spent, reserved, most, 0);
     };
     int64_t least = 1, most = std::max<int64_t>(claim.max_tokens, 1);
@@ -101,8 +104,9 @@ class KeySpending final : public Spending {
   }
 
   std::optional<Refusal> claim_quota(const SpendingClaim& claim) {
-    const auto refused = key_->hold_tokens(static_cast<double>(claim.tokens()), claim.may_be_shorter,
-                                           std::chrono::steady_clock::now(), quota_held_);
+    const auto refused =
+        key_->hold_tokens(static_cast<double>(claim.tokens()), claim.may_be_shorter,
+                          std::chrono::steady_clock::now(), quota_held_);
     if (!refused) return std::nullopt;
     return Refusal{over_quota(*key_, *refused), false};
   }

@@ -34,7 +34,8 @@ void read_cache_control(std::string_view text, ReuseWish& wish) {
     if (!item.starts_with(kMaxAge)) continue;
     int64_t seconds = 0;
     for (const char c : item.substr(kMaxAge.size()))
-      seconds = c < '0' || c > '9' ? seconds : std::min<int64_t>(seconds * 10 + (c - '0'), INT32_MAX);
+      seconds =
+          c < '0' || c > '9' ? seconds : std::min<int64_t>(seconds * 10 + (c - '0'), INT32_MAX);
     wish.max_age = seconds;
   }
 }
@@ -67,7 +68,10 @@ HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
     return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   };
   HashedText text;
-  text.add(call.model->identity()).add(tenant).add(call.cache_salt).add(dumped(params_to_json(call.params)));
+  text.add(call.model->identity())
+      .add(tenant)
+      .add(call.cache_salt)
+      .add(dumped(params_to_json(call.params)));
   text.add(call.adapter == nullptr ? std::string() : call.adapter->name + call.adapter->identity);
   const auto& outputs = call.params.structured_outputs;
   text.add(outputs ? dumped(structured_outputs_to_json(*outputs)) : std::string());
@@ -114,8 +118,8 @@ Result<ReuseWish> read_reuse_wish(const HttpRequest& request) {
   wish.refresh |= own == "refresh";
   wish.asked = own == "on" || own == "exact" || own == "refresh";
   if (!wish.asked && own != "off" && !own.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "x-penstock-cache: expected on, exact, refresh or off, got {}",
-                  own);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "x-penstock-cache: expected on, exact, refresh or off, got {}", own);
   }
   return wish;
 }
@@ -137,7 +141,8 @@ Bypass Reuse::near_bypass() const {
 }
 
 void Reuse::make_keys() {
-  HashedText text = what_matters(call_, replies_.config().across_keys ? "" : record_of(exchange_).tenant);
+  HashedText text =
+      what_matters(call_, replies_.config().across_keys ? "" : record_of(exchange_).tenant);
   // Of a record that tells how sure the model was, which others do not.
   if (record_of(exchange_).confidence) text.add("confidence");
   if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
@@ -160,8 +165,8 @@ net::awaitable<Status> Reuse::look_up() {
   wish_ = *wish;
   if (const Bypass why = bypass(); why != Bypass::kNone) {
     ++replies_.counters.bypassed[static_cast<size_t>(why)];
-    exchange_.reply_headers.emplace_back("Cache-Status",
-                                         fmt::format("{}; fwd=bypass; detail={}", kExact, name_of(why)));
+    exchange_.reply_headers.emplace_back(
+        "Cache-Status", fmt::format("{}; fwd=bypass; detail={}", kExact, name_of(why)));
     co_return Status();
   }
   co_await services_.run_apart(exchange_, bytes_of(call_), [this] { make_keys(); });
@@ -179,7 +184,8 @@ net::awaitable<Status> Reuse::look_up() {
   exchange_.reply_headers.emplace_back("Cache-Status", said_);
   if (call_.kept != nullptr) co_return Status();
   const int64_t most = std::min(kMostRecord, replies_.config().bytes / 4);
-  const bool logprobs = call_.params.logprobs.has_value() || record_of(exchange_).confidence.has_value();
+  const bool logprobs =
+      call_.params.logprobs.has_value() || record_of(exchange_).confidence.has_value();
   call_.recorder.emplace(logprobs, static_cast<size_t>(most));
   co_return Status();
 }
@@ -197,16 +203,18 @@ net::awaitable<void> Reuse::look_for_meaning() {
   ReplyCache& cache = *replies_.cache();
   ReplyCache::Near near;
   if (!wish_.refresh) near = cache.find_near(scope_, meaning_, call_.question->text, wish_.max_age);
-  if (near.reply != nullptr && is_whole_record(near.reply->record, call_.prompts.size(), call_.params.n)) {
+  if (near.reply != nullptr &&
+      is_whole_record(near.reply->record, call_.prompts.size(), call_.params.n)) {
     ++counters.near_hits;
-    say(fmt::format("{}; hit; ttl={}; detail={:.4f}", kNear, cache.left_of(*near.reply), near.similarity));
+    say(fmt::format("{}; hit; ttl={}; detail={:.4f}", kNear, cache.left_of(*near.reply),
+                    near.similarity));
     give(std::move(near.reply), "meaning");
     co_return;
   }
   ++counters.near_misses;
   counters.near_refused += near.refused ? 1 : 0;
-  say(fmt::format("{}; fwd={}; detail={:.4f}{}", kNear, wish_.refresh ? "request" : "miss", near.similarity,
-                  near.refused ? "-other-particulars" : ""));
+  say(fmt::format("{}; fwd={}; detail={:.4f}{}", kNear, wish_.refresh ? "request" : "miss",
+                  near.similarity, near.refused ? "-other-particulars" : ""));
 }
 
 net::awaitable<Bypass> Reuse::embed() {
@@ -217,7 +225,10 @@ net::awaitable<Bypass> Reuse::embed() {
     co_return code == ErrorCode::kContextOverflow ? Bypass::kTooLong : Bypass::kEmbedder;
   }
   meaning_ = std::move(*vector);
-  scope_ = HashedText().add(scope_).add(services_.models.named(replies_.embedder())->identity()).sha256();
+  scope_ = HashedText()
+               .add(scope_)
+               .add(services_.models.named(replies_.embedder())->identity())
+               .sha256();
   co_return Bypass::kNone;
 }
 

@@ -1,4 +1,5 @@
-// Replies that were kept, given again: which calls may be answered so, what they are found by, and how clients hear of it.
+// Replies that were kept, given again: which calls may be answered so, what they are found by, and
+// how clients hear of it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,10 +13,12 @@ namespace penstock {
 
 // What a request says about the cache, in its headers.
 struct ReuseWish {
-  bool off = false;         // x-penstock-cache: off; Cache-Control: no-store
+  // x-penstock-cache: off; Cache-Control: no-store
+  bool off = false;
   bool asked = false;       // x-penstock-cache: on, exact
   bool exact_only = false;  // x-penstock-cache: exact
-  bool refresh = false;  // x-penstock-cache: refresh; Cache-Control: no-cache: it is kept, and not answered
+  // x-penstock-cache: refresh; Cache-Control: no-cache: it is kept, and not answered
+  bool refresh = false;
   int64_t max_age = INT64_MAX;  // Cache-Control: max-age=SECONDS
 };
 // Error: kInvalidArgument, a value of x-penstock-cache that there is none of.
@@ -27,9 +30,9 @@ class Reuse {
   Reuse(Services& services, Exchange& exchange, GenerationCall& call)
       : services_(services), replies_(*services.replies), exchange_(exchange), call_(call) {}
 
-  // Gives the call the reply that was kept for it, if there is one; else the call records its own, if it may be kept. Says
-  // which in the reply's headers: Cache-Status (RFC 9211), and Age of a hit. Error: kInvalidArgument, headers of the
-  // request.
+  // Gives the call the reply that was kept for it, if there is one; else the call records its own,
+  // if it may be kept. Says which in the reply's headers: Cache-Status (RFC 9211), and Age of a
+  // hit. Error: kInvalidArgument, headers of the request.
   net::awaitable<Status> look_up();
   // When the call is through without an error.
   void keep(const Generation& generation);

@@ -31,7 +31,8 @@ net::awaitable<void> answer(Services& services, const Route& route, Exchange& ex
   if (failure.empty()) co_return;
   services.log.error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
                                  exchange.request().path, failure));
-  if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
+  if (!exchange.replied())
+    co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
 }
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// An exchange inside another one: its answer is held back, until it is known whether the client shall have it.
+// An exchange inside another one: its answer is held back, until it is known whether the client
+// shall have it.
 #pragma once
 #include <string>
 #include <utility>
@@ -7,7 +8,8 @@
 
 namespace penstock {
 
-// The outer exchange outlives it; both are of one executor. Tokens are charged as they come, whatever becomes of the answer.
+// The outer exchange outlives it; both are of one executor. Tokens are charged as they come,
+// whatever becomes of the answer.
 class HeldExchange final : public Exchange {
  public:
   explicit HeldExchange(Exchange& outer) : outer_(outer) {

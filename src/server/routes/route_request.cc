@@ -50,15 +50,16 @@ void read_text(const json& value, RouteFeatures& features) {
 
 // Whether the reply must have a form.
 bool has_form(const json& body) {
-  for (const char* name :
-       {"structured_outputs", "json_schema", "json_object", "regex", "grammar", "choice", "structural_tag",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "output_format", "format"}) {
+  for (const char* name : {"structured_outputs", "json_schema", "json_object", "regex", "grammar",
+                           "choice", "structural_tag", "guided_json", "guided_regex",
+                           "guided_choice", "guided_grammar", "output_format", "format"}) {
     if (const json& value = get_field(body, name); !value.is_null() && value != false) return true;
   }
   const json& text = get_field(body, "text");
-  for (const json* format :
-       {&get_field(body, "response_format"), text.is_object() ? &get_field(text, "format") : nullptr}) {
-    if (format != nullptr && format->is_object() && get_field(*format, "type") != "text") return true;
+  for (const json* format : {&get_field(body, "response_format"),
+                             text.is_object() ? &get_field(text, "format") : nullptr}) {
+    if (format != nullptr && format->is_object() && get_field(*format, "type") != "text")
+      return true;
   }
   return false;
 }

@@ -8,10 +8,12 @@
 
 namespace penstock {
 
-// Of a body that nobody has checked: what is not as it should be is left out here, and refused by whoever reads it.
+// Of a body that nobody has checked: what is not as it should be is left out here, and refused by
+// whoever reads it.
 RouteFeatures features_of(const Services& services, const HttpRequest& request);
 
-// A request of a question to a model whose answer begins with one word, and how likely that word is, of the reply.
+// A request of a question to a model whose answer begins with one word, and how likely that word
+// is, of the reply.
 struct CheckRequest {
   std::string path, body;
 };

@@ -22,7 +22,8 @@ namespace penstock {
 namespace {
 
 std::string filled(std::string text, std::string_view place, const std::string& with) {
-  for (size_t at = text.find(place); at != std::string::npos; at = text.find(place, at + with.size()))
+  for (size_t at = text.find(place); at != std::string::npos;
+       at = text.find(place, at + with.size()))
     text.replace(at, place.size(), with);
   return text;
 }
@@ -33,7 +34,8 @@ double cost_of(const TokenPrice& price, int n_prompt, int n_completion) {
 
 }  // namespace
 
-Result<std::unique_ptr<Router>> Router::open(Services& services, const std::vector<RouteConfig>& configs) {
+Result<std::unique_ptr<Router>> Router::open(Services& services,
+                                             const std::vector<RouteConfig>& configs) {
   std::unique_ptr<Router> router(new Router(services));
   for (const RouteConfig& config : configs) {
     auto table = std::make_unique<Table>();
@@ -103,8 +105,8 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                                              Exchange& exchange) {
   if (auto decision = decide_by_rules(table.config, features)) co_return *std::move(decision);
   if (!table.score || features.question.empty()) co_return decide_otherwise(table.config);
-  const auto vector =
-      co_await embed_for_server(services_, exchange, table.config.embedder, features.question, true);
+  const auto vector = co_await embed_for_server(services_, exchange, table.config.embedder,
+                                                features.question, true);
   if (!vector || vector->size() != table.score->dimensions()) {
     RouteDecision decision = decide_otherwise(table.config);
     decision.reason = vector ? fmt::format("otherwise: the score is of vectors of {}, got {}",
@@ -116,10 +118,12 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                             table.config.threshold.value_or(table.score->threshold));
 }
 
-net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route, Exchange& exchange) {
+net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route,
+                                    Exchange& exchange) {
   const Table& table = table_of(config);
   RouteFeatures features;
-  co_await services_.run_apart(exchange, [&] { features = features_of(services_, exchange.request()); });
+  co_await services_.run_apart(exchange,
+                               [&] { features = features_of(services_, exchange.request()); });
   RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
   // A key that may not use the model that is chosen has the other one.
@@ -139,10 +143,12 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
     header += fmt::format("; dry-run; answered-by={}", config.large);
     decision.model = config.large;
   }
-  // What the store keeps of a response cannot be taken back, and one in the background is answered before it is there.
-  const bool is_kept = std::string_view(route.path) == "/v1/responses" && services_.data.get() != nullptr;
-  const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run && !is_kept &&
-                        decision.model == config.small;
+  // What the store keeps of a response cannot be taken back, and one in the background is answered
+  // before it is there.
+  const bool is_kept =
+      std::string_view(route.path) == "/v1/responses" && services_.data.get() != nullptr;
+  const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
+                        !is_kept && decision.model == config.small;
   if (cascades) {
     const bool answered = co_await try_small(table, route, exchange, features.question, header);
     if (answered) co_return;
@@ -174,7 +180,8 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   if (!mistake && held.status() != 200) why = fmt::format("status {}", held.status());
   if (held.status() == 200) why = co_await doubt(table, exchange, held, question);
   if (held.gone()) co_return true;
-  note_cost(config, config.small, record.use.prompt_tokens, record.use.completion_tokens, !why.empty());
+  note_cost(config, config.small, record.use.prompt_tokens, record.use.completion_tokens,
+            !why.empty());
   {
     const std::lock_guard lock(mutex_);
     Counts& counts = counts_[config.name];
@@ -182,7 +189,8 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   }
   if (!why.empty()) services_.accounts.note_use(held, start);
   header += why.empty() ? "; cascade=kept"
-                        : fmt::format("; cascade=abandoned; answered-by={}; doubt=\"{}\"", config.large, why);
+                        : fmt::format("; cascade=abandoned; answered-by={}; doubt=\"{}\"",
+                                      config.large, why);
   if (!why.empty()) co_return false;
   exchange.reply_headers.emplace_back("x-penstock-route", header);
   co_await held.release();
@@ -190,8 +198,8 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
 }
 
 // Why the answer is not good enough; "": it is.
-net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
-                                          const std::string& question) {
+net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange,
+                                          const HeldExchange& held, const std::string& question) {
   const RouteCascade& cascade = *table.config.cascade;
   const RequestRecord::Confidence& confidence = *record_of(held).confidence;
   const double mean = confidence.n_tokens > 0 ? confidence.sum_logprob / confidence.n_tokens : 0;
@@ -212,16 +220,18 @@ net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange
   RequestRecord& record = record_of(asked);
   record.model = table.config.small;
   co_await respond(services_, *route, asked);
-  note_cost(table.config, table.config.small, record.use.prompt_tokens, record.use.completion_tokens, true);
+  note_cost(table.config, table.config.small, record.use.prompt_tokens,
+            record.use.completion_tokens, true);
   services_.accounts.note_use(asked, start);
-  if (asked.status() != 200) co_return fmt::format("the check cannot be asked: status {}", asked.status());
+  if (asked.status() != 200)
+    co_return fmt::format("the check cannot be asked: status {}", asked.status());
   const double yes = probability_of(cascade.yes, asked.body());
   co_return yes >= cascade.min_yes ? std::string() : fmt::format("own check {:.3f}", yes);
 }
 
 // wasted: the client has nothing of it.
-void Router::note_cost(const RouteConfig& config, const std::string& model, int n_prompt, int n_completion,
-                       bool wasted) {
+void Router::note_cost(const RouteConfig& config, const std::string& model, int n_prompt,
+                       int n_completion, bool wasted) {
   const auto used = services_.models.named(model), large = services_.models.named(config.large);
   if (!used || !large) return;
   const double cost = cost_of(used->settings().price, n_prompt, n_completion);

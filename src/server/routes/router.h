@@ -24,7 +24,8 @@ struct Route;
 class Router {
  public:
   // Errors: kInvalidArgument, a name that is taken or that no model has; those of RouteScore::load.
-  static Result<std::unique_ptr<Router>> open(Services& services, const std::vector<RouteConfig>& configs);
+  static Result<std::unique_ptr<Router>> open(Services& services,
+                                              const std::vector<RouteConfig>& configs);
 
   // Null: the request names none of those that its key may use.
   const RouteConfig* asked_for(const Route& route, const HttpRequest& request) const;
@@ -34,9 +35,11 @@ class Router {
   net::awaitable<void> answer(const RouteConfig& config, const Route& route, Exchange& exchange);
 
   struct Counts {
-    std::map<std::pair<std::string, std::string>, int64_t> decisions;  // by model and kind of reason
+    // by model and kind of reason
+    std::map<std::pair<std::string, std::string>, int64_t> decisions;
     int64_t kept = 0, abandoned = 0;  // answers of the small model in a cascade
-    double cost = 0, saved = 0;       // by the models' prices; saved: against the large one for every request
+    // by the models' prices; saved: against the large one for every request
+    double cost = 0, saved = 0;
   };
   std::map<std::string, Counts> counts() const;  // by name
 
@@ -50,14 +53,16 @@ class Router {
   bool serves(const std::string& model, const std::string& key) const;
   bool may_use(const RouteConfig& config, const std::string& key) const;
   const Table& table_of(const RouteConfig& config) const;
-  net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features, Exchange& exchange);
-  // Whether the small model's answer was good enough, and the client has it. question: for its own check.
+  net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features,
+                                       Exchange& exchange);
+  // Whether the small model's answer was good enough, and the client has it. question: for its own
+  // check.
   net::awaitable<bool> try_small(const Table& table, const Route& route, Exchange& exchange,
                                  const std::string& question, std::string& header);
-  net::awaitable<std::string> doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
-                                    const std::string& question);
-  void note_cost(const RouteConfig& config, const std::string& model, int n_prompt, int n_completion,
-                 bool wasted);
+  net::awaitable<std::string> doubt(const Table& table, Exchange& exchange,
+                                    const HeldExchange& held, const std::string& question);
+  void note_cost(const RouteConfig& config, const std::string& model, int n_prompt,
+                 int n_completion, bool wasted);
 
   Services& services_;
   std::vector<std::unique_ptr<const Table>> tables_;

@@ -33,7 +33,8 @@ std::string_view readable(std::string_view message) {
   constexpr size_t kMost = 4000;  // bytes
   if (message.size() <= kMost) return message;
   size_t end = kMost;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;  // whole characters
+  // whole characters
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;
   return message.substr(0, end);
 }
 
@@ -46,10 +47,11 @@ std::string_view parameter_of(std::string_view message) {
   message = readable(message);
   const std::string_view name = message.substr(0, message.find(": "));
   const auto in_name = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' || c == ']';
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' ||
+           c == ']';
   };
-  const bool is_name =
-      name.size() < message.size() && name != "body" && std::all_of(name.begin(), name.end(), in_name);
+  const bool is_name = name.size() < message.size() && name != "body" &&
+                       std::all_of(name.begin(), name.end(), in_name);
   return is_name ? name : std::string_view();
 }
 
@@ -76,32 +78,38 @@ int http_status(ErrorCode code) {
   return 500;
 }
 
-std::string error_body(int status, std::string_view message, std::string_view param, std::string_view code) {
-  const nlohmann::json body = {{"error",
-                                {{"message", readable(message)},
-                                 {"type", error_type(status)},
-                                 {"param", param.empty() ? nlohmann::json(nullptr) : nlohmann::json(param)},
-                                 {"code", code.empty() ? nlohmann::json(status) : nlohmann::json(code)}}}};
+std::string error_body(int status, std::string_view message, std::string_view param,
+                       std::string_view code) {
+  const nlohmann::json body = {
+      {"error",
+       {{"message", readable(message)},
+        {"type", error_type(status)},
+        {"param", param.empty() ? nlohmann::json(nullptr) : nlohmann::json(param)},
+        {"code", code.empty() ? nlohmann::json(status) : nlohmann::json(code)}}}};
   return text_of(body);
 }
 
 std::string anthropic_error_body(int status, std::string_view message) {
-  return text_of({{"type", "error"},
-                  {"error", {{"type", anthropic_error_type(status)}, {"message", readable(message)}}}});
+  return text_of(
+      {{"type", "error"},
+       {"error", {{"type", anthropic_error_type(status)}, {"message", readable(message)}}}});
 }
 
-std::string ollama_error_body(std::string_view message) { return text_of({{"error", readable(message)}}); }
+std::string ollama_error_body(std::string_view message) {
+  return text_of({{"error", readable(message)}});
+}
 
 std::string error_body_at(std::string_view path, int status, std::string_view message) {
   if (path.starts_with("/api/")) return ollama_error_body(message);
   constexpr std::string_view kMessages = "/v1/messages";
-  const bool anthropic =
-      path.starts_with(kMessages) &&
-      (path.size() == kMessages.size() || path[kMessages.size()] == '/' || path[kMessages.size()] == '?');
+  const bool anthropic = path.starts_with(kMessages) &&
+                         (path.size() == kMessages.size() || path[kMessages.size()] == '/' ||
+                          path[kMessages.size()] == '?');
   return anthropic ? anthropic_error_body(status, message) : error_body(status, message);
 }
 
-HttpReply error_reply(int status, std::string_view message, std::string_view param, std::string_view code) {
+HttpReply error_reply(int status, std::string_view message, std::string_view param,
+                      std::string_view code) {
   HttpReply reply;
   reply.status = status;
   reply.body = error_body(status, message, param, code);
@@ -114,8 +122,9 @@ HttpReply error_reply(const Error& error, std::string_view prompt_field) {
   if (error.code == ErrorCode::kContextOverflow)
     return error_reply(400, error.message, prompt_field, "context_length_exceeded");
   const int status = http_status(error.code);
-  return error_reply(status, error.message,
-                     status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());
+  return error_reply(
+      status, error.message,
+      status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());
 }
 
 HttpReply error_reply(const HttpRequest& request, int status, std::string_view message) {
@@ -130,12 +139,14 @@ HttpReply error_reply(const HttpRequest& request, const HttpRefusal& refusal) {
   return reply;
 }
 
-void set_headers(HttpReply& reply, const std::vector<std::pair<std::string, std::string>>& headers) {
+void set_headers(HttpReply& reply,
+                 const std::vector<std::pair<std::string, std::string>>& headers) {
   for (const auto& [name, value] : headers) set_header(reply, name, value);
 }
 
 void set_retry_after(HttpReply& reply, double seconds) {
-  set_header(reply, "Retry-After", fmt::format("{:.0f}", std::clamp(std::ceil(seconds), 1.0, 86400.0)));
+  set_header(reply, "Retry-After",
+             fmt::format("{:.0f}", std::clamp(std::ceil(seconds), 1.0, 86400.0)));
 }
 
 }  // namespace penstock

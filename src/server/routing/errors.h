@@ -1,5 +1,5 @@
-// Errors as the API shows them: OpenAI's shape, {"error": {message, type, param, code}}, and Anthropic's,
-// {"type": "error", "error": {type, message}}, below /v1/messages.
+// Errors as the API shows them: OpenAI's shape, {"error": {message, type, param, code}}, and
+// Anthropic's, {"type": "error", "error": {type, message}}, below /v1/messages.
 #pragma once
 #include <string>
 #include <string_view>

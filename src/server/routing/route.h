@@ -23,8 +23,8 @@ enum class Access : uint8_t {
 using Handler = net::awaitable<void>(Services& services, Exchange& exchange);
 using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
 
-// One endpoint. "{id}" in a path is one more segment, which may contain slashes. Of several paths that match, the first in
-// the list counts.
+// One endpoint. "{id}" in a path is one more segment, which may contain slashes. Of several paths
+// that match, the first in the list counts.
 struct Route {
   const char* method;
   const char* path;
@@ -44,7 +44,8 @@ const Route* find_route(const HttpRequest& request, std::string& allowed);
 // The route of POST `path`, or null.
 const Route* find_post_route(std::string_view path);
 
-// The path of the route that `path` names: without `root_path` in front, and with the /v1 that clients may leave out.
+// The path of the route that `path` names: without `root_path` in front, and with the /v1 that
+// clients may leave out.
 std::string canonical_path(std::string_view path, std::string_view root_path);
 
 }  // namespace penstock

@@ -28,7 +28,8 @@ bool AdapterFolders::holds(const fs::path& real) const {
 bool AdapterFolders::holds_entries(const fs::path& real) const {
   std::error_code error;
   if (!fs::is_directory(real, error)) return true;
-  for (fs::directory_iterator entry(real, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(real, error), end; !error && entry != end;
+       entry.increment(error)) {
     std::error_code broken;
     const fs::path target = fs::canonical(entry->path(), broken);
     if (!broken && !holds(target)) return false;

@@ -22,8 +22,8 @@ void AuditTrail::note(AuditEntry entry) {
 void AuditTrail::note_at_reply(Exchange& exchange) {
   if (!is_kept()) return;
   exchange.before_reply = [this, &request = exchange.request()](int status) {
-    note({0, 0, record_of(request).payer, request.peer, request.method + " " + request.path, request.body,
-          status});
+    note({0, 0, record_of(request).payer, request.peer, request.method + " " + request.path,
+          request.body, status});
   };
 }
 

@@ -46,7 +46,8 @@ void BackgroundRun::tell() {
   }
 }
 
-// A chunk is whole events, each with the empty line that ends it, and comments, which nobody needs later.
+// A chunk is whole events, each with the empty line that ends it, and comments, which nobody needs
+// later.
 void BackgroundRun::add(std::string_view chunk) {
   {
     const std::scoped_lock lock(mutex_);
@@ -73,7 +74,9 @@ class BackgroundRun::Away final : public UnattendedExchange {
  public:
   Away(net::any_io_executor executor, HttpRequest request, BackgroundRun& run,
        std::atomic<size_t>& n_bytes_of_all)
-      : UnattendedExchange(std::move(executor), std::move(request)), run_(run), of_all_(n_bytes_of_all) {}
+      : UnattendedExchange(std::move(executor), std::move(request)),
+        run_(run),
+        of_all_(n_bytes_of_all) {}
 
   net::awaitable<bool> begin_stream(HttpReply head) override {
     run_.begun_ = true;
@@ -103,7 +106,8 @@ BackgroundRuns::~BackgroundRuns() {
 }
 
 std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
-                                                     const Exchange& asked, size_t n_held, Work work) {
+                                                     const Exchange& asked, size_t n_held,
+                                                     Work work) {
   auto task = std::make_unique<Task>(*this);
   task->run = std::make_shared<BackgroundRun>(id, record_of(asked).payer, keeps_events);
   task->request = asked.request();

@@ -1,5 +1,5 @@
-// Replies that are made while nobody waits for them: as streams of events that are kept until the run ends, so that whoever
-// asks later gets all of them.
+// Replies that are made while nobody waits for them: as streams of events that are kept until the
+// run ends, so that whoever asks later gets all of them.
 #pragma once
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
@@ -29,7 +29,8 @@ class BackgroundRun {
   bool begun() const { return begun_; }
   bool cancelled() const { return cancelled_; }
   bool overflowed() const { return overflowed_; }  // it was cut, for it had too many events
-  // Takes the events from the place `next` on into `text`, which they follow; false: there will be no more.
+  // Takes the events from the place `next` on into `text`, which they follow; false: there will be
+  // no more.
   bool take(size_t& next, std::string& text) const;
   std::string events() const;  // all of them
 
@@ -51,7 +52,8 @@ class BackgroundRun {
   std::vector<std::string> events_;
   std::vector<std::weak_ptr<News>> watchers_;
   bool ended_ = false;
-  std::function<void()> leave_;  // of the exchange under way, on the runs' thread
+  // of the exchange under way, on the runs' thread
+  std::function<void()> leave_;
 };
 
 // Any thread.
@@ -64,12 +66,13 @@ class BackgroundRuns {
   // What runs is cut.
   ~BackgroundRuns();
 
-  // Answers the exchange, as a stream of events; called again after a while when that is refused with 429. What it holds
-  // lives as long as the run.
+  // Answers the exchange, as a stream of events; called again after a while when that is refused
+  // with 429. What it holds lives as long as the run.
   using Work = std::function<net::awaitable<void>(BackgroundRun&, UnattendedExchange&)>;
-  // asked: the exchange that asked for it, whose request the run's has. n_held: bytes that `work` holds.
-  std::shared_ptr<BackgroundRun> start(const std::string& id, bool keeps_events, const Exchange& asked,
-                                       size_t n_held, Work work);
+  // asked: the exchange that asked for it, whose request the run's has. n_held: bytes that `work`
+  // holds.
+  std::shared_ptr<BackgroundRun> start(const std::string& id, bool keeps_events,
+                                       const Exchange& asked, size_t n_held, Work work);
   // Null: no such run is under way.
   std::shared_ptr<BackgroundRun> find(const std::string& id) const;
   // It ends soon, as one whose client leaves. Nothing when it is not there.

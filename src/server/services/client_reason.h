@@ -5,7 +5,8 @@
 
 namespace penstock {
 
-// The message without the folders of the paths in it: "/srv/models/a.gguf: …" is "a.gguf: …". The log has it whole.
+// The message without the folders of the paths in it: "/srv/models/a.gguf: …" is "a.gguf: …". The
+// log has it whole.
 std::string without_folders(std::string_view message);
 
 }  // namespace penstock

@@ -7,7 +7,8 @@ void CompileQueue::stop() {
   long_.stop();
 }
 
-net::awaitable<Status> CompileQueue::run(std::string asker, const std::atomic<bool>& gone, Attempt attempt) {
+net::awaitable<Status> CompileQueue::run(std::string asker, const std::atomic<bool>& gone,
+                                         Attempt attempt) {
   CompileEffort effort{.cancelled = &gone, .max_steps = kQuickSteps, .waits = false};
   const std::function<void()> work = [&] {
     if (!gone) attempt(effort);
@@ -16,7 +17,8 @@ net::awaitable<Status> CompileQueue::run(std::string asker, const std::atomic<bo
   if (!effort.ran_out) co_return Status();
   effort = {.cancelled = &gone};
   if (co_await long_.run(asker, work, kMostLong)) co_return Status();
-  co_return errorf(ErrorCode::kResourceExhausted, "{} large grammars wait to be compiled already", kMostLong);
+  co_return errorf(ErrorCode::kResourceExhausted, "{} large grammars wait to be compiled already",
+                   kMostLong);
 }
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Compiling the grammars of requests: in turns between those who ask, quick ones never behind long ones.
+// Compiling the grammars of requests: in turns between those who ask, quick ones never behind long
+// ones.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -10,9 +11,9 @@
 
 namespace penstock {
 
-// Every compilation is begun with a few steps (CompileEffort), some ten milliseconds of work. Those that need more go on,
-// from their beginning, on a thread for long ones. In both lanes whoever asks takes turns with the others who ask.
-// Any thread may call.
+// Every compilation is begun with a few steps (CompileEffort), some ten milliseconds of work. Those
+// that need more go on, from their beginning, on a thread for long ones. In both lanes whoever asks
+// takes turns with the others who ask. Any thread may call.
 class CompileQueue {
  public:
   static constexpr uint64_t kQuickSteps = 2'000'000;
@@ -23,8 +24,9 @@ class CompileQueue {
 
   // Called on one of the threads with what it may do; once more where that ran out.
   using Attempt = std::function<void(CompileEffort& effort)>;
-  // asker: whose turn it is. gone: set when nobody wants the result any longer; what waits is left out then. Comes back to
-  // the caller's executor. Errors: kResourceExhausted, too many long ones wait already. What `attempt` throws is thrown.
+  // asker: whose turn it is. gone: set when nobody wants the result any longer; what waits is left
+  // out then. Comes back to the caller's executor. Errors: kResourceExhausted, too many long ones
+  // wait already. What `attempt` throws is thrown.
   net::awaitable<Status> run(std::string asker, const std::atomic<bool>& gone, Attempt attempt);
   // Waits for what is being compiled; what waits is never called.
   void stop();

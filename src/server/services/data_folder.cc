@@ -14,7 +14,8 @@ Result<Stores*> DataFolder::stores() const {
   // Whatever it is, it is nothing about the request.
   if (!stores_) return errorf(ErrorCode::kInternal, "{}", stores_.error().message);
   if (*stores_ != nullptr) return stores_->get();
-  return errorf(ErrorCode::kNotFound, "this server keeps nothing: it was started without --data-dir");
+  return errorf(ErrorCode::kNotFound,
+                "this server keeps nothing: it was started without --data-dir");
 }
 
 }  // namespace penstock

@@ -11,7 +11,8 @@ class RequestLog;
 
 class DataFolder {
  public:
-  // path: a folder; "": nothing is kept. A folder that cannot be used is logged and keeps nothing from being served but what needs it.
+  // path: a folder; "": nothing is kept. A folder that cannot be used is logged and keeps nothing
+  // from being served but what needs it.
   void open(const std::string& path, const StoreLimits& limits, RequestLog& log);
 
   // Errors: kNotFound without a folder, kInternal with why it cannot be used.

@@ -4,7 +4,8 @@
 
 namespace penstock {
 
-// Of a file, or of the files of a folder: names, sizes and times of their last change. "" where there is none.
+// Of a file, or of the files of a folder: names, sizes and times of their last change. "" where
+// there is none.
 std::string identity_of_files(const std::string& path);
 
 }  // namespace penstock

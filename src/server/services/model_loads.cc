@@ -17,9 +17,9 @@ net::awaitable<Status> ModelLoads::add_adapter(ServedModel& model, const Adapter
     added = models_.load(model);
     if (!added) return;
     const ModelLease lease = model.lease();
-    added = lease == nullptr
-                ? Status(errorf(ErrorCode::kCancelled, "model: {} is not loaded: try again", model.name()))
-                : lease->add_adapter(adapter, replace);
+    added = lease == nullptr ? Status(errorf(ErrorCode::kCancelled,
+                                             "model: {} is not loaded: try again", model.name()))
+                             : lease->add_adapter(adapter, replace);
   });
   co_return added;
 }

@@ -12,10 +12,12 @@ bool Readiness::begin_drain(std::chrono::milliseconds timeout) {
 std::optional<HttpReply> Readiness::not_ready(const HttpRequest& request) const {
   const bool loading = !models_.ready();
   if (!loading && !draining_.load()) return std::nullopt;
-  HttpReply reply = error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
+  HttpReply reply =
+      error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   if (loading) {  // nothing says how far it is: as long again as it has taken so far
-    set_retry_after(reply, std::chrono::duration<double>(now - started_.time_since_epoch()).count());
+    set_retry_after(reply,
+                    std::chrono::duration<double>(now - started_.time_since_epoch()).count());
   } else {
     set_retry_after(reply, std::chrono::duration<double>(drain_end_.load() - now).count());
   }

@@ -17,12 +17,14 @@ class Readiness {
   // models: outlives it.
   explicit Readiness(const ServedModels& models) : models_(models) {}
 
-  // The server ends, at the latest after `timeout`. False: it was told before; the time counts anew.
+  // The server ends, at the latest after `timeout`. False: it was told before; the time counts
+  // anew.
   bool begin_drain(std::chrono::milliseconds timeout);
   Clock::time_point drain_end() const {
     return Clock::time_point(drain_end_.load());
   }  // REQUIRES: begin_drain()
-  // 503 with Retry-After while models are loaded and while the server drains; nothing when requests are answered.
+  // 503 with Retry-After while models are loaded and while the server drains; nothing when requests
+  // are answered.
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
 
  private:

@@ -42,17 +42,21 @@ std::string one_line(std::string_view text) {
 // %* in a pattern: the message as a JSON string.
 class QuotedMessage final : public spdlog::custom_flag_formatter {
  public:
-  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
     const std::string text = json_string({message.payload.data(), message.payload.size()});
     out.append(text.data(), text.data() + text.size());
   }
-  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<QuotedMessage>(); }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<QuotedMessage>();
+  }
 };
 
 std::unique_ptr<spdlog::formatter> json_formatter(const char* rest) {
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<QuotedMessage>('*');
-  formatter->set_pattern(fmt::format(R"({{"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",{}}})", rest));
+  formatter->set_pattern(
+      fmt::format(R"({{"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",{}}})", rest));
   return formatter;
 }
 
@@ -60,11 +64,13 @@ std::unique_ptr<spdlog::formatter> json_formatter(const char* rest) {
 
 Result<std::unique_ptr<RequestLog>> RequestLog::open(const LogConfig& config) {
   if (config.format != "text" && config.format != "json") {
-    return errorf(ErrorCode::kInvalidArgument, "log format: expected text or json, got {}", config.format);
+    return errorf(ErrorCode::kInvalidArgument, "log format: expected text or json, got {}",
+                  config.format);
   }
   if (config.level != "off" && spdlog::level::from_str(config.level) == spdlog::level::off) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "log level: expected trace, debug, info, warn, error or off, got {}", config.level);
+                  "log level: expected trace, debug, info, warn, error or off, got {}",
+                  config.level);
   }
   return std::unique_ptr<RequestLog>(new RequestLog(config));
 }
@@ -72,9 +78,9 @@ Result<std::unique_ptr<RequestLog>> RequestLog::open(const LogConfig& config) {
 RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.format == "json") {
   pool_ = std::make_shared<spdlog::details::thread_pool>(
       kMostLines, 1, [] { pthread_setname_np(pthread_self(), "penstock-log"); });
-  logger_ =
-      std::make_shared<spdlog::async_logger>("server", std::make_shared<spdlog::sinks::stderr_sink_mt>(),
-                                             pool_, spdlog::async_overflow_policy::overrun_oldest);
+  logger_ = std::make_shared<spdlog::async_logger>(
+      "server", std::make_shared<spdlog::sinks::stderr_sink_mt>(), pool_,
+      spdlog::async_overflow_policy::overrun_oldest);
   logger_->set_level(spdlog::level::from_str(config.level));
   if (json_) {
     logger_->set_formatter(json_formatter("%v"));
@@ -86,7 +92,8 @@ RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.
 
 RequestLog::~RequestLog() {
   logger_->flush();
-  pool_.reset();  // writes what waits; the lines hold the logger, which must not end with the last of them
+  // writes what waits; the lines hold the logger, which must not end with the last of them
+  pool_.reset();
   logger_.reset();
 }
 

@@ -1,4 +1,5 @@
-// The server's log on stderr: a line per request, as text or as JSON. Prompts are logged only when asked for.
+// The server's log on stderr: a line per request, as text or as JSON. Prompts are logged only when
+// asked for.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,7 +21,8 @@ struct LogConfig {
   std::string format = "text";  // or "json"
   std::string level = "info";   // trace, debug, info, warn, error, off
   bool requests = true;         // a line per request
-  bool prompts = false;         // and the body it came with, cut after kMostLoggedBody bytes
+  // and the body it came with, cut after kMostLoggedBody bytes
+  bool prompts = false;
 };
 inline constexpr size_t kMostLoggedBody = 16384;
 

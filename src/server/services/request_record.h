@@ -1,5 +1,5 @@
-// What a request is to the layers above HTTP, which hands it along unseen: who asks, how it is computed and what it has
-// used.
+// What a request is to the layers above HTTP, which hands it along unseen: who asks, how it is
+// computed and what it has used.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -15,7 +15,8 @@ namespace penstock {
 
 class Spending;  // keys/ledger/spending.h
 
-// A text or vectors that a request was answered with, and where the time went. Seconds follow one another from `begin`.
+// A text or vectors that a request was answered with, and where the time went. Seconds follow one
+// another from `begin`.
 struct GenerationNote {
   std::string model;
   std::chrono::system_clock::time_point begin;
@@ -67,15 +68,19 @@ struct RequestRecord {
   };
   Use use;
 
-  // Counts tokens as they are computed, prompt tokens at the start, and charges them to whoever pays.
+  // Counts tokens as they are computed, prompt tokens at the start, and charges them to whoever
+  // pays.
   void count_tokens(int prompt, int completion);
-  // Returns the record of another request of the same caller, which has used nothing and pays nothing.
+  // Returns the record of another request of the same caller, which has used nothing and pays
+  // nothing.
   std::shared_ptr<RequestRecord> of_same_caller() const;
 };
 
 // Returns the record of a request; an empty one for a request without.
 const RequestRecord& record_of(const HttpRequest& request);
-inline const RequestRecord& record_of(const Exchange& exchange) { return record_of(exchange.request()); }
+inline const RequestRecord& record_of(const Exchange& exchange) {
+  return record_of(exchange.request());
+}
 // Begins the record of an exchange that has none.
 RequestRecord& record_of(Exchange& exchange);
 

@@ -12,7 +12,8 @@ constexpr size_t kMostText = 512;  // bytes of what a client sent
 std::string cut_text(std::string_view text) { return std::string(text.substr(0, kMostText)); }
 
 SystemTime later(SystemTime begin, double seconds) {
-  return begin + std::chrono::duration_cast<SystemTime::duration>(std::chrono::duration<double>(seconds));
+  return begin +
+         std::chrono::duration_cast<SystemTime::duration>(std::chrono::duration<double>(seconds));
 }
 
 const char* operation_of(std::string_view route) {
@@ -114,7 +115,8 @@ class SpanMaker {
 
 }  // namespace
 
-std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view route, std::string_view key) {
+std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view route,
+                                   std::string_view key) {
   return SpanMaker(exchange, route).make(key);
 }
 

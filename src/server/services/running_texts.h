@@ -13,7 +13,8 @@
 
 namespace penstock {
 
-// One call: as many sequences as it has choices. Its counts are written by the thread that answers it.
+// One call: as many sequences as it has choices. Its counts are written by the thread that answers
+// it.
 struct RunningCall {
   std::string tenant;  // whose it is (HttpRequest::tenant)
   SamplingParams params;
@@ -29,9 +30,9 @@ class RunningTexts {
  public:
   using Call = std::shared_ptr<RunningCall>;
   using Place = std::list<Call>::iterator;
-  // Shown until remove(); not to be changed from then on but for its counts. Nothing where there are more than `most`
-  // choices with it, or more than three quarters of that are one tenant's: each is a sequence with memory of its own, also
-  // while it waits.
+  // Shown until remove(); not to be changed from then on but for its counts. Nothing where there
+  // are more than `most` choices with it, or more than three quarters of that are one tenant's:
+  // each is a sequence with memory of its own, also while it waits.
   std::optional<Place> add(Call call, size_t most) {
     const size_t n = call->n_decoded.size();
     const std::lock_guard lock(mutex_);

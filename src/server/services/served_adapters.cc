@@ -9,7 +9,8 @@
 namespace penstock {
 namespace {
 
-ServedAdapterRef adapter_of(const AdapterSettings& settings, std::shared_ptr<const Adapter> opened) {
+ServedAdapterRef adapter_of(const AdapterSettings& settings,
+                            std::shared_ptr<const Adapter> opened) {
   auto adapter = std::make_shared<ServedAdapter>();
   static_cast<AdapterSettings&>(*adapter) = settings;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -55,13 +56,15 @@ void ServedAdapters::close() {
 
 Status ServedAdapters::add(const Opener& opener, const AdapterSettings& adapter, bool replace) {
   const auto taken = [&] {
-    return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}", adapter.name);
+    return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}",
+                  adapter.name);
   };
   if (!replace && find(adapter.name) != nullptr) return taken();
   ASSIGN_OR_RETURN(auto opened, open_named(opener, adapter));
   ServedAdapterRef added = adapter_of(adapter, std::move(opened));
   const std::lock_guard lock(mutex_);
-  const auto known = std::ranges::find(adapters_, adapter.name, [](const auto& one) { return one->name; });
+  const auto known =
+      std::ranges::find(adapters_, adapter.name, [](const auto& one) { return one->name; });
   if (known == adapters_.end()) {
     adapters_.push_back(std::move(added));
   } else if (replace) {

@@ -36,8 +36,8 @@ class ServedAdapters {
   Status open(const Opener& opener);
   void close();
 
-  // Another one, which stays over reloads of the model. Errors: kInvalidArgument, the name is taken (unless `replace`); those
-  // of the opener.
+  // Another one, which stays over reloads of the model. Errors: kInvalidArgument, the name is taken
+  // (unless `replace`); those of the opener.
   Status add(const Opener& opener, const AdapterSettings& adapter, bool replace);
   // Requests that have it go on. False: there is none of that name.
   bool remove(std::string_view name);

@@ -122,7 +122,8 @@ Status ServedModel::open_pooling(const EngineConfig& config) {
   pooling_info_.architecture = info.architecture;
   pooling_info_.max_model_len = info.max_tokens;
   PoolingQueue::Limits limits;
-  if (config.max_queued_requests > 0) limits.calls = static_cast<size_t>(config.max_queued_requests);
+  if (config.max_queued_requests > 0)
+    limits.calls = static_cast<size_t>(config.max_queued_requests);
   if (config.max_queued_tokens > 0) limits.tokens = static_cast<size_t>(config.max_queued_tokens);
   identity_ = fmt::format("{} {} {}", kVersion, identity_of_files(config.model), config.quantize);
   pooling_ = std::make_unique<PoolingQueue>(std::move(model), limits);
@@ -140,7 +141,8 @@ Status ServedModel::open(const EngineConfig& config) {
   ASSIGN_OR_RETURN(chat.chat_template, read_chat_template(chat.chat_template));
   ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, chat));
   defaults_ = session_->default_sampling_params();
-  if (settings_.sampling.is_object()) RETURN_IF_ERROR(params_from_json(settings_.sampling, defaults_));
+  if (settings_.sampling.is_object())
+    RETURN_IF_ERROR(params_from_json(settings_.sampling, defaults_));
   fingerprint_ = fingerprint_of(name(), session_->engine());
   identity_ = identity_of_model(name(), session_->engine());
   RETURN_IF_ERROR(adapters_.open(adapter_opener()));

@@ -1,4 +1,5 @@
-// One model that a server serves: what it is called from the start, what it can do while it is loaded.
+// One model that a server serves: what it is called from the start, what it can do while it is
+// loaded.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -23,19 +24,24 @@ namespace penstock {
 enum class Runner : uint8_t { kAuto, kGenerate, kPooling };
 
 struct ModelSettings {
-  std::vector<std::string> names;  // at least one; the first is that of replies and metrics
+  // at least one; the first is that of replies and metrics
+  std::vector<std::string> names;
   EngineConfig engine;
   std::vector<AdapterSettings> adapters;  // names beside those above
   ChatConfig chat;                        // chat_template may be a file
   Runner runner = Runner::kAuto;
-  nlohmann::ordered_json sampling =
-      nullptr;  // fields of SamplingParams that hold where a request says nothing
+  // fields of SamplingParams that hold where a request says nothing
+  nlohmann::ordered_json sampling = nullptr;
   TokenPrice price;
-  std::vector<std::string> keys;  // ids of the API keys that may use it; empty: all
-  bool at_start = true;           // loaded when the server starts, else when it is first asked for
-  bool pinned = false;            // never unloaded to make room for another one
-  std::chrono::milliseconds idle_timeout{0};  // unloaded when nobody asked for it so long; 0: stays
-  int64_t memory = 0;                         // bytes that weights and KV cache may take; 0: see ServedModels
+  // ids of the API keys that may use it; empty: all
+  std::vector<std::string> keys;
+  // loaded when the server starts, else when it is first asked for
+  bool at_start = true;
+  bool pinned = false;  // never unloaded to make room for another one
+  // unloaded when nobody asked for it so long; 0: stays
+  std::chrono::milliseconds idle_timeout{0};
+  // bytes that weights and KV cache may take; 0: see ServedModels
+  int64_t memory = 0;
 };
 
 enum class ModelState : uint8_t { kUnloaded, kLoading, kLoaded, kUnloading, kFailed };
@@ -48,8 +54,8 @@ class ServedModel {
   // Ends what still runs.
   ~ServedModel();
 
-  // Opens the model and starts its engine, with `config` instead of the settings' engine. Errors: those of opening, of
-  // the chat template and the parsers' names; the state is then kFailed.
+  // Opens the model and starts its engine, with `config` instead of the settings' engine. Errors:
+  // those of opening, of the chat template and the parsers' names; the state is then kFailed.
   Status load(EngineConfig config);
   // Takes no more leases, waits until those given are back, and closes the model.
   void unload();
@@ -62,23 +68,26 @@ class ServedModel {
   const std::vector<std::string>& names() const { return settings_.names; }
   const std::string& name() const { return settings_.names.front(); }
   int64_t created() const { return created_; }  // unix time
-  bool serves(std::string_view key) const;      // whether the API key of that id may use it; "": any may
+  // whether the API key of that id may use it; "": any may
+  bool serves(std::string_view key) const;
 
   struct Condition {
     ModelState state = ModelState::kUnloaded;
     int n_leases = 0;
-    std::chrono::steady_clock::time_point last_used;  // when the last lease came back, or it was loaded
-    std::chrono::steady_clock::time_point changed;    // when the state did
-    Error failure;                                    // of kFailed
-    // After so long without a use it is unloaded: what a request asked for last, else the settings'; nothing: never.
+    // when the last lease came back, or it was loaded
+    std::chrono::steady_clock::time_point last_used;
+    std::chrono::steady_clock::time_point changed;  // when the state did
+    Error failure;                                  // of kFailed
+    // After so long without a use it is unloaded: what a request asked for last, else the
+    // settings'; nothing: never.
     std::optional<std::chrono::milliseconds> idle_timeout;
     bool is_idle() const;
   };
   Condition condition() const;
   // Error: kCancelled, it could not be loaded when that was last tried, and why.
   Status load_failure() const;
-  // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is kLoaded. is_use: it
-  // counts for being idle, which it does not for those who only look.
+  // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is
+  // kLoaded. is_use: it counts for being idle, which it does not for those who only look.
   std::shared_ptr<ServedModel> lease(bool is_use = true);
   void set_idle_timeout(std::optional<std::chrono::milliseconds> timeout);
   // Of the last time that it was loaded; 0 before.
@@ -94,7 +103,9 @@ class ServedModel {
   Metrics metrics() const;
   // Of one engine of several; one alone is number 0.
   int n_engines() const { return pools() ? 1 : engine().n_engines(); }
-  Metrics metrics_of(int engine) const { return pools() ? metrics() : session_->metrics_of(engine); }
+  Metrics metrics_of(int engine) const {
+    return pools() ? metrics() : session_->metrics_of(engine);
+  }
   const EngineInfo& info_of(int which) const {
     return pools() ? pooling_info_ : engine().engine_at(which).info();
   }
@@ -102,7 +113,8 @@ class ServedModel {
   const EngineConfig& config() const { return pools() ? settings_.engine : engine().config(); }
   // The same as long as the model's files are, and what else its tokens or vectors depend on.
   const std::string& identity() const { return identity_; }
-  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
+  // How long it takes until half of what waits in the full queue has been begun, by what requests
+  // have taken so far.
   double seconds_of_queue() const;
 
   RunningTexts& running() { return running_; }
@@ -135,7 +147,8 @@ class ServedModel {
 
   const ModelSettings settings_;
   const int64_t created_;
-  std::mutex opening_;  // of what follows, against stop(); who has a lease needs none
+  // of what follows, against stop(); who has a lease needs none
+  std::mutex opening_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both

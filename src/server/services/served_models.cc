@@ -48,8 +48,8 @@ int64_t weight_bytes_of(const std::string& model) {
   const bool older = folder && !fs::exists(path / "model.safetensors", error) &&
                      !fs::exists(path / "model.safetensors.index.json", error);  // of PyTorch
   int64_t bytes = 0;
-  for (fs::directory_iterator file(folder ? path : path.parent_path(), error), end; !error && file != end;
-       file.increment(error)) {
+  for (fs::directory_iterator file(folder ? path : path.parent_path(), error), end;
+       !error && file != end; file.increment(error)) {
     const fs::path& name = file->path();
     const bool counts =
         folder ? name.extension() == ".safetensors" ||
@@ -75,14 +75,15 @@ Status ServedModels::add(std::unique_ptr<ServedModel> model) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty())
       return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
-    const bool own = std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
-                     names.begin() + static_cast<ptrdiff_t>(i);
+    const bool own = std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i),
+                               names[i]) != names.begin() + static_cast<ptrdiff_t>(i);
     const bool other = std::ranges::any_of(models_, [&](const auto& one) {
       return has_name(*one, names[i]) || one->adapters().find(names[i]) != nullptr;
     });
     if (own || other) {
-      return errorf(ErrorCode::kInvalidArgument, "served model name: expected every name once, got {} for {}",
-                    names[i], own ? "the same model twice" : "two models");
+      return errorf(ErrorCode::kInvalidArgument,
+                    "served model name: expected every name once, got {} for {}", names[i],
+                    own ? "the same model twice" : "two models");
     }
   }
   models_.push_back(std::move(model));
@@ -142,7 +143,8 @@ Status ServedModels::load() {
     if (first) first = errorf(loaded.error().code, "{}: {}", model->name(), loaded.error().message);
   }
   if (!any) return first;
-  if (std::ranges::any_of(models_, [](const auto& one) { return one->settings().idle_timeout.count() > 0; }))
+  if (std::ranges::any_of(models_,
+                          [](const auto& one) { return one->settings().idle_timeout.count() > 0; }))
     start_watch();
   ready_ = true;
   return {};
@@ -178,25 +180,27 @@ Status ServedModels::load_now(ServedModel& model) {
 Result<int64_t> ServedModels::make_room(const ServedModel& model) {
   const ModelSettings& settings = model.settings();
   if (models_.size() == 1 && budget_ == 0) return settings.memory;
-  if (budget_ == 0) budget_ = static_cast<int64_t>(kShareOfFree * static_cast<double>(available_memory()));
+  if (budget_ == 0)
+    budget_ = static_cast<int64_t>(kShareOfFree * static_cast<double>(available_memory()));
   const int64_t weights = bytes_in_memory(settings.engine);
   const int64_t least =
-      weights + (settings.engine.kv_cache_memory > 0 ? settings.engine.kv_cache_memory : kLeastCache);
+      weights +
+      (settings.engine.kv_cache_memory > 0 ? settings.engine.kv_cache_memory : kLeastCache);
   const int64_t share = budget_ / static_cast<int64_t>(models_.size());
   const int64_t asked = settings.memory > 0                   ? settings.memory
                         : settings.engine.kv_cache_memory > 0 ? least
                                                               : std::max(share, least);
   if (asked > budget_) {
     return errorf(ErrorCode::kResourceExhausted,
-                  "memory: {} takes {} MiB, and all models together may take {}", model.name(), asked >> 20,
-                  budget_ >> 20);
+                  "memory: {} takes {} MiB, and all models together may take {}", model.name(),
+                  asked >> 20, budget_ >> 20);
   }
   while (taken() + asked > budget_) {
     ServedModel* const other = least_recently_used();
     if (other == nullptr) {
       return errorf(ErrorCode::kResourceExhausted,
-                    "memory: {} takes {} MiB, and pinned models leave {} of {}", model.name(), asked >> 20,
-                    (budget_ - taken()) >> 20, budget_ >> 20);
+                    "memory: {} takes {} MiB, and pinned models leave {} of {}", model.name(),
+                    asked >> 20, (budget_ - taken()) >> 20, budget_ >> 20);
     }
     log().info("{} makes room for {}", other->name(), model.name());
     other->unload();
@@ -216,7 +220,8 @@ ServedModel* ServedModels::least_recently_used() const {
   for (const auto& model : models_) {
     const ServedModel::Condition now = model->condition();
     if (now.state != ModelState::kLoaded || model->settings().pinned) continue;
-    const std::pair<bool, Clock::time_point> used{now.n_leases > 0, now.last_used};  // busy ones come last
+    // busy ones come last
+    const std::pair<bool, Clock::time_point> used{now.n_leases > 0, now.last_used};
     if (oldest == nullptr || used < least) oldest = model.get(), least = used;
   }
   return oldest;

@@ -8,9 +8,11 @@
 
 namespace penstock {
 
-net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work) {
+net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes,
+                                         std::function<void()> work) {
   constexpr size_t kAtOnce = 4096;  // bytes: a millisecond of tokenizing
-  if (n_bytes > kAtOnce || trusts_templates) co_return co_await apart.run(exchange, n_bytes, std::move(work));
+  if (n_bytes > kAtOnce || trusts_templates)
+    co_return co_await apart.run(exchange, n_bytes, std::move(work));
   work();
 }
 

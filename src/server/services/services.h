@@ -33,7 +33,8 @@ struct UnderWay {
   std::atomic<int64_t> conversation_bytes{0};  // of stored ones that requests go on from
 };
 
-// Made by Server (server.h), which owns the parts: they outlive every exchange. An endpoint includes the headers of those it uses.
+// Made by Server (server.h), which owns the parts: they outlive every exchange. An endpoint
+// includes the headers of those it uses.
 struct Services {
   const ServerConfig& config;
   RequestLog& log;
@@ -46,7 +47,8 @@ struct Services {
   Traffic& traffic;
   ApartThreads& apart;
   CompileQueue& compilations;
-  TurnThreads& chores;  // for what reads and writes files and stores: short work that may wait for a disk
+  // for what reads and writes files and stores: short work that may wait for a disk
+  TurnThreads& chores;
   BackgroundRuns& background;
   UnderWay& under_way;
 
@@ -56,15 +58,17 @@ struct Services {
   const OtlpExporter* exporter = nullptr;  // null: spans go nowhere
   BatchRunner* batches = nullptr;          // null without data.get()
   const HttpCounters* http = nullptr;      // null without a socket
-  bool trusts_templates = false;           // of requests: a body of any size may ask for much
+  // of requests: a body of any size may ask for much
+  bool trusts_templates = false;
 
-  // Does what reads or writes about `n_bytes` for a client: at once where that is little, else apart from the
-  // connections. Throws WorkEnded (base/work.h) when the client leaves or the server stops; answer() catches it.
+  // Does what reads or writes about `n_bytes` for a client: at once where that is little, else
+  // apart from the connections. Throws WorkEnded (base/work.h) when the client leaves or the server
+  // stops; answer() catches it.
   net::awaitable<void> run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work);
   // The same of a request's body.
   net::awaitable<void> run_apart(Exchange& exchange, std::function<void()> work);
-  // Does a chore for a client, in turns with those of others. Throws WorkEnded when the client leaves; where that was before
-  // its turn it is not done.
+  // Does a chore for a client, in turns with those of others. Throws WorkEnded when the client
+  // leaves; where that was before its turn it is not done.
   net::awaitable<void> run_chore(Exchange& exchange, std::function<void()> work);
 };
 

@@ -2,7 +2,8 @@
 
 namespace penstock {
 
-Result<std::unique_ptr<Stores>> Stores::open(const std::filesystem::path& folder, const StoreLimits& limits) {
+Result<std::unique_ptr<Stores>> Stores::open(const std::filesystem::path& folder,
+                                             const StoreLimits& limits) {
   auto stores = std::make_unique<Stores>();
   ASSIGN_OR_RETURN(stores->store, Store::open(folder));
   ASSIGN_OR_RETURN(stores->files, StoredFiles::open(stores->store, limits.files));

@@ -18,7 +18,8 @@ struct StoreLimits {
 
 struct Stores {
   // Errors: those of the single stores.
-  static Result<std::unique_ptr<Stores>> open(const std::filesystem::path& folder, const StoreLimits& limits);
+  static Result<std::unique_ptr<Stores>> open(const std::filesystem::path& folder,
+                                              const StoreLimits& limits);
 
   std::shared_ptr<Store> store;
   std::unique_ptr<StoredFiles> files;

@@ -12,11 +12,13 @@ namespace penstock {
 struct AuditEntry {
   int64_t number = 0;  // number of the entry, ascending
   int64_t time = 0;    // unix time, seconds
-  std::string key;     // id of the acting API key; "": the server has no keys
-  std::string peer;    // address of the client
-  std::string act;     // "POST /v1/models/load", "key added"
-  std::string about;   // object of the act, as the client named it
-  int status = 0;      // HTTP status of the reply; 0: the act was no request
+  // id of the acting API key; "": the server has no keys
+  std::string key;
+  std::string peer;   // address of the client
+  std::string act;    // "POST /v1/models/load", "key added"
+  std::string about;  // object of the act, as the client named it
+  // HTTP status of the reply; 0: the act was no request
+  int status = 0;
 };
 
 // Errors: those of the database.
@@ -26,7 +28,8 @@ Result<std::vector<AuditEntry>> read_audit(Database& database, int64_t before, i
 class AuditLog {
  public:
   static constexpr int64_t kMostEntries = 100000;  // the oldest entries are removed
-  static constexpr size_t kLongestAbout = 2048;    // maximum bytes of `about`; the rest is cut off
+  // maximum bytes of `about`; the rest is cut off
+  static constexpr size_t kLongestAbout = 2048;
 
   explicit AuditLog(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 

@@ -7,7 +7,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kBusyMilliseconds = 5000;         // that another process (the sqlite3 shell) may hold the file
+// that another process (the sqlite3 shell) may hold the file
+constexpr int kBusyMilliseconds = 5000;
 constexpr int64_t kApplicationId = 0x50535430;  // "PST0", in the file's header
 
 ErrorCode code_of(int sqlite_code) {
@@ -30,15 +31,17 @@ struct Finalize {
 };
 
 int bind_value(sqlite3_stmt* statement, int index, const Database::Value& value) {
-  if (const auto* number = std::get_if<int64_t>(&value)) return sqlite3_bind_int64(statement, index, *number);
+  if (const auto* number = std::get_if<int64_t>(&value))
+    return sqlite3_bind_int64(statement, index, *number);
   if (const auto* blob = std::get_if<Database::Bytes>(&value)) {
     return sqlite3_bind_blob64(statement, index, blob->bytes.empty() ? "" : blob->bytes.data(),
                                blob->bytes.size(), SQLITE_STATIC);
   }
   const auto text = std::get<std::string_view>(value);
-  // Null would be NULL: the empty text has an address too. The caller's text lives as long as the statement.
-  return sqlite3_bind_text64(statement, index, text.empty() ? "" : text.data(), text.size(), SQLITE_STATIC,
-                             SQLITE_UTF8);
+  // Null would be NULL: the empty text has an address too. The caller's text lives as long as the
+  // statement.
+  return sqlite3_bind_text64(statement, index, text.empty() ? "" : text.data(), text.size(),
+                             SQLITE_STATIC, SQLITE_UTF8);
 }
 
 }  // namespace
@@ -47,14 +50,16 @@ int64_t DatabaseRow::integer(int column) const { return sqlite3_column_int64(sta
 
 std::string DatabaseRow::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-  return bytes == nullptr ? std::string()
-                          : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
+  return bytes == nullptr
+             ? std::string()
+             : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
 std::string DatabaseRow::bytes(int column) const {
   const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
-  return bytes == nullptr ? std::string()
-                          : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
+  return bytes == nullptr
+             ? std::string()
+             : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& path,
@@ -76,16 +81,19 @@ Result<std::unique_ptr<Database>> Database::open_existing(const std::filesystem:
   RETURN_IF_ERROR(database->check());
   ASSIGN_OR_RETURN(const int64_t found, database->number("PRAGMA user_version"));
   if (found == version) return database;
-  return errorf(ErrorCode::kUnsupported, "{}: expected a store of version {}, got {}{}", path.string(),
-                version, found, found < version ? ": a server that uses it brings it up" : "");
+  return errorf(ErrorCode::kUnsupported, "{}: expected a store of version {}, got {}{}",
+                path.string(), version, found,
+                found < version ? ": a server that uses it brings it up" : "");
 }
 
 Database::~Database() { sqlite3_close(database_); }
 
 Status Database::connect(bool may_create) {
-  if (const Status file = check_regular_file(path_); !file && file.error().code != ErrorCode::kNotFound)
+  if (const Status file = check_regular_file(path_);
+      !file && file.error().code != ErrorCode::kNotFound)
     return file;
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (may_create ? SQLITE_OPEN_CREATE : 0);
+  const int flags =
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (may_create ? SQLITE_OPEN_CREATE : 0);
   const int code = sqlite3_open_v2(path_.c_str(), &database_, flags, nullptr);
   if (code != SQLITE_OK) return failure(code, "open");
   sqlite3_busy_timeout(database_, kBusyMilliseconds);
@@ -97,10 +105,12 @@ Status Database::check() {
   ASSIGN_OR_RETURN(const int64_t application, number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t tables, number("SELECT count(*) FROM sqlite_master"));
   if (application != kApplicationId && (application != 0 || tables != 0)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: a SQLite database of another program", path_.string());
+    return errorf(ErrorCode::kCorruptFile, "{}: a SQLite database of another program",
+                  path_.string());
   }
   std::string found;
-  RETURN_IF_ERROR(run("PRAGMA quick_check(1)", {}, [&](const DatabaseRow& row) { found = row.text(0); }));
+  RETURN_IF_ERROR(
+      run("PRAGMA quick_check(1)", {}, [&](const DatabaseRow& row) { found = row.text(0); }));
   if (found == "ok") return {};
   return errorf(ErrorCode::kCorruptFile, "{}: the database is damaged: {}", path_.string(), found);
 }

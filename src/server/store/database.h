@@ -1,7 +1,7 @@
 // A SQLite database in one file (https://sqlite.org): statements, transactions, schema version.
 //
-// The journal is a write-ahead log and every commit is synced: committed changes survive SIGKILL and a power
-// failure.
+// The journal is a write-ahead log and every commit is synced: committed changes survive SIGKILL
+// and a power failure.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -42,20 +42,21 @@ class Database {
   using Value = std::variant<int64_t, std::string_view, Bytes>;
   using OnRow = std::function<void(const DatabaseRow&)>;
 
-  // Opens or creates the database and upgrades it to version schema.size(): schema[i] is the SQL that
-  // upgrades version i to i + 1. Errors: kIo (cannot be opened or written), kCorruptFile (not a database,
-  // damaged, or of another program), kUnsupported (a newer version).
+  // Opens or creates the database and upgrades it to version schema.size(): schema[i] is the SQL
+  // that upgrades version i to i + 1. Errors: kIo (cannot be opened or written), kCorruptFile (not
+  // a database, damaged, or of another program), kUnsupported (a newer version).
   static Result<std::unique_ptr<Database>> open(const std::filesystem::path& path,
                                                 std::span<const char* const> schema);
   // Opens an existing database of this version. Errors: kNotFound; those of open().
-  static Result<std::unique_ptr<Database>> open_existing(const std::filesystem::path& path, int64_t version);
+  static Result<std::unique_ptr<Database>> open_existing(const std::filesystem::path& path,
+                                                         int64_t version);
   ~Database();
 
-  // Runs one statement with its parameters ?1, ?2, …; calls on_row for each row. Errors: kIo (disk full, …),
-  // kCorruptFile, kInternal.
+  // Runs one statement with its parameters ?1, ?2, …; calls on_row for each row. Errors: kIo (disk
+  // full, …), kCorruptFile, kInternal.
   Status run(const char* sql, std::initializer_list<Value> values = {}, const OnRow& on_row = {});
-  // Runs `work` in a transaction, which is rolled back when `work` returns an error. Transactions do not
-  // nest.
+  // Runs `work` in a transaction, which is rolled back when `work` returns an error. Transactions
+  // do not nest.
   Status transact(const std::function<Status()>& work);
 
  private:

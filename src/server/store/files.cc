@@ -51,7 +51,8 @@ Status write_synced(const std::string& path, std::string_view content) {
 
 }  // namespace
 
-Result<std::unique_ptr<StoredFiles>> StoredFiles::open(std::shared_ptr<Store> store, FileLimits limits) {
+Result<std::unique_ptr<StoredFiles>> StoredFiles::open(std::shared_ptr<Store> store,
+                                                       FileLimits limits) {
   std::unique_ptr<StoredFiles> files(new StoredFiles(std::move(store), limits));
   RETURN_IF_ERROR(files->put_leftovers_aside());
   return files;
@@ -59,8 +60,8 @@ Result<std::unique_ptr<StoredFiles>> StoredFiles::open(std::shared_ptr<Store> st
 
 Status StoredFiles::put_leftovers_aside() {
   std::set<std::string> known;
-  RETURN_IF_ERROR(store_->database().run("SELECT id FROM files", {},
-                                         [&](const DatabaseRow& row) { known.insert(row.text(0)); }));
+  RETURN_IF_ERROR(store_->database().run(
+      "SELECT id FROM files", {}, [&](const DatabaseRow& row) { known.insert(row.text(0)); }));
   std::error_code error;
   std::vector<std::filesystem::path> leftovers;
   const std::filesystem::path folder = store_->folder() / "files";
@@ -76,25 +77,27 @@ Status StoredFiles::put_leftovers_aside() {
 Status StoredFiles::check_room(const std::string& owner, int64_t bytes) {
   int64_t n_files = 0, n_bytes = 0;
   RETURN_IF_ERROR(
-      store_->database().run("SELECT count(*), coalesce(sum(bytes), 0) FROM files WHERE owner = ?1", {owner},
-                             [&](const DatabaseRow& row) {
+      store_->database().run("SELECT count(*), coalesce(sum(bytes), 0) FROM files WHERE owner = ?1",
+                             {owner}, [&](const DatabaseRow& row) {
                                n_files = row.integer(0);
                                n_bytes = row.integer(1);
                              }));
   if (n_files >= limits_.files) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "file: {} files are kept for this API key, the most there may be: delete some", n_files);
+                  "file: {} files are kept for this API key, the most there may be: delete some",
+                  n_files);
   }
   if (bytes > limits_.bytes - n_bytes) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "file: expected at most {} bytes, which is what is left of {} for this API key, got {}",
-                  std::max<int64_t>(0, limits_.bytes - n_bytes), limits_.bytes, bytes);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "file: expected at most {} bytes, which is what is left of {} for this API key, got {}",
+        std::max<int64_t>(0, limits_.bytes - n_bytes), limits_.bytes, bytes);
   }
   return {};
 }
 
-Result<StoredFile> StoredFiles::add(const std::string& owner, std::string_view name, std::string_view purpose,
-                                    std::string_view content) {
+Result<StoredFile> StoredFiles::add(const std::string& owner, std::string_view name,
+                                    std::string_view purpose, std::string_view content) {
   StoredFile file{random_id("file-"), std::string(name), std::string(purpose),
                   static_cast<int64_t>(content.size()), std::time(nullptr)};
   RETURN_IF_ERROR(check_room(owner, file.bytes));  // before the disk is asked for it
@@ -115,7 +118,8 @@ Result<StoredFile> StoredFiles::link(std::string_view name, std::string_view pur
                                      const std::filesystem::path& content) {
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(content, error));
-  StoredFile file{random_id("file-"), std::string(name), std::string(purpose), bytes, std::time(nullptr)};
+  StoredFile file{random_id("file-"), std::string(name), std::string(purpose), bytes,
+                  std::time(nullptr)};
   const std::string path = path_of(file.id);
   if (error || ::link(content.c_str(), path.c_str()) != 0) return disk_error(path);
   RETURN_IF_ERROR(sync_names(std::filesystem::path(path).parent_path()));
@@ -124,15 +128,16 @@ Result<StoredFile> StoredFiles::link(std::string_view name, std::string_view pur
 
 Status StoredFiles::insert(const std::string& owner, const StoredFile& file) {
   return store_->database().run(
-      "INSERT INTO files (id, owner, name, purpose, bytes, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+      "INSERT INTO files (id, owner, name, purpose, bytes, created) VALUES (?1, ?2, ?3, ?4, ?5, "
+      "?6)",
       {file.id, owner, file.name, file.purpose, file.bytes, file.created});
 }
 
 Result<StoredFile> StoredFiles::find(const std::string& owner, const std::string& id) {
   std::vector<StoredFile> found;
-  RETURN_IF_ERROR(store_->database().run(fmt::format("{} WHERE owner = ?1 AND id = ?2", kColumns).c_str(),
-                                         {owner, id},
-                                         [&](const DatabaseRow& row) { found.push_back(file_of(row)); }));
+  RETURN_IF_ERROR(store_->database().run(
+      fmt::format("{} WHERE owner = ?1 AND id = ?2", kColumns).c_str(), {owner, id},
+      [&](const DatabaseRow& row) { found.push_back(file_of(row)); }));
   if (found.empty()) return errorf(ErrorCode::kNotFound, "no such file: {}", id);
   return found.front();
 }
@@ -146,11 +151,13 @@ Result<std::vector<StoredFile>> StoredFiles::list(const std::string& owner, cons
                                            [&](const DatabaseRow& row) { edge = row.integer(0); }));
   }
   const std::string sql = fmt::format(
-      "{} WHERE owner = ?1 AND (?2 = '' OR purpose = ?2) AND number {} ?3 ORDER BY number {} LIMIT ?4",
+      "{} WHERE owner = ?1 AND (?2 = '' OR purpose = ?2) AND number {} ?3 ORDER BY number {} LIMIT "
+      "?4",
       kColumns, query.oldest_first ? ">" : "<", query.oldest_first ? "ASC" : "DESC");
   std::vector<StoredFile> found;
-  RETURN_IF_ERROR(store_->database().run(sql.c_str(), {owner, query.purpose, edge, query.limit + 1},
-                                         [&](const DatabaseRow& row) { found.push_back(file_of(row)); }));
+  RETURN_IF_ERROR(
+      store_->database().run(sql.c_str(), {owner, query.purpose, edge, query.limit + 1},
+                             [&](const DatabaseRow& row) { found.push_back(file_of(row)); }));
   more = static_cast<int64_t>(found.size()) > query.limit;
   if (more) found.pop_back();
   return found;
@@ -158,7 +165,8 @@ Result<std::vector<StoredFile>> StoredFiles::list(const std::string& owner, cons
 
 Status StoredFiles::remove(const std::string& owner, const std::string& id) {
   RETURN_IF_ERROR(find(owner, id));
-  RETURN_IF_ERROR(store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id}));
+  RETURN_IF_ERROR(
+      store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id}));
   ::unlink(path_of(id).c_str());  // what stays when this fails is put aside at the next start
   return {};
 }

@@ -12,7 +12,8 @@ namespace {
 using ResponseJson = nlohmann::ordered_json;
 
 int64_t bytes_of(const StoredResponse& response) {
-  return static_cast<int64_t>(response.input.size() + response.reply.size() + response.events.size());
+  return static_cast<int64_t>(response.input.size() + response.reply.size() +
+                              response.events.size());
 }
 
 // The reply of one whose process was killed, with the reason.
@@ -36,23 +37,23 @@ Result<std::unique_ptr<StoredResponses>> StoredResponses::open(std::shared_ptr<S
 
 Status StoredResponses::fail_unfinished() {
   std::vector<StoredResponse> found;
-  RETURN_IF_ERROR(
-      database().run("SELECT id, reply FROM responses WHERE ended = 0", {}, [&](const DatabaseRow& row) {
-        StoredResponse& one = found.emplace_back();
-        one.id = row.text(0), one.reply = row.text(1);
-      }));
+  RETURN_IF_ERROR(database().run("SELECT id, reply FROM responses WHERE ended = 0", {},
+                                 [&](const DatabaseRow& row) {
+                                   StoredResponse& one = found.emplace_back();
+                                   one.id = row.text(0), one.reply = row.text(1);
+                                 }));
   for (const StoredResponse& one : found) {
     const std::string reply = failed_reply(one.reply);
-    RETURN_IF_ERROR(
-        database().run("UPDATE responses SET ended = 1, reply = ?2 WHERE id = ?1", {one.id, reply}));
+    RETURN_IF_ERROR(database().run("UPDATE responses SET ended = 1, reply = ?2 WHERE id = ?1",
+                                   {one.id, reply}));
   }
   return {};
 }
 
 Status StoredResponses::check_unfinished(const std::string& owner) {
   int64_t n = 0;
-  RETURN_IF_ERROR(database().run("SELECT count(*) FROM responses WHERE ended = 0 AND owner = ?1", {owner},
-                                 [&](const DatabaseRow& row) { n = row.integer(0); }));
+  RETURN_IF_ERROR(database().run("SELECT count(*) FROM responses WHERE ended = 0 AND owner = ?1",
+                                 {owner}, [&](const DatabaseRow& row) { n = row.integer(0); }));
   if (n < kMostUnfinished) return {};
   return errorf(ErrorCode::kResourceExhausted,
                 "{} background responses of this API key have not ended, the most there may be", n);
@@ -73,8 +74,8 @@ Result<bool> StoredResponses::add(StoredResponse response) {
   response.expires = response.created + limits_.seconds;
   RETURN_IF_ERROR(database().transact([&]() -> Status {
     if (!response.ended) RETURN_IF_ERROR(check_unfinished(response.owner));
-    RETURN_IF_ERROR(
-        database().run("DELETE FROM responses WHERE ended = 1 AND expires <= ?1", {response.created}));
+    RETURN_IF_ERROR(database().run("DELETE FROM responses WHERE ended = 1 AND expires <= ?1",
+                                   {response.created}));
     RETURN_IF_ERROR(database().run(
         "INSERT INTO responses (id, owner, bytes, created, expires, ended, input, reply, events) "
         "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -88,8 +89,8 @@ Result<bool> StoredResponses::add(StoredResponse response) {
 Status StoredResponses::end(const StoredResponse& response) {
   return database().transact([&]() -> Status {
     RETURN_IF_ERROR(database().run(
-        "UPDATE responses SET ended = 1, reply = ?3, events = ?4, bytes = length(CAST(input AS BLOB)) + ?5"
-        " WHERE owner = ?1 AND id = ?2 AND ended = 0",
+        "UPDATE responses SET ended = 1, reply = ?3, events = ?4, bytes = length(CAST(input AS "
+        "BLOB)) + ?5 WHERE owner = ?1 AND id = ?2 AND ended = 0",
         {response.owner, response.id, response.reply, response.events,
          static_cast<int64_t>(response.reply.size() + response.events.size())}));
     return make_room(response.owner);
@@ -102,8 +103,8 @@ Result<StoredResponse> StoredResponses::find(const std::string& owner, const std
       database().run("SELECT input, reply, events, ended, created, expires FROM responses"
                      " WHERE owner = ?1 AND id = ?2 AND (expires > ?3 OR ended = 0)",
                      {owner, id, int64_t{std::time(nullptr)}}, [&](const DatabaseRow& row) {
-                       found.push_back({id, owner, row.text(0), row.text(1), row.text(2), row.integer(3) != 0,
-                                        row.integer(4), row.integer(5)});
+                       found.push_back({id, owner, row.text(0), row.text(1), row.text(2),
+                                        row.integer(3) != 0, row.integer(4), row.integer(5)});
                      }));
   if (found.empty()) return errorf(ErrorCode::kNotFound, "no such response: {}", id);
   return std::move(found.front());

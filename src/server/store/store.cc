@@ -18,39 +18,34 @@ namespace {
 // THE versions of the tables: a change is a row more, never an edit of one that has been released.
 constexpr const char* kSchema[] = {
     // 1: the salt of owners; files, whose contents are files/<id>
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
-    "CREATE TABLE files (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
-    "NULL,"
-    " name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE INDEX files_of_owner ON files (owner, number);",
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);CREATE TABLE files (number "
+    "INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT "
+    "NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);CREATE "
+    "INDEX files_of_owner ON files (owner, number);",
     // 2: batches, whose results are batches/<id>.*.jsonl until they end
-    "CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
-    "NULL,"
-    " key TEXT NOT NULL, endpoint TEXT NOT NULL, input_file TEXT NOT NULL, window TEXT NOT NULL,"
-    " metadata TEXT NOT NULL, errors TEXT NOT NULL DEFAULT '', output_file TEXT NOT NULL DEFAULT '',"
-    " error_file TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT "
-    "0,"
-    " created INTEGER NOT NULL, expires INTEGER NOT NULL, since TEXT NOT NULL DEFAULT '[]',"
-    " total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL "
-    "DEFAULT 0);"
-    "CREATE INDEX batches_of_owner ON batches (owner, number);"
-    "CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = 0;",
+    "CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
+    "owner TEXT NOT NULL, key TEXT NOT NULL, endpoint TEXT NOT NULL, input_file TEXT NOT NULL, "
+    "window TEXT NOT NULL, metadata TEXT NOT NULL, errors TEXT NOT NULL DEFAULT '', output_file "
+    "TEXT NOT NULL DEFAULT '', error_file TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL "
+    "DEFAULT 0, ended INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL, expires INTEGER NOT "
+    "NULL, since TEXT NOT NULL DEFAULT '[]', total INTEGER NOT NULL DEFAULT 0, completed INTEGER "
+    "NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0);CREATE INDEX batches_of_owner ON "
+    "batches (owner, number);CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = 0;",
     // 3: responses; the large columns last, so that bounds are computed without them
-    "CREATE TABLE responses (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
-    " owner TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT NULL,"
-    " ended INTEGER NOT NULL, input TEXT NOT NULL, reply TEXT NOT NULL, events TEXT NOT NULL DEFAULT '');"
-    "CREATE INDEX responses_of_owner ON responses (owner, number, bytes);"
-    "CREATE INDEX expiring_responses ON responses (expires);"
-    "CREATE INDEX unfinished_responses ON responses (ended) WHERE ended = 0;",
+    "CREATE TABLE responses (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
+    "owner TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT "
+    "NULL, ended INTEGER NOT NULL, input TEXT NOT NULL, reply TEXT NOT NULL, events TEXT NOT NULL "
+    "DEFAULT '');CREATE INDEX responses_of_owner ON responses (owner, number, bytes);CREATE INDEX "
+    "expiring_responses ON responses (expires);CREATE INDEX unfinished_responses ON responses "
+    "(ended) WHERE ended = 0;",
     // 4: what keys have used, who pays for a batch, what administrators did
-    "CREATE TABLE usage (day INTEGER NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, requests INTEGER NOT "
-    "NULL,"
-    " input_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,"
-    " microseconds INTEGER NOT NULL, nano_cost INTEGER NOT NULL, PRIMARY KEY (day, key, model)) WITHOUT "
-    "ROWID;"
-    "ALTER TABLE batches ADD COLUMN payer TEXT NOT NULL DEFAULT '';"
-    "CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, key TEXT NOT NULL,"
-    " peer TEXT NOT NULL, act TEXT NOT NULL, about TEXT NOT NULL, status INTEGER NOT NULL);",
+    "CREATE TABLE usage (day INTEGER NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, requests "
+    "INTEGER NOT NULL, input_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, "
+    "output_tokens INTEGER NOT NULL, microseconds INTEGER NOT NULL, nano_cost INTEGER NOT NULL, "
+    "PRIMARY KEY (day, key, model)) WITHOUT ROWID;ALTER TABLE batches ADD COLUMN payer TEXT NOT "
+    "NULL DEFAULT '';CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER "
+    "NOT NULL, key TEXT NOT NULL, peer TEXT NOT NULL, act TEXT NOT NULL, about TEXT NOT NULL, "
+    "status INTEGER NOT NULL);",
 };
 
 }  // namespace
@@ -84,7 +79,8 @@ Status Store::lock() {
   return errorf(ErrorCode::kIo, "{}: another process uses this folder", folder_.string());
 }
 
-// SQLite deletes the log of a database that it begins anew: the last changes may be there and nowhere else.
+// SQLite deletes the log of a database that it begins anew: the last changes may be there and
+// nowhere else.
 Status Store::keep_log_of_missing_database() const {
   std::error_code none;
   const std::filesystem::path database = folder_ / "penstock.db";
@@ -92,7 +88,8 @@ Status Store::keep_log_of_missing_database() const {
   std::vector<std::filesystem::path> logs;
   for (const char* suffix : {"-wal", "-journal"}) {
     const std::filesystem::path log = database.string() + suffix;
-    if (std::filesystem::exists(log, none) && std::filesystem::file_size(log, none) > 0) logs.push_back(log);
+    if (std::filesystem::exists(log, none) && std::filesystem::file_size(log, none) > 0)
+      logs.push_back(log);
   }
   return put_aside(logs);
 }
@@ -110,8 +107,8 @@ Status Store::put_aside(const std::vector<std::filesystem::path>& files) const {
     if (error) return errorf(ErrorCode::kIo, "{}: {}", file.string(), error.message());
   }
   log().error(
-      "{}: {} files that penstock.db does not know, {} among them, were moved to {}: they are what a killed "
-      "process had not finished, or the database is not the one that they were kept with",
+      "{}: {} files that penstock.db does not know, {} among them, were moved to {}: they are what "
+      "a killed process had not finished, or the database is not the one that they were kept with",
       folder_.string(), files.size(), files.front().filename().string(), aside.string());
   return {};
 }

@@ -28,8 +28,9 @@ std::string percent_decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     int value = 0;
-    const bool escape = text[i] == '%' && i + 2 < text.size() &&
-                        std::from_chars(&text[i + 1], &text[i + 1] + 2, value, 16).ptr == &text[i + 1] + 2;
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(&text[i + 1], &text[i + 1] + 2, value, 16).ptr == &text[i + 1] + 2;
     out += escape ? static_cast<char>(value) : text[i];
     if (escape) i += 2;
   }
@@ -57,21 +58,24 @@ Result<std::vector<std::pair<std::string, std::string>>> read_pairs(const char* 
   return pairs;
 }
 
-Result<int64_t> read_count(const char* name, const std::string& text, int64_t least, int64_t fallback) {
+Result<int64_t> read_count(const char* name, const std::string& text, int64_t least,
+                           int64_t fallback) {
   if (text.empty()) return fallback;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= INT32_MAX)
+  if (error == std::errc() && end == text.data() + text.size() && value >= least &&
+      value <= INT32_MAX)
     return value;
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected a whole number of at least {}, got {:.40}", name,
-                least, text);
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: expected a whole number of at least {}, got {:.40}", name, least, text);
 }
 
 Status check_words(const char* name, const std::string& value,
                    std::initializer_list<std::string_view> known) {
   if (value.empty() || std::ranges::find(known, value) != known.end()) return {};
   std::string words;
-  for (const std::string_view word : known) words += (words.empty() ? "" : ", ") + std::string(word);
+  for (const std::string_view word : known)
+    words += (words.empty() ? "" : ", ") + std::string(word);
   return errorf(ErrorCode::kUnsupported, "{}: expected {}, got {:.40}", name, words, value);
 }
 
@@ -83,15 +87,16 @@ Result<std::string> traces_url(const std::string& endpoint) {
   if (url.empty()) url = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
   if (url.empty()) return url;
   if (!url.starts_with("http://") && !url.starts_with("https://"))
-    return errorf(ErrorCode::kInvalidArgument, "OTLP endpoint: expected http://… or https://…, got {:.200}",
-                  url);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "OTLP endpoint: expected http://… or https://…, got {:.200}", url);
   if (!is_base || url.ends_with("/v1/traces")) return url;
   while (url.ends_with('/')) url.pop_back();
   return url + "/v1/traces";
 }
 
 Status read_sampler(OtlpConfig& config) {
-  const std::string name = variable("OTEL_TRACES_SAMPLER"), argument = variable("OTEL_TRACES_SAMPLER_ARG");
+  const std::string name = variable("OTEL_TRACES_SAMPLER"),
+                    argument = variable("OTEL_TRACES_SAMPLER_ARG");
   RETURN_IF_ERROR(check_words("OTEL_TRACES_SAMPLER", name,
                               {"always_on", "always_off", "traceidratio", "parentbased_always_on",
                                "parentbased_always_off", "parentbased_traceidratio"}));
@@ -122,27 +127,31 @@ Status read_resource(OtlpConfig& config) {
 
 Result<OtlpConfig> otlp_config(const std::string& endpoint) {
   OtlpConfig config;
-  const std::string exporter = variable("OTEL_TRACES_EXPORTER"), disabled = variable("OTEL_SDK_DISABLED");
+  const std::string exporter = variable("OTEL_TRACES_EXPORTER"),
+                    disabled = variable("OTEL_SDK_DISABLED");
   if (endpoint.empty() && (exporter == "none" || disabled == "true")) return config;
   ASSIGN_OR_RETURN(config.url, traces_url(endpoint));
   if (config.url.empty()) return config;
-  RETURN_IF_ERROR(check_words("OTEL_EXPORTER_OTLP_PROTOCOL", exporter_variable("PROTOCOL"), {"http/json"}));
-  RETURN_IF_ERROR(check_words("OTEL_EXPORTER_OTLP_COMPRESSION", exporter_variable("COMPRESSION"), {"none"}));
-  ASSIGN_OR_RETURN(config.headers, read_pairs("OTEL_EXPORTER_OTLP_HEADERS", exporter_variable("HEADERS")));
+  RETURN_IF_ERROR(
+      check_words("OTEL_EXPORTER_OTLP_PROTOCOL", exporter_variable("PROTOCOL"), {"http/json"}));
+  RETURN_IF_ERROR(
+      check_words("OTEL_EXPORTER_OTLP_COMPRESSION", exporter_variable("COMPRESSION"), {"none"}));
+  ASSIGN_OR_RETURN(config.headers,
+                   read_pairs("OTEL_EXPORTER_OTLP_HEADERS", exporter_variable("HEADERS")));
   config.certificate = exporter_variable("CERTIFICATE");
   if (!config.certificate.empty()) RETURN_IF_ERROR(check_regular_file(config.certificate));
-  ASSIGN_OR_RETURN(
-      const int64_t timeout,
-      read_count("OTEL_EXPORTER_OTLP_TIMEOUT", exporter_variable("TIMEOUT"), 1, config.timeout.count()));
-  ASSIGN_OR_RETURN(
-      const int64_t delay,
-      read_count("OTEL_BSP_SCHEDULE_DELAY", variable("OTEL_BSP_SCHEDULE_DELAY"), 0, config.delay.count()));
+  ASSIGN_OR_RETURN(const int64_t timeout,
+                   read_count("OTEL_EXPORTER_OTLP_TIMEOUT", exporter_variable("TIMEOUT"), 1,
+                              config.timeout.count()));
+  ASSIGN_OR_RETURN(const int64_t delay,
+                   read_count("OTEL_BSP_SCHEDULE_DELAY", variable("OTEL_BSP_SCHEDULE_DELAY"), 0,
+                              config.delay.count()));
   ASSIGN_OR_RETURN(const int64_t most,
                    read_count("OTEL_BSP_MAX_QUEUE_SIZE", variable("OTEL_BSP_MAX_QUEUE_SIZE"), 1,
                               static_cast<int64_t>(config.most_waiting)));
-  ASSIGN_OR_RETURN(const int64_t batch,
-                   read_count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 1,
-                              static_cast<int64_t>(config.most_at_once)));
+  ASSIGN_OR_RETURN(const int64_t batch, read_count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+                                                   variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 1,
+                                                   static_cast<int64_t>(config.most_at_once)));
   config.timeout = std::chrono::milliseconds(timeout);
   config.delay = std::chrono::milliseconds(delay);
   config.most_waiting = static_cast<size_t>(most);

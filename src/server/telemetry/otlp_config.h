@@ -13,21 +13,25 @@
 namespace penstock {
 
 struct OtlpConfig {
-  std::string url;  // URL for traces: "http://127.0.0.1:4318/v1/traces"; empty: no export
+  // URL for traces: "http://127.0.0.1:4318/v1/traces"; empty: no export
+  std::string url;
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string certificate;  // file of trusted certificates, instead of the system's
-  SpanAttributes resource;  // attributes of the resource: service.name and others
+  // file of trusted certificates, instead of the system's
+  std::string certificate;
+  // attributes of the resource: service.name and others
+  SpanAttributes resource;
   std::chrono::milliseconds timeout{10000};
   std::chrono::milliseconds delay{5000};  // maximum time that a span waits for a batch
   size_t most_waiting = 2048, most_at_once = 512;
   // The sampling decision of the caller's trace applies; `share` is for requests without one.
   bool follow_parent = true;
-  double share = 1;  // share of traces that are sampled, by trace id
+  // share of traces that are sampled, by trace id
+  double share = 1;
 };
 
-// Reads the configuration. endpoint: value of the flag, a base URL such as http://127.0.0.1:4318; empty: the
-// environment decides. Errors: kInvalidArgument (a malformed value), kUnsupported (a protocol or
-// compression).
+// Reads the configuration. endpoint: value of the flag, a base URL such as http://127.0.0.1:4318;
+// empty: the environment decides. Errors: kInvalidArgument (a malformed value), kUnsupported (a
+// protocol or compression).
 Result<OtlpConfig> otlp_config(const std::string& endpoint);
 
 // Whether a trace without a sampling decision of its caller is sampled.

@@ -32,7 +32,8 @@ size_t rejected_spans(const std::string& reply) {
   const nlohmann::json::json_pointer place("/partialSuccess/rejectedSpans");
   if (!body.is_object() || !body.contains(place)) return 0;
   const nlohmann::json& value = body[place];
-  if (value.is_string()) return std::strtoull(value.get_ref<const std::string&>().c_str(), nullptr, 10);
+  if (value.is_string())
+    return std::strtoull(value.get_ref<const std::string&>().c_str(), nullptr, 10);
   return value.is_number_unsigned() ? value.get<size_t>() : 0;
 }
 
@@ -116,7 +117,8 @@ OtlpExporter::~OtlpExporter() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    stop_at_ = Steady::now() + std::min<std::chrono::milliseconds>(config_.timeout, std::chrono::seconds(5));
+    stop_at_ = Steady::now() +
+               std::min<std::chrono::milliseconds>(config_.timeout, std::chrono::seconds(5));
   }
   news_.notify_all();
   thread_.join();
@@ -139,7 +141,8 @@ void OtlpExporter::add(std::vector<Span> spans) {
 // What waits, when it is enough or has waited for long; nothing at the end.
 std::vector<Span> OtlpExporter::take() {
   std::unique_lock lock(mutex_);
-  news_.wait_for(lock, config_.delay, [&] { return stopping_ || waiting_.size() >= config_.most_at_once; });
+  news_.wait_for(lock, config_.delay,
+                 [&] { return stopping_ || waiting_.size() >= config_.most_at_once; });
   const size_t n = std::min(waiting_.size(), config_.most_at_once);
   std::vector<Span> spans(std::make_move_iterator(waiting_.begin()),
                           std::make_move_iterator(waiting_.begin() + static_cast<ptrdiff_t>(n)));
@@ -156,7 +159,8 @@ bool OtlpExporter::wait_before_retry(std::chrono::milliseconds time) {
 void OtlpExporter::drop(size_t n, const std::string& why) {
   counts_.dropped.fetch_add(static_cast<int64_t>(n));
   if (!std::exchange(failing_, true))
-    warn_(fmt::format("{}: spans are lost ({}); counted in penstock:otlp_spans_total", config_.url, why));
+    warn_(fmt::format("{}: spans are lost ({}); counted in penstock:otlp_spans_total", config_.url,
+                      why));
 }
 
 void OtlpExporter::run() {
@@ -200,7 +204,8 @@ void OtlpExporter::send(Post& post, const std::vector<Span>& spans) {
     }
     // Those that the protocol calls passing.
     const bool passing = status == 0 || status == 429 || (status >= 502 && status <= 504);
-    const std::chrono::milliseconds asked = status == 0 ? std::chrono::seconds(0) : post.retry_after();
+    const std::chrono::milliseconds asked =
+        status == 0 ? std::chrono::seconds(0) : post.retry_after();
     if (!passing || i == kMostTries || !wait_before_retry(std::clamp(asked, pause, kLongestPause)))
       return drop(spans.size(), post.problem());
     pause = std::min(2 * pause, kLongestPause);

@@ -1,7 +1,7 @@
 // Sends spans to an OTLP/HTTP receiver, as JSON, from a thread of its own.
 //
-// Callers never block: spans that find the queue full are dropped and counted, and so are spans that the
-// receiver does not accept after some retries.
+// Callers never block: spans that find the queue full are dropped and counted, and so are spans
+// that the receiver does not accept after some retries.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -21,7 +21,8 @@ namespace penstock {
 
 class OtlpExporter {
  public:
-  // REQUIRES: config.url is not empty. warn: called on the exporter's thread when sending begins to fail.
+  // REQUIRES: config.url is not empty. warn: called on the exporter's thread when sending begins to
+  // fail.
   OtlpExporter(OtlpConfig config, std::function<void(std::string_view)> warn);
   // Sends the waiting spans, for at most one timeout.
   ~OtlpExporter();
@@ -49,7 +50,8 @@ class OtlpExporter {
   const OtlpConfig config_;
   const std::function<void(std::string_view)> warn_;
   Counts counts_;
-  bool failing_ = false;  // used by thread_ only: the failure has been reported
+  // used by thread_ only: the failure has been reported
+  bool failing_ = false;
 
   std::mutex mutex_;
   std::condition_variable news_;

@@ -11,7 +11,8 @@ using Json = nlohmann::json;
 // 64-bit integers are strings in the JSON of protocol buffers.
 Json value_json(const SpanValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return {{"stringValue", *text}};
-  if (const auto* whole = std::get_if<int64_t>(&value)) return {{"intValue", std::to_string(*whole)}};
+  if (const auto* whole = std::get_if<int64_t>(&value))
+    return {{"intValue", std::to_string(*whole)}};
   if (const auto* number = std::get_if<double>(&value)) return {{"doubleValue", *number}};
   if (const auto* flag = std::get_if<bool>(&value)) return {{"boolValue", *flag}};
   Json values = Json::array();
@@ -22,7 +23,8 @@ Json value_json(const SpanValue& value) {
 
 Json attributes_json(const SpanAttributes& attributes) {
   Json list = Json::array();
-  for (const auto& [key, value] : attributes) list.push_back({{"key", key}, {"value", value_json(value)}});
+  for (const auto& [key, value] : attributes)
+    list.push_back({{"key", key}, {"value", value_json(value)}});
   return list;
 }
 

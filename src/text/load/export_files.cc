@@ -87,7 +87,8 @@ std::string sentence_piece_model(const Json& metadata, bool unigram) {
   ProtoWriter normalizer;
   normalizer.bytes(1, "identity");
   normalizer.number(3, json_flag(metadata, "tokenizer.ggml.add_space_prefix", true) ? 1 : 0);
-  normalizer.number(4, json_flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", false) ? 1 : 0);
+  normalizer.number(4,
+                    json_flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", false) ? 1 : 0);
   normalizer.number(5, 1);
   model.bytes(3, normalizer.text());
   return model.text();
@@ -124,17 +125,19 @@ Result<std::string> byte_level_json(const Json& metadata) {
                 {"ignore_merges", steps["ignore_merges"]},
                 {"vocab", std::move(vocabulary)},
                 {"merges", list_of(metadata, "tokenizer.ggml.merges")}};
-  const Json file = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", std::move(added)},
-      {"normalizer", steps["normalizer"]},
-      {"pre_tokenizer", steps["pre_tokenizer"]},
-      {"post_processor", nullptr},
-      {"decoder",
-       {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}},
-      {"model", std::move(model)}};
+  const Json file = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", std::move(added)},
+                     {"normalizer", steps["normalizer"]},
+                     {"pre_tokenizer", steps["pre_tokenizer"]},
+                     {"post_processor", nullptr},
+                     {"decoder",
+                      {{"type", "ByteLevel"},
+                       {"add_prefix_space", false},
+                       {"trim_offsets", true},
+                       {"use_regex", true}}},
+                     {"model", std::move(model)}};
   return file.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -149,7 +152,8 @@ Json config_of(const Json& metadata, const char* tokenizer_class) {
   name("tokenizer.ggml.eos_token_id", "eos_token");
   name("tokenizer.ggml.unknown_token_id", "unk_token");
   name("tokenizer.ggml.padding_token_id", "pad_token");
-  if (const auto chat = metadata.find("tokenizer.chat_template"); chat != metadata.end() && chat->is_string())
+  if (const auto chat = metadata.find("tokenizer.chat_template");
+      chat != metadata.end() && chat->is_string())
     config["chat_template"] = *chat;
   return config;
 }
@@ -174,10 +178,12 @@ Result<std::map<std::string, std::string>> tokenizer_to_files(const WeightSource
     config["add_bos_token"] = tokenizer->add_bos();
     config["add_eos_token"] = tokenizer->add_eos();
   } else {
-    return errorf(ErrorCode::kUnsupported, "{}: a tokenizer of kind '{}' cannot be written as files yet",
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: a tokenizer of kind '{}' cannot be written as files yet",
                   gguf.path().string(), kind);
   }
-  files["tokenizer_config.json"] = config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  files["tokenizer_config.json"] =
+      config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return files;
 }
 

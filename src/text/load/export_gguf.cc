@@ -54,7 +54,8 @@ void mark_added_tokens(const Json& file, Json& types) {
   if (added == file.end() || !added->is_array()) return;
   for (const Json& token : *added) {
     const int64_t id = json_int(token, "id", -1, static_cast<int64_t>(types.size()) - 1);
-    if (id >= 0 && !json_flag(token, "special", false)) types[static_cast<size_t>(id)] = kUserDefined;
+    if (id >= 0 && !json_flag(token, "special", false))
+      types[static_cast<size_t>(id)] = kUserDefined;
   }
 }
 
@@ -70,7 +71,8 @@ Json merges_of(const Json& model) {
   return out;
 }
 
-// SentencePiece merges the pair with the best score: a token's score is the rank of the merge that makes it.
+// SentencePiece merges the pair with the best score: a token's score is the rank of the merge that
+// makes it.
 Json scores_of_merges(const Json& model, const Tokenizer& tokenizer, int size) {
   std::vector<float> scores(static_cast<size_t>(size), -1e9f);
   const Json merges = merges_of(model);
@@ -82,14 +84,16 @@ Json scores_of_merges(const Json& model, const Tokenizer& tokenizer, int size) {
     if (id && *id < size) scores[static_cast<size_t>(*id)] = -static_cast<float>(rank);
   }
   for (TokenId id = 0; id < size; ++id) {
-    if (tokenizer.is_special(id) || is_byte_piece(tokenizer.piece(id))) scores[static_cast<size_t>(id)] = 0;
+    if (tokenizer.is_special(id) || is_byte_piece(tokenizer.piece(id)))
+      scores[static_cast<size_t>(id)] = 0;
   }
   return scores;
 }
 
 void set_ids(const Tokenizer& tokenizer, Json& out) {
   const auto set = [&](const char* key, TokenId id) {
-    if (id != kNoToken) out[fmt::format("tokenizer.ggml.{}_token_id", key)] = static_cast<unsigned>(id);
+    if (id != kNoToken)
+      out[fmt::format("tokenizer.ggml.{}_token_id", key)] = static_cast<unsigned>(id);
   };
   set("bos", tokenizer.bos());
   set("eos", tokenizer.eos());
@@ -124,11 +128,13 @@ Result<Json> sentence_piece_keys(const WeightSource& directory, const Tokenizer&
   return out;
 }
 
-Result<Json> json_keys(const WeightSource& directory, const Tokenizer& tokenizer, const std::string& text) {
+Result<Json> json_keys(const WeightSource& directory, const Tokenizer& tokenizer,
+                       const std::string& text) {
   ASSIGN_OR_RETURN(const Json file, parse_json(text, "tokenizer.json"));
   const auto model = file.find("model");
   if (model == file.end() || !model->is_object() || json_text(*model, "type") != "BPE") {
-    return errorf(ErrorCode::kUnsupported, "{}: tokenizer.json: only BPE vocabularies can be written to GGUF",
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: tokenizer.json: only BPE vocabularies can be written to GGUF",
                   directory.path().string());
   }
   const int size = padded_size(directory, tokenizer.vocab_size());
@@ -162,7 +168,8 @@ Result<Json> tokenizer_to_gguf(const WeightSource& directory) {
   } else if (json) {
     ASSIGN_OR_RETURN(out, json_keys(directory, *tokenizer, *json));
   } else {
-    return errorf(ErrorCode::kUnsupported, "{}: expected tokenizer.model or tokenizer.json to write to GGUF",
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: expected tokenizer.model or tokenizer.json to write to GGUF",
                   directory.path().string());
   }
   set_ids(*tokenizer, out);

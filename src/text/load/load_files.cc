@@ -33,7 +33,8 @@ void set_named_tokens(const Json& json, TokenizerParts& parts) {
 std::vector<TokenId> ids_of(const Json& json, const char* key, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;
   const auto add = [&](const Json& value) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() >= static_cast<uint64_t>(vocabulary.size()))
+    if (!value.is_number_unsigned() ||
+        value.get<uint64_t>() >= static_cast<uint64_t>(vocabulary.size()))
       return;
     ids.push_back(value.get<TokenId>());
   };
@@ -50,8 +51,8 @@ std::vector<TokenId> ids_of(const Json& json, const char* key, const Vocabulary&
 Status add_missing_token(TokenId id, AddedToken token, TokenizerParts& parts) {
   if (parts.vocabulary.contains(id) && parts.vocabulary.piece(id) != token.content)
     return {};  // the vocabulary rules
-  const bool known =
-      std::any_of(parts.added.begin(), parts.added.end(), [&](const AddedToken& t) { return t.id == id; });
+  const bool known = std::any_of(parts.added.begin(), parts.added.end(),
+                                 [&](const AddedToken& t) { return t.id == id; });
   if (known || token.content.empty()) return {};
   RETURN_IF_ERROR(parts.vocabulary.add(id, token.content));
   parts.added.push_back(std::move(token));
@@ -63,8 +64,9 @@ Status add_decoder_tokens(const Json& config, TokenizerParts& parts) {
   const auto list = config.find("added_tokens_decoder");
   if (list == config.end() || !list->is_object()) return {};
   for (const auto& [key, item] : list->items()) {
-    const bool digits = !key.empty() && key.size() < 9 &&
-                        std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits =
+        !key.empty() && key.size() < 9 &&
+        std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!digits || !item.is_object()) {
       return errorf(ErrorCode::kCorruptFile,
                     "tokenizer_config.json: added_tokens_decoder: \"{:.40}\" is not an id", key);
@@ -127,8 +129,8 @@ Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercas
     text.remove_prefix(std::min(end + 1, text.size()));
     if (piece.ends_with('\r')) piece.remove_suffix(1);
     RETURN_IF_ERROR(parts.vocabulary.add(id, piece));
-    const bool special =
-        piece == "[CLS]" || piece == "[SEP]" || piece == "[PAD]" || piece == "[UNK]" || piece == "[MASK]";
+    const bool special = piece == "[CLS]" || piece == "[SEP]" || piece == "[PAD]" ||
+                         piece == "[UNK]" || piece == "[MASK]";
     if (special) {
       parts.added.push_back({.id = id, .content = std::string(piece), .special = true});
       continue;
@@ -155,9 +157,11 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {
   };
   ASSIGN_OR_RETURN(const Json added, parse(files.added_tokens_json, "added_tokens.json"));
   for (const auto& [content, id] : added.items()) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(Vocabulary::kMaxSize)) {
-      return errorf(ErrorCode::kCorruptFile, "added_tokens.json: \"{:.40}\": expected an id below {}",
-                    content, Vocabulary::kMaxSize);
+    if (!id.is_number_unsigned() ||
+        id.get<uint64_t>() >= static_cast<uint64_t>(Vocabulary::kMaxSize)) {
+      return errorf(ErrorCode::kCorruptFile,
+                    "added_tokens.json: \"{:.40}\": expected an id below {}", content,
+                    Vocabulary::kMaxSize);
     }
     RETURN_IF_ERROR(
         add_missing_token(id.get<TokenId>(), {.id = id.get<TokenId>(), .content = content}, parts));
@@ -166,12 +170,14 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {
   RETURN_IF_ERROR(add_decoder_tokens(config, parts));
   const TokenId loaded_bos = parts.bos, loaded_eos = parts.eos;
   ASSIGN_OR_RETURN(const Json model, parse(files.config_json, "config.json"));
-  ASSIGN_OR_RETURN(const Json generation, parse(files.generation_config_json, "generation_config.json"));
+  ASSIGN_OR_RETURN(const Json generation,
+                   parse(files.generation_config_json, "generation_config.json"));
   const std::vector<TokenId> begin_ids = ids_of(model, "bos_token_id", parts.vocabulary);
   const std::vector<TokenId> end_ids = ids_of(model, "eos_token_id", parts.vocabulary);
   if (parts.bos == kNoToken && !begin_ids.empty()) parts.bos = begin_ids[0];
   if (parts.eos == kNoToken && !end_ids.empty()) parts.eos = end_ids[0];
-  ASSIGN_OR_RETURN(const Json specials, parse(files.special_tokens_map_json, "special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const Json specials,
+                   parse(files.special_tokens_map_json, "special_tokens_map.json"));
   set_named_tokens(specials, parts);
   set_named_tokens(config, parts);
   std::replace(parts.before.begin(), parts.before.end(), loaded_bos, parts.bos);
@@ -184,8 +190,10 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {
     set_flag(config, "add_eos_token", parts, set_add_eos);
   }
   read_templates(config, parts);
-  if (!files.chat_template_jinja.empty()) parts.chat_templates["default"] = files.chat_template_jinja;
-  if (!parts.built_in_template.empty()) parts.chat_templates.try_emplace("default", parts.built_in_template);
+  if (!files.chat_template_jinja.empty())
+    parts.chat_templates["default"] = files.chat_template_jinja;
+  if (!parts.built_in_template.empty())
+    parts.chat_templates.try_emplace("default", parts.built_in_template);
   return {};
 }
 

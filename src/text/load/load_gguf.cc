@@ -1,5 +1,5 @@
-// Tokenizers from GGUF metadata: "tokenizer.ggml.model" names the kind, arrays of tokens, scores, types and
-// merges follow.
+// Tokenizers from GGUF metadata: "tokenizer.ggml.model" names the kind, arrays of tokens, scores,
+// types and merges follow.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +21,8 @@ Result<std::span<const Json>> array_of(const Json& metadata, const char* key, si
   const auto it = metadata.find(key);
   if (it == metadata.end()) return std::span<const Json>();
   if (!it->is_array() || (expected > 0 && it->size() != expected)) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected an array of {} values, got {}", key, expected,
+    return errorf(ErrorCode::kCorruptFile, "{}: expected an array of {} values, got {}", key,
+                  expected,
                   it->is_array() ? std::to_string(it->size()) + " values" : it->type_name());
   }
   const auto& list = it->get_ref<const Json::array_t&>();
@@ -36,9 +37,11 @@ TokenId id_of(const Json& metadata, const char* key, int n) {
 Result<std::vector<ScoredPiece>> read_pieces(const Json& metadata) {
   ASSIGN_OR_RETURN(const auto tokens, array_of(metadata, "tokenizer.ggml.tokens", 0));
   if (tokens.empty())
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.ggml.tokens: expected an array of strings, got none");
+    return errorf(ErrorCode::kCorruptFile,
+                  "tokenizer.ggml.tokens: expected an array of strings, got none");
   ASSIGN_OR_RETURN(const auto scores, array_of(metadata, "tokenizer.ggml.scores", tokens.size()));
-  ASSIGN_OR_RETURN(const auto types, array_of(metadata, "tokenizer.ggml.token_type", tokens.size()));
+  ASSIGN_OR_RETURN(const auto types,
+                   array_of(metadata, "tokenizer.ggml.token_type", tokens.size()));
   std::vector<ScoredPiece> pieces(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (!tokens[id].is_string())
@@ -58,8 +61,8 @@ Result<TokenizerParts> load_sentence_piece(const Json& metadata, std::vector<Sco
   SentencePieceSpec spec;
   const int n = static_cast<int>(pieces.size());
   spec.unigram = unigram;
-  spec.byte_fallback =
-      std::any_of(pieces.begin(), pieces.end(), [](const auto& p) { return p.type == PieceType::kByte; });
+  spec.byte_fallback = std::any_of(pieces.begin(), pieces.end(),
+                                   [](const auto& p) { return p.type == PieceType::kByte; });
   // Files without types still mean these.
   for (ScoredPiece& piece : pieces) {
     if (byte_of_piece(piece.text) >= 0 && piece.type == PieceType::kNormal)
@@ -67,8 +70,10 @@ Result<TokenizerParts> load_sentence_piece(const Json& metadata, std::vector<Sco
   }
   spec.pieces = std::move(pieces);
   spec.rules.add_dummy_prefix = json_flag(metadata, "tokenizer.ggml.add_space_prefix", true);
-  spec.rules.remove_extra_whitespaces = json_flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", false);
-  ASSIGN_OR_RETURN(const auto charsmap, array_of(metadata, "tokenizer.ggml.precompiled_charsmap", 0));
+  spec.rules.remove_extra_whitespaces =
+      json_flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", false);
+  ASSIGN_OR_RETURN(const auto charsmap,
+                   array_of(metadata, "tokenizer.ggml.precompiled_charsmap", 0));
   std::string blob;
   for (const Json& byte : charsmap)
     blob += static_cast<char>(byte.is_number_integer() ? byte.get<int64_t>() : 0);
@@ -89,14 +94,16 @@ Status add_merges(const Json& metadata, BpeRules& rules, const Vocabulary& vocab
     const size_t space = text.find(' ', 1);
     if (space == std::string::npos) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer.ggml.merges: merge {}: expected two tokens, got \"{:.40}\"", rank, text);
+                    "tokenizer.ggml.merges: merge {}: expected two tokens, got \"{:.40}\"", rank,
+                    text);
     }
     const std::string left = text.substr(0, space), right = text.substr(space + 1);
-    const TokenId ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(left + right)};
+    const TokenId ids[] = {vocabulary.find(left), vocabulary.find(right),
+                           vocabulary.find(left + right)};
     if (std::any_of(std::begin(ids), std::end(ids), [](TokenId id) { return id < 0; })) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer.ggml.merges: merge {} (\"{:.40}\") is of tokens that do not exist", rank,
-                    text);
+                    "tokenizer.ggml.merges: merge {} (\"{:.40}\") is of tokens that do not exist",
+                    rank, text);
     }
     rules.merges.insert(BpeRules::pair_key(ids[0], ids[1]), {}) = {rank++, ids[2]};
   }
@@ -127,8 +134,8 @@ void read_ends(const Json& metadata, TokenizerParts& parts) {
     return id;
   };
   parts.bos = first_of({"bos_token_id", "cls_token_id"});
-  parts.eos =
-      first_of({"eos_token_id", "seperator_token_id", "separator_token_id"});  // so spelled in the format
+  // so spelled in the format
+  parts.eos = first_of({"eos_token_id", "seperator_token_id", "separator_token_id"});
   parts.unk = first_of({"unknown_token_id"});
   parts.pad = first_of({"padding_token_id"});
 }
@@ -141,7 +148,8 @@ Status add_words(const std::vector<ScoredPiece>& pieces, BpeRules& rules, Tokeni
     const bool control = piece.type == PieceType::kControl || piece.type == PieceType::kUnknown;
     const bool added = control || piece.type == PieceType::kUserDefined;
     if (added)
-      parts.added.push_back({.id = id, .content = piece.text, .special = control, .normalized = !control});
+      parts.added.push_back(
+          {.id = id, .content = piece.text, .special = control, .normalized = !control});
     const auto word = rules.bytes ? from_byte_alphabet(piece.text) : std::string(piece.text);
     if (word && (piece.type == PieceType::kNormal || (rules.bytes && word->size() <= 4)))
       rules.words.insert(*word, id);
@@ -240,8 +248,9 @@ Result<TokenizerParts> load_gguf_tokenizer(const Json& metadata) {
     return errorf(ErrorCode::kNotFound, "tokenizer.ggml.model: the file carries no tokenizer");
   ASSIGN_OR_RETURN(std::vector<ScoredPiece> pieces, read_pieces(metadata));
   if (pieces.size() > static_cast<size_t>(Vocabulary::kMaxSize)) {
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.ggml.tokens: expected at most {} tokens, got {}",
-                  Vocabulary::kMaxSize, pieces.size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "tokenizer.ggml.tokens: expected at most {} tokens, got {}", Vocabulary::kMaxSize,
+                  pieces.size());
   }
   Result<TokenizerParts> parts =
       errorf(ErrorCode::kUnsupported, "tokenizer.ggml.model: \"{:.40}\" is not a known kind", kind);
@@ -263,7 +272,8 @@ Result<TokenizerParts> load_gguf_tokenizer(const Json& metadata) {
   const auto flag = metadata.find("tokenizer.ggml.add_bos_token");
   if (flag != metadata.end() && flag->is_boolean()) set_add_bos(flag->get<bool>(), *parts);
   const auto end_flag = metadata.find("tokenizer.ggml.add_eos_token");
-  if (end_flag != metadata.end() && end_flag->is_boolean()) set_add_eos(end_flag->get<bool>(), *parts);
+  if (end_flag != metadata.end() && end_flag->is_boolean())
+    set_add_eos(end_flag->get<bool>(), *parts);
   read_gguf_templates(metadata, *parts);
   return parts;
 }

@@ -38,8 +38,10 @@ Status add_vocabulary(const Json& model, Vocabulary& vocabulary) {
       return errorf(ErrorCode::kCorruptFile,
                     "tokenizer.json: vocab: token \"{:.40}\": expected an integer id", piece);
     }
-    const bool too_large = id.is_number_unsigned() && id.get<uint64_t>() > static_cast<uint64_t>(kMaxId);
-    RETURN_IF_ERROR(vocabulary.add(too_large ? int64_t{Vocabulary::kMaxSize} : id.get<int64_t>(), piece));
+    const bool too_large =
+        id.is_number_unsigned() && id.get<uint64_t>() > static_cast<uint64_t>(kMaxId);
+    RETURN_IF_ERROR(
+        vocabulary.add(too_large ? int64_t{Vocabulary::kMaxSize} : id.get<int64_t>(), piece));
   }
   return {};
 }
@@ -55,7 +57,8 @@ Status read_added_tokens(const Json& root, std::vector<AddedToken>& added) {
     const int64_t id = json_int(item, "id", -1, kMaxId);
     if (!item.is_object() || id < 0) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer.json: added_tokens: \"{:.40}\": expected an id from 0 to {}", content, kMaxId);
+                    "tokenizer.json: added_tokens: \"{:.40}\": expected an id from 0 to {}",
+                    content, kMaxId);
     }
     const bool special = json_flag(item, "special", false);
     AddedToken token{.id = static_cast<TokenId>(id),
@@ -88,8 +91,8 @@ Result<TokenId> unk_id(const Json& model, const Vocabulary& vocabulary) {
   if (unk.empty()) return kNoToken;
   const TokenId id = vocabulary.find(unk);
   if (id < 0)
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.json: unk_token \"{:.40}\" is not in the vocabulary",
-                  unk);
+    return errorf(ErrorCode::kCorruptFile,
+                  "tokenizer.json: unk_token \"{:.40}\" is not in the vocabulary", unk);
   return id;
 }
 
@@ -119,8 +122,8 @@ Status add_merges(const Json& model, const Vocabulary& vocabulary, BpeRules& rul
     const TokenId ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(whole)};
     for (int i = 0; i < 3; ++i) {
       if (ids[i] >= 0) continue;
-      return errorf(ErrorCode::kCorruptFile, "tokenizer.json: merge {}: \"{:.40}\" is not in the vocabulary",
-                    rank,
+      return errorf(ErrorCode::kCorruptFile,
+                    "tokenizer.json: merge {}: \"{:.40}\" is not in the vocabulary", rank,
                     i == 0   ? left
                     : i == 1 ? right
                              : whole);
@@ -164,8 +167,8 @@ Status make_unigram(const Json& model, TokenizerParts& parts) {
   std::vector<std::string> pieces;
   for (const Json& item : *list) {
     if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number()) {
-      return errorf(ErrorCode::kCorruptFile, "tokenizer.json: vocab: token {}: expected [piece, score]",
-                    pieces.size());
+      return errorf(ErrorCode::kCorruptFile,
+                    "tokenizer.json: vocab: token {}: expected [piece, score]", pieces.size());
     }
     const double score = item[1].get<double>();
     lowest = pieces.empty() ? score : std::min(lowest, score);
@@ -199,7 +202,8 @@ Status make_word_piece(const Json& model, TokenizerParts& parts) {
     const std::string_view piece = parts.vocabulary.piece(id);
     pieces.add(piece, prefix, id);
   }
-  const auto max_chars = static_cast<int>(json_int(model, "max_input_chars_per_word", 100, 1 << 20));
+  const auto max_chars =
+      static_cast<int>(json_int(model, "max_input_chars_per_word", 100, 1 << 20));
   parts.model = std::make_unique<WordPiece>(std::move(pieces), parts.unk, max_chars);
   return {};
 }
@@ -224,14 +228,15 @@ Status make_model(const Json& model, TokenizerParts& parts) {
   if (type == "Unigram") return make_unigram(model, parts);
   if (type == "WordPiece") return make_word_piece(model, parts);
   if (type == "WordLevel") return make_word_level(model, parts);
-  return errorf(ErrorCode::kUnsupported, "tokenizer.json: model type \"{:.40}\" is not known", type);
+  return errorf(ErrorCode::kUnsupported, "tokenizer.json: model type \"{:.40}\" is not known",
+                type);
 }
 
-Status add_template_token(const Json& processor, const std::string& name, const Vocabulary& vocabulary,
-                          std::vector<TokenId>& ids) {
+Status add_template_token(const Json& processor, const std::string& name,
+                          const Vocabulary& vocabulary, std::vector<TokenId>& ids) {
   const auto specials = processor.find("special_tokens");
-  const auto entry =
-      specials != processor.end() && specials->is_object() ? specials->find(name) : Json::const_iterator();
+  const auto entry = specials != processor.end() && specials->is_object() ? specials->find(name)
+                                                                          : Json::const_iterator();
   if (specials == processor.end() || !specials->is_object() || entry == specials->end()) {
     return errorf(ErrorCode::kCorruptFile,
                   "tokenizer.json: post_processor: special token \"{:.40}\" is not listed", name);
@@ -241,7 +246,8 @@ Status add_template_token(const Json& processor, const std::string& name, const 
     if (!id.is_number_unsigned() || id.get<uint64_t>() > static_cast<uint64_t>(kMaxId) ||
         !vocabulary.contains(id.get<TokenId>())) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer.json: post_processor: \"{:.40}\": id is not in the vocabulary", name);
+                    "tokenizer.json: post_processor: \"{:.40}\": id is not in the vocabulary",
+                    name);
     }
     ids.push_back(id.get<TokenId>());
   }
@@ -256,17 +262,20 @@ Status add_pair_token(const Json& processor, const char* key, const Vocabulary& 
       (*pair)[1].get<uint64_t>() > static_cast<uint64_t>(kMaxId) ||
       !vocabulary.contains((*pair)[1].get<TokenId>())) {
     return errorf(ErrorCode::kCorruptFile,
-                  "tokenizer.json: post_processor: \"{}\": expected [token, id of the vocabulary]", key);
+                  "tokenizer.json: post_processor: \"{}\": expected [token, id of the vocabulary]",
+                  key);
   }
   ids.push_back((*pair)[1].get<TokenId>());
   return {};
 }
 
-// "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, ...]
+// "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id":
+// 0}}, ...]
 Status add_pair_template(const Json& processor, TokenizerParts& parts) {
   const auto pair = processor.find("pair");
   if (pair == processor.end() || !pair->is_array()) return {};
-  std::vector<TokenId>* const places[] = {&parts.pair.before, &parts.pair.between, &parts.pair.after};
+  std::vector<TokenId>* const places[] = {&parts.pair.before, &parts.pair.between,
+                                          &parts.pair.after};
   size_t n_texts = 0;
   for (const Json& item : *pair) {
     if (!item.is_object()) continue;
@@ -287,7 +296,8 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "post_processor"));
   if (type == "ByteLevel") return {};
   if (type == "Sequence") {
-    if (depth >= 16) return errorf(ErrorCode::kCorruptFile, "post_processor: nested deeper than 16");
+    if (depth >= 16)
+      return errorf(ErrorCode::kCorruptFile, "post_processor: nested deeper than 16");
     ASSIGN_OR_RETURN(const Json* list, json_array(json, "processors", "post_processor"));
     for (const Json& item : *list) RETURN_IF_ERROR(add_post_processor(item, depth + 1, parts));
     return {};
@@ -301,7 +311,8 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
     return {};
   }
   if (type != "TemplateProcessing") {
-    return errorf(ErrorCode::kUnsupported, "tokenizer.json: post_processor \"{:.40}\" is not known", type);
+    return errorf(ErrorCode::kUnsupported, "tokenizer.json: post_processor \"{:.40}\" is not known",
+                  type);
   }
   ASSIGN_OR_RETURN(const Json* single, json_array(json, "single", "post_processor"));
   bool after = false;
@@ -309,8 +320,8 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
     if (item.is_object() && item.contains("Sequence")) {
       after = true;
     } else if (item.is_object() && item.contains("SpecialToken")) {
-      RETURN_IF_ERROR(add_template_token(json, json_text(item.at("SpecialToken"), "id"), parts.vocabulary,
-                                         after ? parts.after : parts.before));
+      RETURN_IF_ERROR(add_template_token(json, json_text(item.at("SpecialToken"), "id"),
+                                         parts.vocabulary, after ? parts.after : parts.before));
     }
   }
   return add_pair_template(json, parts);

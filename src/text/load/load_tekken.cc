@@ -29,17 +29,21 @@ Result<TekkenConfig> read_config(const Json& root) {
   if (version.starts_with('v'))
     std::from_chars(version.data() + 1, version.data() + version.size(), read.version);
   if (std::ranges::find(kVersions, read.version) == std::end(kVersions)) {
-    return errorf(ErrorCode::kUnsupported,
-                  "tekken.json: config: version \"{:.20}\" is not known (known: v3, v7, v11, v13, v15)",
-                  version);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "tekken.json: config: version \"{:.20}\" is not known (known: v3, v7, v11, v13, v15)",
+        version);
   }
-  read.vocab_size = static_cast<int>(json_int(config, "default_vocab_size", -1, Vocabulary::kMaxSize));
-  read.n_special = static_cast<int>(json_int(config, "default_num_special_tokens", -1, Vocabulary::kMaxSize));
+  read.vocab_size =
+      static_cast<int>(json_int(config, "default_vocab_size", -1, Vocabulary::kMaxSize));
+  read.n_special =
+      static_cast<int>(json_int(config, "default_num_special_tokens", -1, Vocabulary::kMaxSize));
   if (read.n_special < 0 || read.vocab_size < read.n_special) {
-    return errorf(ErrorCode::kCorruptFile,
-                  "tekken.json: config: expected default_vocab_size and no more default_num_special_tokens, "
-                  "got {} and {}",
-                  read.vocab_size, read.n_special);
+    return errorf(
+        ErrorCode::kCorruptFile,
+        "tekken.json: config: expected default_vocab_size and no more default_num_special_tokens, "
+        "got {} and {}",
+        read.vocab_size, read.n_special);
   }
   return read;
 }
@@ -71,10 +75,10 @@ Result<std::vector<std::string>> special_names(const Json& root, const TekkenCon
   std::vector<std::string> names(static_cast<size_t>(config.n_special));
   const auto put = [&](int64_t rank, std::string name) -> Status {
     if (rank < 0 || rank >= config.n_special || name.empty() || !names[rank].empty()) {
-      return errorf(
-          ErrorCode::kCorruptFile,
-          "tekken.json: special_tokens: \"{:.40}\": expected a name and a rank of its own below {}, got {}",
-          name, config.n_special, rank);
+      return errorf(ErrorCode::kCorruptFile,
+                    "tekken.json: special_tokens: \"{:.40}\": expected a name and a rank of its "
+                    "own below {}, got {}",
+                    name, config.n_special, rank);
     }
     names[rank] = std::move(name);
     return {};
@@ -82,12 +86,14 @@ Result<std::vector<std::string>> special_names(const Json& root, const TekkenCon
   const auto list = root.find("special_tokens");
   if (list != root.end() && list->is_array()) {
     for (const Json& item : *list)
-      RETURN_IF_ERROR(put(json_int(item, "rank", -1, Vocabulary::kMaxSize), json_text(item, "token_str")));
+      RETURN_IF_ERROR(
+          put(json_int(item, "rank", -1, Vocabulary::kMaxSize), json_text(item, "token_str")));
   } else if (config.version <= 7) {
     for (size_t i = 0; i < std::size(kOldSpecials); ++i)
       RETURN_IF_ERROR(put(static_cast<int64_t>(i), std::string(kOldSpecials[i])));
   } else {
-    return errorf(ErrorCode::kCorruptFile, "tekken.json: expected an array \"special_tokens\" in version {}",
+    return errorf(ErrorCode::kCorruptFile,
+                  "tekken.json: expected an array \"special_tokens\" in version {}",
                   config.version);
   }
   for (size_t i = 0; i < names.size(); ++i) {
@@ -101,8 +107,8 @@ Result<std::vector<TokenBytes>> read_vocabulary(const Json& root, const TekkenCo
   ASSIGN_OR_RETURN(const Json* list, json_array(root, "vocab", "tekken"));
   const auto n = static_cast<size_t>(config.vocab_size - config.n_special);
   if (list->size() < n) {
-    return errorf(ErrorCode::kCorruptFile, "tekken.json: vocab: expected at least {} tokens, got {}", n,
-                  list->size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "tekken.json: vocab: expected at least {} tokens, got {}", n, list->size());
   }
   std::vector<TokenBytes> tokens;
   tokens.reserve(n);
@@ -110,18 +116,20 @@ Result<std::vector<TokenBytes>> read_vocabulary(const Json& root, const TekkenCo
     const Json& item = (*list)[i];
     ASSIGN_OR_RETURN(std::string bytes, base64_decode(json_text(item, "token_bytes")));
     const bool is_byte = bytes.size() == 1 && static_cast<unsigned char>(bytes[0]) == i;
-    if (json_int(item, "rank", -1, Vocabulary::kMaxSize) != static_cast<int64_t>(i) || bytes.empty() ||
-        (i < 256 && !is_byte)) {
-      return errorf(
-          ErrorCode::kCorruptFile,
-          "tekken.json: vocab: token {}: expected its rank and its bytes (those below 256 are the bytes)", i);
+    if (json_int(item, "rank", -1, Vocabulary::kMaxSize) != static_cast<int64_t>(i) ||
+        bytes.empty() || (i < 256 && !is_byte)) {
+      return errorf(ErrorCode::kCorruptFile,
+                    "tekken.json: vocab: token {}: expected its rank and its bytes (those below "
+                    "256 are the bytes)",
+                    i);
     }
     tokens.push_back({std::move(bytes), static_cast<TokenId>(i) + config.n_special});
   }
   return tokens;
 }
 
-MistralFormat format_of(const Json& root, const TekkenConfig& config, const Vocabulary& vocabulary) {
+MistralFormat format_of(const Json& root, const TekkenConfig& config,
+                        const Vocabulary& vocabulary) {
   MistralFormat format{.version = config.version};
   format.thinks = config.version >= 13 && vocabulary.find("[THINK]") != kNoToken &&
                   vocabulary.find("[/THINK]") != kNoToken;

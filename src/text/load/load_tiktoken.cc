@@ -55,7 +55,8 @@ Result<TiktokenFamily> family_of(int n_ranks) {
       return TiktokenFamily{n_ranks, "llama3",    llama3_specials(n_ranks),
                             n_ranks, n_ranks + 1, {"<|eot_id|>", "<|eom_id|>"}};
     case 151643:
-      return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks, {"<|im_end|>"}};
+      return TiktokenFamily{n_ranks,  "qwen",  qwen_specials(n_ranks),
+                            kNoToken, n_ranks, {"<|im_end|>"}};
     case 100256:
       return TiktokenFamily{n_ranks,
                             "cl100k",
@@ -67,15 +68,17 @@ Result<TiktokenFamily> family_of(int n_ranks) {
                             kNoToken,
                             100257};
     case 199998:
-      return TiktokenFamily{
-          n_ranks, "o200k", {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}, kNoToken, 199999};
+      return TiktokenFamily{n_ranks,
+                            "o200k",
+                            {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}},
+                            kNoToken,
+                            199999};
     case 50256: return TiktokenFamily{n_ranks, "gpt-2", {{50256, "<|endoftext|>"}}, 50256, 50256};
     default: break;
   }
   return errorf(ErrorCode::kUnsupported,
-                "tiktoken file of {} ranks: its pattern is not known (known: 50256, 100256, 128000, 151643, "
-                "199998 ranks); "
-                "a tokenizer.json carries its own",
+                "tiktoken file of {} ranks: its pattern is not known (known: 50256, 100256, "
+                "128000, 151643, 199998 ranks); a tokenizer.json carries its own",
                 n_ranks);
 }
 
@@ -84,11 +87,13 @@ Result<TokenBytes> parse_line(std::string_view line, int number) {
   TokenBytes parsed{"", -1};
   if (space != std::string_view::npos) {
     const std::string_view digits = line.substr(space + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.id);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), parsed.id);
     if (error != std::errc() || end != digits.data() + digits.size()) parsed.id = -1;
   }
   if (parsed.id < 0)
-    return errorf(ErrorCode::kCorruptFile, "tiktoken file: line {}: expected base64 and a rank", number);
+    return errorf(ErrorCode::kCorruptFile, "tiktoken file: line {}: expected base64 and a rank",
+                  number);
   ASSIGN_OR_RETURN(parsed.bytes, base64_decode(line.substr(0, space)));
   return parsed;
 }

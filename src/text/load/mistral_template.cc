@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// Texts of a message, and where the conversation's first and last turns of the user begin. A turn is all of the user's
-// messages in a row.
+// Texts of a message, and where the conversation's first and last turns of the user begin. A turn
+// is all of the user's messages in a row.
 constexpr std::string_view kBegin = R"({%- macro text(content) %}
     {%- if content is string %}{{- content }}
     {%- elif content %}
@@ -85,7 +85,8 @@ constexpr std::string_view kCalls = R"(
             {{- '[ARGS]' + (arguments if arguments is string else arguments | tojson) }}
         {%- endfor %}
 )";
-constexpr std::string_view kCallId = R"('[CALL_ID]' + call.id if call.id and call.id != 'null' else '')";
+constexpr std::string_view kCallId =
+    R"('[CALL_ID]' + call.id if call.id and call.id != 'null' else '')";
 
 // JSON as it is, other text as a string of JSON.
 constexpr std::string_view kJsonResult = R"(
@@ -111,12 +112,15 @@ std::string mistral_chat_template(const MistralFormat& format) {
   if (format.settings && !format.reasoning_effort.empty())
     out = "{%- set reasoning_effort = reasoning_effort or '" + format.reasoning_effort + "' %}\n";
   out += replaced(kBegin, "JOINED", format.version < 15 ? R"('\n\n')" : "''");
-  out += "            {%- if tools and index == at." + std::string(with_ids ? "last" : "first") + " %}";
+  out += "            {%- if tools and index == at." + std::string(with_ids ? "last" : "first") +
+         " %}";
   out += kTools;
   if (format.settings) out += kSettings;
   out += "            {{- '[INST]' }}\n";
   if (!system_apart)
-    out += "            {%- if index == at.last and at.system %}{{- at.system + '\\n\\n' }}{%- endif %}\n";
+    out +=
+        "            {%- if index == at.last and at.system %}{{- at.system + '\\n\\n' }}{%- endif "
+        "%}\n";
   out += kUser;
   if (system_apart) {
     out += "    {%- elif message.role == 'system' %}\n";
@@ -125,7 +129,8 @@ std::string mistral_chat_template(const MistralFormat& format) {
   out += kAssistant;
   if (format.thinks) out += kThoughts;
   out += "        {{- text(message.content).rstrip(' ') }}\n";
-  out += calls_by_name ? replaced(kCalls, "CALL_ID", with_ids ? kCallId : "''") : std::string(kJsonCalls);
+  out += calls_by_name ? replaced(kCalls, "CALL_ID", with_ids ? kCallId : "''")
+                       : std::string(kJsonCalls);
   out += "        {{- eos_token }}\n    {%- elif message.role == 'tool' %}\n";
   if (!system_apart) {
     out += kJsonResult;

@@ -13,8 +13,10 @@ using Kind = SplitStep::Kind;
 
 Json step_json(const SplitStep& step) {
   const auto byte_level = [](bool split) {
-    return Json{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", split}};
+    return Json{{"type", "ByteLevel"},
+                {"add_prefix_space", false},
+                {"trim_offsets", true},
+                {"use_regex", split}};
   };
   switch (step.kind) {
     case Kind::kPattern:
@@ -48,8 +50,8 @@ Json normalizer_json(const SplitFamily& family) {
 Result<const SplitFamily*> known_family(std::string_view name) {
   const SplitFamily* family = find_split_family(name);
   if (family != nullptr) return family;
-  return errorf(ErrorCode::kUnsupported, "tokenizer.ggml.pre: \"{:.60}\" is not a known way to split text",
-                name);
+  return errorf(ErrorCode::kUnsupported,
+                "tokenizer.ggml.pre: \"{:.60}\" is not a known way to split text", name);
 }
 
 // What of a pre-tokenizer decides the result: the patterns and kinds of its steps, in order.
@@ -67,7 +69,8 @@ std::string essence(const Json& step) {
     return step.value(key, Json()).dump(-1, ' ', true, Json::error_handler_t::replace);
   };
   if (type == "\"ByteLevel\"") return "bytes " + step.value("use_regex", Json(true)).dump() + ";";
-  if (type == "\"Split\"") return "split " + text("pattern") + text("behavior") + text("invert") + ";";
+  if (type == "\"Split\"")
+    return "split " + text("pattern") + text("behavior") + text("invert") + ";";
   if (type == "\"Digits\"") return "digits " + text("individual_digits") + ";";
   if (type == "\"Punctuation\"") return "punctuation " + text("behavior") + ";";
   return type + ";";

@@ -1,5 +1,5 @@
-// SentencePiece vocabularies: the protobuf file read by hand, and the models made from pieces, scores and
-// types.
+// SentencePiece vocabularies: the protobuf file read by hand, and the models made from pieces,
+// scores and types.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -53,8 +53,8 @@ class ProtoReader {
 
  private:
   tl::unexpected<Error> broken(const char* what) const {
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.model: {} at byte {} of a message of {}", what, at_,
-                  bytes_.size());
+    return errorf(ErrorCode::kCorruptFile, "tokenizer.model: {} at byte {} of a message of {}",
+                  what, at_, bytes_.size());
   }
   Result<uint64_t> varint() {
     uint64_t value = 0;
@@ -84,8 +84,8 @@ Result<ScoredPiece> read_piece(std::string_view message) {
     if (field.number == 2) piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.integer));
     if (field.number == 3) {
       if (field.integer < 1 || field.integer > 6) {
-        return errorf(ErrorCode::kCorruptFile, "tokenizer.model: piece type: expected 1 to 6, got {}",
-                      field.integer);
+        return errorf(ErrorCode::kCorruptFile,
+                      "tokenizer.model: piece type: expected 1 to 6, got {}", field.integer);
       }
       piece.type = static_cast<PieceType>(field.integer);
     }
@@ -132,7 +132,8 @@ Status read_normalizer(std::string_view message, SentencePieceSpec& spec) {
 }
 
 bool is_text(PieceType type) {
-  return type == PieceType::kNormal || type == PieceType::kUserDefined || type == PieceType::kUnused;
+  return type == PieceType::kNormal || type == PieceType::kUserDefined ||
+         type == PieceType::kUnused;
 }
 
 std::unique_ptr<WordModel> make_bpe(const SentencePieceSpec& spec, const Vocabulary& vocabulary) {
@@ -157,14 +158,16 @@ std::unique_ptr<WordModel> make_bpe(const SentencePieceSpec& spec, const Vocabul
     rules.unused[id] = piece.type == PieceType::kUnused;
     rules.words.insert(piece.text, static_cast<TokenId>(id));
     const auto rank =
-        std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) - scores.begin();
+        std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) -
+        scores.begin();
     tokens.push_back({piece.text, static_cast<TokenId>(id), static_cast<uint32_t>(rank)});
   }
   add_merges_from_ranks(tokens, rules);
   return std::make_unique<Bpe>(std::move(rules));
 }
 
-std::unique_ptr<WordModel> make_unigram(const SentencePieceSpec& spec, const Vocabulary& vocabulary) {
+std::unique_ptr<WordModel> make_unigram(const SentencePieceSpec& spec,
+                                        const Vocabulary& vocabulary) {
   UnigramRules rules;
   rules.unk = spec.unk;
   rules.byte_fallback = spec.byte_fallback;
@@ -185,9 +188,10 @@ std::unique_ptr<WordModel> make_unigram(const SentencePieceSpec& spec, const Voc
     if (!is_text(piece.type) || piece.type == PieceType::kUnused) continue;
     rules.pieces.insert(piece.text, static_cast<int32_t>(id));
     // A piece of the user is always preferred: it costs less than its characters could.
-    rules.scores[id] = piece.type == PieceType::kUserDefined
-                           ? static_cast<double>(static_cast<float>(piece.text.size()) * highest) - 0.1
-                           : piece.score;
+    rules.scores[id] =
+        piece.type == PieceType::kUserDefined
+            ? static_cast<double>(static_cast<float>(piece.text.size()) * highest) - 0.1
+            : piece.score;
   }
   return std::make_unique<Unigram>(std::move(rules));
 }
@@ -201,8 +205,8 @@ Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec) {
   for (int id = 0; id < n; ++id) {
     const ScoredPiece& piece = spec.pieces[id];
     if (!std::isfinite(piece.score)) {
-      return errorf(ErrorCode::kCorruptFile, "tokenizer: piece {}: expected a finite score, got {}", id,
-                    piece.score);
+      return errorf(ErrorCode::kCorruptFile, "tokenizer: piece {}: expected a finite score, got {}",
+                    id, piece.score);
     }
     RETURN_IF_ERROR(parts.vocabulary.add(id, piece.text));
     if (piece.type == PieceType::kUnknown && spec.unk < 0) spec.unk = id;
@@ -215,7 +219,8 @@ Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec) {
   parts.bos = existing(spec.bos);
   parts.eos = existing(spec.eos);
   parts.pad = existing(spec.pad);
-  parts.model = spec.unigram ? make_unigram(spec, parts.vocabulary) : make_bpe(spec, parts.vocabulary);
+  parts.model =
+      spec.unigram ? make_unigram(spec, parts.vocabulary) : make_bpe(spec, parts.vocabulary);
   const bool dummy_prefix = spec.rules.add_dummy_prefix && !spec.rules.whitespace_as_suffix;
   parts.decoder = Decoder::sentence_piece(dummy_prefix);
   if (dummy_prefix && !spec.legacy) {
@@ -239,7 +244,8 @@ Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes) {
     if (!field.is_bytes) continue;
     if (field.number == 1) {
       if (spec.pieces.size() >= static_cast<size_t>(Vocabulary::kMaxSize)) {
-        return errorf(ErrorCode::kCorruptFile, "tokenizer.model: more than {} pieces", Vocabulary::kMaxSize);
+        return errorf(ErrorCode::kCorruptFile, "tokenizer.model: more than {} pieces",
+                      Vocabulary::kMaxSize);
       }
       ASSIGN_OR_RETURN(ScoredPiece piece, read_piece(field.bytes));
       spec.pieces.push_back(std::move(piece));

@@ -42,7 +42,8 @@ void AddedTokens::split(std::string_view text, bool normalized, bool parse_speci
   const Trie& trie = normalized ? normalized_ : raw_;
   size_t start = 0;  // of the text not handed out yet
   for (size_t i = 0; i < text.size() && !trie.empty();) {
-    const Trie::Found found = trie.may_start(text[i]) ? trie.longest(text.substr(i)) : Trie::Found{};
+    const Trie::Found found =
+        trie.may_start(text[i]) ? trie.longest(text.substr(i)) : Trie::Found{};
     if (found.length == 0) {
       ++i;
       continue;

@@ -1,5 +1,5 @@
-// Added tokens, which are matched verbatim in the text before the vocabulary is applied: "<|im_start|>", runs
-// of spaces.
+// Added tokens, which are matched verbatim in the text before the vocabulary is applied:
+// "<|im_start|>", runs of spaces.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,9 +16,10 @@ struct AddedToken {
   TokenId id = kNoToken;
   std::string content;
   bool special = false;
-  bool normalized = false;  // matched in the normalized text instead of the raw text
-  // lstrip, rstrip: the token takes the white space before, after it; single_word: matched only between
-  // non-word characters.
+  // matched in the normalized text instead of the raw text
+  bool normalized = false;
+  // lstrip, rstrip: the token takes the white space before, after it; single_word: matched only
+  // between non-word characters.
   bool lstrip = false, rstrip = false, single_word = false;
 };
 
@@ -35,8 +36,9 @@ class AddedTokens {
   void build(std::vector<AddedToken> tokens, const Normalizer& normalizer);
 
   bool has_normalized() const { return !normalized_.empty(); }
-  // Splits text at added tokens (leftmost, then longest) and calls `out` for each segment. normalized:
-  // matches the tokens with that flag, else the others. parse_special = false: special tokens count as text.
+  // Splits text at added tokens (leftmost, then longest) and calls `out` for each segment.
+  // normalized: matches the tokens with that flag, else the others. parse_special = false: special
+  // tokens count as text.
   void split(std::string_view text, bool normalized, bool parse_special,
              FunctionRef<void(const Segment&)> out) const;
   const std::vector<AddedToken>& tokens() const { return tokens_; }

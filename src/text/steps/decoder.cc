@@ -18,17 +18,18 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 // The clean-up that is part of WordPiece's decoder.
 void clean_up(std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {{{" .", "."},
-                                                                                     {" ?", "?"},
-                                                                                     {" !", "!"},
-                                                                                     {" ,", ","},
-                                                                                     {" ' ", "'"},
-                                                                                     {" n't", "n't"},
-                                                                                     {" 'm", "'m"},
-                                                                                     {" do not", " don't"},
-                                                                                     {" 's", "'s"},
-                                                                                     {" 've", "'ve"},
-                                                                                     {" 're", "'re"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {
+      {{" .", "."},
+       {" ?", "?"},
+       {" !", "!"},
+       {" ,", ","},
+       {" ' ", "'"},
+       {" n't", "n't"},
+       {" 'm", "'m"},
+       {" do not", " don't"},
+       {" 's", "'s"},
+       {" 've", "'ve"},
+       {" 're", "'re"}}};
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
@@ -48,9 +49,11 @@ Decoder Decoder::word_piece(std::string prefix, bool cleanup) {
 
 Decoder Decoder::sentence_piece(bool strip_first) {
   Decoder d;
-  d.steps_.push_back({.kind = Kind::kReplace, .pattern = Regex::literal(kSpaceSymbol), .text = " "});
+  d.steps_.push_back(
+      {.kind = Kind::kReplace, .pattern = Regex::literal(kSpaceSymbol), .text = " "});
   d.steps_.push_back({.kind = Kind::kByteFallback});
-  if (strip_first) d.steps_.push_back({.kind = Kind::kStrip, .text = " ", .start = 1, .whole = true});
+  if (strip_first)
+    d.steps_.push_back({.kind = Kind::kStrip, .text = " ", .start = 1, .whole = true});
   return d;
 }
 
@@ -65,7 +68,8 @@ Result<Decoder> Decoder::from_json(const nlohmann::json& json) {
   return d;
 }
 
-Status Decoder::add_json(const nlohmann::json& json, int depth, bool& fused, std::vector<Step>& steps) {
+Status Decoder::add_json(const nlohmann::json& json, int depth, bool& fused,
+                         std::vector<Step>& steps) {
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "decoder"));
   if (type == "Sequence") {
     if (depth >= kMaxNesting)
@@ -83,7 +87,8 @@ Status Decoder::add_json(const nlohmann::json& json, int depth, bool& fused, std
   return {};
 }
 
-Result<Decoder::Step> Decoder::leaf(const nlohmann::json& json, const std::string& type, bool fused) {
+Result<Decoder::Step> Decoder::leaf(const nlohmann::json& json, const std::string& type,
+                                    bool fused) {
   if (type == "ByteLevel") return Step{.kind = Kind::kByteLevel};
   if (type == "ByteFallback") return Step{.kind = Kind::kByteFallback};
   if (type == "Replace") {
@@ -107,8 +112,9 @@ Result<Decoder::Step> Decoder::leaf(const nlohmann::json& json, const std::strin
   }
   if (type == "WordPiece") {
     ASSIGN_OR_RETURN(std::string prefix, json_string(json, "prefix", "decoder"));
-    return Step{
-        .kind = Kind::kWordPiece, .text = std::move(prefix), .flag = json_flag(json, "cleanup", true)};
+    return Step{.kind = Kind::kWordPiece,
+                .text = std::move(prefix),
+                .flag = json_flag(json, "cleanup", true)};
   }
   if (type == "BPEDecoder") {
     ASSIGN_OR_RETURN(std::string suffix, json_string(json, "suffix", "decoder"));
@@ -137,7 +143,8 @@ std::string Decoder::run(const Step& step, std::string piece, bool first) {
     }
     case Kind::kStrip: {
       if (step.text.empty()) return piece;
-      for (int n = 0; n < step.start && (first || !step.whole) && piece.starts_with(step.text); ++n) {
+      for (int n = 0; n < step.start && (first || !step.whole) && piece.starts_with(step.text);
+           ++n) {
         piece.erase(0, step.text.size());
       }
       for (int n = 0; n < step.stop && !step.whole && piece.ends_with(step.text); ++n) {

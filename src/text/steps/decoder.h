@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-// A list of steps, each a function of one token and of whether it is the first of its text. Immutable.
+// A list of steps, each a function of one token and of whether it is the first of its text.
+// Immutable.
 class Decoder {
  public:
   // tokenizer.json's "decoder"; null joins the pieces with spaces, as Hugging Face does. Errors:
@@ -18,8 +19,8 @@ class Decoder {
   static Result<Decoder> from_json(const nlohmann::json& json);
   static Decoder byte_level();
   static Decoder word_piece(std::string prefix, bool cleanup);
-  // SentencePiece: "▁" becomes a space, byte tokens become bytes; strip_first: one leading space of the text
-  // is dropped.
+  // SentencePiece: "▁" becomes a space, byte tokens become bytes; strip_first: one leading space of
+  // the text is dropped.
   static Decoder sentence_piece(bool strip_first);
 
   std::string apply(std::string_view piece, bool first) const;
@@ -37,15 +38,20 @@ class Decoder {
   };
   struct Step {
     Kind kind;
-    Regex pattern;     // Replace
-    std::string text;  // Replace: the new text; Strip: the character; WordPiece: prefix; BPEDecoder: suffix;
-                       // Metaspace
-    int start = 0;     // Strip: maximum number of characters removed at the start
-    int stop = 0;      // Strip: maximum number of characters removed at the end
-    bool whole = false;  // Strip: applies to the text instead of each token
-    bool flag = false;   // WordPiece: clean up; Metaspace: drop ▁ of the first token
+    Regex pattern;  // Replace
+    // Replace: the new text; Strip: the character; WordPiece: prefix; BPEDecoder: suffix; Metaspace
+    std::string text;
+    // Strip: maximum number of characters removed at the start
+    int start = 0;
+    // Strip: maximum number of characters removed at the end
+    int stop = 0;
+    // Strip: applies to the text instead of each token
+    bool whole = false;
+    // WordPiece: clean up; Metaspace: drop ▁ of the first token
+    bool flag = false;
   };
-  static Status add_json(const nlohmann::json& json, int depth, bool& fused, std::vector<Step>& steps);
+  static Status add_json(const nlohmann::json& json, int depth, bool& fused,
+                         std::vector<Step>& steps);
   static Result<Step> leaf(const nlohmann::json& json, const std::string& type, bool fused);
   static std::string run(const Step& step, std::string piece, bool first);
 

@@ -13,7 +13,8 @@ Result<nlohmann::json> parse_json(std::string_view text, std::string_view file) 
   nlohmann::json json = bounded_json(text);
   if (json.is_discarded()) return errorf(ErrorCode::kCorruptFile, "{}: not valid JSON", file);
   if (!json.is_object())
-    return errorf(ErrorCode::kCorruptFile, "{}: expected an object, got {}", file, json.type_name());
+    return errorf(ErrorCode::kCorruptFile, "{}: expected an object, got {}", file,
+                  json.type_name());
   return json;
 }
 
@@ -25,10 +26,12 @@ Result<std::string> json_type(const nlohmann::json& object, std::string_view whe
   return json_string(object, "type", where);
 }
 
-Result<std::string> json_string(const nlohmann::json& object, const char* key, std::string_view where) {
+Result<std::string> json_string(const nlohmann::json& object, const char* key,
+                                std::string_view where) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_string()) {
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.json: {}: expected a string \"{}\"", where, key);
+    return errorf(ErrorCode::kCorruptFile, "tokenizer.json: {}: expected a string \"{}\"", where,
+                  key);
   }
   return it->get<std::string>();
 }
@@ -37,7 +40,8 @@ Result<const nlohmann::json*> json_array(const nlohmann::json& object, const cha
                                          std::string_view where) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_array()) {
-    return errorf(ErrorCode::kCorruptFile, "tokenizer.json: {}: expected an array \"{}\"", where, key);
+    return errorf(ErrorCode::kCorruptFile, "tokenizer.json: {}: expected an array \"{}\"", where,
+                  key);
   }
   return &*it;
 }
@@ -55,8 +59,8 @@ Result<Regex> json_pattern(const nlohmann::json& object, std::string_view where)
         return Regex::compile(regex->get_ref<const std::string&>());
     }
   }
-  return errorf(ErrorCode::kCorruptFile, "tokenizer.json: {}: expected \"pattern\" with a String or a Regex",
-                where);
+  return errorf(ErrorCode::kCorruptFile,
+                "tokenizer.json: {}: expected \"pattern\" with a String or a Regex", where);
 }
 
 bool json_flag(const nlohmann::json& object, const char* key, bool fallback) {
@@ -91,7 +95,8 @@ Result<std::string> base64_decode(std::string_view text) {
   static constexpr auto kDigits = [] {
     std::array<int8_t, 256> table{};
     for (auto& digit : table) digit = -1;
-    constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    constexpr std::string_view kAlphabet =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < kAlphabet.size(); ++i)
       table[static_cast<unsigned char>(kAlphabet[i])] = static_cast<int8_t>(i);
     return table;

@@ -16,7 +16,8 @@ inline constexpr int kMaxNesting = 16;
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view file);
 // Returns the "type" of an object. where: name of the section in error messages, here and below.
 Result<std::string> json_type(const nlohmann::json& object, std::string_view where);
-Result<std::string> json_string(const nlohmann::json& object, const char* key, std::string_view where);
+Result<std::string> json_string(const nlohmann::json& object, const char* key,
+                                std::string_view where);
 Result<const nlohmann::json*> json_array(const nlohmann::json& object, const char* key,
                                          std::string_view where);
 // Reads "pattern": {"String": s} or {"Regex": s}, or a bare string.

@@ -55,13 +55,14 @@ std::string replace(std::string_view text, const Regex& pattern, const std::stri
 }
 
 bool is_nmt_control(char32_t c) {
-  return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F ||
-         c == 0x9F;
+  return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+         c == 0x8F || c == 0x9F;
 }
 
 bool is_nmt_space(char32_t c) {
-  return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
-         c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
+         (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF ||
+         c == 0xFFFD;
 }
 
 std::string nmt(std::string_view text) {
@@ -71,8 +72,8 @@ std::string nmt(std::string_view text) {
   });
 }
 
-// The table applied as Hugging Face does: a grapheme cluster of under 6 bytes whose first bytes are a key is
-// replaced as a whole by that key's replacement; otherwise each character by itself.
+// The table applied as Hugging Face does: a grapheme cluster of under 6 bytes whose first bytes are
+// a key is replaced as a whole by that key's replacement; otherwise each character by itself.
 std::string precompiled(std::string_view text, const Charsmap& map) {
   std::string out;
   out.reserve(text.size());
@@ -145,8 +146,8 @@ std::string sentence_piece(std::string_view text, const SentencePieceRules& rule
 
 bool Normalizer::keeps_invalid_utf8() const {
   for (const Step& step : steps_) {
-    if (step.kind != Kind::kForm && step.kind != Kind::kLowercase && step.kind != Kind::kStripAccents &&
-        step.kind != Kind::kPrepend) {
+    if (step.kind != Kind::kForm && step.kind != Kind::kLowercase &&
+        step.kind != Kind::kStripAccents && step.kind != Kind::kPrepend) {
       return false;
     }
   }
@@ -171,8 +172,8 @@ Normalizer Normalizer::bert(bool clean_text, bool chinese, bool strip_accents, b
 
 Normalizer Normalizer::sentence_piece(SentencePieceRules rules) {
   Normalizer n;
-  n.steps_.push_back(
-      {.kind = Kind::kSentencePiece, .rules = std::make_shared<const SentencePieceRules>(std::move(rules))});
+  n.steps_.push_back({.kind = Kind::kSentencePiece,
+                      .rules = std::make_shared<const SentencePieceRules>(std::move(rules))});
   return n;
 }
 
@@ -231,13 +232,15 @@ Result<Normalizer::Step> Normalizer::leaf(const nlohmann::json& json, const std:
   }
   if (type == "Precompiled") {
     SentencePieceRules rules;
-    ASSIGN_OR_RETURN(const std::string encoded, json_string(json, "precompiled_charsmap", "normalizer"));
+    ASSIGN_OR_RETURN(const std::string encoded,
+                     json_string(json, "precompiled_charsmap", "normalizer"));
     ASSIGN_OR_RETURN(const std::string blob, base64_decode(encoded));
     ASSIGN_OR_RETURN(rules.charsmap, Charsmap::parse(blob));
     return Step{.kind = Kind::kPrecompiled,
                 .rules = std::make_shared<const SentencePieceRules>(std::move(rules))};
   }
-  return errorf(ErrorCode::kUnsupported, "tokenizer.json: normalizer \"{:.40}\" is not known", type);
+  return errorf(ErrorCode::kUnsupported, "tokenizer.json: normalizer \"{:.40}\" is not known",
+                type);
 }
 
 std::string Normalizer::run(const Step& step, std::string_view text) {
@@ -273,7 +276,8 @@ std::string Normalizer::run(const Step& step, std::string_view text) {
       if (!unicode::is_nonspacing_mark(c)) unicode::append(to, c);
     });
   }
-  if (step.lowercase) out = map_chars(out, [](char32_t c, std::string& to) { unicode::append_lower(to, c); });
+  if (step.lowercase)
+    out = map_chars(out, [](char32_t c, std::string& to) { unicode::append_lower(to, c); });
   return out;
 }
 

@@ -21,7 +21,8 @@ struct SentencePieceRules {
   bool remove_extra_whitespaces = false;
   bool escape_whitespaces = true;
   bool whitespace_as_suffix = false;
-  Trie user_defined;  // user-defined pieces, which are not normalized
+  // user-defined pieces, which are not normalized
+  Trie user_defined;
 };
 
 // A sequence of normalization steps. Immutable.
@@ -55,9 +56,10 @@ class Normalizer {
   struct Step {
     Kind kind;
     unicode::Form form = unicode::Form::kNfc;
-    std::string text;                  // Replace: the new text; Prepend: the text to prepend
-    Regex pattern;                     // Replace
-    bool left = false, right = false;  // Strip
+    // Replace: the new text; Prepend: the text to prepend
+    std::string text;
+    Regex pattern;                                                                       // Replace
+    bool left = false, right = false;                                                    // Strip
     bool clean_text = false, chinese = false, strip_accents = false, lowercase = false;  // Bert
     std::shared_ptr<const SentencePieceRules> rules;  // Precompiled, SentencePiece
   };

@@ -30,8 +30,8 @@ struct Part {
   bool match;
 };
 
-// Cuts by one predicate on characters: every accepted character is a part of its own, what lies between is
-// one part.
+// Cuts by one predicate on characters: every accepted character is a part of its own, what lies
+// between is one part.
 template <class Predicate, class F>
 void for_each_part(std::string_view text, Predicate&& accepts, F&& f) {
   size_t begin = 0;
@@ -121,13 +121,17 @@ void split_by(std::string_view text, Predicate&& accepts, Behavior behavior, Wor
   join_parts(text, behavior, out, [&](Joiner& joiner) { for_each_part(text, accepts, joiner); });
 }
 
-void split_by(std::string_view text, const Regex& pattern, bool invert, Behavior behavior, WordSink out) {
-  join_parts(text, behavior, out, [&](Joiner& joiner) { for_each_part(text, pattern, invert, joiner); });
+void split_by(std::string_view text, const Regex& pattern, bool invert, Behavior behavior,
+              WordSink out) {
+  join_parts(text, behavior, out,
+             [&](Joiner& joiner) { for_each_part(text, pattern, invert, joiner); });
 }
 
 // regex \w+|[^\w\s]+
 void split_words(std::string_view text, WordSink out) {
-  const auto kind = [](char32_t c) { return unicode::is_word(c) ? 1 : unicode::is_white_space(c) ? 0 : 2; };
+  const auto kind = [](char32_t c) {
+    return unicode::is_word(c) ? 1 : unicode::is_white_space(c) ? 0 : 2;
+  };
   size_t begin = 0;
   int open = 0;
   for (size_t i = 0; i < text.size();) {
@@ -152,8 +156,8 @@ Result<Behavior> parse_behavior(const nlohmann::json& json, Behavior fallback) {
   if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   if (name == "Contiguous") return Behavior::kContiguous;
-  return errorf(ErrorCode::kCorruptFile, "tokenizer.json: pre_tokenizer: behavior \"{:.40}\" is not known",
-                name);
+  return errorf(ErrorCode::kCorruptFile,
+                "tokenizer.json: pre_tokenizer: behavior \"{:.40}\" is not known", name);
 }
 
 }  // namespace
@@ -175,7 +179,8 @@ void PreTokenizer::add_bert() {
   finish();
 }
 void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
-  steps_.push_back({.kind = Kind::kByteLevel, .prefix_space = add_prefix_space, .split = use_regex});
+  steps_.push_back(
+      {.kind = Kind::kByteLevel, .prefix_space = add_prefix_space, .split = use_regex});
   finish();
 }
 
@@ -207,7 +212,8 @@ Status PreTokenizer::add_json(const nlohmann::json& json, int depth, std::vector
   if (type == "Sequence") {
     if (depth >= kMaxNesting)
       return errorf(ErrorCode::kCorruptFile, "pre_tokenizer: nested deeper than {}", kMaxNesting);
-    ASSIGN_OR_RETURN(const nlohmann::json* list, json_array(json, "pretokenizers", "pre_tokenizer"));
+    ASSIGN_OR_RETURN(const nlohmann::json* list,
+                     json_array(json, "pretokenizers", "pre_tokenizer"));
     for (const auto& item : *list) RETURN_IF_ERROR(add_json(item, depth + 1, steps));
     return {};
   }
@@ -241,14 +247,16 @@ Result<PreTokenizer::Step> PreTokenizer::leaf(const nlohmann::json& json, const 
   }
   if (type == "CharDelimiterSplit") {
     ASSIGN_OR_RETURN(std::string delimiter, json_string(json, "delimiter", "pre_tokenizer"));
-    return Step{
-        .kind = Kind::kDelimiter, .pattern = Regex::literal(delimiter), .behavior = Behavior::kRemoved};
+    return Step{.kind = Kind::kDelimiter,
+                .pattern = Regex::literal(delimiter),
+                .behavior = Behavior::kRemoved};
   }
   if (type == "Metaspace") {
     ASSIGN_OR_RETURN(std::string replacement, json_string(json, "replacement", "pre_tokenizer"));
     if (replacement.empty() || replacement.size() > 4) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer.json: Metaspace: expected one character, got \"{:.20}\"", replacement);
+                    "tokenizer.json: Metaspace: expected one character, got \"{:.20}\"",
+                    replacement);
     }
     const std::string scheme = json_text(json, "prepend_scheme");
     const bool prefix = json_flag(json, "add_prefix_space", true);
@@ -259,7 +267,8 @@ Result<PreTokenizer::Step> PreTokenizer::leaf(const nlohmann::json& json, const 
                                                           : Prepend::kAlways,
                 .split = json_flag(json, "split", true)};
   }
-  return errorf(ErrorCode::kUnsupported, "tokenizer.json: pre_tokenizer \"{:.40}\" is not known", type);
+  return errorf(ErrorCode::kUnsupported, "tokenizer.json: pre_tokenizer \"{:.40}\" is not known",
+                type);
 }
 
 void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, WordSink words) {
@@ -267,12 +276,14 @@ void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, 
     case Kind::kSplit:
     case Kind::kDelimiter: split_by(piece, step.pattern, step.invert, step.behavior, words); return;
     case Kind::kDigits:
-      split_by(piece, unicode::is_numeric, step.individual ? Behavior::kIsolated : Behavior::kContiguous,
-               words);
+      split_by(piece, unicode::is_numeric,
+               step.individual ? Behavior::kIsolated : Behavior::kContiguous, words);
       return;
     case Kind::kPunctuation: split_by(piece, unicode::is_punctuation, step.behavior, words); return;
     case Kind::kWhitespace: split_words(piece, words); return;
-    case Kind::kWhitespaceSplit: split_by(piece, unicode::is_white_space, Behavior::kRemoved, words); return;
+    case Kind::kWhitespaceSplit:
+      split_by(piece, unicode::is_white_space, Behavior::kRemoved, words);
+      return;
     case Kind::kBert:
       split_by(piece, unicode::is_white_space, Behavior::kRemoved, [&](std::string_view part) {
         split_by(part, unicode::is_punctuation, Behavior::kIsolated, words);
@@ -300,7 +311,8 @@ void PreTokenizer::run_byte_level(const Step& step, std::string_view piece, Word
   }
 }
 
-void PreTokenizer::run_metaspace(const Step& step, std::string_view piece, bool at_start, WordSink words) {
+void PreTokenizer::run_metaspace(const Step& step, std::string_view piece, bool at_start,
+                                 WordSink words) {
   std::string text;
   text.reserve(piece.size() + piece.size() / 2 + 3);
   for (const char c : piece) {
@@ -310,7 +322,8 @@ void PreTokenizer::run_metaspace(const Step& step, std::string_view piece, bool 
       text += c;
     }
   }
-  const bool wanted = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start);
+  const bool wanted =
+      step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start);
   if (wanted && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
   if (step.split) {
     split_by(text, Regex::literal(step.replacement), false, Behavior::kMergedWithNext, words);

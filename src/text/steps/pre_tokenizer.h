@@ -17,7 +17,13 @@ using WordSink = FunctionRef<void(std::string_view)>;
 // A sequence of pre-tokenization steps. Immutable once built.
 class PreTokenizer {
  public:
-  enum class Behavior : uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+  enum class Behavior : uint8_t {
+    kRemoved,
+    kIsolated,
+    kMergedWithPrevious,
+    kMergedWithNext,
+    kContiguous
+  };
   enum class Prepend : uint8_t { kNever, kFirst, kAlways };
 
   // tokenizer.json's "pre_tokenizer"; null gives the identity. Errors: kCorruptFile, kUnsupported.
@@ -31,16 +37,16 @@ class PreTokenizer {
   void add_byte_level(bool add_prefix_space, bool use_regex);
 
   // is_byte_level(): the last step is ByteLevel, whose mapping to the byte alphabet is left to the
-  // vocabulary, so that words stay plain bytes. is_mapped(): an earlier step is ByteLevel, so that words are
-  // in the byte alphabet.
+  // vocabulary, so that words stay plain bytes. is_mapped(): an earlier step is ByteLevel, so that
+  // words are in the byte alphabet.
   bool is_byte_level() const { return byte_level_; }
   bool is_mapped() const { return mapped_; }
   // Maps the words to the byte alphabet, for a vocabulary that is not keyed by bytes.
   void map_bytes();
 
-  // Calls `words` for each word of text. at_start: text is the beginning of the whole input. REQUIRES: text
-  // is well-formed UTF-8, or is_byte_level() without is_mapped(); then ill-formed runs are words of their
-  // own.
+  // Calls `words` for each word of text. at_start: text is the beginning of the whole input.
+  // REQUIRES: text is well-formed UTF-8, or is_byte_level() without is_mapped(); then ill-formed
+  // runs are words of their own.
   void split(std::string_view text, bool at_start, WordSink words) const;
 
  private:
@@ -72,7 +78,8 @@ class PreTokenizer {
   void split_valid(std::string_view text, bool at_start, size_t first_step, WordSink words) const;
   static void run(const Step& step, std::string_view piece, bool at_start, WordSink words);
   static void run_byte_level(const Step& step, std::string_view piece, WordSink words);
-  static void run_metaspace(const Step& step, std::string_view piece, bool at_start, WordSink words);
+  static void run_metaspace(const Step& step, std::string_view piece, bool at_start,
+                            WordSink words);
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

@@ -1,5 +1,6 @@
-// Patterns stand here as their sources have them, byte for byte: the model's tokenizer.json where it is known, else
-// llama.cpp's (src/llama-vocab.cpp). tests/text/golden/presets.golden.json holds what the reference makes of each.
+// Patterns stand here as their sources have them, byte for byte: the model's tokenizer.json where
+// it is known, else llama.cpp's (src/llama-vocab.cpp). tests/text/golden/presets.golden.json holds
+// what the reference makes of each.
 #include "text/steps/split_rules.h"
 
 #include <algorithm>
@@ -130,9 +131,8 @@ constexpr SplitStep kLines[] = {split(R"([^\n]+|[\n]+)")};
 // clang-format on
 
 constexpr SplitFamily kFamilies[] = {
-    {.names = "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de a.x-4.0 mellum gigachat exaone4 jais "
-              "trillion granite-docling "
-              "jina-v1-en jina-v2-code roberta-bpe",
+    {.names = "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de a.x-4.0 mellum gigachat exaone4 "
+              "jais trillion granite-docling jina-v1-en jina-v2-code roberta-bpe",
      .steps = kGpt2Only},
     {.names = "mpt olmo gpt-neox modern-bert", .steps = kGpt2Only, .nfc = true},
     {.names = "starcoder refact codeshell smollm exaone minerva-7b mellum2", .steps = kDigitsGpt2},
@@ -171,7 +171,10 @@ constexpr SplitFamily kFamilies[] = {
     {.names = "viking", .steps = kViking},
     {.names = "superbpe", .steps = kSuperBpe},
     {.names = "chameleon", .steps = kChameleon, .add_bos = true},
-    {.names = "gemma4 granite-embed-multi-311m", .steps = kLines, .add_bos = true, .characters = true},
+    {.names = "gemma4 granite-embed-multi-311m",
+     .steps = kLines,
+     .add_bos = true,
+     .characters = true},
     {.names = "sarvam-moe", .steps = kLines, .characters = true},
 };
 
@@ -189,8 +192,8 @@ bool lists(std::string_view names, std::string_view name) {
 std::span<const SplitFamily> split_families() { return kFamilies; }
 
 const SplitFamily* find_split_family(std::string_view name) {
-  const auto found =
-      std::ranges::find_if(kFamilies, [&](const SplitFamily& family) { return lists(family.names, name); });
+  const auto found = std::ranges::find_if(
+      kFamilies, [&](const SplitFamily& family) { return lists(family.names, name); });
   return found == std::end(kFamilies) ? nullptr : found;
 }
 

@@ -25,10 +25,13 @@ struct SplitFamily {
   // Values of "tokenizer.ggml.pre", separated by spaces; files are written with the first one.
   std::string_view names;
   std::span<const SplitStep> steps;
-  bool nfc = false;            // the normalizer is NFC
-  bool ignore_merges = false;  // a word that is a token is not split, whatever the merges
-  bool add_bos = false;        // default of "add BOS" where the file does not set it
-  bool ranks = false;          // converted from a file of ranks: the GGUF may omit the merges
+  bool nfc = false;  // the normalizer is NFC
+  // a word that is a token is not split, whatever the merges
+  bool ignore_merges = false;
+  // default of "add BOS" where the file does not set it
+  bool add_bos = false;
+  // converted from a file of ranks: the GGUF may omit the merges
+  bool ranks = false;
   // Merges join characters, with "▁" for spaces and bytes as fallback; false: merges join bytes.
   bool characters = false;
 };

@@ -12,8 +12,9 @@ namespace penstock::unicode {
 namespace {
 
 constexpr auto kAlphabetic = NewerCharacters::kAlphabetic, kLowercase = NewerCharacters::kLowercase,
-               kUppercase = NewerCharacters::kUppercase, kIdeographic = NewerCharacters::kIdeographic,
-               kEmoji = NewerCharacters::kEmoji, kEmojiPresentation = NewerCharacters::kEmojiPresentation;
+               kUppercase = NewerCharacters::kUppercase,
+               kIdeographic = NewerCharacters::kIdeographic, kEmoji = NewerCharacters::kEmoji,
+               kEmojiPresentation = NewerCharacters::kEmojiPresentation;
 
 constexpr NewerCharacters kTable[] = {
 #include "text/unicode/newer_characters.inc"
@@ -26,7 +27,8 @@ const auto& pages() {
   static const auto value = [] {
     std::bitset<(0x110000 >> kPageBits)> set;
     for (const NewerCharacters& one : kTable) {
-      for (char32_t page = one.first >> kPageBits; page <= one.last >> kPageBits; ++page) set.set(page);
+      for (char32_t page = one.first >> kPageBits; page <= one.last >> kPageBits; ++page)
+        set.set(page);
     }
     return set;
   }();
@@ -57,8 +59,9 @@ bool in_category(std::string_view category, std::string_view name) {
 }
 
 bool is_script(std::string_view name) {
-  return std::ranges::any_of(
-      kTable, [&](const NewerCharacters& one) { return one.script == name || one.short_script == name; });
+  return std::ranges::any_of(kTable, [&](const NewerCharacters& one) {
+    return one.script == name || one.short_script == name;
+  });
 }
 
 }  // namespace
@@ -104,7 +107,8 @@ Has has_property(const NewerCharacters& characters, std::string_view name) {
   const size_t sign = name.find_first_of("=:");
   if (sign != std::string_view::npos) {
     const std::string_view kind = name.substr(0, sign);
-    if (kind != "sc" && kind != "script" && kind != "scx" && kind != "scriptextensions") return Has::kUnknown;
+    if (kind != "sc" && kind != "script" && kind != "scx" && kind != "scriptextensions")
+      return Has::kUnknown;
     name.remove_prefix(sign + 1);
   }
   if (!is_script(name)) return Has::kUnknown;

@@ -1,6 +1,6 @@
-// Characters that Unicode 15 to 16 added. PCRE2's tables end with Unicode 14, ICU's with 15 (Debian 12); the
-// regular expressions of Hugging Face's tokenizers and of tiktoken follow Unicode 16, as this engine does.
-// Characters of later versions are unassigned in all of them.
+// Characters that Unicode 15 to 16 added. PCRE2's tables end with Unicode 14, ICU's with 15 (Debian
+// 12); the regular expressions of Hugging Face's tokenizers and of tiktoken follow Unicode 16, as
+// this engine does. Characters of later versions are unassigned in all of them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace penstock::unicode {
 
-// A range of characters with the same properties. Names of scripts are in lower case without underscores.
+// A range of characters with the same properties. Names of scripts are in lower case without
+// underscores.
 struct NewerCharacters {
   enum Flag : uint8_t {
     kAlphabetic = 1,
@@ -32,9 +33,9 @@ const NewerCharacters* find_newer(char32_t c);
 // REQUIRES: text is well-formed UTF-8.
 bool has_newer_characters(std::string_view text);
 
-// Whether the characters have a property: the short name of a category ("lu", "l", "l&"), the name of a
-// script ("han", "hani", "sc=han") or of a flag, in lower case without separators. kUnknown: the table does
-// not have this property.
+// Whether the characters have a property: the short name of a category ("lu", "l", "l&"), the name
+// of a script ("han", "hani", "sc=han") or of a flag, in lower case without separators. kUnknown:
+// the table does not have this property.
 enum class Has : uint8_t { kNo, kYes, kUnknown };
 Has has_property(const NewerCharacters& characters, std::string_view name);
 

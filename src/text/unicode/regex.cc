@@ -44,9 +44,10 @@ class Program {
     int error = 0;
     PCRE2_SIZE offset = 0;
     auto program = std::make_unique<Program>();
-    program->code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                                   &offset, nullptr);
+    program->code_ =
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                      &offset, nullptr);
     if (program->code_ == nullptr) {
       PCRE2_UCHAR message[200];
       pcre2_get_error_message(error, message, sizeof message);
@@ -67,32 +68,36 @@ class Program {
 
   // The first match from `at` on; false: there is none.
   bool search(std::string_view text, size_t at, Match& found) const {
-    // Kept per thread: patterns run over single words too, where making it would cost more than the match.
+    // Kept per thread: patterns run over single words too, where making it would cost more than the
+    // match.
     thread_local const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
         pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
     const auto match = [&](pcre2_match_context* context) {
-      return (jit_ ? pcre2_jit_match : pcre2_match)(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                                                    data.get(), context);
+      return (jit_ ? pcre2_jit_match : pcre2_match)(code_, subject, text.size(), at,
+                                                    PCRE2_NO_UTF_CHECK, data.get(), context);
     };
     Work* const work = WorkScope::current();
     int rc = match(work != nullptr ? quick_ : context_);
     if (rc == PCRE2_ERROR_MATCHLIMIT && work != nullptr) {
       if (!work->take_long_step()) {
-        end_work({ErrorCode::kInvalidArgument,
-                  "text: long runs of digits, letters or spaces take the model's tokenizer too long"});
+        end_work(
+            {ErrorCode::kInvalidArgument,
+             "text: long runs of digits, letters or spaces take the model's tokenizer too long"});
       }
       rc = match(context_);
     }
     if (rc < 0) return false;
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     found = {range[0], range[1]};
-    return found.begin <= found.end && found.begin >= at;  // else \K moved the start: no sensible pieces
+    // else \K moved the start: no sensible pieces
+    return found.begin <= found.end && found.begin >= at;
   }
 
  private:
   pcre2_code* code_ = nullptr;
-  pcre2_match_context *context_ = nullptr, *quick_ = nullptr;  // quick: with a lower limit, for a first try
+  // quick: with a lower limit, for a first try
+  pcre2_match_context *context_ = nullptr, *quick_ = nullptr;
   bool jit_ = false;
 };
 
@@ -100,14 +105,16 @@ class Program {
 
 struct Regex::Code {
   std::unique_ptr<const Program> program;  // null: literal or runs are all
-  std::unique_ptr<const Program> newer;    // for texts with newer characters, where that makes a difference
+  // for texts with newer characters, where that makes a difference
+  std::unique_ptr<const Program> newer;
   std::string literal;
   Grouped grouped = Grouped::kNo;
   std::optional<Regex> runs;  // of grouped: the runs of digits
 };
 
-// Whether it is one of the ways to write that digits are grouped in threes from the right, which look ahead to the end of a run
-// at every group: quadratic. Then `runs` becomes the pattern of those runs.
+// Whether it is one of the ways to write that digits are grouped in threes from the right, which
+// look ahead to the end of a run at every group: quadratic. Then `runs` becomes the pattern of
+// those runs.
 Regex::Grouped Regex::grouped_by(std::string_view pattern, std::string& runs) {
   for (const char* digit : {"\\d", "\\p{Nd}", "\\p{N}", "[0-9]"}) {
     const auto is = [&](const char* form) {
@@ -116,9 +123,12 @@ Regex::Grouped Regex::grouped_by(std::string_view pattern, std::string& runs) {
         text += *at == 'D' ? std::string(digit) : std::string(1, *at);
       return pattern == text;
     };
-    const bool is_number = std::string_view(digit) == "\\p{N}";  // not all of them are word characters
-    const bool at_boundary = !is_number && (is("D{1,3}(?=(?:D{3})*\\b)") || is("D{1,3}(?=(D{3})*\\b)"));
-    const bool groups = at_boundary || is("D{1,3}(?=(?:D{3})*(?!D))") || is("D{1,3}(?=(D{3})*(?!D))");
+    // not all of them are word characters
+    const bool is_number = std::string_view(digit) == "\\p{N}";
+    const bool at_boundary =
+        !is_number && (is("D{1,3}(?=(?:D{3})*\\b)") || is("D{1,3}(?=(D{3})*\\b)"));
+    const bool groups =
+        at_boundary || is("D{1,3}(?=(?:D{3})*(?!D))") || is("D{1,3}(?=(D{3})*(?!D))");
     if (!groups && !is("(?=(D{3})+(?!D))") && !is("(?=(?:D{3})+(?!D))")) continue;
     runs = fmt::format("(?<!{0}){0}++{1}", digit, at_boundary ? "\\b" : "");
     return groups ? Grouped::kGroups : Grouped::kBetween;
@@ -148,7 +158,8 @@ Result<Regex> Regex::compile(std::string_view pattern) {
     regex.code_ = std::move(code);
     return regex;
   }
-  if (!unicode::is_valid(pattern)) return errorf(ErrorCode::kCorruptFile, "tokenizer pattern: not UTF-8");
+  if (!unicode::is_valid(pattern))
+    return errorf(ErrorCode::kCorruptFile, "tokenizer pattern: not UTF-8");
   ASSIGN_OR_RETURN(const std::string translated, to_pcre(pattern));
   ASSIGN_OR_RETURN(const std::string with_newer, to_pcre(pattern, Characters::kWithNewer));
   ASSIGN_OR_RETURN(code->program, Program::compile(pattern, translated));
@@ -182,15 +193,19 @@ void Regex::for_each(std::string_view text, FunctionRef<void(Match)> found) cons
     if (!empty || begin != last_end) found(match);
     last_end = end;
     at = end;
-    if (empty) at += end < text.size() ? unicode::sequence_length(static_cast<unsigned char>(text[end])) : 1;
+    if (empty)
+      at += end < text.size() ? unicode::sequence_length(static_cast<unsigned char>(text[end])) : 1;
   }
 }
 
-// The runs of digits that the pattern groups, each in threes from its end: the groups, or (between) the places where they begin.
-void Regex::for_each_group(const Code& code, std::string_view text, FunctionRef<void(Match)> found) {
+// The runs of digits that the pattern groups, each in threes from its end: the groups, or (between)
+// the places where they begin.
+void Regex::for_each_group(const Code& code, std::string_view text,
+                           FunctionRef<void(Match)> found) {
   code.runs->for_each(text, [&](Match run) {
     const auto next = [&](size_t at) {
-      return at + static_cast<size_t>(unicode::sequence_length(static_cast<unsigned char>(text[at])));
+      return at +
+             static_cast<size_t>(unicode::sequence_length(static_cast<unsigned char>(text[at])));
     };
     size_t n_digits = 0;
     for (size_t at = run.begin; at < run.end; at = next(at)) ++n_digits;

@@ -1,5 +1,5 @@
-// Regular expressions of tokenizer files (Oniguruma's and Rust's dialect), run by PCRE2 with JIT. Character
-// classes follow Unicode 16 (newer_characters.h).
+// Regular expressions of tokenizer files (Oniguruma's and Rust's dialect), run by PCRE2 with JIT.
+// Character classes follow Unicode 16 (newer_characters.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,11 +24,11 @@ class Regex {
   // Returns an expression that matches exactly this text.
   static Regex literal(std::string_view text);
 
-  // Calls `found` for every match, left to right, non-overlapping, empty ones included. Patterns that group
-  // digits in threes from the right, which backtracking runs in quadratic time, take linear time. A search
-  // that exceeds the backtracking limit ends the list early: the rest of the text counts as unmatched. In the
-  // scope of a Work (base/work.h), too many searches that come near the limit end the work. REQUIRES: text is
-  // well-formed UTF-8.
+  // Calls `found` for every match, left to right, non-overlapping, empty ones included. Patterns
+  // that group digits in threes from the right, which backtracking runs in quadratic time, take
+  // linear time. A search that exceeds the backtracking limit ends the list early: the rest of the
+  // text counts as unmatched. In the scope of a Work (base/work.h), too many searches that come
+  // near the limit end the work. REQUIRES: text is well-formed UTF-8.
   void for_each(std::string_view text, FunctionRef<void(Match)> found) const;
   void find_all(std::string_view text, std::vector<Match>& out) const {
     for_each(text, [&](Match match) { out.push_back(match); });
@@ -36,11 +36,12 @@ class Regex {
 
  private:
   struct Code;
-  // Patterns that group digits in threes from the right: kGroups matches the groups, kBetween the positions
-  // between them (and before a full first group).
+  // Patterns that group digits in threes from the right: kGroups matches the groups, kBetween the
+  // positions between them (and before a full first group).
   enum class Grouped : uint8_t { kNo, kGroups, kBetween };
   static Grouped grouped_by(std::string_view pattern, std::string& runs);
-  static void for_each_group(const Code& code, std::string_view text, FunctionRef<void(Match)> found);
+  static void for_each_group(const Code& code, std::string_view text,
+                             FunctionRef<void(Match)> found);
   std::shared_ptr<const Code> code_;
 };
 

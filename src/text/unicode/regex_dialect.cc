@@ -16,20 +16,23 @@ namespace {
 
 // White_Space without U+180E, which PCRE2's \s has and the others' has not.
 constexpr std::string_view kSpaceRanges =
-    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
-    "3000}";
+    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
+    "\\x{205f}\\x{3000}";
 constexpr std::string_view kNotSpaceRanges =
-    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{"
-    "200b}-\\x{2027}"
-    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
+    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{"
+    "1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
+    "\\x{d7ff}\\x{e000}-\\x{10ffff}";
 // \w in a class, and by itself.
 constexpr std::string_view kWordInClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+constexpr std::string_view kWord =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 // With the few that newer versions of Unicode than PCRE2's count in.
 constexpr std::string_view kAlphabetic =
-    "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{11081}";
+    "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{"
+    "11081}";
 constexpr std::string_view kAlphanumeric =
-    "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{11081}\\p{Nd}";
+    "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{"
+    "11081}\\p{Nd}";
 constexpr std::string_view kLowercase = "\\p{Lowercase}\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}";
 // POSIX' names; those that are missing mean the same on both sides.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPosix = {{
@@ -117,15 +120,18 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// What PCRE2 calls the property. A script's plain name means its extensions there, the script alone elsewhere.
+// What PCRE2 calls the property. A script's plain name means its extensions there, the script alone
+// elsewhere.
 std::string property_name(std::string_view name) {
   const std::string plain = plain_name(name);
   const auto is_code = [&](const Category& one) {
-    return std::ranges::equal(plain, one.code, [](char a, unsigned char b) { return a == std::tolower(b); });
+    return std::ranges::equal(plain, one.code,
+                              [](char a, unsigned char b) { return a == std::tolower(b); });
   };
   if (const auto found = std::ranges::find_if(kCategories, is_code); found != kCategories.end())
     return std::string(found->code);
-  if (plain.size() <= 2 || plain.find_first_of("=:^&") != std::string::npos) return std::string(name);
+  if (plain.size() <= 2 || plain.find_first_of("=:^&") != std::string::npos)
+    return std::string(name);
   std::string script = "sc:" + std::string(name);
   return compiles("\\p{" + script + "}") ? script : std::string(name);
 }
@@ -138,8 +144,8 @@ std::string range_of(const NewerCharacters& one) {
                      static_cast<uint32_t>(one.last));
 }
 
-// Newer characters that a property, or what is not of it, has beyond PCRE2's tables, and those that it has there only: as
-// they stand in a class.
+// Newer characters that a property, or what is not of it, has beyond PCRE2's tables, and those that
+// it has there only: as they stand in a class.
 struct Newer {
   std::string more, less;
 };
@@ -214,7 +220,8 @@ class Translator {
 
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
 
-  // {n}, {n,}, {,m} or {n,m}, when it comes next: a + behind it repeats the whole once more, as does a ? behind {n}.
+  // {n}, {n,}, {,m} or {n,m}, when it comes next: a + behind it repeats the whole once more, as
+  // does a ? behind {n}.
   bool interval(std::string& out) {
     size_t end = at_ + 1;
     std::string numbers[2];
@@ -242,20 +249,25 @@ class Translator {
     if (!next_is("[:")) return 0;
     size_t end = at_ + 2;
     if (end < pattern_.size() && pattern_[end] == '^') ++end;
-    while (end < pattern_.size() && std::isalpha(static_cast<unsigned char>(pattern_[end])) != 0) ++end;
+    while (end < pattern_.size() && std::isalpha(static_cast<unsigned char>(pattern_[end])) != 0)
+      ++end;
     return pattern_.substr(end).starts_with(":]") ? end + 2 - at_ : 0;
   }
 
   // What stands in a class, with newer characters where they are wanted.
-  std::string items(std::string_view text) const { return newer_ ? with_newer(text) : std::string(text); }
+  std::string items(std::string_view text) const {
+    return newer_ ? with_newer(text) : std::string(text);
+  }
 
   Class posix_class(std::string_view text) const {
     std::string_view name = text.substr(2, text.size() - 4);
     Class result;
     result.negated = name.starts_with('^');
     if (result.negated) name.remove_prefix(1);
-    const auto found = std::ranges::find(kPosix, name, &std::pair<std::string_view, std::string_view>::first);
-    result.operands[0].items = found != kPosix.end() ? items(found->second) : "[:" + std::string(name) + ":]";
+    const auto found =
+        std::ranges::find(kPosix, name, &std::pair<std::string_view, std::string_view>::first);
+    result.operands[0].items =
+        found != kPosix.end() ? items(found->second) : "[:" + std::string(name) + ":]";
     return result;
   }
 
@@ -287,14 +299,17 @@ class Translator {
       }
     }
     if (at_ == pattern_.size()) {
-      return errorf(ErrorCode::kCorruptFile, "tokenizer pattern \"{:.80}\": the class at byte {} has no end",
-                    pattern_, begin);
+      return errorf(ErrorCode::kCorruptFile,
+                    "tokenizer pattern \"{:.80}\": the class at byte {} has no end", pattern_,
+                    begin);
     }
     ++at_;
     return result;
   }
 
-  static bool is_plain(const Class& c) { return c.operands.size() == 1 && c.operands[0].classes.empty(); }
+  static bool is_plain(const Class& c) {
+    return c.operands.size() == 1 && c.operands[0].classes.empty();
+  }
 
   static void add(Class inner, Class::Union& to) {
     if (inner.operands.size() == 1 && !inner.negated) {
@@ -335,7 +350,8 @@ class Translator {
     };
     switch (kind) {
       case 's': return ranges(kSpaceRanges, false);
-      case 'S': return in_class != nullptr ? ranges(kNotSpaceRanges, false) : ranges(kSpaceRanges, true);
+      case 'S':
+        return in_class != nullptr ? ranges(kNotSpaceRanges, false) : ranges(kSpaceRanges, true);
       case 'w':
       case 'W': return ranges(in_class != nullptr ? kWordInClass : kWord, kind == 'W');
       case 'd':
@@ -388,8 +404,8 @@ class Translator {
     const std::string word = "[" + items(kWord) + "]";
     const std::string before = "(?<=" + word + ")", not_before = "(?<!" + word + ")";
     const std::string after = "(?=" + word + ")", not_after = "(?!" + word + ")";
-    out +=
-        "(?:" + before + (wanted ? not_after : after) + "|" + not_before + (wanted ? after : not_after) + ")";
+    out += "(?:" + before + (wanted ? not_after : after) + "|" + not_before +
+           (wanted ? after : not_after) + ")";
   }
 
   // REQUIRES: at "{".
@@ -410,7 +426,8 @@ class Translator {
   }
 
   // name: as PCRE2 has it; a script may be too new for that.
-  void property(const std::string& name, bool negated, Class::Union* in_class, std::string& out) const {
+  void property(const std::string& name, bool negated, Class::Union* in_class,
+                std::string& out) const {
     const std::string plain = plain_name(name);
     if (plain == "alphabetic" || plain == "alpha")
       return put(class_of(items(kAlphabetic), negated), in_class, out);

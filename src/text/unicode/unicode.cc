@@ -49,8 +49,8 @@ const icu::Normalizer2* normalizer(Form form) {
   return n;
 }
 
-// The reference tokenizers carry tables of old Unicode versions: to them, characters added since are
-// unassigned.
+// The reference tokenizers carry tables of old Unicode versions: to them, characters added since
+// are unassigned.
 constexpr uint8_t kCategoriesVersion = 8;     // punctuation, BERT's marks and controls
 constexpr uint8_t kNormalizationVersion = 9;  // normalization forms, marks
 
@@ -63,15 +63,16 @@ bool is_in(char32_t c, uint8_t version) {
 }
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 void append_normalized(std::string& out, std::string_view valid, Form form) {
   UErrorCode status = U_ZERO_ERROR;
   std::string part;
   icu::StringByteSink<std::string> sink(&part);
-  normalizer(form)->normalizeUTF8(0, icu::StringPiece(valid.data(), static_cast<int32_t>(valid.size())), sink,
-                                  nullptr, status);
+  normalizer(form)->normalizeUTF8(
+      0, icu::StringPiece(valid.data(), static_cast<int32_t>(valid.size())), sink, nullptr, status);
   out += U_SUCCESS(status) ? part : std::string(valid);
 }
 
@@ -166,20 +167,24 @@ bool is_white_space(char32_t c) {
 }
 
 bool is_word(char32_t c) {
-  if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  if (c < 0x80)
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   if (const NewerCharacters* newer = find_newer(c); newer != nullptr) {
     constexpr std::string_view kWordCategories = "LM";
-    return kWordCategories.find(newer->category[0]) != std::string_view::npos || newer->category == "Nd" ||
-           newer->category == "Pc" || (newer->flags & NewerCharacters::kAlphabetic) != 0;
+    return kWordCategories.find(newer->category[0]) != std::string_view::npos ||
+           newer->category == "Nd" || newer->category == "Pc" ||
+           (newer->flags & NewerCharacters::kAlphabetic) != 0;
   }
   const auto u = static_cast<UChar32>(c);
   constexpr uint32_t kMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK | U_GC_L_MASK;
-  return (U_GET_GC_MASK(u) & kMask) != 0 || u_isUAlphabetic(u) || u_hasBinaryProperty(u, UCHAR_JOIN_CONTROL);
+  return (U_GET_GC_MASK(u) & kMask) != 0 || u_isUAlphabetic(u) ||
+         u_hasBinaryProperty(u, UCHAR_JOIN_CONTROL);
 }
 
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
-  if (const NewerCharacters* newer = find_newer(c); newer != nullptr) return newer->category[0] == 'N';
+  if (const NewerCharacters* newer = find_newer(c); newer != nullptr)
+    return newer->category[0] == 'N';
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0;
 }
 
@@ -188,7 +193,8 @@ bool is_punctuation(char32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
   if (c == 0x166D) return true;  // a symbol since Unicode 12
-  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 && is_in(c, kCategoriesVersion);
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 &&
+         is_in(c, kCategoriesVersion);
 }
 
 bool is_mark(char32_t c) {
@@ -209,8 +215,9 @@ bool is_control(char32_t c) {
 }
 
 bool is_chinese(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
@@ -233,7 +240,8 @@ std::string normalize(std::string_view text, Form form) {
   size_t start = 0;
   for (size_t i = 0; i < text.size();) {
     const Decoded d = decode(text, i);
-    // A character without properties neither moves nor composes: the parts around it are independent.
+    // A character without properties neither moves nor composes: the parts around it are
+    // independent.
     if (!d.valid || i - start > kMaxRun || !is_in(d.code, kNormalizationVersion)) {
       append_normalized(out, text.substr(start, i - start), form);
       out.append(text, i, d.length);
@@ -245,7 +253,8 @@ std::string normalize(std::string_view text, Form form) {
   return out;
 }
 
-Graphemes::Graphemes(std::string_view text) : text_(nullptr), iterator_(nullptr), size_(text.size()) {
+Graphemes::Graphemes(std::string_view text)
+    : text_(nullptr), iterator_(nullptr), size_(text.size()) {
   UErrorCode status = U_ZERO_ERROR;
   UText* utext = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &status);
   UBreakIterator* iterator = ubrk_open(UBRK_CHARACTER, "en", nullptr, 0, &status);

@@ -8,8 +8,8 @@ namespace penstock::unicode {
 
 inline constexpr char32_t kReplacement = 0xFFFD;
 
-// One decoded code point: valid is false (and length 1, code U+FFFD) where the bytes are not well-formed
-// UTF-8.
+// One decoded code point: valid is false (and length 1, code U+FFFD) where the bytes are not
+// well-formed UTF-8.
 struct Decoded {
   char32_t code;
   int length;
@@ -23,8 +23,8 @@ inline Decoded decode(std::string_view text, size_t position) {
   return decode_multibyte(text, position);
 }
 
-// Returns the length in bytes of the UTF-8 character that starts with this byte; 1 for a byte that starts
-// none.
+// Returns the length in bytes of the UTF-8 character that starts with this byte; 1 for a byte that
+// starts none.
 inline int sequence_length(unsigned char first) {
   return first < 0xC2 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 1;
 }
@@ -34,19 +34,22 @@ void append(std::string& out, char32_t code);
 bool is_valid(std::string_view text);
 // Every byte that is not part of well-formed UTF-8 becomes one U+FFFD.
 std::string replace_invalid_bytes(std::string_view text);
-// Every maximal part of an ill-formed sequence becomes one U+FFFD, as browsers, Rust and Python decode.
+// Every maximal part of an ill-formed sequence becomes one U+FFFD, as browsers, Rust and Python
+// decode.
 std::string replace_invalid_sequences(std::string_view text);
 
-// White_Space, \w and numbers follow Unicode 16 (newer_characters.h); punctuation, controls and BERT's marks Unicode
-// 8, marks Unicode 9, as in the reference tokenizers.
-bool is_white_space(char32_t c);      // White_Space
-bool is_word(char32_t c);             // regex \w: Alphabetic, M, Nd, Pc, Join_Control
+// White_Space, \w and numbers follow Unicode 16 (newer_characters.h); punctuation, controls and
+// BERT's marks Unicode 8, marks Unicode 9, as in the reference tokenizers.
+bool is_white_space(char32_t c);  // White_Space
+// regex \w: Alphabetic, M, Nd, Pc, Join_Control
+bool is_word(char32_t c);
 bool is_numeric(char32_t c);          // Nd, Nl, No
 bool is_punctuation(char32_t c);      // P*, or ASCII punctuation and symbols
 bool is_mark(char32_t c);             // Mn, Mc, Me
 bool is_nonspacing_mark(char32_t c);  // Mn
-bool is_control(char32_t c);          // Cc, Cf, Cs, Co but for tab, newline, carriage return (as BERT has it)
-bool is_chinese(char32_t c);          // the CJK blocks BERT isolates
+// Cc, Cf, Cs, Co but for tab, newline, carriage return (as BERT has it)
+bool is_control(char32_t c);
+bool is_chinese(char32_t c);                      // the CJK blocks BERT isolates
 void append_lower(std::string& out, char32_t c);  // full lower-case mapping without context
 
 enum class Form : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
@@ -63,7 +66,8 @@ class Graphemes {
   ~Graphemes();
   Graphemes(const Graphemes&) = delete;
   Graphemes& operator=(const Graphemes&) = delete;
-  size_t next();  // returns the end of the next cluster; text.size() when done
+  // returns the end of the next cluster; text.size() when done
+  size_t next();
 
  private:
   void* text_;

@@ -63,7 +63,8 @@ void add_merges_from_ranks(const std::vector<RankedToken>& tokens, BpeRules& rul
       for (size_t i = 0; i < token.text.size();) {
         const size_t length = symbol_length(token.text, i, false);
         const std::string_view c = token.text.substr(i, length);
-        if (length < token.text.size() && rules.words.find(c) < 0) rules.words.insert(c, next_virtual++);
+        if (length < token.text.size() && rules.words.find(c) < 0)
+          rules.words.insert(c, next_virtual++);
         i += length;
       }
     }
@@ -71,7 +72,8 @@ void add_merges_from_ranks(const std::vector<RankedToken>& tokens, BpeRules& rul
   rules.merges.reserve(tokens.size() * 3);
   for (const RankedToken& token : tokens) {
     const size_t first = token.text.empty() ? 0 : symbol_length(token.text, 0, rules.bytes);
-    for (size_t cut = first; cut < token.text.size(); cut += symbol_length(token.text, cut, rules.bytes)) {
+    for (size_t cut = first; cut < token.text.size();
+         cut += symbol_length(token.text, cut, rules.bytes)) {
       const TokenId left = symbol_id(token.text.substr(0, cut));
       if (left < 0) continue;
       const TokenId right = symbol_id(token.text.substr(cut));
@@ -142,7 +144,8 @@ void Bpe::encode(std::string_view word, WordScratch* scratch, std::vector<TokenI
         continue;
       }
     }
-    const bool space = word[i] == kSpaceSymbol[0] && word.substr(i, kSpaceSymbol.size()) == kSpaceSymbol;
+    const bool space =
+        word[i] == kSpaceSymbol[0] && word.substr(i, kSpaceSymbol.size()) == kSpaceSymbol;
     if ((space && !after_space && cut_at_space_) || i - begin > kMaxPart) {
       encode_part(word.substr(begin, i - begin), s, out);
       begin = i;
@@ -325,7 +328,8 @@ void Bpe::emit_known(TokenId id, const Scratch& s, std::vector<TokenId>& out) co
   }
 }
 
-void Bpe::emit_unknown(std::string_view symbol, bool after_unknown, std::vector<TokenId>& out) const {
+void Bpe::emit_unknown(std::string_view symbol, bool after_unknown,
+                       std::vector<TokenId>& out) const {
   if (rules_.byte_fallback) {
     const bool all = std::all_of(symbol.begin(), symbol.end(), [&](char c) {
       return rules_.byte_ids[static_cast<unsigned char>(c)] != kNoToken;

@@ -1,8 +1,8 @@
 // Byte-pair encoding: the adjacent pair of lowest rank is merged until no pair has a rank.
 //
-// One implementation for GPT-2's byte-level BPE, Hugging Face's character BPE, tiktoken's rank files and
-// SentencePiece's score-driven BPE; they differ in the initial symbols, the origin of the ranks and the
-// handling of unknown characters.
+// One implementation for GPT-2's byte-level BPE, Hugging Face's character BPE, tiktoken's rank
+// files and SentencePiece's score-driven BPE; they differ in the initial symbols, the origin of the
+// ranks and the handling of unknown characters.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -21,18 +21,27 @@ struct Merge {
 };
 
 struct BpeRules {
-  bool bytes = false;          // initial symbols are bytes and `words` is keyed by bytes; false: characters
-  bool mapped = false;         // with `bytes`: words are passed in the byte alphabet
-  bool ignore_merges = false;  // a word that is a token is not split, whatever the merges
-  bool fuse_unk = false;       // a run of unknown characters becomes a single unk
+  // initial symbols are bytes and `words` is keyed by bytes; false: characters
+  bool bytes = false;
+  // with `bytes`: words are passed in the byte alphabet
+  bool mapped = false;
+  // a word that is a token is not split, whatever the merges
+  bool ignore_merges = false;
+  // a run of unknown characters becomes a single unk
+  bool fuse_unk = false;
   TokenId unk = kNoToken;
-  bool byte_fallback = false;  // an unknown character becomes its bytes, if all of them are tokens
+  // an unknown character becomes its bytes, if all of them are tokens
+  bool byte_fallback = false;
   ByteTokens byte_ids{};
-  std::string prefix, suffix;  // prefix of symbols inside a word; suffix of a word's last symbol
-  StringIndex words;           // symbol or whole word -> id; without special tokens
-  FlatMap<Merge> merges;       // pair_key(left, right) -> merge
-  int vocab_size = 0;          // ids >= vocab_size are characters that occur only inside tokens
-  Trie user_defined;           // SentencePiece: pieces that are never merged with their neighbours
+  // prefix of symbols inside a word; suffix of a word's last symbol
+  std::string prefix, suffix;
+  // symbol or whole word -> id; without special tokens
+  StringIndex words;
+  FlatMap<Merge> merges;  // pair_key(left, right) -> merge
+  // ids >= vocab_size are characters that occur only inside tokens
+  int vocab_size = 0;
+  // SentencePiece: pieces that are never merged with their neighbours
+  Trie user_defined;
   // SentencePiece: ids that may occur while merging but are not emitted; empty: none.
   std::vector<bool> unused;
 
@@ -41,9 +50,9 @@ struct BpeRules {
   }
 };
 
-// Fills rules.merges from the tokens: every split of a token into two tokens is a merge with the token's
-// rank; lower ranks merge first. For character symbols, characters that are not tokens get ids from
-// rules.vocab_size on.
+// Fills rules.merges from the tokens: every split of a token into two tokens is a merge with the
+// token's rank; lower ranks merge first. For character symbols, characters that are not tokens get
+// ids from rules.vocab_size on.
 struct RankedToken {
   std::string_view text;
   TokenId id;
@@ -55,7 +64,8 @@ class Bpe final : public WordModel {
  public:
   explicit Bpe(BpeRules rules);
   std::unique_ptr<WordScratch> make_scratch() const override;
-  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+  void encode(std::string_view word, WordScratch* scratch,
+              std::vector<TokenId>& out) const override;
 
  private:
   struct Scratch;
@@ -73,7 +83,8 @@ class Bpe final : public WordModel {
   }
 
   BpeRules rules_;
-  bool cut_at_space_ = false;              // no token crosses from a character other than ▁ to a ▁
+  // no token crosses from a character other than ▁ to a ▁
+  bool cut_at_space_ = false;
   std::array<TokenId, 256> byte_symbols_;  // ids of the one-byte symbols
   // Whether merging the characters of token id gives that token: 0 not known yet, 1 yes, 2 no.
   std::unique_ptr<std::atomic<uint8_t>[]> whole_;

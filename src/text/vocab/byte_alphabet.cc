@@ -20,7 +20,8 @@ constexpr Alphabet make_alphabet() {
   for (auto& byte : a.to_byte) byte = -1;
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    const bool printable =
+        (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     a.to_char[byte] = printable ? static_cast<char32_t>(byte) : next++;
     a.to_byte[a.to_char[byte]] = static_cast<int16_t>(byte);
   }

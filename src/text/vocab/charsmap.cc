@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// One unit of the double array: label in the low 8 bits (bit 31 marks a value), bit 8 = a value hangs here,
-// bits 10.. = offset to the children, scaled by 256 when bit 9 is set.
+// One unit of the double array: label in the low 8 bits (bit 31 marks a value), bit 8 = a value
+// hangs here, bits 10.. = offset to the children, scaled by 256 when bit 9 is set.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t label(uint32_t unit) { return unit & (0x80000000u | 0xFF); }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFFu; }
@@ -19,13 +19,14 @@ Result<Charsmap> Charsmap::parse(std::string_view blob) {
   if (blob.empty()) return map;
   uint32_t trie_bytes = 0;
   if (blob.size() < sizeof trie_bytes) {
-    return errorf(ErrorCode::kCorruptFile, "precompiled_charsmap: expected at least 4 bytes, got {}",
-                  blob.size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "precompiled_charsmap: expected at least 4 bytes, got {}", blob.size());
   }
   std::memcpy(&trie_bytes, blob.data(), sizeof trie_bytes);
   if (trie_bytes > blob.size() - sizeof trie_bytes || trie_bytes % sizeof(uint32_t) != 0) {
-    return errorf(ErrorCode::kCorruptFile, "precompiled_charsmap: trie of {} bytes in a table of {} bytes",
-                  trie_bytes, blob.size());
+    return errorf(ErrorCode::kCorruptFile,
+                  "precompiled_charsmap: trie of {} bytes in a table of {} bytes", trie_bytes,
+                  blob.size());
   }
   map.units_.resize(trie_bytes / sizeof(uint32_t));
   if (trie_bytes > 0) std::memcpy(map.units_.data(), blob.data() + sizeof trie_bytes, trie_bytes);

@@ -13,8 +13,8 @@ namespace penstock {
 class Charsmap {
  public:
   Charsmap() = default;
-  // blob: the size of the trie in bytes (uint32), the trie, then zero-terminated replacements. Errors:
-  // kCorruptFile.
+  // blob: the size of the trie in bytes (uint32), the trie, then zero-terminated replacements.
+  // Errors: kCorruptFile.
   static Result<Charsmap> parse(std::string_view blob);
 
   bool empty() const { return units_.empty(); }

@@ -1,5 +1,5 @@
-// Two open-addressing hash tables without removal: from 64-bit keys to values, and from byte strings to token
-// ids.
+// Two open-addressing hash tables without removal: from 64-bit keys to values, and from byte
+// strings to token ids.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,8 @@ class FlatMap {
   }
   // Returns the value stored under key, after inserting `value` if there was none.
   Value& insert(uint64_t key, const Value& value) {
-    if (slots_.empty() || (size_ + 1) * 2 > slots_.size()) rehash(slots_.empty() ? 16 : slots_.size() * 2);
+    if (slots_.empty() || (size_ + 1) * 2 > slots_.size())
+      rehash(slots_.empty() ? 16 : slots_.size() * 2);
     size_t i = start(key);
     while (slots_[i].key != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
     if (slots_[i].key == kEmpty) {
@@ -70,8 +71,8 @@ class FlatMap {
   size_t mask_ = 0, size_ = 0;
 };
 
-// A map from byte strings to int32 values, which owns copies of its keys. Views of keys are invalidated by
-// insert().
+// A map from byte strings to int32 values, which owns copies of its keys. Views of keys are
+// invalidated by insert().
 class StringIndex {
  public:
   // Inserts key, or replaces its value. Returns the index of the entry.

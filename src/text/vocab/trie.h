@@ -63,7 +63,8 @@ class Trie {
     return found;
   }
 
-  std::vector<int32_t> values_;  // value of each node; -1 = no string ends there
+  // value of each node; -1 = no string ends there
+  std::vector<int32_t> values_;
   std::array<uint32_t, 256> root_;
   FlatMap<uint32_t> edges_;  // node << 8 | byte -> node
 };

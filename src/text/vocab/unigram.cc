@@ -57,7 +57,8 @@ void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId
   }
   s.path.clear();
   for (size_t end = word.size(); end > 0; end = s.ends[end].begin) {
-    s.path.emplace_back(static_cast<uint32_t>(end), s.ends[end].id == rules_.unk ? kNoToken : s.ends[end].id);
+    s.path.emplace_back(static_cast<uint32_t>(end),
+                        s.ends[end].id == rules_.unk ? kNoToken : s.ends[end].id);
   }
   size_t begin = 0;
   for (size_t i = s.path.size(); i > 0;) {
@@ -74,8 +75,9 @@ void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId
 
 void Unigram::emit_unknown(std::string_view text, std::vector<TokenId>& out) const {
   const auto id_of = [&](char c) { return rules_.byte_ids[static_cast<unsigned char>(c)]; };
-  if (rules_.byte_fallback &&
-      (all_bytes_ || std::all_of(text.begin(), text.end(), [&](char c) { return id_of(c) != kNoToken; }))) {
+  if (rules_.byte_fallback && (all_bytes_ || std::all_of(text.begin(), text.end(), [&](char c) {
+                                 return id_of(c) != kNoToken;
+                               }))) {
     for (const char c : text) out.push_back(id_of(c));
   } else if (rules_.unk != kNoToken) {
     out.push_back(rules_.unk);

@@ -23,7 +23,8 @@ class Unigram final : public WordModel {
   explicit Unigram(UnigramRules rules);
   std::unique_ptr<WordScratch> make_scratch() const override;
   // A run of unknown characters becomes its bytes or one unk.
-  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+  void encode(std::string_view word, WordScratch* scratch,
+              std::vector<TokenId>& out) const override;
 
  private:
   struct Scratch;

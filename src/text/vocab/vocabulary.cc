@@ -4,7 +4,8 @@ namespace penstock {
 
 ByteTokens byte_tokens(const Vocabulary& vocabulary) {
   ByteTokens ids;
-  for (int byte = 0; byte < 256; ++byte) ids[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte));
+  for (int byte = 0; byte < 256; ++byte)
+    ids[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte));
   return ids;
 }
 

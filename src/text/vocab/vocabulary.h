@@ -16,18 +16,19 @@ class Vocabulary {
  public:
   static constexpr int kMaxSize = 1 << 22;
 
-  // Sets the piece of an id. Of two ids with the same piece, find() returns the later. Errors: kCorruptFile
-  // (the id is out of range, or has another piece and not `replace`).
+  // Sets the piece of an id. Of two ids with the same piece, find() returns the later. Errors:
+  // kCorruptFile (the id is out of range, or has another piece and not `replace`).
   Status add(int64_t id, std::string_view piece, bool replace = false) {
     if (id < 0 || id >= kMaxSize) {
       return errorf(ErrorCode::kCorruptFile,
-                    "tokenizer: token \"{:.40}\": expected an id from 0 to {}, got {}", piece, kMaxSize - 1,
-                    id);
+                    "tokenizer: token \"{:.40}\": expected an id from 0 to {}, got {}", piece,
+                    kMaxSize - 1, id);
     }
     const auto at = static_cast<size_t>(id);
     if (at >= entries_.size()) entries_.resize(at + 1, kNone);
     if (entries_[at] != kNone && !replace && index_.key(entries_[at]) != piece) {
-      return errorf(ErrorCode::kCorruptFile, "tokenizer: id {} belongs to both \"{:.40}\" and \"{:.40}\"", id,
+      return errorf(ErrorCode::kCorruptFile,
+                    "tokenizer: id {} belongs to both \"{:.40}\" and \"{:.40}\"", id,
                     index_.key(entries_[at]), piece);
     }
     entries_[at] = index_.insert(piece, static_cast<int32_t>(id));

@@ -15,16 +15,16 @@ class WordScratch {
   virtual ~WordScratch() = default;
 };
 
-// Bounds the part of a client's text that an algorithm processes as a whole, which takes about 50 bytes of
-// memory per byte. Ends the work of the thread when the part is longer (base/work.h).
+// Bounds the part of a client's text that an algorithm processes as a whole, which takes about 50
+// bytes of memory per byte. Ends the work of the thread when the part is longer (base/work.h).
 inline void bound_part(std::string_view part) {
   constexpr size_t kMost = size_t{1} << 20;
   if (part.size() <= kMost) return;
-  end_work({ErrorCode::kInvalidArgument,
-            fmt::format(
-                "text: a stretch of {} bytes has no place where the model's tokenizer splits it, expected at "
-                "most {}",
-                part.size(), kMost)});
+  end_work(
+      {ErrorCode::kInvalidArgument, fmt::format("text: a stretch of {} bytes has no place where "
+                                                "the model's tokenizer splits it, expected at "
+                                                "most {}",
+                                                part.size(), kMost)});
 }
 
 // Immutable and thread-safe.
@@ -33,7 +33,8 @@ class WordModel {
   virtual ~WordModel() = default;
   virtual std::unique_ptr<WordScratch> make_scratch() const { return nullptr; }
   // Appends the tokens of word. scratch: from make_scratch() of this model.
-  virtual void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const = 0;
+  virtual void encode(std::string_view word, WordScratch* scratch,
+                      std::vector<TokenId>& out) const = 0;
 };
 
 }  // namespace penstock

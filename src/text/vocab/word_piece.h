@@ -1,5 +1,5 @@
-// WordPiece (BERT), which cuts a word greedily into the longest known pieces, and WordLevel, where every word
-// is one token.
+// WordPiece (BERT), which cuts a word greedily into the longest known pieces, and WordLevel, where
+// every word is one token.
 #pragma once
 #include <string>
 
@@ -11,9 +11,10 @@ namespace penstock {
 
 // The pieces a word is cut into.
 struct WordPieces {
-  Trie first;         // pieces that start a word
-  Trie rest;          // pieces inside a word, without their prefix
-  StringIndex words;  // the pieces of `first` again: most words are a single piece, found by one lookup
+  Trie first;  // pieces that start a word
+  Trie rest;   // pieces inside a word, without their prefix
+  // the pieces of `first` again: most words are a single piece, found by one lookup
+  StringIndex words;
 
   void add(std::string_view piece, std::string_view prefix, TokenId id) {
     first.insert(piece, id);
@@ -24,11 +25,12 @@ struct WordPieces {
 
 class WordPiece final : public WordModel {
  public:
-  // unk: token of unknown words; kNoToken: they are dropped. Words of more than max_chars characters are
-  // unknown.
+  // unk: token of unknown words; kNoToken: they are dropped. Words of more than max_chars
+  // characters are unknown.
   WordPiece(WordPieces pieces, TokenId unk, int max_chars)
       : pieces_(std::move(pieces)), unk_(unk), max_chars_(max_chars) {}
-  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+  void encode(std::string_view word, WordScratch* scratch,
+              std::vector<TokenId>& out) const override;
 
  private:
   WordPieces pieces_;
@@ -39,7 +41,8 @@ class WordPiece final : public WordModel {
 class WordLevel final : public WordModel {
  public:
   WordLevel(StringIndex words, TokenId unk) : words_(std::move(words)), unk_(unk) {}
-  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+  void encode(std::string_view word, WordScratch* scratch,
+              std::vector<TokenId>& out) const override;
 
  private:
   StringIndex words_;

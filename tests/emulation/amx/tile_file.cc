@@ -24,14 +24,15 @@ struct TileFile {
 
 thread_local constinit TileFile file = {};
 
-// The processor raises an exception. No logger: templates of headers must not be compiled for AVX-512.
+// The processor raises an exception. No logger: templates of headers must not be compiled for
+// AVX-512.
 void require(bool held, const char* instruction, const char* what, int tile = -1) {
   if (held) return;
   if (tile < 0) {
     std::fprintf(stderr, "emulated tiles: %s: %s\n", instruction, what);
   } else {
-    std::fprintf(stderr, "emulated tiles: %s: %s (tile %d of %d x %d bytes)\n", instruction, what, tile,
-                 file.tiles[tile].rows, file.tiles[tile].row_bytes);
+    std::fprintf(stderr, "emulated tiles: %s: %s (tile %d of %d x %d bytes)\n", instruction, what,
+                 tile, file.tiles[tile].rows, file.tiles[tile].row_bytes);
   }
   std::abort();
 }
@@ -48,18 +49,22 @@ struct Operands {
   const Tile &a, &b;
 };
 Operands operands(int c, int a, int b, const char* instruction) {
-  const Operands all{configured(c, instruction), configured(a, instruction), configured(b, instruction)};
+  const Operands all{configured(c, instruction), configured(a, instruction),
+                     configured(b, instruction)};
   require(c != a && c != b && a != b, instruction, "an operand is given twice");
   const int tiles[] = {c, a, b};
   for (const int tile : tiles)
-    require(file.tiles[tile].row_bytes % 4 == 0, instruction, "rows are no multiple of 4 bytes", tile);
+    require(file.tiles[tile].row_bytes % 4 == 0, instruction, "rows are no multiple of 4 bytes",
+            tile);
   require(all.c.rows == all.a.rows, instruction, "the sums' rows are not those of A", c);
-  require(all.c.row_bytes == all.b.row_bytes, instruction, "the sums' columns are not those of B", c);
+  require(all.c.row_bytes == all.b.row_bytes, instruction, "the sums' columns are not those of B",
+          c);
   require(all.a.row_bytes / 4 == all.b.rows, instruction, "B's rows are not A's columns", b);
   return all;
 }
 
-// Whole rows, and rows in fours, are multiplied: nobody reads what that leaves beyond the configured sums.
+// Whole rows, and rows in fours, are multiplied: nobody reads what that leaves beyond the
+// configured sums.
 __m512i row_of(const Tile& tile, int row) { return _mm512_load_si512(tile.row[row]); }
 __m512i dword_of(const Tile& tile, int row, int at) {
   int32_t value;
@@ -67,7 +72,8 @@ __m512i dword_of(const Tile& tile, int row, int at) {
   return _mm512_set1_epi32(value);
 }
 
-// Not inlined: between two writes of MXCSR the compiler would move floating-point operations past them.
+// Not inlined: between two writes of MXCSR the compiler would move floating-point operations past
+// them.
 [[gnu::noinline]] void sum_bf16_products(const Operands& of) {
   const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000u));
   const auto even = [](__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); };
@@ -128,8 +134,8 @@ void configure(const void* config) {
     }
     file.tiles[t].rows = rows;
     file.tiles[t].row_bytes = row_bytes;
-    require(rows <= kMostRows && row_bytes <= kMostBytes, kName, "a tile is larger than 16 rows of 64 bytes",
-            t);
+    require(rows <= kMostRows && row_bytes <= kMostBytes, kName,
+            "a tile is larger than 16 rows of 64 bytes", t);
     require((rows == 0) == (row_bytes == 0), kName, "a tile has rows or columns alone", t);
   }
   file.configured = true;
@@ -166,7 +172,9 @@ void dot_bf16(int c, int a, int b) {
   sum_bf16_products(of);
   _mm_setcsr(saved);
 }
-void dot_signed_unsigned(int c, int a, int b) { sum_byte_products(operands(c, a, b, "tdpbsud"), false); }
+void dot_signed_unsigned(int c, int a, int b) {
+  sum_byte_products(operands(c, a, b, "tdpbsud"), false);
+}
 void dot_signed(int c, int a, int b) { sum_byte_products(operands(c, a, b, "tdpbssd"), true); }
 
 }  // namespace penstock::tile_file

@@ -1,8 +1,9 @@
-// AMX's tiles in software: what each instruction of tiles.h does, to the bit as Intel's manual has it, with the
-// AVX-512 of the machine. For tests of the kernels where the processor has no tiles; not in the shipped program.
+// AMX's tiles in software: what each instruction of tiles.h does, to the bit as Intel's manual has
+// it, with the AVX-512 of the machine. For tests of the kernels where the processor has no tiles;
+// not in the shipped program.
 //
-// As strict as the processor: what that faults on ends the program with the instruction's name. State is the
-// thread's. tiles.h is compiled against this file where it was included before.
+// As strict as the processor: what that faults on ends the program with the instruction's name.
+// State is the thread's. tiles.h is compiled against this file where it was included before.
 #pragma once
 #include <cstddef>
 

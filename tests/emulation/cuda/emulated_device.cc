@@ -1,6 +1,7 @@
-// A device whose memory is the host's and whose kernels run on fibers, in the order of the calls, as late as can be: when
-// somebody waits. For tests: it finds wrong indices, missing barriers, memory that nobody wrote, writes beyond its end, and a host that
-// reads or changes too early what the device gives or takes; not what a GPU does out of order, and not speed.
+// A device whose memory is the host's and whose kernels run on fibers, in the order of the calls,
+// as late as can be: when somebody waits. For tests: it finds wrong indices, missing barriers,
+// memory that nobody wrote, writes beyond its end, and a host that reads or changes too early what
+// the device gives or takes; not what a GPU does out of order, and not speed.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -50,15 +51,17 @@ class EmulatedDevice final : public Device {
     spoil();
     if (failed()) return tl::unexpected(status().error());
     if (fails_now(EmulatedCalls::kMemory))
-      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused", bytes);
+      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused",
+                    bytes);
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
       return errorf(ErrorCode::kResourceExhausted,
-                    "emulated device: {} bytes of memory wanted, {} of {} are free", bytes, memory().free,
-                    memory().total);
+                    "emulated device: {} bytes of memory wanted, {} of {} are free", bytes,
+                    memory().free, memory().total);
     }
     void* data = std::aligned_alloc(kAlign, (bytes + kGuard + kAlign - 1) / kAlign * kAlign);
     if (data == nullptr)
-      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused", bytes);
+      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused",
+                    bytes);
     std::memset(data, kUnwritten, bytes);
     std::memset(static_cast<std::byte*>(data) + bytes, kGuardByte, kGuard);
     pieces_[data] = bytes;
@@ -71,15 +74,16 @@ class EmulatedDevice final : public Device {
     const auto piece = pieces_.find(data);
     PENSTOCK_CHECK(piece != pieces_.end());
     check_guard(data, piece->second);
-    used_ -= static_cast<int64_t>(piece->second), bytes_in_use -= static_cast<int64_t>(piece->second);
+    used_ -= static_cast<int64_t>(piece->second),
+        bytes_in_use -= static_cast<int64_t>(piece->second);
     pieces_.erase(piece);
     std::free(data);
   }
   Result<void*> allocate_host(size_t bytes) override {
     void* const data = fails_now(EmulatedCalls::kMemory) ? nullptr : std::malloc(bytes);
     if (data == nullptr)
-      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of pinned memory refused",
-                    bytes);
+      return errorf(ErrorCode::kResourceExhausted,
+                    "emulated device: {} bytes of pinned memory refused", bytes);
     ++bytes_in_use;  // at least
     return data;
   }
@@ -119,7 +123,8 @@ class EmulatedDevice final : public Device {
   }
   void wait(StepTicket ticket) override {
     works();
-    for (; !asked_.empty() && asked_.front().ticket <= ticket; asked_.pop_front()) asked_.front().work();
+    for (; !asked_.empty() && asked_.front().ticket <= ticket; asked_.pop_front())
+      asked_.front().work();
   }
 
  protected:
@@ -145,7 +150,8 @@ class EmulatedDevice final : public Device {
   }
   static void check_guard(const void* data, size_t bytes) {
     const auto* end = static_cast<const unsigned char*>(data) + bytes;
-    PENSTOCK_CHECK(std::all_of(end, end + kGuard, [](unsigned char byte) { return byte == kGuardByte; }));
+    PENSTOCK_CHECK(
+        std::all_of(end, end + kGuard, [](unsigned char byte) { return byte == kGuardByte; }));
   }
   int64_t capacity_, used_ = 0;
   std::unordered_map<void*, size_t> pieces_;

@@ -20,7 +20,8 @@ namespace {
 
 namespace context = boost::context;
 
-// Not a power of two: stacks that lie one behind the other would share the same few sets of the caches.
+// Not a power of two: stacks that lie one behind the other would share the same few sets of the
+// caches.
 constexpr size_t kStackBytes = 64 * 1024 + 17 * 64;
 
 // Random numbers that cost less than what they decide (xorshift, Marsaglia 2003).
@@ -37,7 +38,8 @@ class Random {
   uint32_t state_;
 };
 
-// A block at a time; fibers are kept and take one thread after the other. Who waits switches to the next itself.
+// A block at a time; fibers are kept and take one thread after the other. Who waits switches to the
+// next itself.
 class Scheduler final : public Fibers {
  public:
   Scheduler() : random_(1) {}
@@ -67,7 +69,8 @@ class Scheduler final : public Fibers {
   void end_copies(int thread) override { ++copies_[static_cast<size_t>(thread)].n_groups; }
   void make_copies(int thread, int most) override {
     Copies& copies = copies_[static_cast<size_t>(thread)];
-    for (; copies.n_made < copies.all.size() && copies.all[copies.n_made].group < copies.n_groups - most;
+    for (; copies.n_made < copies.all.size() &&
+           copies.all[copies.n_made].group < copies.n_groups - most;
          ++copies.n_made)
       std::memcpy(copies.all[copies.n_made].to, copies.all[copies.n_made].from, kCopyBytes);
   }
@@ -103,7 +106,8 @@ class Scheduler final : public Fibers {
 
   void run_block(int x, int y) {
     x_ = x, y_ = y;
-    std::fill(shared_.begin(), shared_.end(), ~uint64_t{0});  // not a number, before somebody writes it
+    // not a number, before somebody writes it
+    std::fill(shared_.begin(), shared_.end(), ~uint64_t{0});
     begin(block_, 0, n_threads_);
     warps_.resize(static_cast<size_t>(n_threads_ / kWarp));
     for (size_t w = 0; w < warps_.size(); ++w) begin(warps_[w], static_cast<int>(w) * kWarp, kWarp);
@@ -173,7 +177,8 @@ class Scheduler final : public Fibers {
 
   void meet(Party& party, int thread, void* mine, Together together) {
     if (party.n_here == 0) party.together = together;
-    if (party.together != together) die("threads that should do the same together do different things");
+    if (party.together != together)
+      die("threads that should do the same together do different things");
     party.mine[static_cast<size_t>(thread - party.first)] = mine;
     if (++party.n_here == party.size) {
       together(party.mine.data(), party.size);
@@ -233,7 +238,8 @@ void multiply_pairs(void* const* lanes, Half half) {
     for (int t = 0; t < 4; ++t) {
       const MmaLane* const from = lane(4 * g + t);
       for (int i = 0; i < 4; ++i)
-        for (int h = 0; h < 2; ++h) a[g + 8 * (i & 1)][8 * (i >> 1) + 2 * t + h] = half(from->a[i], h);
+        for (int h = 0; h < 2; ++h)
+          a[g + 8 * (i & 1)][8 * (i >> 1) + 2 * t + h] = half(from->a[i], h);
       for (int i = 0; i < 2; ++i)
         for (int h = 0; h < 2; ++h) b[8 * i + 2 * t + h][g] = half(from->b[i], h);
     }
@@ -276,7 +282,8 @@ void load_together(void* const* lanes, int) {
   const auto row = [&](int i) { return row_of(lanes[i]); };
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < 4; ++i)
-      std::memcpy(static_cast<const MatrixLane*>(lanes[l])->to + i, row(8 * i + l / 4) + 4 * (l % 4), 4);
+      std::memcpy(static_cast<const MatrixLane*>(lanes[l])->to + i,
+                  row(8 * i + l / 4) + 4 * (l % 4), 4);
 }
 void load_transposed_together(void* const* lanes, int) {
   const auto at = [&](int matrix, int r, int col) {
@@ -290,7 +297,9 @@ void load_transposed_together(void* const* lanes, int) {
 void transpose_together(void* const* lanes, int) {
   uint32_t before[32];
   for (int l = 0; l < 32; ++l) before[l] = *static_cast<const uint32_t*>(lanes[l]);
-  const auto at = [&](int r, int col) { return before[4 * r + col / 2] >> 16 * (col % 2) & 0xffffu; };
+  const auto at = [&](int r, int col) {
+    return before[4 * r + col / 2] >> 16 * (col % 2) & 0xffffu;
+  };
   for (int l = 0; l < 32; ++l)
     *static_cast<uint32_t*>(lanes[l]) = at(2 * (l % 4), l / 4) | at(2 * (l % 4) + 1, l / 4) << 16;
 }
@@ -320,7 +329,8 @@ void multiply_tiles(void* const* lanes, Value value) {
       const float b = value(bits);
       for (int m = 0; m < 16; ++m) d[m] += a[k][m] * b;
     }
-    for (int m = 0; m < 16; ++m) lane(m % 8 * 4 + n % 8 / 2)->d[n / 8 * 4 + m / 8 * 2 + n % 2] += d[m];
+    for (int m = 0; m < 16; ++m)
+      lane(m % 8 * 4 + n % 8 / 2)->d[n / 8 * 4 + m / 8 * 2 + n % 2] += d[m];
   }
 }
 

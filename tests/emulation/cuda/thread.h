@@ -39,7 +39,8 @@ T Thread::reduce(T value, Combine) const {
     for (int lane = 0; lane < kWarp; ++lane) values[lane] = *static_cast<const T*>(all[lane]);
     for (int mask = kWarp / 2; mask > 0; mask /= 2) {
       std::copy_n(values, kWarp, before);
-      for (int lane = 0; lane < kWarp; ++lane) values[lane] = Combine()(before[lane], before[lane ^ mask]);
+      for (int lane = 0; lane < kWarp; ++lane)
+        values[lane] = Combine()(before[lane], before[lane ^ mask]);
     }
     for (int lane = 0; lane < kWarp; ++lane) *static_cast<T*>(all[lane]) = values[lane];
   });

@@ -12,7 +12,8 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
   switch (f.kind) {
     case Activation::kSilu: return x * sigmoid(x);
     case Activation::kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-    case Activation::kGeluTanh:  // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+    case Activation::kGeluTanh:
+      // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
       return x * sigmoid(2 * 0.7978845608f * x * (1.0f + 0.044715f * x * x));
     case Activation::kRelu: return fmaxf(x, 0.0f);
     case Activation::kRelu2: return x > 0.0f ? x * x : 0.0f;

@@ -28,8 +28,8 @@ PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
 }
 
 // By a warp.
-PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x, std::byte* row,
-                               float* scale) {
+PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x,
+                               std::byte* row, float* scale) {
   if (!layer.has_scales()) {
     constexpr int kAtOnce = 4;  // are read before one is written
     for (int from = t.lane(); from < layer.head_dim; from += kAtOnce * kWarp) {
@@ -54,15 +54,16 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
   const float largest = floats ? 448.0f : 127.0f, up = most > 0.0f ? largest / most : 0.0f;
   for (int i = t.lane(); i < layer.head_dim; i += kWarp) {
     const float code = x[i] * up;
-    row[i] =
-        floats ? std::byte{float_to_f8(code)} : static_cast<std::byte>(static_cast<int8_t>(roundf(code)));
+    row[i] = floats ? std::byte{float_to_f8(code)}
+                    : static_cast<std::byte>(static_cast<int8_t>(roundf(code)));
   }
   if (t.lane() == 0) *scale = most / largest;
 }
 
-// kHeads of the n heads from `heads` on, of one token, by a warp: an angle is taken once, and all numbers are read before one is written.
-PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, float* heads, int n, int dim,
-                                  int position) {
+// kHeads of the n heads from `heads` on, of one token, by a warp: an angle is taken once, and all
+// numbers are read before one is written.
+PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, float* heads, int n,
+                                  int dim, int position) {
   constexpr int kHeads = StoreKv::kHeads;
   for (int i = t.lane(); i < rotation.half; i += kWarp) {
     const Turn turn(rotation, position, i);
@@ -92,12 +93,14 @@ PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   }
   t.sync();
   if (other < 0 || head >= layer.n_kv_heads || (is_value && !layer.has_values())) return;
-  const int slot =
-      is_token ? batch->kv[group].slots[t.x] : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
+  const int slot = is_token ? batch->kv[group].slots[t.x]
+                            : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
   if (is_key) {
-    store_row(t, layer, k.row(t.x) + head * dim, layer.key(slot, head), layer.key_scale(slot, head));
+    store_row(t, layer, k.row(t.x) + head * dim, layer.key(slot, head),
+              layer.key_scale(slot, head));
   } else {
-    store_row(t, layer, v.row(t.x) + head * dim, layer.value(slot, head), layer.value_scale(slot, head));
+    store_row(t, layer, v.row(t.x) + head * dim, layer.value(slot, head),
+              layer.value_scale(slot, head));
   }
 }
 PENSTOCK_KERNEL(StoreKv)
@@ -155,7 +158,8 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, co
     for (int h = 0; h < kHeads; ++h)
       if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
   }
-  const float unit = k.layer.has_scales() ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
+  const float unit =
+      k.layer.has_scales() ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
   const int position = sight.position_of(index);
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
@@ -206,7 +210,8 @@ PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, c
   t.sync();
   for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.sums[i] = 0.0f;
   if (t.index < kHeads) tile.most[t.index] = kNothing, tile.total[t.index] = 0.0f;
-  const int first = sight.first > begin ? sight.first : begin, last = sight.end < end ? sight.end : end;
+  const int first = sight.first > begin ? sight.first : begin,
+            last = sight.end < end ? sight.end : end;
   for (int chunk = first / kChunk * kChunk; chunk < last; chunk += kChunk) {
     t.sync();
     const int index = chunk + t.index;
@@ -250,7 +255,9 @@ struct Joined {
     most = now;
   }
   // fmaf: the same whoever does it.
-  PENSTOCK_DEVICE float sum(float so_far, float piece) const { return fmaf(so_far, before, piece * here); }
+  PENSTOCK_DEVICE float sum(float so_far, float piece) const {
+    return fmaf(so_far, before, piece * here);
+  }
   // What sums are multiplied with at the end; sink: of the head.
   PENSTOCK_DEVICE float factor(const float* sinks, int head) const {
     return 1.0f / (sinks != nullptr ? total + expf(fminf(sinks[head] - most, 87.0f)) : total);
@@ -264,7 +271,8 @@ PENSTOCK_DEVICE void load_queries(const Thread& t, const AttentionOnDevice& k, c
   for (int i = t.index; i < tile.n * dim; i += Attend::kThreads) tile.q[i] = queries[i];
 }
 
-PENSTOCK_DEVICE void clear_heads(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile) {
+PENSTOCK_DEVICE void clear_heads(const Thread& t, const AttentionOnDevice& k,
+                                 const HeadTile& tile) {
   const int value_dim = k.layer.value_dim;
   float* const to = k.out.row(t.x) + tile.first_query * value_dim;
   for (int i = t.index; i < tile.n * value_dim; i += Attend::kThreads) to[i] = 0.0f;
@@ -314,7 +322,8 @@ PENSTOCK_BODY void AttendPieces::operator()(const Thread& t) const {
   attend_piece(t, *this, tile, sight_of(*this, token), begin, begin + Attend::kPiece);
   const int n_heads = q.cols / layer.head_dim;
   for (int h = 0; h < tile.n; ++h) {
-    float* const to = sums + (static_cast<int64_t>(t.x) * n_heads + tile.first_query + h) * (value_dim + 2);
+    float* const to =
+        sums + (static_cast<int64_t>(t.x) * n_heads + tile.first_query + h) * (value_dim + 2);
     for (int d = t.index; d < value_dim; d += kThreads) to[d] = tile.sums[h * value_dim + d];
     if (t.index == 0) to[value_dim] = tile.most[h], to[value_dim + 1] = tile.total[h];
   }

@@ -13,7 +13,8 @@ struct Rotation {
   float scale = 1.0f;
   bool interleaved = false;
   int first = 0;
-  const float* long_inv_freq = nullptr;  // [half] or null: of sequences that the batch marks
+  // [half] or null: of sequences that the batch marks
+  const float* long_inv_freq = nullptr;
 };
 
 // Rotates a head of a token of q, or of k. Grid::x = rows, Grid::y = heads of q and k.
@@ -26,7 +27,8 @@ struct RotateHeads {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// A warp rotates kHeads heads of q, or rotates and stores one of k, or stores one of v. Grid::x = rows, Grid::y = blocks().
+// A warp rotates kHeads heads of q, or rotates and stores one of k, or stores one of v. Grid::x =
+// rows, Grid::y = blocks().
 struct StoreKv {
   static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 4, kBlocks = 8;
   Rows q;  // of no columns where nothing is rotated
@@ -43,7 +45,8 @@ struct StoreKv {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The step's own tokens, as the products gave them. k of no columns: keys and values are in the cache, as another layer stored them.
+// The step's own tokens, as the products gave them. k of no columns: keys and values are in the
+// cache, as another layer stored them.
 struct NewTokens {
   Rows k, v;
   Rotation rotation;
@@ -60,28 +63,34 @@ struct AttentionOnDevice {
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
   const BatchOnDevice* batch;
-  int block_shift;  // of the cache's blocks: their size is 1 << block_shift, or none: -1
+  // of the cache's blocks: their size is 1 << block_shift, or none: -1
+  int block_shift;
 };
 
-// A block has some query heads of one kv head for one token. What they see is cut into pieces of kPiece tokens, which begin at the same
-// places of the sequence whatever else is in the batch, and pieces into chunks of kChunk tokens: scores by a thread per token, then
-// sums of values by a thread per feature. The pieces' sums are put together in their order. Grid::x = rows, Grid::y = kv heads * tiles
-// of heads.
+// A block has some query heads of one kv head for one token. What they see is cut into pieces of
+// kPiece tokens, which begin at the same places of the sequence whatever else is in the batch, and
+// pieces into chunks of kChunk tokens: scores by a thread per token, then sums of values by a
+// thread per feature. The pieces' sums are put together in their order. Grid::x = rows, Grid::y =
+// kv heads * tiles of heads.
 struct Attend : AttentionOnDevice {
-  static constexpr int kThreads = 128, kChunk = kThreads, kPiece = BatchOnDevice::kPieceTokens, kHeads = 4;
+  static constexpr int kThreads = 128, kChunk = kThreads, kPiece = BatchOnDevice::kPieceTokens,
+                       kHeads = 4;
 
   int tiles() const { return (n_queries + kHeads - 1) / kHeads; }
   int shared_bytes() const {
-    return static_cast<int>(sizeof(float)) * kHeads * (layer.head_dim + 2 * layer.value_dim + kChunk + 3);
+    return static_cast<int>(sizeof(float)) * kHeads *
+           (layer.head_dim + 2 * layer.value_dim + kChunk + 3);
   }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The same in two: a block per piece of a token's sequence, as the batch lists them, leaves its sums; then they are put together.
-// Bit for bit the same. Grid::x = pieces, or rows; Grid::y as above.
+// The same in two: a block per piece of a token's sequence, as the batch lists them, leaves its
+// sums; then they are put together. Bit for bit the same. Grid::x = pieces, or rows; Grid::y as
+// above.
 struct AttendPieces : AttentionOnDevice {
   static constexpr int kThreads = Attend::kThreads;
-  float* sums;  // [piece][query head][value_dim + 2]: sums of values, the largest score, the sum of weights
+  // [piece][query head][value_dim + 2]: sums of values, the largest score, the sum of weights
+  float* sums;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 struct JoinPieces : AttentionOnDevice {

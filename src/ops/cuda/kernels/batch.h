@@ -1,5 +1,5 @@
-// A step's batch in the device's memory. Kernels get a pointer to it that stays the same from step to step, so that what was
-// recorded of one step can be played for another.
+// A step's batch in the device's memory. Kernels get a pointer to it that stays the same from step
+// to step, so that what was recorded of one step can be played for another.
 #pragma once
 #include <cstdint>
 
@@ -16,8 +16,10 @@ struct KvOnDevice {
 
 struct BatchOnDevice {
   static constexpr int kMaxGroups = 8;
-  static constexpr int kPieceTokens = 256;  // of a sequence, that attention may take apart from the others
-  static constexpr int kFewTokens = 8;      // new ones of a sequence, that attention takes one by one
+  // of a sequence, that attention may take apart from the others
+  static constexpr int kPieceTokens = 256;
+  // new ones of a sequence, that attention takes one by one
+  static constexpr int kFewTokens = 8;
   int32_t n_tokens, n_seqs, n_outputs, n_groups;
   const int32_t* tokens;       // [n_tokens]; -1 - i: drawn[i]
   const int32_t* positions;    // [n_tokens]
@@ -32,7 +34,8 @@ struct BatchOnDevice {
   // Pieces that a block each attends to, of steps that are worth it.
   int32_t n_pieces;
   const int32_t* piece_tokens;  // [n_pieces] whose it is
-  const int32_t* first_pieces;  // [n_tokens]; a token's are those of its whole sequence
+  // [n_tokens]; a token's are those of its whole sequence
+  const int32_t* first_pieces;
   KvOnDevice kv[kMaxGroups];
   const int32_t* drawn;  // tokens, by the draws before the step
   DrawsOnDevice draws;   // of the step

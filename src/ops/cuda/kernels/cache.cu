@@ -9,7 +9,8 @@ PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
   const int n_words = (layer.row_bytes + 3) / 4, bytes = layer.row_bytes;
   for (int i = 0; i < n; ++i) {
     for (int part = 0; part < (layer.has_values() ? 2 : 1); ++part) {
-      const std::byte* const source = part == 0 ? layer.key(from[i], t.x) : layer.value(from[i], t.x);
+      const std::byte* const source =
+          part == 0 ? layer.key(from[i], t.x) : layer.value(from[i], t.x);
       std::byte* const target = part == 0 ? layer.key(to[i], t.x) : layer.value(to[i], t.x);
       for (int w = t.index; w < n_words; w += kThreads) {
         for (int b = 4 * w; b < 4 * w + 4 && b < bytes; ++b) target[b] = source[b];

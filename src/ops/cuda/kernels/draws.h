@@ -1,5 +1,5 @@
-// Draws from rows of logits (kernels/sample.h), as a step has them in the device's memory: what is drawn where is data, so that a
-// recorded step draws anew whenever it is played.
+// Draws from rows of logits (kernels/sample.h), as a step has them in the device's memory: what is
+// drawn where is data, so that a recorded step draws anew whenever it is played.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,8 @@ struct DrawOnDevice {
   int32_t n_top;           // most likely tokens of the row as it came
   int64_t mask;            // in DrawsOnDevice::masks, -1: all tokens
   float temperature;
-  float least_x;  // (logit - largest) / temperature of what min-p keeps; -infinity: everything
+  // (logit - largest) / temperature of what min-p keeps; -infinity: everything
+  float least_x;
   int32_t top_k;  // 0: all
   float top_p;    // 1: all
   bool report, likeliest;
@@ -25,12 +26,14 @@ struct DrawOnDevice {
 };
 
 struct DrawnOnDevice {
-  static constexpr int kNone = -1, kLeft = -2;  // of token: none is possible; left to the host
+  // of token: none is possible; left to the host
+  static constexpr int kNone = -1, kLeft = -2;
   int32_t token;
   int32_t rank;
   int32_t n_top;
-  float raw_most, raw_logit;  // of the row as it came: its largest, and that of the token
-  double raw_sum;             // of exp(logit - largest)
+  // of the row as it came: its largest, and that of the token
+  float raw_most, raw_logit;
+  double raw_sum;  // of exp(logit - largest)
 };
 
 struct TopOnDevice {

@@ -8,17 +8,19 @@ namespace {
 
 // --- Tiles.
 
-// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end); the others, and features that a head does not
-// have, become zeros, so that all are multiplied: a branch for each 16 features kept the compiler from reading ahead of the products.
+// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end);
+// the others, and features that a head does not have, become zeros, so that all are multiplied: a
+// branch for each 16 features kept the compiler from reading ahead of the products.
 template <class K>
-PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& place, int kv_head, int begin,
-                                int from, int end, std::byte* to) {
+PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
+                                int begin, int from, int end, std::byte* to) {
   constexpr int kChunks = K::kRowBytes / 16, kPerPass = K::kThreads / kChunks;
   const int chunk = t.index % kChunks, row_bytes = k.layer.row_bytes;
   const bool has = chunk * 16 < row_bytes;
 #pragma unroll
   for (int pass = 0; pass < K::kTokens / kPerPass; ++pass) {
-    const int row = pass * kPerPass + t.index / kChunks, index = begin + row, unit = index / 16 * 16;
+    const int row = pass * kPerPass + t.index / kChunks, index = begin + row,
+              unit = index / 16 * 16;
     std::byte* const key = to + row * K::kRowBytes + (chunk ^ row % 8) * 16;
     if (has && unit + 16 > from && index < end) {
       const std::byte* const at = place.unit(unit, kv_head) + row % 16 * row_bytes + chunk * 16;
@@ -31,7 +33,8 @@ PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& p
   }
 }
 
-// A warp's 16 rows, of which a lane knows g and g + 8: their queries, rounded, and sums over the tokens so far.
+// A warp's 16 rows, of which a lane knows g and g + 8: their queries, rounded, and sums over the
+// tokens so far.
 template <class K, int kDim, KvCode kCode>
 struct WarpRows {
   using Numbers = Halves<kCode>;
@@ -47,8 +50,8 @@ struct WarpRows {
   float sums[2 * kSteps][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
   float scores[2 * kPairs][4];  // of a tile
 
-  PENSTOCK_DEVICE WarpRows(const Thread& thread, const K& kernel, const Scoring& how, const TileRow (&own)[2],
-                           Chunk* shared)
+  PENSTOCK_DEVICE WarpRows(const Thread& thread, const K& kernel, const Scoring& how,
+                           const TileRow (&own)[2], Chunk* shared)
       : t(thread),
         of(kernel),
         scoring(how),
@@ -95,8 +98,8 @@ struct WarpRows {
     }
   }
 
-  // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15 each; values of features 0-7 and
-  // 8-15, of tokens 0-7 and 8-15 each.
+  // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15
+  // each; values of features 0-7 and 8-15, of tokens 0-7 and 8-15 each.
   PENSTOCK_DEVICE void multiply_keys(const std::byte* tile_keys) {
     const int lane = t.lane(), key_chunk = (lane / 8 % 2 ^ lane % 8) * 16;
     const std::byte* const keys = tile_keys + (lane / 16 * 8 + lane % 8) * K::kRowBytes;
@@ -125,7 +128,8 @@ struct WarpRows {
       }
     }
   }
-  // Scores become weights, and sums what they are beside them. edge: not all rows see all of the tile.
+  // Scores become weights, and sums what they are beside them. edge: not all rows see all of the
+  // tile.
   PENSTOCK_DEVICE void weigh(int tile, bool edge) {
     float now[2] = {highest[0], highest[1]};
 #pragma unroll
@@ -175,7 +179,8 @@ struct WarpRows {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
         uint32_t b[4];
-        t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
+        t.load_transposed(
+            b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
         const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
         Numbers::mma(t, sums[2 * s], a, low);
         Numbers::mma(t, sums[2 * s + 1], a, high);
@@ -210,7 +215,8 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   std::byte* const tiles = t.shared;
   auto* const shared_queries = t.shared_as<Chunk>(2 * kTileBytes) + (t.warp() * kSteps * 32 + lane);
 
-  for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1]; ++sequence) {
+  for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1];
+       ++sequence) {
     if (!block.has(*batch, sequence)) continue;
     const auto [from, end] = block.seen(*this, sequence);
     const int begin = from / kTokens * kTokens;
@@ -233,7 +239,8 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
     int which = 0;
     for (int tile = begin; tile < end; tile += kTokens, which ^= 1) {
       if (tile + kTokens < end)
-        bring_tile(t, *this, place, kv_head, tile + kTokens, from, end, tiles + (which ^ 1) * kTileBytes);
+        bring_tile(t, *this, place, kv_head, tile + kTokens, from, end,
+                   tiles + (which ^ 1) * kTileBytes);
       t.end_copies();
       t.template wait_for_copies<1>();
       t.sync();
@@ -246,7 +253,8 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      warp.write(r, row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence));
+      warp.write(
+          r, row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence));
   }
 }
 
@@ -277,15 +285,16 @@ PENSTOCK_DEVICE bool is_for_tiles(const BatchOnDevice& batch, int token) {
 // What a warp reads of a sequence: keys and values of some tokens, straight from the cache.
 template <class K, int kDim>
 struct SeenTokens {
-  static constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
+  // runs of features: of keys, of values
+  static constexpr int kSpans = kDim / 32, kWide = kDim / 64;
   static constexpr int kGroups = K::kTokens / 16;
   const TokenPlace& place;
   const OwnRows<K, kDim>& own;
   int kv_head, dim, first, end, g, q4;
   Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
 
-  PENSTOCK_DEVICE SeenTokens(const Thread& t, const TokenPlace& of_sequence, const OwnRows<K, kDim>& rows,
-                             int head, int from, int to)
+  PENSTOCK_DEVICE SeenTokens(const Thread& t, const TokenPlace& of_sequence,
+                             const OwnRows<K, kDim>& rows, int head, int from, int to)
       : place(of_sequence),
         own(rows),
         kv_head(head),
@@ -307,8 +316,8 @@ struct SeenTokens {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const bool has = there && is_stored(index + g + 8 * r) && 32 * s + 8 * q4 < dim;
-          keys[m][s][r] = has ? *reinterpret_cast<const Chunk*>(unit + (g + 8 * r) * place.layer.row_bytes +
-                                                                (4 * s + q4) * 16)
+          keys[m][s][r] = has ? *reinterpret_cast<const Chunk*>(
+                                    unit + (g + 8 * r) * place.layer.row_bytes + (4 * s + q4) * 16)
                               : Chunk{};
         }
       }
@@ -319,23 +328,27 @@ struct SeenTokens {
     for (int m = 0; m < kGroups; ++m) {
       const int index = begin + 16 * m;
       const bool there = index + 16 > first && index < end;
-      const std::byte* const unit = there ? place.unit(index, kv_head) + place.layer.values_at : nullptr;
+      const std::byte* const unit =
+          there ? place.unit(index, kv_head) + place.layer.values_at : nullptr;
 #pragma unroll
       for (int s = 0; s < kWide / K::kParts; ++s) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
           const int row = 2 * q4 + (r & 1) + 8 * (r >> 1);
           const int wide = part * (kWide / K::kParts) + s;
-          const bool has = there && index + row < end && is_stored(index + row) && 64 * wide + 8 * g < dim;
-          values[m][s][r] =
-              has ? *reinterpret_cast<const Chunk*>(unit + row * place.layer.row_bytes + (8 * wide + g) * 16)
-                  : Chunk{};
+          const bool has =
+              there && index + row < end && is_stored(index + row) && 64 * wide + 8 * g < dim;
+          values[m][s][r] = has ? *reinterpret_cast<const Chunk*>(
+                                      unit + row * place.layer.row_bytes + (8 * wide + g) * 16)
+                                : Chunk{};
         }
       }
     }
   }
   // Those of the step itself, where bring_keys() and bring_values() left zeros.
-  PENSTOCK_DEVICE bool has_own(int begin) const { return K::kStores && begin + K::kTokens > own.begin; }
+  PENSTOCK_DEVICE bool has_own(int begin) const {
+    return K::kStores && begin + K::kTokens > own.begin;
+  }
   PENSTOCK_DEVICE void add_own_keys(int begin) {
     if (!has_own(begin)) return;
 #pragma unroll
@@ -370,10 +383,12 @@ struct SeenTokens {
   }
 };
 
-// Queries of head g, as sums of two numbers, into shared memory; units: what products are multiplied with, of heads 2 q4 and + 1.
+// Queries of head g, as sums of two numbers, into shared memory; units: what products are
+// multiplied with, of heads 2 q4 and + 1.
 template <class K, int kDim, KvCode kCode>
-PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring, const float* heads,
-                                   int stride, int n_heads, Chunk* queries, float (&units)[2]) {
+PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring,
+                                   const float* heads, int stride, int n_heads, Chunk* queries,
+                                   float (&units)[2]) {
   using Numbers = Halves<kCode>;
   constexpr int kSpans = kDim / 32;
   const int dim = of.layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
@@ -429,15 +444,18 @@ struct WarpPiece {
     for (int m = 0; m < kGroups; ++m) {
       float parts[2][2][4];  // four sums, so that they need not wait for each other
 #pragma unroll
-      for (int i = 0; i < 4; ++i) parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
+      for (int i = 0; i < 4; ++i)
+        parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
 #pragma unroll
       for (int s = 0; s < kSpans; ++s) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const uint32_t a[4] = {seen.keys[m][s][0].words[2 * e], seen.keys[m][s][1].words[2 * e],
-                                 seen.keys[m][s][0].words[2 * e + 1], seen.keys[m][s][1].words[2 * e + 1]};
+                                 seen.keys[m][s][0].words[2 * e + 1],
+                                 seen.keys[m][s][1].words[2 * e + 1]};
           const Chunk query = queries[(2 * s + e) * 32];
-          const uint32_t hi[2] = {query.words[0], query.words[1]}, lo[2] = {query.words[2], query.words[3]};
+          const uint32_t hi[2] = {query.words[0], query.words[1]},
+                         lo[2] = {query.words[2], query.words[3]};
           Numbers::mma(t, parts[e][0], a, hi);
           Numbers::mma(t, parts[e][1], a, lo);
         }
@@ -448,8 +466,8 @@ struct WarpPiece {
     }
   }
   // Of tokens from `at` on; is_masked: of a tree.
-  PENSTOCK_DEVICE void score(int at, const float (&units)[2], int token, int first_head, int n_heads,
-                             bool is_masked) {
+  PENSTOCK_DEVICE void score(int at, const float (&units)[2], int token, int first_head,
+                             int n_heads, bool is_masked) {
     const int g = seen.g, q4 = seen.q4, first = seen.first, end = seen.end;
     const auto index_of = [&](int m, int i) { return at + 16 * m + g + 8 * (i >> 1); };
 #pragma unroll
@@ -518,7 +536,8 @@ struct WarpPiece {
       const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
 #pragma unroll
       for (int s = 0; s < kWide; ++s) {
-        if (K::kParts > 1 && s == kWide / K::kParts) seen.bring_values(at, 1), seen.add_own_values(at, 1);
+        if (K::kParts > 1 && s == kWide / K::kParts)
+          seen.bring_values(at, 1), seen.add_own_values(at, 1);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           const Chunk(&v)[4] = seen.values[m][s % (kWide / K::kParts)];
@@ -575,24 +594,29 @@ struct PieceMemory {
   // The warps' sums, then those of the pieces so far.
   PENSTOCK_DEVICE void join(const Thread& t) {
     t.sync();
-    if (t.index < K::kHeads) {  // what the warps' sums are multiplied with, and what all pieces before
+    // what the warps' sums are multiplied with, and what all pieces before
+    if (t.index < K::kHeads) {
       const int head = t.index;
       float reference = kNothing, weight = 0.0f;
-      for (int w = 0; w < K::kWarps; ++w) reference = fmaxf(reference, part_most[w * K::kHeads + head]);
+      for (int w = 0; w < K::kWarps; ++w)
+        reference = fmaxf(reference, part_most[w * K::kHeads + head]);
       for (int w = 0; w < K::kWarps; ++w) {
-        const float factor =
-            reference == kNothing ? 0.0f : power_of_two(part_most[w * K::kHeads + head] - reference);
+        const float factor = reference == kNothing
+                                 ? 0.0f
+                                 : power_of_two(part_most[w * K::kHeads + head] - reference);
         weight = fmaf(part_total[w * K::kHeads + head], factor, weight);
         part_most[w * K::kHeads + head] = factor;
       }
       if (of_piece != nullptr) {
         if (head < n_heads)
-          of_piece[head * (dim + 2) + dim] = reference, of_piece[head * (dim + 2) + dim + 1] = weight;
+          of_piece[head * (dim + 2) + dim] = reference,
+                                      of_piece[head * (dim + 2) + dim + 1] = weight;
       } else {
         const float now = fmaxf(joined_most[head], reference);
         const float before = reference == kNothing ? 1.0f : power_of_two(joined_most[head] - now);
         const float here = reference == kNothing ? 0.0f : power_of_two(reference - now);
-        joined_total[head] = fmaf(weight, here, joined_total[head] * before), joined_most[head] = now;
+        joined_total[head] = fmaf(weight, here, joined_total[head] * before),
+        joined_most[head] = now;
         factors[head] = before, factors[K::kHeads + head] = here;
       }
     }
@@ -604,7 +628,8 @@ struct PieceMemory {
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < K::kWarps; ++w)
-        sum = fmaf(part_sums[(w * K::kHeads + head) * kDim + feature], part_most[w * K::kHeads + head], sum);
+        sum = fmaf(part_sums[(w * K::kHeads + head) * kDim + feature],
+                   part_most[w * K::kHeads + head], sum);
       if (of_piece != nullptr) {
         of_piece[head * (dim + 2) + feature] = sum;
       } else {
@@ -628,7 +653,8 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     if (t.x >= batch->n_pieces) return;
     token = batch->piece_tokens[t.x];
   } else if (token >= batch->n_tokens) {
-    for (int i = t.index; i < n_heads * dim; i += kThreads) out.row(token)[first_head * dim + i] = 0.0f;
+    for (int i = t.index; i < n_heads * dim; i += kThreads)
+      out.row(token)[first_head * dim + i] = 0.0f;
     return;
   }
   if (is_for_tiles(*batch, token)) return;
@@ -669,18 +695,20 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     // Rows of those that the block sees, and of the token itself.
     const int past = most(end - new_begin, token - batch->seq_offsets[sequence] + 1);
     const int from = sums != nullptr ? most(0, piece - new_begin) : 0;
-    const int to = !has_own ? from : most(from, sums != nullptr ? least(past, pieces_end - new_begin) : past);
+    const int to =
+        !has_own ? from : most(from, sums != nullptr ? least(past, pieces_end - new_begin) : past);
     auto* const rotated = t.shared_as<float>();  // where sums will be
-    bring_own<FlashPieces, kDim, kCode>(t, *this, own_rows, token, kv_head, first_head, n_heads, from, to,
-                                        of_heads == 0, rotated, rotated + kHeads * kDim);
-    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, rotated, kDim, n_heads, queries, units);
+    bring_own<FlashPieces, kDim, kCode>(t, *this, own_rows, token, kv_head, first_head, n_heads,
+                                        from, to, of_heads == 0, rotated, rotated + kHeads * kDim);
+    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, rotated, kDim, n_heads, queries,
+                                            units);
   } else {
-    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, q.row(token) + first_head * dim, dim, n_heads,
-                                            queries, units);
+    split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, q.row(token) + first_head * dim, dim,
+                                            n_heads, queries, units);
   }
-  float* const of_piece = sums != nullptr
-                              ? sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head) * (dim + 2)
-                              : nullptr;
+  float* const of_piece =
+      sums != nullptr ? sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head) * (dim + 2)
+                      : nullptr;
   PieceMemory<FlashPieces, kDim> memory(t, of_piece, dim, n_heads);
   t.sync();
 
@@ -713,8 +741,8 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
   for (int i = t.index; i < kHeads * kDim; i += kThreads) {
     const int head = i / kDim, feature = i % kDim;
     if (head >= n_heads || feature >= dim) continue;
-    const float last =
-        1.0f / (memory.joined_total[head] + sink_of(sinks, first_head + head, memory.joined_most[head]));
+    const float last = 1.0f / (memory.joined_total[head] +
+                               sink_of(sinks, first_head + head, memory.joined_most[head]));
     out.row(token)[(first_head + head) * dim + feature] = memory.joined[i] * last;
   }
 }

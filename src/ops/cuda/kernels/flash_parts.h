@@ -1,4 +1,5 @@
-// What the kernels of attention over caches of 16 bits (kernels/flash.h, kernels/flash_wide.h) have in common.
+// What the kernels of attention over caches of 16 bits (kernels/flash.h, kernels/flash_wide.h) have
+// in common.
 #pragma once
 #include "ops/cuda/kernels/own_rows.h"
 #include "ops/cuda/kernels/sight.h"
@@ -62,7 +63,9 @@ struct Scoring {
   PENSTOCK_DEVICE float score(float product, float unit) const {
     return capped ? softcap * kLog2E * tanhf(product * unit) : product * unit;
   }
-  PENSTOCK_DEVICE float unit(float scale) const { return capped ? scale / softcap : scale * kLog2E; }
+  PENSTOCK_DEVICE float unit(float scale) const {
+    return capped ? scale / softcap : scale * kLog2E;
+  }
 };
 
 PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
@@ -71,7 +74,8 @@ PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
 
 // The rows g and g + 8 of a warp's 16: as a lane knows them.
 struct TileRow {
-  int token, head;  // head: of all query heads; token < 0: nobody's
+  // head: of all query heads; token < 0: nobody's
+  int token, head;
   int first, end, position;
   PENSTOCK_DEVICE const float* in(const Rows& rows, int dim) const {
     return token < 0 ? nullptr : rows.row(token) + head * dim;
@@ -107,7 +111,8 @@ struct FlashBlock {
   template <class K>
   PENSTOCK_DEVICE void clear_nobodys(const Thread& t, const K& k) const {
     const int dim = k.layer.head_dim;
-    for (int token = most(first_token, past); token < least(first_token + k.tokens, k.out.rows); ++token)
+    for (int token = most(first_token, past); token < least(first_token + k.tokens, k.out.rows);
+         ++token)
       for (int i = t.index; i < n_heads * dim; i += K::kThreads)
         k.out.row(token)[first_head * dim + i] = 0.0f;
   }
@@ -116,7 +121,8 @@ struct FlashBlock {
     return !is_of_few(batch, sequence) && batch.seq_offsets[sequence] < past &&
            batch.seq_offsets[sequence + 1] > first_token;
   }
-  // The tokens of a sequence that anybody of the block sees: who comes later sees no earlier token, and no less of the later ones.
+  // The tokens of a sequence that anybody of the block sees: who comes later sees no earlier token,
+  // and no less of the later ones.
   struct Seen {
     int first, end;
   };

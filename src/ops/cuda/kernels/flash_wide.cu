@@ -6,8 +6,9 @@
 namespace penstock::cuda {
 namespace {
 
-// Brings keys, or values, of a sequence into shared memory, kTokens at a time: tiles of 64 features, one behind the other. Tokens that are not in
-// [from, end), and features that a head does not have, become zeros.
+// Brings keys, or values, of a sequence into shared memory, kTokens at a time: tiles of 64
+// features, one behind the other. Tokens that are not in [from, end), and features that a head does
+// not have, become zeros.
 template <class K, int kDim>
 class TileBringer {
   static constexpr int kPieces = kDim / 8, kPerPass = K::kThreads / kPieces,
@@ -20,8 +21,8 @@ class TileBringer {
   int tile_at_;            // in what a tile of tokens has
 
  public:
-  PENSTOCK_DEVICE TileBringer(const Thread& t, const K& k, const TokenPlace& place, int kv_head, int from,
-                              int end)
+  PENSTOCK_DEVICE TileBringer(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
+                              int from, int end)
       : t_(t),
         place_(place),
         from_(from),
@@ -29,10 +30,12 @@ class TileBringer {
         row_(t.index / kPieces),
         piece_(t.index % kPieces),
         has_(piece_ * 16 < k.layer.row_bytes),
-        data_(k.layer.data + k.layer.row_at(0, kv_head) * k.layer.row_bytes + (has_ ? piece_ * 16 : 0)),
+        data_(k.layer.data + k.layer.row_at(0, kv_head) * k.layer.row_bytes +
+              (has_ ? piece_ * 16 : 0)),
         tile_at_(piece_ / 8 * (K::kTokens * kTileRowBytes)) {}
 
-  // Of the tile of tokens from `begin` on, in lane u: where in the layer the unit of its tokens 16 u to 16 u + 15 is, or one that exists.
+  // Of the tile of tokens from `begin` on, in lane u: where in the layer the unit of its tokens 16
+  // u to 16 u + 15 is, or one that exists.
   PENSTOCK_DEVICE int units(int begin) const {
     const int index = begin + kUnit * (t_.lane() % (K::kTokens / kUnit));
     return place_.unit_at(most(least(index, (end_ - 1) / kUnit * kUnit), from_ / kUnit * kUnit));
@@ -110,7 +113,8 @@ struct GroupRows {
     end_wgmma();
   }
 
-  // Scores become weights before they are rounded; factor: what sums have to be multiplied with beside them. edge: not all rows see all of the tile.
+  // Scores become weights before they are rounded; factor: what sums have to be multiplied with
+  // beside them. edge: not all rows see all of the tile.
   PENSTOCK_DEVICE void weigh(int tile, bool edge, float (&factor)[2]) {
     const int q4 = t.lane() % 4;
     if (edge) {
@@ -183,7 +187,8 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
   std::byte* const keys = query_tiles + kQueryBytes;
   std::byte* const values = keys + 2 * kPartBytes;
 
-  for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1]; ++sequence) {
+  for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1];
+       ++sequence) {
     if (!block.has(*batch, sequence)) continue;
     const auto [from, end] = block.seen(*this, sequence);
     const int begin = from / kTokens * kTokens;
@@ -238,7 +243,8 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
       wait_for_wgmma<1>();
       settle_wgmma(rows.scores);
       rows.weigh(next, next < all_from || next + kTokens > all_end, factor);
-      hold_until_known(rows.total[0] + rows.total[1]);  // weights are made while values are multiplied
+      // weights are made while values are multiplied
+      hold_until_known(rows.total[0] + rows.total[1]);
       wait_for_wgmma<0>();
       settle_wgmma(rows.sums);
       rows.scale_sums(factor);
@@ -253,8 +259,9 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
     settle_wgmma(rows.sums);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      rows.write(*this, r,
-                 row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence));
+      rows.write(
+          *this, r,
+          row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence));
   }
 }
 

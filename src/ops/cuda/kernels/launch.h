@@ -1,12 +1,15 @@
-// How a kernel is started, and where it is compiled for: what a .cu file gives and the rest of the backend calls.
+// How a kernel is started, and where it is compiled for: what a .cu file gives and the rest of the
+// backend calls.
 //
-// A kernel is a struct of plain data: its fields are what it reads and writes, kThreads the threads of a block, and
-// operator()(const Thread&), marked PENSTOCK_BODY, what one thread does. The header declares it; the .cu file beside it has
-// the body and one line PENSTOCK_KERNEL(Name). nvcc makes that OnCuda<Name>, g++ makes of the same file Emulated<Name>.
+// A kernel is a struct of plain data: its fields are what it reads and writes, kThreads the threads
+// of a block, and operator()(const Thread&), marked PENSTOCK_BODY, what one thread does. The header
+// declares it; the .cu file beside it has the body and one line PENSTOCK_KERNEL(Name). nvcc makes
+// that OnCuda<Name>, g++ makes of the same file Emulated<Name>.
 //
-// A kernel may be started while those before it still run. Then it waits for them before its operator(), and may have a
-// prefetch(const Thread&) for the time until then, which reads nothing that a step writes: it asks for weights to be brought near,
-// perhaps into shared memory. It comes before operator() however the kernel is started.
+// A kernel may be started while those before it still run. Then it waits for them before its
+// operator(), and may have a prefetch(const Thread&) for the time until then, which reads nothing
+// that a step writes: it asks for weights to be brought near, perhaps into shared memory. It comes
+// before operator() however the kernel is started.
 #pragma once
 #include <cstddef>
 
@@ -22,7 +25,8 @@ struct Grid {
 
 template <class K>
 struct OnCuda {
-  // early: started while those before it still run, which compute capability 9.0 can. Returns a cudaError_t.
+  // early: started while those before it still run, which compute capability 9.0 can. Returns a
+  // cudaError_t.
   static int launch(const K& kernel, Grid grid, void* stream, bool early);
 };
 

@@ -31,7 +31,8 @@ PENSTOCK_DEVICE const LayerProduct::Target& target_of(const LayerProduct& k, int
   return k.targets[index];
 }
 
-// multiply(moments of the rows, levels of both, sums): the warp's part of a tile, of kGate of two, kSums apart.
+// multiply(moments of the rows, levels of both, sums): the warp's part of a tile, of kGate of two,
+// kSums apart.
 template <bool kTables, class Multiply>
 PENSTOCK_DEVICE void multiply_layer(const Thread& t, const LayerProduct& k, Multiply multiply) {
   using End = LayerProduct::End;
@@ -42,7 +43,8 @@ PENSTOCK_DEVICE void multiply_layer(const Thread& t, const LayerProduct& k, Mult
   const LayerProduct::Target& target = target_of(k, t.x);
   const int tile = t.x - target.first_tile;
   if (kTables) load_levels<kThreads>(t, target.w, levels);
-  if (kTables && k.end == End::kGate) load_levels<kThreads>(t, k.targets[1].w, levels + kLevelBytes / 2);
+  if (kTables && k.end == End::kGate)
+    load_levels<kThreads>(t, k.targets[1].w, levels + kLevelBytes / 2);
   for (int token = 0; k.has_norm && token < k.x.rows; ++token) {
     const RowMoments found = moments_of_row<kThreads>(t, k.norm, k.x.row(token), k.x.cols,
                                                       t.shared_as<float>(LayerProduct::kScratchAt));
@@ -59,7 +61,8 @@ PENSTOCK_DEVICE void multiply_layer(const Thread& t, const LayerProduct& k, Mult
   if (k.end == End::kStore) to = sum;
   if (k.end == End::kAdd) to += sum * k.factor;
   if (k.end == End::kGate) {
-    const float by = with_bias(sum_of_warps<1, kThreads>(sums + kSums, t.index), k.targets[1].bias, row);
+    const float by =
+        with_bias(sum_of_warps<1, kThreads>(sums + kSums, t.index), k.targets[1].bias, row);
     to = gated(k.f, sum, by);
   }
 }
@@ -74,26 +77,28 @@ PENSTOCK_BODY void LayerProduct::prefetch(const Thread& t) const {
 
 PENSTOCK_BODY void LayerProduct::operator()(const Thread& t) const {
   const Target& target = target_of(*this, t.x);
-  multiply_layer<true>(t, *this, [&](const RowMoments* moments, const uint16_t* levels, float* sums) {
-    for (int i = 0; i < (end == End::kGate ? 2 : 1); ++i) {
-      const WeightOnDevice& w = i == 0 ? target.w : targets[1].w;
-      const uint16_t* const own = levels + i * kLevelBytes / 2;
-      const int tile = t.x - target.first_tile;
-      float total[1][4] = {};
-      if (has_norm) {
-        multiply_tile<kThreads>(t, w, NormedInputs{x, norm, moments}, own, tile, 0, total);
-      } else {
-        multiply_tile<kThreads>(t, w, PlainInputs{x}, own, tile, 0, total);
-      }
-      keep_sums(t, total, sums + i * kSums);
-    }
-  });
+  multiply_layer<true>(
+      t, *this, [&](const RowMoments* moments, const uint16_t* levels, float* sums) {
+        for (int i = 0; i < (end == End::kGate ? 2 : 1); ++i) {
+          const WeightOnDevice& w = i == 0 ? target.w : targets[1].w;
+          const uint16_t* const own = levels + i * kLevelBytes / 2;
+          const int tile = t.x - target.first_tile;
+          float total[1][4] = {};
+          if (has_norm) {
+            multiply_tile<kThreads>(t, w, NormedInputs{x, norm, moments}, own, tile, 0, total);
+          } else {
+            multiply_tile<kThreads>(t, w, PlainInputs{x}, own, tile, 0, total);
+          }
+          keep_sums(t, total, sums + i * kSums);
+        }
+      });
 }
 PENSTOCK_KERNEL(LayerProduct)
 
 namespace {
 
-// A tile of those that a block takes one after the other; of two weights that are gated, which are alike, first the first one's.
+// A tile of those that a block takes one after the other; of two weights that are gated, which are
+// alike, first the first one's.
 template <class K>
 struct StreamTile {
   const K& of;
@@ -132,7 +137,8 @@ struct StreamTile {
     const WeightOnDevice& w = of.targets[target].w;
     const int64_t bytes = w.form == WeightForm::kCodes ? w.tile_bytes : int64_t{32} * w.padded_cols;
     n_units = w.n_units(), data = w.data + number() * bytes, step = of.n_blocks * bytes;
-    if (gated) apart = reinterpret_cast<intptr_t>(of.targets[1].w.data) - reinterpret_cast<intptr_t>(w.data);
+    if (gated)
+      apart = reinterpret_cast<intptr_t>(of.targets[1].w.data) - reinterpret_cast<intptr_t>(w.data);
   }
 };
 
@@ -170,7 +176,8 @@ struct StreamEnd {
       first_sum = sum;
       return;
     }
-    float& to = of.end == End::kGate ? of.targets[0].out.row(token)[row] : target.out.row(token)[row];
+    float& to =
+        of.end == End::kGate ? of.targets[0].out.row(token)[row] : target.out.row(token)[row];
     if (of.end == End::kStore) to = sum;
     if (of.end == End::kAdd) to += sum * of.factor;
     if (of.end == End::kGate) to = gated(of.f, first_sum, sum);
@@ -179,9 +186,11 @@ struct StreamEnd {
 
 // The tiles from `tile` on that have the coding C.
 template <class C, class Kernel>
-PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const StreamInputs& of, bool is_filled,
-                                  StreamTile<Kernel>& tile, StreamEnd<Kernel>& end, int& turn) {
-  constexpr int kTokens = Kernel::kTokens, kPairs = kTokens == 1 && Kernel::kOne == Kernel::kOther ? 2 : 1;
+PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const StreamInputs& of,
+                                  bool is_filled, StreamTile<Kernel>& tile, StreamEnd<Kernel>& end,
+                                  int& turn) {
+  constexpr int kTokens = Kernel::kTokens,
+                kPairs = kTokens == 1 && Kernel::kOne == Kernel::kOther ? 2 : 1;
   constexpr int kBytes = C::template kInputBytes<kTokens>, kStep = kStreamWarps * C::kItemCols;
   std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(Kernel::kRingsAt));
   std::byte* const inputs = rings + kStreamWarps * kRingBytes + t.warp() * k.input_bytes;
@@ -218,7 +227,8 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const Stream
       }
     }
     is_kept = at_once >= cols, level = w.first_level;
-    float* const sums = t.shared_as<float>(static_cast<size_t>(Kernel::kSumsAt)) + turn * Kernel::kSums;
+    float* const sums =
+        t.shared_as<float>(static_cast<size_t>(Kernel::kSumsAt)) + turn * Kernel::kSums;
     total.store(t, sums + t.warp() * 16 * kTokens);
     t.sync();  // those before last have been read, for their readers have come here
     end.take(t, tile, sums);
@@ -270,7 +280,8 @@ PENSTOCK_DEVICE void StreamProduct<Tokens, One, Other>::operator()(const Thread&
   bool is_filled = true;  // by prefetch()
 #pragma unroll 1
   while (tile.there()) {
-    with_coding_of(tile, [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
+    with_coding_of(tile,
+                   [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
     if (kOne == kOther) break;
     is_filled = false;
     t.sync();  // before rings and inputs are others'

@@ -14,14 +14,16 @@ PENSTOCK_BODY void ReadMemory::operator()(const Thread& t) const {
     for (int j = 0; j < kAhead; ++j)
       if (i + j * stride < n) words[j] = from[i + j * stride];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) x ^= words[j].w[0] ^ words[j].w[1] ^ words[j].w[2] ^ words[j].w[3];
+    for (int j = 0; j < kAhead; ++j)
+      x ^= words[j].w[0] ^ words[j].w[1] ^ words[j].w[2] ^ words[j].w[3];
   }
   out[t.x * kThreads + t.index] = x;
 }
 
 PENSTOCK_BODY void CopyMemory::operator()(const Thread& t) const {
   const int64_t stride = static_cast<int64_t>(t.n_x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(t.x) * kThreads + t.index; i < n; i += stride) to[i] = from[i];
+  for (int64_t i = static_cast<int64_t>(t.x) * kThreads + t.index; i < n; i += stride)
+    to[i] = from[i];
 }
 
 // Numbers about 1 for floats, 0 to 15 for integers.
@@ -44,7 +46,8 @@ PENSTOCK_BODY void MultiplyInRegisters<kOperand>::operator()(const Thread& t) co
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) t.mma_int8(d[j], a, b);
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) total += static_cast<float>(d[j][0] + d[j][1] + d[j][2] + d[j][3]);
+    for (int j = 0; j < kAtOnce; ++j)
+      total += static_cast<float>(d[j][0] + d[j][1] + d[j][2] + d[j][3]);
   } else {
     float d[kAtOnce][4] = {};
     for (int i = 0; i < n; ++i) {

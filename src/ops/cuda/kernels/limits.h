@@ -29,8 +29,9 @@ struct CopyMemory {
 
 enum class Operand : uint8_t { kBF16, kF8, kInt8 };
 
-// Every warp multiplies fragments in registers, kAtOnce of them that do not depend on each other, n times; every thread leaves
-// the sum of what it got. Without F8 products (before compute capability 8.9): zeros.
+// Every warp multiplies fragments in registers, kAtOnce of them that do not depend on each other, n
+// times; every thread leaves the sum of what it got. Without F8 products (before compute capability
+// 8.9): zeros.
 template <Operand kOperand>
 struct MultiplyInRegisters {
   static constexpr int kThreads = 256, kAtOnce = 8;

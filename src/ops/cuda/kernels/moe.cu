@@ -15,7 +15,8 @@ PENSTOCK_DEVICE bool beats(const Best& a, const Best& b) {
   return a.merit > b.merit || (a.merit == b.merit && a.expert < b.expert);
 }
 
-// By one warp: a token's scores and merits in shared memory. The merit of what is taken or left out is kNever.
+// By one warp: a token's scores and merits in shared memory. The merit of what is taken or left out
+// is kNever.
 struct Router {
   static constexpr float kNever = -INFINITY;
   const Thread& t;
@@ -38,8 +39,8 @@ struct Router {
       scores[e] = sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - most) / sum;
       // Without a bias the logits themselves are compared: scores may round to the same number.
       const bool by_logit = k.selection_bias == nullptr && k.routing.n_groups == 1;
-      merits[e] =
-          by_logit ? logits[e] : scores[e] + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
+      merits[e] = by_logit ? logits[e]
+                           : scores[e] + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
     }
     t.sync_warp();
     if (k.routing.n_groups > 1) leave_groups_out();
@@ -61,7 +62,8 @@ struct Router {
       int better = 0;
       for (int other = 0; other < n_groups; ++other)
         better += groups[other] > groups[g] || (groups[other] == groups[g] && other < g) ? 1 : 0;
-      for (int e = g * per_group; e < (g + 1) * per_group && better >= k.routing.n_active_groups; ++e)
+      for (int e = g * per_group; e < (g + 1) * per_group && better >= k.routing.n_active_groups;
+           ++e)
         merits[e] = kNever;
     }
     t.sync_warp();
@@ -78,7 +80,8 @@ struct Router {
       const Best other = {t.shuffle_xor(best.merit, mask), t.shuffle_xor(best.expert, mask)};
       if (beats(other, best)) best = other;
     }
-    return t.shuffle(best.expert, 0);  // numbers that are none compare differently in different lanes
+    // numbers that are none compare differently in different lanes
+    return t.shuffle(best.expert, 0);
   }
   PENSTOCK_DEVICE static bool is_among(const int32_t* taken, int n_taken, int expert) {
     bool found = false;
@@ -89,7 +92,8 @@ struct Router {
     float sum = 0.0f;
     for (int e = t.index; e < n; e += kWarp) {
       const float below = logits[best] - logits[e], unit = fmaxf(fabsf(logits[e]), logits[best]);
-      if (!is_among(taken, n_taken, e) && !(below / unit > 2 * k.routing.jitter)) sum += expf(-below);
+      if (!is_among(taken, n_taken, e) && !(below / unit > 2 * k.routing.jitter))
+        sum += expf(-below);
     }
     return 1.0f / warp_sum(t, sum);
   }
@@ -123,7 +127,8 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(ChooseExperts)
 
-// Every block counts all choices; its own expert's are put in order: a thread's follow those of the threads before it.
+// Every block counts all choices; its own expert's are put in order: a thread's follow those of the
+// threads before it.
 PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
   int* const counts = t.shared_as<int>();  // [n_experts], then one of each warp
   int* const of_warps = counts + n_experts;
@@ -156,7 +161,8 @@ PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
     sources[row] = i;
     choices.places[i] = row++;
   }
-  // What the expert leaves of its last tile has no choice, what is behind the last expert's none and no expert.
+  // What the expert leaves of its last tile has no choice, what is behind the last expert's none
+  // and no expert.
   const int behind = before + rows_of(t.x), last = t.x == n_experts - 1 ? n_rows : behind;
   for (int i = before + counts[t.x] + t.index; i < last; i += kThreads) sources[i] = Choices::kNone;
   for (int tile = before / kTileRows + t.index; tile < last / kTileRows; tile += kThreads)

@@ -1,5 +1,6 @@
-// Mixture of experts: which a token takes, as data in the device's memory; tokens sorted by expert; what the experts give,
-// added up. The products between are ExpertProduct (products.h), or of many rows WideExpertProduct (wide_product.h).
+// Mixture of experts: which a token takes, as data in the device's memory; tokens sorted by expert;
+// what the experts give, added up. The products between are ExpertProduct (products.h), or of many
+// rows WideExpertProduct (wide_product.h).
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/rows.h"
@@ -16,8 +17,8 @@ struct Routing {
   float sum_eps, sum_min, jitter, scale;
 };
 
-// [rows, n_active] the experts of a row, kNone for rows that stand for nothing; what they weigh; and the row of each in the
-// sorted order.
+// [rows, n_active] the experts of a row, kNone for rows that stand for nothing; what they weigh;
+// and the row of each in the sorted order.
 struct Choices {
   static constexpr int kNone = -1;
   int32_t* experts;
@@ -37,19 +38,22 @@ struct ChooseExperts {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Rows by expert, each one's in the order of the tokens and from a multiple of `align` rows on, which are whole tiles. Grid::x = n_experts.
+// Rows by expert, each one's in the order of the tokens and from a multiple of `align` rows on,
+// which are whole tiles. Grid::x = n_experts.
 struct SortByExpert {
   static constexpr int kThreads = 256, kTileRows = 8;
   Choices choices;
   int n_choices, n_experts;
   int32_t *sources,
-      *tile_experts;  // [n_rows] the choice, [n_rows / kTileRows] the expert; kNone where there is none
+      // [n_rows] the choice, [n_rows / kTileRows] the expert; kNone where there is none
+      *tile_experts;
   int n_rows, align;
   int shared_bytes() const { return 4 * (n_experts + kThreads / 32); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out[i] = x of the token of source i, by the choice's weight if `weigh`; zeros where there is none. A thread per element.
+// out[i] = x of the token of source i, by the choice's weight if `weigh`; zeros where there is
+// none. A thread per element.
 struct GatherByExpert {
   static constexpr int kThreads = 256;
   Rows x, out;
@@ -70,7 +74,8 @@ struct CombineExperts {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out[t] += delta[t] where the sequence has the adapter. A thread per element. With sources, rows are those of GatherByExpert.
+// out[t] += delta[t] where the sequence has the adapter. A thread per element. With sources, rows
+// are those of GatherByExpert.
 struct AddOfAdapter {
   static constexpr int kThreads = 256;
   Rows delta, out;

@@ -1,4 +1,5 @@
-// Rows of numbers of 16 bits; keys and values of a step's own tokens that a block of attention makes for itself.
+// Rows of numbers of 16 bits; keys and values of a step's own tokens that a block of attention
+// makes for itself.
 #pragma once
 #include "ops/cuda/kernels/rotation.h"
 #include "ops/cuda/kernels/thread.h"
@@ -38,29 +39,33 @@ struct Halves {
   }
 };
 
-// The step's tokens of a sequence as rows of numbers of 16 bits: keys and values that a block has in shared memory.
+// The step's tokens of a sequence as rows of numbers of 16 bits: keys and values that a block has
+// in shared memory.
 template <class K, int kDim>
 struct OwnRows {
   static constexpr int kChunks = kDim / 8;
   Chunk *keys, *values;  // [row][kChunks]
-  int begin;             // index of row 0 in the sequence; what lies before it is in the cache
+  // index of row 0 in the sequence; what lies before it is in the cache
+  int begin;
 
   PENSTOCK_DEVICE OwnRows(const Thread& t, int first)
       : keys(t.shared_as<Chunk>(K::kOwnAt)), values(keys + K::kMostOwn * kChunks), begin(first) {}
 };
 
 // A head's row, rotated, by 16 lanes.
-PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const float* from, int position, int dim, int lane,
-                                float* to) {
+PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const float* from, int position, int dim,
+                                int lane, float* to) {
   const int n_rotated = rotation.inv_freq != nullptr ? 2 * rotation.half : 0;
   for (int i = lane; i < dim; i += 16)
     if (i < rotation.first || i >= rotation.first + n_rotated) to[i] = from[i];
   for (int i = lane; 2 * i < n_rotated; i += 16) rotate_pair(rotation, from, to, position, i);
 }
 
-// A row of floats as the cache has it, by so many lanes: for the block, and where `to` is for the cache.
+// A row of floats as the cache has it, by so many lanes: for the block, and where `to` is for the
+// cache.
 template <KvCode kCode>
-PENSTOCK_DEVICE void round_row(const float* from, int dim, int lane, int lanes, Chunk* own, std::byte* to) {
+PENSTOCK_DEVICE void round_row(const float* from, int dim, int lane, int lanes, Chunk* own,
+                               std::byte* to) {
   for (int c = lane; c < dim / 8; c += lanes) {
     const Four low = reinterpret_cast<const Four*>(from)[2 * c];
     const Four high = reinterpret_cast<const Four*>(from)[2 * c + 1];
@@ -73,12 +78,13 @@ PENSTOCK_DEVICE void round_row(const float* from, int dim, int lane, int lanes, 
   }
 }
 
-// What StoreKv does for a block: queries of `token`, rotated, into `queries` [head][kDim]; keys and values of the rows [first, end) of
-// `own`, of which the token's own go to the cache, too, if `stores`. scratch: [row][kDim].
+// What StoreKv does for a block: queries of `token`, rotated, into `queries` [head][kDim]; keys and
+// values of the rows [first, end) of `own`, of which the token's own go to the cache, too, if
+// `stores`. scratch: [row][kDim].
 template <class K, int kDim, KvCode kCode>
 PENSTOCK_DEVICE void bring_own(const Thread& t, const K& of, const OwnRows<K, kDim>& own, int token,
-                               int kv_head, int first_head, int n_heads, int first, int end, bool stores,
-                               float* queries, float* scratch) {
+                               int kv_head, int first_head, int n_heads, int first, int end,
+                               bool stores, float* queries, float* scratch) {
   const BatchOnDevice& batch = *of.batch;
   const int dim = of.layer.head_dim, lane = t.index % 16, n = end - first;
   const Rotation rotation =
@@ -88,23 +94,25 @@ PENSTOCK_DEVICE void bring_own(const Thread& t, const K& of, const OwnRows<K, kD
   const auto place_of = [&](int row) { return begin + row == token ? key : nullptr; };
   for (int i = t.index / 16; i < n_heads + 2 * n; i += K::kThreads / 16) {
     if (i < n_heads) {
-      rotate_row(rotation, of.q.row(token) + (first_head + i) * dim, batch.positions[token], dim, lane,
-                 queries + i * kDim);
+      rotate_row(rotation, of.q.row(token) + (first_head + i) * dim, batch.positions[token], dim,
+                 lane, queries + i * kDim);
       continue;
     }
     const int row = first + (i - n_heads) / 2;
     if ((i - n_heads) % 2 == 0) {
-      rotate_row(rotation, of.own.k.row(begin + row) + kv_head * dim, batch.positions[begin + row], dim, lane,
-                 scratch + row * kDim);
+      rotate_row(rotation, of.own.k.row(begin + row) + kv_head * dim, batch.positions[begin + row],
+                 dim, lane, scratch + row * kDim);
     } else {
       std::byte* const to = place_of(row);
       round_row<kCode>(of.own.v.row(begin + row) + kv_head * dim, dim, lane, 16,
-                       own.values + row * own.kChunks, to != nullptr ? to + of.layer.values_at : nullptr);
+                       own.values + row * own.kChunks,
+                       to != nullptr ? to + of.layer.values_at : nullptr);
     }
   }
   t.sync();
   for (int row = first + t.warp(); row < end; row += K::kWarps)
-    round_row<kCode>(scratch + row * kDim, dim, t.lane(), kWarp, own.keys + row * own.kChunks, place_of(row));
+    round_row<kCode>(scratch + row * kDim, dim, t.lane(), kWarp, own.keys + row * own.kChunks,
+                     place_of(row));
 }
 
 }  // namespace penstock::cuda

@@ -5,8 +5,9 @@
 namespace penstock::cuda {
 namespace {
 
-// Tokens of a sequence, from row `first` on, and its states: with one block it is the state before and after them; with
-// as many as there are tokens each gets the state after its own, and the first is that before all.
+// Tokens of a sequence, from row `first` on, and its states: with one block it is the state before
+// and after them; with as many as there are tokens each gets the state after its own, and the first
+// is that before all.
 struct StateRows {
   int first, n;
   bool fresh, each;
@@ -50,12 +51,14 @@ PENSTOCK_BODY void CausalConv::operator()(const Thread& t) const {
       float sum = bias != nullptr ? bias[channel] : 0.0f;
       // The tail moves up by one token while it is read.
       for (int k = 0; k + 1 < taps; ++k) {
-        const float input = rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(k) * channels]);
+        const float input =
+            rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(k) * channels]);
         sum += weights[static_cast<int64_t>(k) * channels] * input;
         if (k > 0) put(input, after[static_cast<int64_t>(k - 1) * channels]);
       }
       if (taps > 1) put(own, after[static_cast<int64_t>(taps - 2) * channels]);
-      out.row(rows.first + i)[channel] = sum + weights[static_cast<int64_t>(taps - 1) * channels] * own;
+      out.row(rows.first + i)[channel] =
+          sum + weights[static_cast<int64_t>(taps - 1) * channels] * own;
     }
   });
 }
@@ -70,7 +73,8 @@ PENSTOCK_BODY void PrepareDelta::operator()(const Thread& t) const {
     float* const values = row + head * key_dim;
     float squares = 0.0f;
     for (int i = t.lane(); i < key_dim; i += kWarp) squares += values[i] * values[i];
-    const float factor = (head < n_key_heads ? root : 1.0f) / sqrtf(warp_sum(t, squares) + kUnitEps);
+    const float factor =
+        (head < n_key_heads ? root : 1.0f) / sqrtf(warp_sum(t, squares) + kUnitEps);
     for (int i = t.lane(); i < key_dim; i += kWarp) values[i] *= factor;
   }
   float *const decays = a.row(t.x), *const betas = b.row(t.x);
@@ -100,14 +104,16 @@ PENSTOCK_BODY void ScanStates::operator()(const Thread& t) const {
   states.with_values([&](auto* values) {
     for (int i = 0; i < rows.n; ++i) {
       const float* const row = qkv.row(rows.first + i);
-      const float *const query = row + q_at + key_head * key_dim, *const key =
-                                                                      row + k_at + key_head * key_dim;
+      const float *const query = row + q_at + key_head * key_dim, *const key = row + k_at +
+                                                                               key_head * key_dim;
       const float* const decays = decay.row(rows.first + i) + head * decays_per_head;
-      const float value = row[v_at + head * value_dim + feature], weight = beta.row(rows.first + i)[head];
+      const float value = row[v_at + head * value_dim + feature],
+                  weight = beta.row(rows.first + i)[head];
       const auto* const before = values + rows.before(states, i) + at;
       auto* const after = values + rows.after(states, i) + at;
       const auto decayed = [&](int j) {
-        const float s = rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(j) * value_dim]);
+        const float s =
+            rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(j) * value_dim]);
         return s * decays[decays_per_head > 1 ? j : 0];
       };
       float known = 0.0f;

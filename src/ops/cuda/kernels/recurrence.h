@@ -1,6 +1,7 @@
-// Operations with a state (Ops::causal_conv, gated_delta, state_space). One thread takes all tokens of a sequence in their
-// order, for a channel or for a feature of a head, and keeps the state behind each of them: what comes out does not depend on how
-// the tokens are cut into steps. States in BF16 are rounded there.
+// Operations with a state (Ops::causal_conv, gated_delta, state_space). One thread takes all tokens
+// of a sequence in their order, for a channel or for a feature of a head, and keeps the state
+// behind each of them: what comes out does not depend on how the tokens are cut into steps. States
+// in BF16 are rounded there.
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/rows.h"
@@ -22,7 +23,8 @@ struct States {
   }
 };
 
-// Grid::x = sequences, at most, Grid::y = parts of kThreads channels. The state is the inputs of the taps - 1 tokens before.
+// Grid::x = sequences, at most, Grid::y = parts of kThreads channels. The state is the inputs of
+// the taps - 1 tokens before.
 struct CausalConv {
   static constexpr int kThreads = 64;
   Rows x, out;
@@ -33,8 +35,8 @@ struct CausalConv {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b what weighs the update.
-// Grid::x = rows.
+// Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b
+// what weighs the update. Grid::x = rows.
 struct PrepareDelta {
   static constexpr int kThreads = 128;
   Rows qkv, a, b;

@@ -9,21 +9,25 @@ struct CosSin {
   float c, s;
 };
 
-// Of any angle, to about an ulp of 1: quarters of a turn are taken off in doubles, the rest are polynomials (Cephes) on
-// [-pi/4, pi/4]. The library's functions keep a table of digits of pi in local memory for large angles.
+// Of any angle, to about an ulp of 1: quarters of a turn are taken off in doubles, the rest are
+// polynomials (Cephes) on [-pi/4, pi/4]. The library's functions keep a table of digits of pi in
+// local memory for large angles.
 PENSTOCK_DEVICE CosSin cos_sin(float angle) {
-  const double quarters = static_cast<double>(angle) * 0.63661977236758134308, whole = rint(quarters);
+  const double quarters = static_cast<double>(angle) * 0.63661977236758134308,
+               whole = rint(quarters);
   const auto x = static_cast<float>((quarters - whole) * 1.57079632679489661923);
   const float z = x * x;
   const float s = x + x * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
-  const float c = 1.0f - 0.5f * z + z * z * (4.166664568e-2f + z * (-1.388731625e-3f + z * 2.443315712e-5f));
+  const float c =
+      1.0f - 0.5f * z + z * z * (4.166664568e-2f + z * (-1.388731625e-3f + z * 2.443315712e-5f));
   const auto quarter = static_cast<int>(static_cast<int64_t>(whole) & 3);
   const CosSin at = quarter % 2 == 0 ? CosSin{c, s} : CosSin{-s, c};
   return quarter < 2 ? at : CosSin{-at.c, -at.s};
 }
 
 // As the token's sequence is rotated: inv_freq are its own.
-PENSTOCK_DEVICE Rotation rotation_of(const Rotation& rotation, const BatchOnDevice& batch, int token) {
+PENSTOCK_DEVICE Rotation rotation_of(const Rotation& rotation, const BatchOnDevice& batch,
+                                     int token) {
   Rotation own = rotation;
   if (rotation.long_inv_freq != nullptr && batch.long_ropes[batch.sequences[token]] != 0)
     own.inv_freq = rotation.long_inv_freq;
@@ -47,8 +51,8 @@ struct Turn {
 };
 
 // Rotates the pair i of a head; `to` may be `from`.
-PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const float* from, float* to, int position,
-                                 int i) {
+PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const float* from, float* to,
+                                 int position, int i) {
   const Turn turn(rotation, position, i);
   turn.apply(from[turn.first], from[turn.second], to);
 }

@@ -6,10 +6,12 @@
 namespace penstock::cuda {
 
 struct RowMoments {
-  float middle, factor;  // norm(v) = (v - middle) * factor * weight + bias
+  // norm(v) = (v - middle) * factor * weight + bias
+  float middle, factor;
 };
 
-inline constexpr int kNormLanes = 256, kNormScratch = kNormLanes / kWarp;  // floats in shared memory
+// floats in shared memory
+inline constexpr int kNormLanes = 256, kNormScratch = kNormLanes / kWarp;
 
 // fn(0) + … + fn(n - 1), as 256 threads would take it. By all threads of a block of kThreads.
 template <int kThreads, class Fn>
@@ -28,22 +30,22 @@ PENSTOCK_DEVICE float sum_of_row(const Thread& t, int n, float* scratch, Fn fn) 
 }
 
 template <int kThreads>
-PENSTOCK_DEVICE RowMoments moments_of_row(const Thread& t, const RowNorm& norm, const float* values, int n,
-                                          float* scratch) {
+PENSTOCK_DEVICE RowMoments moments_of_row(const Thread& t, const RowNorm& norm, const float* values,
+                                          int n, float* scratch) {
   const bool centered = norm.layer_norm;
-  const float sum = sum_of_row<kThreads>(t, n, scratch,
-                                         [=](int i) { return centered ? values[i] : values[i] * values[i]; });
+  const float sum = sum_of_row<kThreads>(
+      t, n, scratch, [=](int i) { return centered ? values[i] : values[i] * values[i]; });
   const float mean = sum / static_cast<float>(n);
   if (!centered) return {0.0f, 1.0f / sqrtf(mean + norm.eps)};
-  const float squares =
-      sum_of_row<kThreads>(t, n, scratch, [=](int i) { return (values[i] - mean) * (values[i] - mean); });
+  const float squares = sum_of_row<kThreads>(
+      t, n, scratch, [=](int i) { return (values[i] - mean) * (values[i] - mean); });
   return {mean, 1.0f / sqrtf(squares / static_cast<float>(n) + norm.eps)};
 }
 
 // Of up to kRows rows at once; scratch: kRows * kNormScratch floats.
 template <int kRows>
-PENSTOCK_DEVICE void moments_of_rows(const Thread& t, const RowNorm& norm, const Rows& x, float* scratch,
-                                     RowMoments* moments) {
+PENSTOCK_DEVICE void moments_of_rows(const Thread& t, const RowNorm& norm, const Rows& x,
+                                     float* scratch, RowMoments* moments) {
   const auto sums = [&](auto fn) {
     for (int row = 0; row < kRows; ++row) {
       if (kRows > 1 && row >= x.rows) break;
@@ -93,9 +95,11 @@ PENSTOCK_DEVICE float normed_by(const RowNorm& norm, RowMoments moments, float v
   return v;
 }
 
-PENSTOCK_DEVICE float normed(const RowNorm& norm, RowMoments moments, int row, int n, int i, float value) {
-  const float weight =
-      norm.weight != nullptr ? norm.weight[static_cast<int64_t>(row % norm.weight_rows) * n + i] : 1.0f;
+PENSTOCK_DEVICE float normed(const RowNorm& norm, RowMoments moments, int row, int n, int i,
+                             float value) {
+  const float weight = norm.weight != nullptr
+                           ? norm.weight[static_cast<int64_t>(row % norm.weight_rows) * n + i]
+                           : 1.0f;
   return normed_by(norm, moments, value, weight, norm.bias != nullptr ? norm.bias[i] : 0.0f);
 }
 

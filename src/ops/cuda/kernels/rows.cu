@@ -33,7 +33,8 @@ PENSTOCK_KERNEL(RoundInt8)
 
 PENSTOCK_DEVICE double mean_square(const Thread& t, const float* row, int n) {
   double sum = 0;
-  for (int i = t.index; i < n; i += MatchMagnitude::kThreads) sum += static_cast<double>(row[i]) * row[i];
+  for (int i = t.index; i < n; i += MatchMagnitude::kThreads)
+    sum += static_cast<double>(row[i]) * row[i];
   return block_sum<MatchMagnitude::kThreads>(t, sum, t.shared_as<double>()) / n;
 }
 

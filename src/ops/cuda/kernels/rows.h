@@ -20,8 +20,8 @@ struct Rows {
 // NormParams as kernels take them.
 struct RowNorm {
   const float *weight = nullptr,
-              *bias =
-                  nullptr;  // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
+              // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
+      *bias = nullptr;
   int weight_rows = 1;
   float eps = 0.0f;
   bool layer_norm = false;
@@ -61,7 +61,8 @@ struct KeepAbove {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// --- A thread per element: Grid::x = rows, Grid::y = parts of kThreads columns (elements_of in cuda_ops.h).
+// --- A thread per element: Grid::x = rows, Grid::y = parts of kThreads columns (elements_of in
+//   cuda_ops.h).
 
 // x = cap * tanh(x * factor / cap); without a cap x * factor
 struct ScaleRows {
@@ -71,7 +72,8 @@ struct ScaleRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = from, or zeros where there is no from; with output_rows row i is that of the batch's output i, zeros behind the last
+// out = from, or zeros where there is no from; with output_rows row i is that of the batch's output
+// i, zeros behind the last
 struct CopyRows {
   static constexpr int kThreads = 256;
   Rows from, out;

@@ -26,7 +26,8 @@ PENSTOCK_DEVICE void edit_row(const DrawsOnDevice& all, const DrawOnDevice& draw
 
 // What only top-p narrows: tokens in order, if they are few.
 template <int kThreads>
-PENSTOCK_DEVICE int draw_by_mass(const ShortList<kThreads>& list, const DrawOnDevice& draw, int n_possible) {
+PENSTOCK_DEVICE int draw_by_mass(const ShortList<kThreads>& list, const DrawOnDevice& draw,
+                                 int n_possible) {
   const double mass = times(static_cast<double>(draw.top_p), list.scan.sum(list.scale, nullptr));
   for (int most = 64; most <= ScanMemory::kMostListed; most *= 16) {
     const int k = n_possible < most ? n_possible : most;
@@ -54,7 +55,8 @@ PENSTOCK_DEVICE int draw_filtered(const ShortList<kThreads>& list, const DrawOnD
 }
 
 template <int kThreads>
-PENSTOCK_DEVICE int draw_token(const Scan<kThreads>& scan, const DrawOnDevice& draw, double* piece_sums) {
+PENSTOCK_DEVICE int draw_token(const Scan<kThreads>& scan, const DrawOnDevice& draw,
+                               double* piece_sums) {
   if (draw.temperature == 0.0f) {
     const int token = scan.likeliest();
     return token < scan.n && scan.row[token] < INFINITY ? token : DrawnOnDevice::kNone;
@@ -107,8 +109,8 @@ PENSTOCK_BODY void DrawRows<kBlock>::operator()(const Thread& t) const {
       result.n_top = list_top(as_it_came, result.raw_most, draw.n_top,
                               all.tops + static_cast<int64_t>(t.x) * all.tops_stride);
     if (!as_is) edit_row<kThreads>(all, draw, t, raw, n, row);
-    result.token =
-        draw_token(scan, draw, piece_sums + static_cast<int64_t>(t.x) * ((n + kScanPiece - 1) / kScanPiece));
+    result.token = draw_token(
+        scan, draw, piece_sums + static_cast<int64_t>(t.x) * ((n + kScanPiece - 1) / kScanPiece));
     if (draw.report && result.token >= 0) {
       result.raw_logit = raw[result.token];
       result.rank = 1 + as_it_came.count_greater(result.raw_logit);

@@ -1,12 +1,14 @@
-// Draws on the device (Ops::sample): the numbers that the host's scans give (kernels/scan_kernels.h), bit for bit, so that the
-// same logits and the same u give the same token as Sampler::draw.
+// Draws on the device (Ops::sample): the numbers that the host's scans give
+// (kernels/scan_kernels.h), bit for bit, so that the same logits and the same u give the same token
+// as Sampler::draw.
 #pragma once
 #include "ops/cuda/kernels/draws.h"
 #include "ops/cuda/kernels/rows.h"
 
 namespace penstock::cuda {
 
-// A block per draw, those beyond the last do nothing: mask, edits, then the likeliest; or filters, and where the cumulative distribution of what they leave reaches u.
+// A block per draw, those beyond the last do nothing: mask, edits, then the likeliest; or filters,
+// and where the cumulative distribution of what they leave reaches u.
 template <int kBlock>
 struct DrawRows {
   static constexpr int kThreads = kBlock;
@@ -20,7 +22,8 @@ struct DrawRows {
 };
 using Draw = DrawRows<256>;
 using DrawLong = DrawRows<1024>;  // of many tokens
-using DrawAlone = DrawRows<1>;    // the same by one thread: for tests, on the host only
+// the same by one thread: for tests, on the host only
+using DrawAlone = DrawRows<1>;
 
 // Of kScanPiece logits.
 inline int draw_pieces(int n_logits) { return (n_logits + 1023) / 1024; }

@@ -1,5 +1,5 @@
-// A row of logits and what the threads of a block find in it: the numbers of the host's scans (kernels/scan_kernels.h), bit for
-// bit.
+// A row of logits and what the threads of a block find in it: the numbers of the host's scans
+// (kernels/scan_kernels.h), bit for bit.
 #pragma once
 #include "ops/cuda/kernels/thread.h"
 
@@ -83,9 +83,11 @@ struct Scan {
     for (int first = 4 * t.index; first < whole; first += kAhead * kTurn) {
       Four values[kAhead];
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) values[a] = *reinterpret_cast<const Four*>(row + first + a * kTurn);
+      for (int a = 0; a < kAhead; ++a)
+        values[a] = *reinterpret_cast<const Four*>(row + first + a * kTurn);
 #pragma unroll
-      for (int j = 0; j < 4 * kAhead; ++j) fn(first + j / 4 * kTurn + j % 4, values[j / 4].x[j % 4]);
+      for (int j = 0; j < 4 * kAhead; ++j)
+        fn(first + j / 4 * kTurn + j % 4, values[j / 4].x[j % 4]);
     }
     for (int i = whole + t.index; i < n; i += kThreads) fn(i, row[i]);
   }
@@ -122,8 +124,8 @@ struct Scan {
     return exp_nonpositive(x_of(i, scale));
   }
 
-  // The sum of all weights; of every piece into piece_sums unless that is null. Lanes of a piece in floats, then these and the
-  // pieces in doubles, in their order.
+  // The sum of all weights; of every piece into piece_sums unless that is null. Lanes of a piece in
+  // floats, then these and the pieces in doubles, in their order.
   PENSTOCK_DEVICE double sum(ScanScaleOnDevice scale, double* piece_sums) const {
     if (t.index == 0) memory.total = 0;
     for (int first = 0; first < n; first += kSlots / kLanes * kPiece) {
@@ -132,18 +134,22 @@ struct Scan {
         if (begin >= n) break;
         const int end = n - begin < kPiece ? n : begin + kPiece;
         float lane = 0.0f;
-        for (int i = begin + slot % kLanes; i < end; i += kLanes) lane = plus(lane, weight(i, scale));
+        for (int i = begin + slot % kLanes; i < end; i += kLanes)
+          lane = plus(lane, weight(i, scale));
         memory.lanes[slot] = lane;
       }
       t.sync();
-      for (int piece = t.index; piece < kSlots / kLanes && first + piece * kPiece < n; piece += kThreads) {
+      for (int piece = t.index; piece < kSlots / kLanes && first + piece * kPiece < n;
+           piece += kThreads) {
         double of_piece = 0;
-        for (int i = 0; i < kLanes; ++i) of_piece += static_cast<double>(memory.lanes[piece * kLanes + i]);
+        for (int i = 0; i < kLanes; ++i)
+          of_piece += static_cast<double>(memory.lanes[piece * kLanes + i]);
         memory.pieces[piece] = of_piece;
         if (piece_sums != nullptr) piece_sums[first / kPiece + piece] = of_piece;
       }
       t.sync();
-      for (int piece = 0; t.index == 0 && piece < kSlots / kLanes && first + piece * kPiece < n; ++piece)
+      for (int piece = 0; t.index == 0 && piece < kSlots / kLanes && first + piece * kPiece < n;
+           ++piece)
         memory.total += memory.pieces[piece];
       t.sync();
     }
@@ -154,17 +160,20 @@ struct Scan {
 
   // Where the cumulative weights reach `target`: the first piece by the sums, then one by one.
   PENSTOCK_DEVICE int pick(ScanScaleOnDevice scale, double target, const double* piece_sums) const {
-    int* const found = memory.found;  // the piece's begin; the last with a weight; whether the end is reached
+    // the piece's begin; the last with a weight; whether the end is reached
+    int* const found = memory.found;
     const int n_pieces = (n + kPiece - 1) / kPiece;
     auto* const near = reinterpret_cast<double*>(memory.listed);
     if (n_pieces <= ScanMemory::kMostListed) {  // one thread walks over them
-      for (int piece = t.index; piece < n_pieces; piece += kThreads) near[piece] = piece_sums[piece];
+      for (int piece = t.index; piece < n_pieces; piece += kThreads)
+        near[piece] = piece_sums[piece];
       piece_sums = near;
       t.sync();
     }
     if (t.index == 0) {
       int piece = 0;
-      while (piece + 1 < n_pieces && target >= piece_sums[piece]) target = minus(target, piece_sums[piece++]);
+      while (piece + 1 < n_pieces && target >= piece_sums[piece])
+        target = minus(target, piece_sums[piece++]);
       found[0] = piece * kPiece, found[1] = -1, found[2] = 0;
       memory.total = target;
     }

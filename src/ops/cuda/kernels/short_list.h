@@ -1,11 +1,12 @@
-// The most likely tokens of a row, in order, and what filters leave of them: a block's work, with the order and the sums of the
-// host's Candidates.
+// The most likely tokens of a row, in order, and what filters leave of them: a block's work, with
+// the order and the sums of the host's Candidates.
 #pragma once
 #include "ops/cuda/kernels/scan.h"
 
 namespace penstock::cuda {
 
-// A token is a number: how far below the largest it is in the upper half, its id in the lower. Ascending is the library's order.
+// A token is a number: how far below the largest it is in the upper half, its id in the lower.
+// Ascending is the library's order.
 PENSTOCK_DEVICE uint64_t key_of(float x, int id) {
   return static_cast<uint64_t>(x == 0.0f ? 0u : bits_of_float(x) & 0x7fffffffu) << 32 |
          static_cast<uint32_t>(id);
@@ -21,7 +22,8 @@ struct ShortList {
   static constexpr int kMost = ScanMemory::kMostListed;
   const Scan<kThreads>& scan;
   ScanScaleOnDevice scale;
-  float least;  // the x that a token must have, but for the likeliest
+  // the x that a token must have, but for the likeliest
+  float least;
 
   PENSTOCK_DEVICE ShortList(const Scan<kThreads>& of, ScanScaleOnDevice s, float least_x)
       : scan(of), scale(s), least(least_x) {}
@@ -107,8 +109,8 @@ struct ShortList {
   }
 
  private:
-  // A key with at least k and at most kMost keys up to it: digit by digit, from the top, until few enough are left. All keys
-  // differ, so the last digit leaves k.
+  // A key with at least k and at most kMost keys up to it: digit by digit, from the top, until few
+  // enough are left. All keys differ, so the last digit leaves k.
   PENSTOCK_DEVICE uint64_t last_key(int k) const {
     const Thread& t = scan.t;
     ScanMemory& memory = scan.memory;
@@ -132,7 +134,8 @@ struct ShortList {
       }
     }
   }
-  // found: how many are wanted of those with the prefix, how many are below them; whether few enough are listed now.
+  // found: how many are wanted of those with the prefix, how many are below them; whether few
+  // enough are listed now.
   PENSTOCK_DEVICE void choose_digit(int enough) const {
     int* const found = scan.memory.found;
     const int* const bins = scan.memory.bins;

@@ -12,8 +12,10 @@ PENSTOCK_DEVICE int bits_of(uint64_t mask) {
 
 // What a token sees of its sequence.
 struct Sight {
-  int sequence, first, end;  // the tokens [first, end) by index in the sequence
-  int tree_begin;            // with a mask: of those from here on the ones whose bit is set
+  // the tokens [first, end) by index in the sequence
+  int sequence, first, end;
+  // with a mask: of those from here on the ones whose bit is set
+  int tree_begin;
   uint64_t mask;
   int position;
 
@@ -33,7 +35,8 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t m
   const BatchOnDevice& batch = *k.batch;
   Sight sight;
   const int s = sight.sequence = batch.sequences[token];
-  const int begin = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - begin, len = batch.seq_lens[s];
+  const int begin = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - begin,
+            len = batch.seq_lens[s];
   const int index = len - n_new + token - begin;
   sight.mask = mask, sight.tree_begin = len - n_new;
   sight.position = sight.mask != 0 ? batch.positions[token] : index;
@@ -45,9 +48,10 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t m
   if (sight.mask != 0) {
     sight.end = sight.tree_begin;
     for (uint64_t rest = sight.mask; rest != 0; rest >>= 1) ++sight.end;
-    // A draft lies behind others of its depth, so where its window begins among drafts is told by their depth: that many ancestors are out of
-    // sight, and positions count from there.
-    for (; sight.first > sight.tree_begin; --sight.first, --sight.position) sight.mask &= sight.mask - 1;
+    // A draft lies behind others of its depth, so where its window begins among drafts is told by
+    // their depth: that many ancestors are out of sight, and positions count from there.
+    for (; sight.first > sight.tree_begin; --sight.first, --sight.position)
+      sight.mask &= sight.mask - 1;
   } else if (k.both_ways) {
     const int last = sight.position + k.window;  // exclusive
     sight.end = k.window > 0 && last < len ? last : len;

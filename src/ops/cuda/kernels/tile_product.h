@@ -22,7 +22,8 @@ PENSTOCK_DEVICE void load_levels(const Thread& t, const WeightOnDevice& w, uint1
 
 // Inputs k and k + 1 of a row as the weight's columns want them; zeros behind the ends.
 template <class Inputs>
-PENSTOCK_DEVICE SplitPair input_pair(const WeightOnDevice& w, const Inputs& inputs, int token, int k) {
+PENSTOCK_DEVICE SplitPair input_pair(const WeightOnDevice& w, const Inputs& inputs, int token,
+                                     int k) {
   if (token >= inputs.x.rows) return {0, 0};
   const int32_t* const order = w.input_order;
   const auto at = [&](int i) {
@@ -47,8 +48,8 @@ PENSTOCK_DEVICE uint32_t code_pair(const std::byte* unit, int bits, int lane, in
 }
 
 // A fragment of 16 rows and k step s of a unit; levels: BF16 by code.
-PENSTOCK_DEVICE void load_weights(const WeightOnDevice& w, const uint16_t* levels, int tile, int unit, int s,
-                                  int lane, uint32_t (&a)[4]) {
+PENSTOCK_DEVICE void load_weights(const WeightOnDevice& w, const uint16_t* levels, int tile,
+                                  int unit, int s, int lane, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; ++i) {
     if (w.form == WeightForm::kBF16) {
       const int row = tile * 16 + lane / 4 + 8 * (i & 1),
@@ -92,7 +93,8 @@ PENSTOCK_DEVICE void multiply_tile(const Thread& t, const WeightOnDevice& w, con
         const float offset = w.zeros ? -(of.scale * of.zero) : of.offset;
         for (int n = 0; n < TokenTiles; ++n)
           for (int j = 2 * half; j < 2 * half + 2; ++j)
-            total[n][j] += shifted ? of.scale * part[n][j] + offset * inputs[n][j] : of.scale * part[n][j];
+            total[n][j] +=
+                shifted ? of.scale * part[n][j] + offset * inputs[n][j] : of.scale * part[n][j];
       }
     }
   }
@@ -109,11 +111,13 @@ PENSTOCK_DEVICE void prefetch_tile(const Thread& t, const WeightOnDevice& w, int
     t.prefetch(from + at);
 }
 
-// Sums of the warps lie [warp][token tile][element][lane] until they are added, in the warps' order.
+// Sums of the warps lie [warp][token tile][element][lane] until they are added, in the warps'
+// order.
 template <int TokenTiles>
 PENSTOCK_DEVICE void keep_sums(const Thread& t, const float (&total)[TokenTiles][4], float* sums) {
   for (int n = 0; n < TokenTiles; ++n)
-    for (int j = 0; j < 4; ++j) sums[((t.warp() * TokenTiles + n) * 4 + j) * kWarp + t.lane()] = total[n][j];
+    for (int j = 0; j < 4; ++j)
+      sums[((t.warp() * TokenTiles + n) * 4 + j) * kWarp + t.lane()] = total[n][j];
 }
 template <int TokenTiles, int kThreads>
 PENSTOCK_DEVICE float sum_of_warps(const float* sums, int at) {

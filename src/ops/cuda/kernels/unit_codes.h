@@ -1,15 +1,18 @@
-// A lane's part of a unit of codes as one BF16 each, with its scales: for products of many rows (kernels/wide_product.h), which multiply by levels
-// where streams of weights multiply by 128 + code (kernels/weight_stream.h).
+// A lane's part of a unit of codes as one BF16 each, with its scales: for products of many rows
+// (kernels/wide_product.h), which multiply by levels where streams of weights multiply by 128 +
+// code (kernels/weight_stream.h).
 #pragma once
 #include "ops/cuda/kernels/weight_stream.h"
 
 namespace penstock::cuda {
 
-// A lane's codes of a unit, and A fragments of them, as load_weights() has them, by arithmetic. BF16 have 8 bits, so that 128 + code of up to 7
-// bits is one whose last bits are the code, and 2048 + 16 code of 4 bits another.
+// A lane's codes of a unit, and A fragments of them, as load_weights() has them, by arithmetic.
+// BF16 have 8 bits, so that 128 + code of up to 7 bits is one whose last bits are the code, and
+// 2048 + 16 code of 4 bits another.
 template <class C>
 struct UnitCodes : LaneCodes<C> {
-  uint32_t less;  // the first level, less what there is too much: two BF16
+  // the first level, less what there is too much: two BF16
+  uint32_t less;
 
   static constexpr float kOver = C::kBits == 8 ? 2048.0f + 128.0f : 128.0f;
   PENSTOCK_DEVICE UnitCodes(const std::byte* unit, int of_lane, uint32_t of_levels)
@@ -63,7 +66,8 @@ struct UnitScales {
     } else {
       of.scale = half_to_float(static_cast<uint16_t>(scales[i / 2] >> 16 * (i % 2)));
       if constexpr (C::kZeros)
-        of.zero = static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(extra >> 16 * (i % 2))));
+        of.zero =
+            static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(extra >> 16 * (i % 2))));
     }
     return of;
   }

@@ -1,15 +1,18 @@
 // Weights as they lie on the device, and one element of them.
 //
-// Codes lie as fragments of mma A, so that one packing serves any number of rows. Output rows are M: a tile is 16 of them, a
-// unit 64 inputs of a tile. With g = lane / 4 and t = lane % 4, register i of k step s (16 inputs) of a lane is two codes, of
-// row g + 8 (i & 1) and the inputs 16 s + 8 (i >> 1) + 2 t and + 1, in the lower and in the upper half of a word. A unit has
+// Codes lie as fragments of mma A, so that one packing serves any number of rows. Output rows are
+// M: a tile is 16 of them, a unit 64 inputs of a tile. With g = lane / 4 and t = lane % 4, register
+// i of k step s (16 inputs) of a lane is two codes, of row g + 8 (i & 1) and the inputs 16 s + 8 (i
+// >> 1) + 2 t and + 1, in the lower and in the upper half of a word. A unit has
 //   a plane of 4 bits, 4 words per lane: word s, shifted by 4 i and masked with 0x000f000f;
-//   a plane of 2 bits, 2 words per lane: word s / 2, shifted by 8 (s % 2) + 2 i, masked with 0x00030003;
-//   a plane of 1 bit, 1 word per lane: shifted by 4 s + i, masked with 0x00010001;
-// of 8 bits = 4 + 4, 6 = 4 + 2, 5 = 4 + 1, 4, 3 = 2 + 1, 2, 1 those that it needs, the lowest bits first; then its scales, in the order
-// [g][row g, row g + 8][group], and behind all scales offsets, zeros or sub-mins, if any. A tile is its units one after the other,
-// behind which are FP16 factors of 256 inputs and a row each ([256 inputs][row][1 or 2]) where scales are whole numbers.
-// Rows are padded to 16, inputs to 64 (256 where there are such factors). Floats lie row by row, padded the same way.
+//   a plane of 2 bits, 2 words per lane: word s / 2, shifted by 8 (s % 2) + 2 i, masked with
+//   0x00030003; a plane of 1 bit, 1 word per lane: shifted by 4 s + i, masked with 0x00010001;
+// of 8 bits = 4 + 4, 6 = 4 + 2, 5 = 4 + 1, 4, 3 = 2 + 1, 2, 1 those that it needs, the lowest bits
+// first; then its scales, in the order [g][row g, row g + 8][group], and behind all scales offsets,
+// zeros or sub-mins, if any. A tile is its units one after the other, behind which are FP16 factors
+// of 256 inputs and a row each ([256 inputs][row][1 or 2]) where scales are whole numbers. Rows are
+// padded to 16, inputs to 64 (256 where there are such factors). Floats lie row by row, padded the
+// same way.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,16 +28,19 @@ struct WeightOnDevice {
   static constexpr int kTileRows = 16, kUnitCols = 64, kSuperCols = 256;
 
   const std::byte* data = nullptr;
-  const float* levels = nullptr;         // [1 << bits] what a code stands for
-  const int32_t* input_order = nullptr;  // [cols] column k multiplies input order[k]; null: as they are
+  const float* levels = nullptr;  // [1 << bits] what a code stands for
+  // [cols] column k multiplies input order[k]; null: as they are
+  const int32_t* input_order = nullptr;
   int rows = 0, cols = 0, padded_cols = 0;
   WeightForm form = WeightForm::kF32;
   // Of codes: value = scale * level + offset, or scale * (level - zero).
   ScaleForm scales = ScaleForm::kHalf;
   bool offsets = false, zeros = false;
-  int bits = 0, group = 0;  // group: 16, 32 or 64 inputs that share a scale
-  float unit = 1.0f;        // multiplies super scales
-  // Levels are whole numbers, each one more than the one before (and the first a multiple of 16 of 8 bits): arithmetic gives them too.
+  // group: 16, 32 or 64 inputs that share a scale
+  int bits = 0, group = 0;
+  float unit = 1.0f;  // multiplies super scales
+  // Levels are whole numbers, each one more than the one before (and the first a multiple of 16 of
+  // 8 bits): arithmetic gives them too.
   bool in_steps = false;
   float first_level = 0.0f;
   int unit_bytes = 0;
@@ -61,7 +67,8 @@ struct WeightOnDevice {
   }
 };
 
-// Weights that can come through shared memory (kernels/weight_stream.h, wide_product.h), by bits and groups: those of most files.
+// Weights that can come through shared memory (kernels/weight_stream.h, wide_product.h), by bits
+// and groups: those of most files.
 enum class StreamCoding : uint8_t {
   kNone,
   kBF16,
@@ -90,12 +97,14 @@ PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
   return w.bits == 8 ? kHalf8 : w.bits == 4 ? kHalf4 : kNone;
 }
 
-// Where the bits of a code lie in a plane of so many bits: word of the plane, and how far it is shifted.
+// Where the bits of a code lie in a plane of so many bits: word of the plane, and how far it is
+// shifted.
 struct CodePlace {
   int word, shift;
 };
 PENSTOCK_DEVICE CodePlace code_place(int plane_bits, int row, int k) {
-  const int g = row % 8, t = k % 8 / 2, lane = 4 * g + t, i = row / 8 + 2 * (k % 16 / 8), s = k / 16;
+  const int g = row % 8, t = k % 8 / 2, lane = 4 * g + t, i = row / 8 + 2 * (k % 16 / 8),
+            s = k / 16;
   const int high = k % 2 * 16;
   if (plane_bits == 4) return {lane * 4 + s, 4 * i + high};
   if (plane_bits == 2) return {lane * 2 + s / 2, 8 * (s % 2) + 2 * i + high};

@@ -1,4 +1,5 @@
-// What of a weight's form is known when a kernel is compiled, of those that come through shared memory (kernels/weight_stream.h).
+// What of a weight's form is known when a kernel is compiled, of those that come through shared
+// memory (kernels/weight_stream.h).
 #pragma once
 #include "ops/cuda/kernels/weight.h"
 
@@ -12,7 +13,8 @@ struct Coding {
   static constexpr int kBits = kOfBits, kGroup = kOfGroup, kGroups = 64 / kOfGroup;
   static constexpr bool kCodes = kBits < 16, kSuper = kOfScales == ScaleForm::kSuper;
   static constexpr bool kOffsets = kHasOffsets, kZeros = kHasZeros;
-  static constexpr int kCodeBytes = kBits * 128, kScaleBytes = kSuper ? 1 : 2, kExtraBytes = kSuper ? 1 : 2;
+  static constexpr int kCodeBytes = kBits * 128, kScaleBytes = kSuper ? 1 : 2,
+                       kExtraBytes = kSuper ? 1 : 2;
   static constexpr int kExtraAt = 16 * kGroups * kScaleBytes;  // behind the codes
   static constexpr int kUnitBytes =
       kCodes ? kCodeBytes + kExtraAt + (kOffsets || kZeros ? 16 * kGroups * kExtraBytes : 0) : 2048;
@@ -22,7 +24,8 @@ struct Coding {
   static constexpr int kItemBytes = kUnits * kUnitBytes + kFactorBytes;
   // Planes whose codes are multiplied each for themselves: of 8 bits two.
   static constexpr int kPlanes = kBits == 8 ? 2 : 1;
-  // An item's inputs in shared memory: pairs, their sums times what every code is more than its level, sums for the offsets.
+  // An item's inputs in shared memory: pairs, their sums times what every code is more than its
+  // level, sums for the offsets.
   template <int kTokens>
   static constexpr int kPairBytes = kUnits * 256 * kTokens;
   template <int kTokens>

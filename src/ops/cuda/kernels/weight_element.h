@@ -15,7 +15,8 @@ PENSTOCK_DEVICE T load(const std::byte* at, int64_t index) {
   return reinterpret_cast<const T*>(at)[index];
 }
 
-// Of row `row` of a tile and a group of a unit, wherever that lies; factors: of its 256 inputs, if there are some.
+// Of row `row` of a tile and a group of a unit, wherever that lies; factors: of its 256 inputs, if
+// there are some.
 PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, const std::byte* unit,
                                        const std::byte* factors, int row, int group) {
   const int groups = w.groups_per_unit(), place = scale_place(groups, row, group);
@@ -24,11 +25,11 @@ PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, const std::byte*
   GroupScale of = {1.0f, 0.0f, 0.0f};
   if (w.scales == ScaleForm::kSuper) {
     const int at = row * (w.offsets ? 2 : 1);
-    of.scale =
-        half_to_float(load<uint16_t>(factors, at)) * static_cast<float>(load<int8_t>(scales, place)) * w.unit;
+    of.scale = half_to_float(load<uint16_t>(factors, at)) *
+               static_cast<float>(load<int8_t>(scales, place)) * w.unit;
     if (w.offsets)
-      of.offset =
-          -(half_to_float(load<uint16_t>(factors, at + 1)) * static_cast<float>(load<int8_t>(extra, place)));
+      of.offset = -(half_to_float(load<uint16_t>(factors, at + 1)) *
+                    static_cast<float>(load<int8_t>(extra, place)));
     return of;
   }
   of.scale = w.scales == ScaleForm::kHalf ? half_to_float(load<uint16_t>(scales, place))
@@ -38,7 +39,8 @@ PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, const std::byte*
   return of;
 }
 
-PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int unit, int row, int group) {
+PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int unit, int row,
+                                       int group) {
   return group_scale(w, w.unit_at(tile, unit), w.factors_of(tile, unit), row, group);
 }
 

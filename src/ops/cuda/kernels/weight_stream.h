@@ -1,11 +1,13 @@
-// Products with weights that come through shared memory: every warp has a ring of its own, into which it asks for weights well before it
-// multiplies them, so that memory is always at work.
+// Products with weights that come through shared memory: every warp has a ring of its own, into
+// which it asks for weights well before it multiplies them, so that memory is always at work.
 //
-// The inputs of a tile are cut into items of 128 or 256; a block's warps take them by turns, and their sums are added in the
-// warps' order. An input is two BF16, hi + lo, each of which has a column of mma's B: both are multiplied at once. Codes are
-// multiplied as 128 + code, which is BF16 by one mask and one or; what that is too much is where the sums of an mma begin.
-// A step of 16 inputs of a unit has sums of its own for each of its four places in the unit. So one row, which
-// has the columns 2 s and 2 s + 1 in step s, gives the bits that it gives beside others, which have their columns in all steps.
+// The inputs of a tile are cut into items of 128 or 256; a block's warps take them by turns, and
+// their sums are added in the warps' order. An input is two BF16, hi + lo, each of which has a
+// column of mma's B: both are multiplied at once. Codes are multiplied as 128 + code, which is BF16
+// by one mask and one or; what that is too much is where the sums of an mma begin. A step of 16
+// inputs of a unit has sums of its own for each of its four places in the unit. So one row, which
+// has the columns 2 s and 2 s + 1 in step s, gives the bits that it gives beside others, which have
+// their columns in all steps.
 #pragma once
 #include "ops/cuda/kernels/row_norm.h"
 #include "ops/cuda/kernels/thread.h"
@@ -24,7 +26,8 @@ struct alignas(4 * kN) Floats {
   float at[kN];
 };
 
-// The same, but what is computed of it is computed where it is wanted: nothing is kept in registers around a loop.
+// The same, but what is computed of it is computed where it is wanted: nothing is kept in registers
+// around a loop.
 PENSTOCK_DEVICE int anew(int value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
@@ -50,8 +53,9 @@ PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
   return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
 }
 
-// A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8 bits, so that the last bits are the
-// code. Of 8 bits there are two planes, the upper one of 16 times as much.
+// A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8
+// bits, so that the last bits are the code. Of 8 bits there are two planes, the upper one of 16
+// times as much.
 template <class C>
 struct LaneCodes {
   const std::byte* slot;
@@ -78,7 +82,8 @@ struct LaneCodes {
       } else {
         const uint32_t word = plane == 0 ? low.words[s] : high.words[s];
         a[i] = and_or(word >> 4 * i, 0x000f000fu, 0x43004300u);
-        if constexpr (C::kBits == 5) a[i] = and_or(to_bit_4(high.words[0], 4 * s + i), 0x00100010u, a[i]);
+        if constexpr (C::kBits == 5)
+          a[i] = and_or(to_bit_4(high.words[0], 4 * s + i), 0x00100010u, a[i]);
         if constexpr (C::kBits == 6)
           a[i] = and_or(to_bit_4(high.words[s / 2], 8 * (s % 2) + 2 * i), 0x00300030u, a[i]);
       }
@@ -98,7 +103,8 @@ struct LaneScales {
   int g;
   float factors[2] = {1.0f, 1.0f}, offset_factors[2];
 
-  PENSTOCK_DEVICE LaneScales(const std::byte* of_item, int of_g, float unit) : item(of_item), g(of_g) {
+  PENSTOCK_DEVICE LaneScales(const std::byte* of_item, int of_g, float unit)
+      : item(of_item), g(of_g) {
     for (int half = 0; C::kSuper && half < 2; ++half) {
       const std::byte* const of_row = item + C::kUnits * C::kUnitBytes;
       const uint32_t two =
@@ -123,8 +129,8 @@ struct LaneScales {
   }
 };
 
-// A warp's ring of items, and their way through it: from the first tile to the last that follows it with the same coding.
-// Tile: there(), advance(), its data, n_units, and coding().
+// A warp's ring of items, and their way through it: from the first tile to the last that follows it
+// with the same coding. Tile: there(), advance(), its data, n_units, and coding().
 template <class C, class Tile>
 class ItemRing {
  public:
@@ -135,18 +141,20 @@ class ItemRing {
       : ring_(ring), tile_(first), coding_(first.coding()) {
     const int lane = t.lane(), units = t.warp() * C::kUnits;
     row_bytes_ = tile_.n_units * 128;
-    own_ =
-        C::kCodes ? units * C::kUnitBytes + lane * 16 : lane / 8 * row_bytes_ + units * 128 + lane % 8 * 16;
+    own_ = C::kCodes ? units * C::kUnitBytes + lane * 16
+                     : lane / 8 * row_bytes_ + units * 128 + lane % 8 * 16;
     enter(t);
   }
   // All slots but one. copies: or as if that was done.
   PENSTOCK_DEVICE void fill(const Thread& t, bool copies) {
     for (int i = 0; i < kSlots - 1; ++i) bring(t, copies);
   }
-  // The item that was brought first of those that were not taken; it stays there until the next take().
+  // The item that was brought first of those that were not taken; it stays there until the next
+  // take().
   PENSTOCK_DEVICE const std::byte* take(const Thread& t) {
     t.wait_for_copies<kSlots - 2>();
-    t.sync_warp();  // all lanes' pieces are there, and nobody reads the item before any more
+    // all lanes' pieces are there, and nobody reads the item before any more
+    t.sync_warp();
     const std::byte* const item = ring_ + from_;
     from_ = from_ + C::kItemBytes < kSlots * C::kItemBytes ? from_ + C::kItemBytes : 0;
     bring(t, true);
@@ -161,7 +169,8 @@ class ItemRing {
       if (left_ <= 0) continue;
       units_ = tile_.data + own_;
       if constexpr (C::kSuper)
-        factors_ = tile_.data + tile_.n_units * C::kUnitBytes + t.warp() * C::kFactorBytes + t.lane() * 16;
+        factors_ =
+            tile_.data + tile_.n_units * C::kUnitBytes + t.warp() * C::kFactorBytes + t.lane() * 16;
       return;
     }
     left_ = 0;
@@ -179,7 +188,8 @@ class ItemRing {
     to_ = to_ + C::kItemBytes < kSlots * C::kItemBytes ? to_ + C::kItemBytes : 0;
   }
   // What a tile does not have is zeros.
-  PENSTOCK_DEVICE void piece(const Thread& t, std::byte* to, const std::byte* from, bool there) const {
+  PENSTOCK_DEVICE void piece(const Thread& t, std::byte* to, const std::byte* from,
+                             bool there) const {
     if (there) {
       t.copy_ahead(to, from);
     } else {
@@ -200,7 +210,8 @@ class ItemRing {
       constexpr int kBytes = C::kUnits * C::kUnitBytes;
       const int lane_at = t.lane() * 16, there = C::kSuper ? kBytes : left_ * C::kUnitBytes;
       for (int at = 0; at < kBytes; at += kWarp * 16) {
-        const bool all = at + kWarp * 16 <= kBytes && (C::kSuper || at + kWarp * 16 <= C::kUnitBytes);
+        const bool all =
+            at + kWarp * 16 <= kBytes && (C::kSuper || at + kWarp * 16 <= C::kUnitBytes);
         if (all || at + lane_at < kBytes)
           piece(t, to + at + lane_at, units_ + at, all || C::kSuper || at + lane_at < there);
       }
@@ -211,16 +222,18 @@ class ItemRing {
   std::byte* ring_;
   Tile tile_;  // that is brought
   StreamCoding coding_;
-  const std::byte *units_ = nullptr, *factors_ = nullptr;  // the lane's first piece of the next item
-  int left_ = 0;                                           // units of the tile from there on
+  // the lane's first piece of the next item
+  const std::byte *units_ = nullptr, *factors_ = nullptr;
+  int left_ = 0;  // units of the tile from there on
   int to_ = 0, from_ = 0;
-  int own_, row_bytes_;  // where the lane's first piece of a tile is; of BF16
+  // where the lane's first piece of a tile is; of BF16
+  int own_, row_bytes_;
 };
 
 // --- Inputs.
 
-// Four values that lie as a lane has them in a fragment of B: k, k + 1, k + 8 and k + 9. Zeros beyond the last of n, which is the last of
-// 16. REQUIRES: values are aligned to 8 bytes.
+// Four values that lie as a lane has them in a fragment of B: k, k + 1, k + 8 and k + 9. Zeros
+// beyond the last of n, which is the last of 16. REQUIRES: values are aligned to 8 bytes.
 PENSTOCK_DEVICE void read_four(const float* values, int k, int n, float (&to)[4]) {
   Floats<2> low = {}, high = {};
   if (k < n) {
@@ -230,25 +243,29 @@ PENSTOCK_DEVICE void read_four(const float* values, int k, int n, float (&to)[4]
   to[0] = low.at[0], to[1] = low.at[1], to[2] = high.at[0], to[3] = high.at[1];
 }
 
-// An item's inputs in shared memory, of kTokens rows. The pairs of units 2 u and 2 u + 1: [step][row][hi, lo][t][unit][two words of B];
-// behind all of them, by plane, [unit][step][row] the sums of hi and of lo, and once more, times what codes are too much; for
-// offsets the sums as B of one mma.
+// An item's inputs in shared memory, of kTokens rows. The pairs of units 2 u and 2 u + 1:
+// [step][row][hi, lo][t][unit][two words of B]; behind all of them, by plane, [unit][step][row] the
+// sums of hi and of lo, and once more, times what codes are too much; for offsets the sums as B of
+// one mma.
 template <class C, int kTokens>
 struct ItemInputs {
   static constexpr int kSumsAt = C::template kPairBytes<kTokens>;
   static constexpr int kMinsAt = kSumsAt + C::kPlanes * C::template kSumBytes<kTokens>;
 
-  // first: the item's first input. Inputs: has a row(), and how many rows(). Of: has x, has_norm and norm, which are the kernel's parameters.
+  // first: the item's first input. Inputs: has a row(), and how many rows(). Of: has x, has_norm
+  // and norm, which are the kernel's parameters.
   template <class Inputs, class Of>
   static PENSTOCK_DEVICE void store(const Thread& t, const Inputs& inputs, const Of& of,
-                                    const RowMoments* moments, int first, float first_level, std::byte* to) {
+                                    const RowMoments* moments, int first, float first_level,
+                                    std::byte* to) {
     constexpr int kPlaces = C::kItemCols / 128;         // steps of a lane
     constexpr int kAtOnce = kTokens < 4 ? kTokens : 4;  // rows that are read before one is split
     const bool has_weight = of.has_norm && of.norm.weight != nullptr;
     float weights[kPlaces][4];
 #pragma unroll
     for (int place = 0; place < kPlaces; ++place)
-      if (has_weight) read_four(of.norm.weight, first + input(t.lane(), place), of.x.cols, weights[place]);
+      if (has_weight)
+        read_four(of.norm.weight, first + input(t.lane(), place), of.x.cols, weights[place]);
 #pragma unroll 1
     for (int from = 0; from < kTokens; from += kAtOnce) {
       if (kTokens > kAtOnce && from >= inputs.rows()) break;
@@ -258,7 +275,8 @@ struct ItemInputs {
 #pragma unroll
         for (int place = 0; place < kPlaces; ++place)
           if (kTokens == 1 || from + i < inputs.rows())
-            read_four(inputs.row(from + i), first + input(t.lane(), place), of.x.cols, values[i][place]);
+            read_four(inputs.row(from + i), first + input(t.lane(), place), of.x.cols,
+                      values[i][place]);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (kTokens > 1 && from + i >= inputs.rows()) break;
@@ -275,7 +293,9 @@ struct ItemInputs {
 
  private:
   static PENSTOCK_DEVICE int step(int lane, int place) { return lane / 4 + 8 * place; }
-  static PENSTOCK_DEVICE int input(int lane, int place) { return 16 * step(lane, place) + 2 * (lane % 4); }
+  static PENSTOCK_DEVICE int input(int lane, int place) {
+    return 16 * step(lane, place) + 2 * (lane % 4);
+  }
 
   template <class Of>
   static PENSTOCK_DEVICE void norm(const Of& of, RowMoments moments, bool has_weight,
@@ -295,13 +315,15 @@ struct ItemInputs {
                                     const float (&v)[4], std::byte* to) {
     const int place_t = t.lane() % 4, unit = step / 4, s = step % 4;
     const SplitPair low = split_pair(v[0], v[1]), high = split_pair(v[2], v[3]);
-    std::byte* const pairs = to + unit / 2 * (512 * kTokens) + (s * kTokens + token) * 128 + place_t * 16;
+    std::byte* const pairs =
+        to + unit / 2 * (512 * kTokens) + (s * kTokens + token) * 128 + place_t * 16;
     reinterpret_cast<Words<2>*>(pairs)[unit % 2] = {{low.hi, high.hi}};
     reinterpret_cast<Words<2>*>(pairs + 64)[unit % 2] = {{low.lo, high.lo}};
     if constexpr (C::kCodes) {
       const float hi = sum_of_step(t, low.hi, high.hi), lo = sum_of_step(t, low.lo, high.lo);
       const float mine = place_t % 2 == 0 ? hi : lo;
-      auto* const sums = reinterpret_cast<float*>(to + kSumsAt) + (step * kTokens + token) * 4 + place_t;
+      auto* const sums =
+          reinterpret_cast<float*>(to + kSumsAt) + (step * kTokens + token) * 4 + place_t;
       constexpr float kOver = 128.0f;
       sums[0] = (C::kPlanes == 2 ? -kOver : first_level - kOver) * mine;
       if constexpr (C::kPlanes == 2)
@@ -311,7 +333,8 @@ struct ItemInputs {
         const uint16_t sum_hi = static_cast<uint16_t>(bf16_pair(sum, 0.0f));
         const uint16_t sum_lo = static_cast<uint16_t>(bf16_pair(sum - bf16_to_float(sum_hi), 0.0f));
         auto* const mins = reinterpret_cast<uint16_t*>(to + kMinsAt + token * 64 + place_t * 32);
-        if (place_t < 2) mins[step % 8 / 2 * 4 + step / 8 * 2 + step % 2] = place_t == 0 ? sum_hi : sum_lo;
+        if (place_t < 2)
+          mins[step % 8 / 2 * 4 + step / 8 * 2 + step % 2] = place_t == 0 ? sum_hi : sum_lo;
       }
     }
   }
@@ -325,8 +348,8 @@ struct ItemInputs {
 
 // --- Products.
 
-// A warp's sums of a tile, in fragments of mma: of one row the columns are its hi and lo by step; of more there are fragments by
-// step, and by four rows, of which the columns are hi and lo.
+// A warp's sums of a tile, in fragments of mma: of one row the columns are its hi and lo by step;
+// of more there are fragments by step, and by four rows, of which the columns are hi and lo.
 template <int kTokens>
 struct TileSums {
   static constexpr int kSteps = kTokens == 1 ? 1 : 4, kSets = kTokens == 1 ? 1 : kTokens / 4;
@@ -336,7 +359,9 @@ struct TileSums {
   PENSTOCK_DEVICE void store(const Thread& t, float* to) const {
     const int g = t.lane() / 4, place = t.lane() % 4;
     for (int half = 0; half < 2; ++half) {
-      const auto of = [&](int s, int set) { return sums[s][set][2 * half] + sums[s][set][2 * half + 1]; };
+      const auto of = [&](int s, int set) {
+        return sums[s][set][2 * half] + sums[s][set][2 * half + 1];
+      };
       if constexpr (kTokens == 1) {
         float sum = of(0, 0);
         sum += t.shuffle_xor(sum, 1);
@@ -358,13 +383,14 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
   constexpr int kSets = TileSums<kTokens>::kSets;
   constexpr bool kOne = kTokens == 1;
   using Part = Floats<4>;
-  const int lane = kPairs > 1 ? t.lane() : anew(t.lane()), g = lane / 4, place = lane % 4, column = g / 2,
-            lo = g % 2;
+  const int lane = kPairs > 1 ? t.lane() : anew(t.lane()), g = lane / 4, place = lane % 4,
+            column = g / 2, lo = g % 2;
   const LaneScales<C> scales(item, g, unit);
   const auto begin = [&](int unit_index, int plane, int s, int token) -> Part {
     if constexpr (!C::kCodes) return {};
-    return load<Part>(inputs + ItemInputs<C, kTokens>::kSumsAt + plane * C::template kSumBytes<kTokens>,
-                      (unit_index * 4 + s) * kTokens + token);
+    return load<Part>(
+        inputs + ItemInputs<C, kTokens>::kSumsAt + plane * C::template kSumBytes<kTokens>,
+        (unit_index * 4 + s) * kTokens + token);
   };
   // first: what the sums began with.
   const auto add = [&](int unit_index, int group, const Part(&part)[C::kPlanes], const Part& first,
@@ -463,7 +489,8 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
       float offsets[4] = {};
       t.mma(offsets, a, b);
       for (int j = 0; j < 4; ++j)
-        total.sums[0][set][j] = fmaf(-scales.offset_factors[j / 2], offsets[j], total.sums[0][set][j]);
+        total.sums[0][set][j] =
+            fmaf(-scales.offset_factors[j / 2], offsets[j], total.sums[0][set][j]);
     }
   }
 }

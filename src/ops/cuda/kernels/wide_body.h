@@ -7,8 +7,9 @@
 
 namespace penstock::cuda {
 
-// A lane's weights of a unit, rounded to BF16. Levels in steps, as whole numbers around the middle one, so that of scale and
-// offset, rounded themselves, little is lost: scale * (level - zero) + offset = scale * (level - middle) + (offset + scale * (middle - zero)).
+// A lane's weights of a unit, rounded to BF16. Levels in steps, as whole numbers around the middle
+// one, so that of scale and offset, rounded themselves, little is lost: scale * (level - zero) +
+// offset = scale * (level - middle) + (offset + scale * (middle - zero)).
 template <StreamCoding Of>
 class LaneWeights {
   using C = typename CodingOf<Of>::Type;
@@ -22,7 +23,8 @@ class LaneWeights {
  public:
   PENSTOCK_DEVICE LaneWeights(const Thread& t, const WeightOnDevice& w, const std::byte* unit,
                               const std::byte*)
-      : codes_(unit, t.lane(), bf16_pair(-kMiddle - UnitCodes<C>::kOver, -kMiddle - UnitCodes<C>::kOver)),
+      : codes_(unit, t.lane(),
+               bf16_pair(-kMiddle - UnitCodes<C>::kOver, -kMiddle - UnitCodes<C>::kOver)),
         scales_(unit, t.lane() / 4, w.unit),
         middle_(w.first_level + kMiddle) {}
   // The A fragment of step s; steps one after the other.
@@ -37,7 +39,8 @@ class LaneWeights {
   }
 };
 
-// A lane's weights of a unit as whole numbers, which BF16 holds, and what these are multiplied by: value = scale * number + offset.
+// A lane's weights of a unit as whole numbers, which BF16 holds, and what these are multiplied by:
+// value = scale * number + offset.
 template <StreamCoding Of>
 class LaneNumbers {
   using C = typename CodingOf<Of>::Type;
@@ -48,7 +51,8 @@ class LaneNumbers {
   float middle_;
 
  public:
-  static constexpr int kFolds = C::kGroups > 2 ? C::kGroups : 2;  // parts of a unit with scales of their own
+  // parts of a unit with scales of their own
+  static constexpr int kFolds = C::kGroups > 2 ? C::kGroups : 2;
   PENSTOCK_DEVICE LaneNumbers(const Thread& t, const WeightOnDevice& w, const std::byte* unit)
       : codes_(unit, t.lane(), less(w)),
         scales_(unit, t.lane() / 4, w.unit),
@@ -91,12 +95,14 @@ class LaneTable {
   // And what rounding left.
   PENSTOCK_DEVICE void fragments(int s, uint32_t (&a)[4], uint32_t (&rest)[4]) {
     for (int half = 0; half < 2; ++half) {
-      const GroupScale of = group_scale(w_, unit_, factors_, lane_ / 4 + 8 * half, 16 * s / w_.group);
+      const GroupScale of =
+          group_scale(w_, unit_, factors_, lane_ / 4 + 8 * half, 16 * s / w_.group);
       const float offset = fmaf(-of.scale, of.zero, of.offset);
       for (int i = half; i < 4; i += 2) {
         const uint32_t codes = code_pair(unit_, w_.bits, lane_, s, i);
-        const SplitPair pair = split_pair(fmaf(of.scale, bf16_to_float(levels_[codes & 0xffffu]), offset),
-                                          fmaf(of.scale, bf16_to_float(levels_[codes >> 16]), offset));
+        const SplitPair pair =
+            split_pair(fmaf(of.scale, bf16_to_float(levels_[codes & 0xffffu]), offset),
+                       fmaf(of.scale, bf16_to_float(levels_[codes >> 16]), offset));
         a[i] = pair.hi, rest[i] = pair.lo;
       }
     }
@@ -122,8 +128,9 @@ class StageFiller {
     if constexpr (K::kFloats) {
       for (int i = 0; i < 4; ++i) {  // beyond the last row: any, nobody looks at what becomes of it
         const int row = first + t.index / 8 + kRows * (K::kWeights == 2 ? i % 2 : i);
-        rows_[i] = (K::kWeights == 2 && i >= 2 ? k.weight_of(4) : k.w).data + t.index % 8 * 16 +
-                   int64_t{2} * w.padded_cols * (row < last_tile * 16 + 15 ? row : last_tile * 16 + 15);
+        rows_[i] =
+            (K::kWeights == 2 && i >= 2 ? k.weight_of(4) : k.w).data + t.index % 8 * 16 +
+            int64_t{2} * w.padded_cols * (row < last_tile * 16 + 15 ? row : last_tile * 16 + 15);
       }
     } else {
       const int tile = first / 16 + warp;
@@ -148,14 +155,16 @@ class StageFiller {
       if (half < 2) {
         const float* const from =
             k.input_sums + (int64_t{2} * unit + half) * k.padded_tokens + t.x * Tokens + at;
-        t.copy_ahead(stage + K::kSumsAt + (half * Tokens + at) * 4, reinterpret_cast<const std::byte*>(from));
+        t.copy_ahead(stage + K::kSumsAt + (half * Tokens + at) * 4,
+                     reinterpret_cast<const std::byte*>(from));
       }
     }
     std::byte* const weights = stage + K::kWeightsAt;
     if constexpr (K::kFloats) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        t.copy_ahead(weights + tile_piece(t.index / 8 + kRows * i, t.index % 8), rows_[i] + unit * 128);
+        t.copy_ahead(weights + tile_piece(t.index / 8 + kRows * i, t.index % 8),
+                     rows_[i] + unit * 128);
     } else {
       std::byte* const to = weights + t.warp() * K::kTileBytes + t.lane() * 16;
       const int bytes = unit_bytes(w), factor_bytes = factor_bytes_of(w);
@@ -163,7 +172,8 @@ class StageFiller {
 #pragma unroll
       for (int at = 0; at < K::kTileBytes; at += kWarp * 16)
         if (at + t.lane() * 16 < bytes) t.copy_ahead(to + at, codes + at);
-      if (t.lane() * 16 < factor_bytes) t.copy_ahead(to + bytes, factors_ + unit / 4 * factor_bytes);
+      if (t.lane() * 16 < factor_bytes)
+        t.copy_ahead(to + bytes, factors_ + unit / 4 * factor_bytes);
     }
   }
 
@@ -178,10 +188,12 @@ class StageFiller {
   }
 };
 
-// total += a unit of codes times its inputs in two parts: whole numbers by wgmma, group by group, and scales on their sums.
+// total += a unit of codes times its inputs in two parts: whole numbers by wgmma, group by group,
+// and scales on their sums.
 template <StreamCoding Of, int kHalfTokens>
 PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const std::byte* unit,
-                               const std::byte* inputs, const std::byte* sums, float (&total)[kHalfTokens]) {
+                               const std::byte* inputs, const std::byte* sums,
+                               float (&total)[kHalfTokens]) {
   using Numbers = LaneNumbers<Of>;
   constexpr int kTokens = 2 * kHalfTokens, kFolds = Numbers::kFolds, kSteps = 4 / kFolds;
   constexpr bool kHasSums = WideProduct<kTokens, Of, 2>::kHasSums;
@@ -196,8 +208,8 @@ PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const s
       begin_wgmma();
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        wgmma<kTokens>(t, part[fold % 2], a[fold % 2][s], inputs + kTokens * kTileRowBytes, fold * kSteps + s,
-                       s > 0);
+        wgmma<kTokens>(t, part[fold % 2], a[fold % 2][s], inputs + kTokens * kTileRowBytes,
+                       fold * kSteps + s, s > 0);
         wgmma<kTokens>(t, part[fold % 2], a[fold % 2][s], inputs, fold * kSteps + s, true);
       }
       end_wgmma();
@@ -215,19 +227,22 @@ PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const s
           float& sum = total[4 * n + 2 * half + j];
           sum = fmaf(of.scale, part[done % 2][4 * n + 2 * half + j], sum);
           if constexpr (kHasSums)
-            sum = fmaf(of.offset,
-                       load<float>(sums, done * 2 / kFolds * kTokens + 8 * n + 2 * (t.lane() % 4) + j), sum);
+            sum = fmaf(
+                of.offset,
+                load<float>(sums, done * 2 / kFolds * kTokens + 8 * n + 2 * (t.lane() % 4) + j),
+                sum);
         }
       }
     }
   }
 }
 
-// A unit is multiplied while the next ones are on their way. What wgmma reads of a unit is done with at the sync of the second next, of
-// codes in two parts at that of the next: behind that its stage is filled again.
+// A unit is multiplied while the next ones are on their way. What wgmma reads of a unit is done
+// with at the sync of the second next, of codes in two parts at that of the next: behind that its
+// stage is filled again.
 template <int Tokens, StreamCoding Of, int Parts, class K>
-PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_output, int begin, int end,
-                                    float (&total)[Tokens / 2]) {
+PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_output, int begin,
+                                    int end, float (&total)[Tokens / 2]) {
   constexpr int kStages = K::kStages, kStageBytes = K::kStageBytes, kAhead = K::kAhead,
                 kWeightsAt = K::kWeightsAt, kTileBytes = K::kTileBytes, kSumsAt = K::kSumsAt;
   constexpr bool kFolds = K::kFolds, kFloats = K::kFloats;
@@ -255,7 +270,8 @@ PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_outpu
     const std::byte* const weights = stage + kWeightsAt;
     const bool later = unit > begin;
     if constexpr (kFloats) {
-      constexpr TileNumbers kNumbers = Of == StreamCoding::kF16 ? TileNumbers::kF16 : TileNumbers::kBF16;
+      constexpr TileNumbers kNumbers =
+          Of == StreamCoding::kF16 ? TileNumbers::kF16 : TileNumbers::kBF16;
       const std::byte* const rows = weights + t.shuffle(t.warp(), 0) / 4 * 64 * kTileRowBytes;
       begin_wgmma();
 #pragma unroll
@@ -302,7 +318,8 @@ PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_outpu
 template <int Tokens, StreamCoding Of, int Parts>
 PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) const {
 #if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
-  if constexpr (Tokens * Parts > 64) return;  // too much shared memory for some: nobody asks for it
+  // too much shared memory for some: nobody asks for it
+  if constexpr (Tokens * Parts > 64) return;
 #endif
   const int split = t.y % n_splits, first_output = t.y / n_splits * kOutputs;
   float total[Tokens / 2];

@@ -30,7 +30,8 @@ PENSTOCK_BODY void WideGatedProduct<Tokens, Of>::operator()(const Thread& t) con
     sums[((second ? kGiven : 0) + i) * 128 + at] = second ? total[i] : total[kGiven + i];
   }
   t.sync();
-  const int row = t.warp() % 4 * 16 + t.lane() / 4, place = 2 * (t.lane() % 4) + (second ? Tokens / 2 : 0);
+  const int row = t.warp() % 4 * 16 + t.lane() / 4,
+            place = 2 * (t.lane() % 4) + (second ? Tokens / 2 : 0);
   const int n_left = base.x.rows - t.x * Tokens;
   std::byte* const tile = shared + kTileAt;
 #pragma unroll

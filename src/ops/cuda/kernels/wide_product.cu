@@ -69,7 +69,8 @@ PENSTOCK_BODY void RoundToHalfTiles::operator()(const Thread& t) const {
   const float scale = float_of_bits(static_cast<uint32_t>(power + 127) << 23);
   const float inverse = float_of_bits(static_cast<uint32_t>(127 - power) << 23);
   if (t.index == 0) row_scales[t.x] = scale;
-  for (int piece = t.index; piece * RoundToTiles::kPieceInputs < to.padded_cols; piece += kThreads) {
+  for (int piece = t.index; piece * RoundToTiles::kPieceInputs < to.padded_cols;
+       piece += kThreads) {
     Words<4> hi = {}, lo = {};
     for (int i = 0; i < 4 && row.values != nullptr; ++i) {
       const int at = piece * RoundToTiles::kPieceInputs + 2 * i;
@@ -81,7 +82,8 @@ PENSTOCK_BODY void RoundToHalfTiles::operator()(const Thread& t) const {
     }
     std::byte* const place = place_of_piece(to, t.x, piece);
     *reinterpret_cast<Words<4>*>(place) = hi;
-    if (to.n_parts == 2) *reinterpret_cast<Words<4>*>(place + int64_t{to.padded_tokens} * kTileRowBytes) = lo;
+    if (to.n_parts == 2)
+      *reinterpret_cast<Words<4>*>(place + int64_t{to.padded_tokens} * kTileRowBytes) = lo;
   }
 }
 PENSTOCK_KERNEL(RoundToHalfTiles)
@@ -102,7 +104,8 @@ PENSTOCK_KERNEL(JoinSplits)
 #define PENSTOCK_WIDE_ALL(Of) \
   PENSTOCK_WIDE(64, Of, 1)    \
   PENSTOCK_WIDE(128, Of, 1)   \
-  PENSTOCK_WIDE(256, Of, 1) PENSTOCK_WIDE(16, Of, 2) PENSTOCK_WIDE(32, Of, 2) PENSTOCK_WIDE(64, Of, 2)
+  PENSTOCK_WIDE(256, Of, 1)   \
+  PENSTOCK_WIDE(16, Of, 2) PENSTOCK_WIDE(32, Of, 2) PENSTOCK_WIDE(64, Of, 2)
 PENSTOCK_WIDE_ALL(None)
 PENSTOCK_WIDE_ALL(BF16)
 PENSTOCK_WIDE_ALL(F16)

@@ -1,5 +1,5 @@
-// The CUDA runtime as a Device: one GPU, one stream. The runtime is linked statically and looks for the driver when it is
-// first called, so the program starts on machines without one.
+// The CUDA runtime as a Device: one GPU, one stream. The runtime is linked statically and looks for
+// the driver when it is first called, so the program starts on machines without one.
 #include <cuda_runtime_api.h>
 
 #include <spdlog/spdlog.h>
@@ -59,8 +59,9 @@ class CudaDevice final : public Device {
     const cudaError_t code = cudaMalloc(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();  // an ordinary error: the device goes on
-      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of memory wanted, {} of {} are free", name(),
-                    bytes, memory().free, memory().total);
+      return errorf(ErrorCode::kResourceExhausted,
+                    "{}: {} bytes of memory wanted, {} of {} are free", name(), bytes,
+                    memory().free, memory().total);
     }
     check(code, "cudaMalloc");
     if (failed()) return tl::unexpected(status().error());
@@ -77,8 +78,8 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     if (const cudaError_t code = cudaMallocHost(&data, bytes); code != cudaSuccess) {
       (void)cudaGetLastError();
-      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of pinned memory of the host: {}", name(),
-                    bytes, cudaGetErrorString(code));
+      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of pinned memory of the host: {}",
+                    name(), bytes, cudaGetErrorString(code));
     }
     return data;
   }
@@ -89,26 +90,30 @@ class CudaDevice final : public Device {
   void copy_in_behind(void* to, const void* from, size_t bytes) override {
     spoil();
     if (!failed() && bytes > 0)
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
+            "copy to the device");
   }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
     // From memory that is not pinned the runtime returns when it has read it.
     if (!failed() && bytes > 0)
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
+            "copy to the device");
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
     spoil();
     if (!failed() && bytes > 0) {
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "copy from the device");
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()),
+            "copy from the device");
       check(cudaStreamSynchronize(stream()), "what was computed before a copy from the device");
     }
     if (failed()) std::memset(to, 0, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
     if (does(bytes))
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "copy on the device");
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()),
+            "copy on the device");
   }
   void clear(void* at, size_t bytes) override {
     if (does(bytes)) check(cudaMemsetAsync(at, 0, bytes, stream()), "clearing memory");
@@ -116,7 +121,8 @@ class CudaDevice final : public Device {
 
   void play(const Recording& recording) override {
     if (!failed())
-      check(cudaGraphLaunch(static_cast<const CudaGraph&>(recording).get(), stream()), "a recorded step");
+      check(cudaGraphLaunch(static_cast<const CudaGraph&>(recording).get(), stream()),
+            "a recorded step");
   }
 
   StepTicket mark() override {
@@ -147,9 +153,9 @@ class CudaDevice final : public Device {
     const auto error = static_cast<cudaError_t>(code);
     if (error == cudaErrorMemoryAllocation) {  // what the runtime itself needs for a launch
       (void)cudaGetLastError();
-      return fail(
-          {ErrorCode::kResourceExhausted, fmt::format("{}: memory for {} refused, {} of {} bytes are free",
-                                                      name(), what, memory().free, memory().total)});
+      return fail({ErrorCode::kResourceExhausted,
+                   fmt::format("{}: memory for {} refused, {} of {} bytes are free", name(), what,
+                               memory().free, memory().total)});
     }
     fail({ErrorCode::kInternal,
           fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
@@ -162,7 +168,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Recording> end_capture() override {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
-    // Not a failure of the device: without a recording the step is computed as it comes. A lost one shows at the next call.
+    // Not a failure of the device: without a recording the step is computed as it comes. A lost one
+    // shows at the next call.
     cudaError_t code = cudaStreamEndCapture(stream(), &graph);
     if (code == cudaSuccess) code = cudaGraphInstantiate(&executable, graph, 0);
     if (graph != nullptr) cudaGraphDestroy(graph);
@@ -203,8 +210,9 @@ Result<std::unique_ptr<Device>> open_cuda_device() {
   const cudaError_t counted = cudaGetDeviceCount(&n_devices);
   if (driver == 0) return refuse("no NVIDIA driver is installed on this machine");
   if (counted == cudaErrorInsufficientDriver) {
-    return refuse(fmt::format("the driver is for CUDA {}.{}, expected {}.{} or newer", driver / 1000,
-                              driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+    return refuse(fmt::format("the driver is for CUDA {}.{}, expected {}.{} or newer",
+                              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                              CUDART_VERSION % 1000 / 10));
   }
   if (counted != cudaSuccess || n_devices == 0)
     return refuse(fmt::format("no GPU is visible ({})", cudaGetErrorString(counted)));
@@ -214,10 +222,11 @@ Result<std::unique_ptr<Device>> open_cuda_device() {
     return refuse(cudaGetErrorString(code));
   const bool has_code = properties.major == 8 || (properties.major == 9 && properties.minor == 0);
   if (!has_code) {
-    return refuse(fmt::format("{} has compute capability {}.{}, expected 8.x or 9.0", properties.name,
-                              properties.major, properties.minor));
+    return refuse(fmt::format("{} has compute capability {}.{}, expected 8.x or 9.0",
+                              properties.name, properties.major, properties.minor));
   }
-  if (const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); code != cudaSuccess)
+  if (const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      code != cudaSuccess)
     return refuse(cudaGetErrorString(code));
   return std::make_unique<CudaDevice>(properties, stream);
 }

@@ -15,12 +15,14 @@ constexpr int blocks_of() {
 
 // Parameters stay where they are, even if a part of them is chosen by an index.
 template <class K>
-__global__ void __launch_bounds__(K::kThreads, blocks_of<K>()) run_kernel(const __grid_constant__ K kernel) {
+__global__ void __launch_bounds__(K::kThreads, blocks_of<K>())
+    run_kernel(const __grid_constant__ K kernel) {
   extern __shared__ __align__(128) std::byte shared[];
   const Thread thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x),
                       static_cast<int>(blockIdx.y), static_cast<int>(gridDim.x), shared};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Who comes next may begin; all wait, so that what is behind two others waits for both. Nothing of one that was not started early.
+  // Who comes next may begin; all wait, so that what is behind two others waits for both. Nothing
+  // of one that was not started early.
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   if constexpr (requires { kernel.prefetch(thread); }) kernel.prefetch(thread);
@@ -34,8 +36,8 @@ template <class K>
 int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream, bool early) {
   if (grid.x <= 0 || grid.y <= 0) return cudaSuccess;
   if (grid.shared_bytes > 48 * 1024) {  // more than a kernel has unasked
-    const cudaError_t asked =
-        cudaFuncSetAttribute(run_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    const cudaError_t asked = cudaFuncSetAttribute(
+        run_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
     if (asked != cudaSuccess) return asked;
   }
   cudaLaunchAttribute overlaps{};

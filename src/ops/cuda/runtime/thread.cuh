@@ -20,36 +20,40 @@ PENSTOCK_DEVICE T Thread::reduce(T value, Combine combine) const {
   return value;
 }
 
-PENSTOCK_DEVICE void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+PENSTOCK_DEVICE void Thread::mma(float (&d)[4], const uint32_t (&a)[4],
+                                 const uint32_t (&b)[2]) const {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-PENSTOCK_DEVICE void Thread::mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+PENSTOCK_DEVICE void Thread::mma_int8(int (&d)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) const {
   asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4],
+                                    const uint32_t (&b)[2]) const {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
   asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 
-PENSTOCK_DEVICE void Thread::mma_half(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+PENSTOCK_DEVICE void Thread::mma_half(float (&d)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) const {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -77,12 +81,16 @@ PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* f
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* from, bool has) const {
+PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* from,
+                                        bool has) const {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(has ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(has ? 16 : 0)
                : "memory");
 }
-PENSTOCK_DEVICE void Thread::end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+PENSTOCK_DEVICE void Thread::end_copies() const {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int kMost>
 PENSTOCK_DEVICE void Thread::wait_for_copies() const {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");

@@ -10,9 +10,11 @@ namespace penstock::cuda {
 
 #ifdef PENSTOCK_WGMMA
 
-// Tells the tensor cores where a tile's part of a step lies: rows of 128 bytes in groups of eight, 1,024 bytes apart.
+// Tells the tensor cores where a tile's part of a step lies: rows of 128 bytes in groups of eight,
+// 1,024 bytes apart.
 PENSTOCK_DEVICE uint64_t tile_part(const std::byte* tile, int step) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + static_cast<uint32_t>(32 * step);
+  const auto at =
+      static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + static_cast<uint32_t>(32 * step);
   return (at & 0x3ffffu) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
@@ -61,8 +63,8 @@ PENSTOCK_DEVICE uint64_t tile_rows(const std::byte* tile, int step, int stride) 
 // clang-format on
 
 template <int kN>
-PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
-                           int step, bool adds) {
+PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const uint32_t (&a)[4],
+                           const std::byte* b, int step, bool adds) {
   if constexpr (kN == 16) PENSTOCK_MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13);
   if constexpr (kN == 32) PENSTOCK_MULTIPLY(32, 16, 16, 17, 18, 19, 20, 21);
   if constexpr (kN == 64) PENSTOCK_MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37);
@@ -70,8 +72,8 @@ PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const uint32_t (&a
   if constexpr (kN == 256) PENSTOCK_MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133);
 }
 template <int kN, TileNumbers kNumbers>
-PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
-                           int step, bool adds) {
+PENSTOCK_DEVICE void wgmma(const Thread&, float (&d)[kN / 2], const std::byte* a,
+                           const std::byte* b, int step, bool adds) {
   if constexpr (kNumbers == TileNumbers::kF16) {
     if constexpr (kN == 16) PENSTOCK_MULTIPLY_TILES(f16, 16, 8, 8, 9, 10);
     if constexpr (kN == 32) PENSTOCK_MULTIPLY_TILES(f16, 32, 16, 16, 17, 18);
@@ -125,8 +127,8 @@ PENSTOCK_DEVICE void multiply_by_warp(const Thread& t, float (&d)[kN / 2], const
   for (int n = 0; n < kN / 8; ++n) {
     uint32_t of_b[2];
     for (int i = 0; i < 2; ++i)
-      of_b[i] =
-          *reinterpret_cast<const uint32_t*>(b + tile_piece(8 * n + g, 2 * step + i) + 4 * (t.lane() % 4));
+      of_b[i] = *reinterpret_cast<const uint32_t*>(b + tile_piece(8 * n + g, 2 * step + i) +
+                                                   4 * (t.lane() % 4));
     float sums[4];
     for (int j = 0; j < 4; ++j) sums[j] = adds ? d[4 * n + j] : 0.0f;
     kNumbers == TileNumbers::kF16 ? t.mma_half(sums, a, of_b) : t.mma(sums, a, of_b);
@@ -134,20 +136,20 @@ PENSTOCK_DEVICE void multiply_by_warp(const Thread& t, float (&d)[kN / 2], const
   }
 }
 template <int kN>
-PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4], const std::byte* b,
-                           int step, bool adds) {
+PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const uint32_t (&a)[4],
+                           const std::byte* b, int step, bool adds) {
   multiply_by_warp<kN, TileNumbers::kBF16>(t, d, a, b, step, adds);
 }
 template <int kN, TileNumbers kNumbers>
-PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a, const std::byte* b,
-                           int step, bool adds) {
+PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte* a,
+                           const std::byte* b, int step, bool adds) {
   uint32_t of_a[4];
   load_fragment(t, a, step, of_a);
   multiply_by_warp<kN, kNumbers>(t, d, of_a, b, step, adds);
 }
 template <int kN, TileNumbers kNumbers>
-PENSTOCK_DEVICE void wgmma_across(const Thread&, float (&)[kN / 2], const uint32_t (&)[4], const std::byte*,
-                                  int, int) {}  // nobody asks for it
+PENSTOCK_DEVICE void wgmma_across(const Thread&, float (&)[kN / 2], const uint32_t (&)[4],
+                                  const std::byte*, int, int) {}  // nobody asks for it
 template <int kSums>
 PENSTOCK_DEVICE void settle_wgmma(float (&)[kSums]) {}
 PENSTOCK_DEVICE void begin_wgmma() {}
@@ -160,7 +162,8 @@ PENSTOCK_DEVICE void show_wgmma() {}
 
 PENSTOCK_DEVICE void hold_until_known(float x) {
   asm volatile(
-      "{ .reg .pred never; setp.lt.f32 never, %0, 0f00000000; @never st.shared.f32 [%1], %0; }" ::"f"(x),
+      "{ .reg .pred never; setp.lt.f32 never, %0, 0f00000000; @never st.shared.f32 [%1], %0; }" ::
+          "f"(x),
       "r"(0)
       : "memory");
 }

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kBatchColumns =
-    "SELECT id, owner, key, endpoint, input_file, window, metadata, errors, output_file, error_file, status, "
-    "created, expires, since, total, completed, failed, payer FROM batches";
+    "SELECT id, owner, key, endpoint, input_file, window, metadata, errors, output_file, "
+    "error_file, status, created, expires, since, total, completed, failed, payer FROM batches";
 
 StoredBatch batch_of(const DatabaseRow& row) {
   StoredBatch batch;
@@ -28,7 +28,8 @@ StoredBatch batch_of(const DatabaseRow& row) {
   batch.endpoint = row.text(3), batch.input_file = row.text(4), batch.window = row.text(5);
   batch.metadata = row.text(6), batch.errors = row.text(7);
   batch.output_file = row.text(8), batch.error_file = row.text(9);
-  batch.status = static_cast<BatchStatus>(std::clamp<int64_t>(row.integer(10), 0, kNumBatchStatuses - 1));
+  batch.status =
+      static_cast<BatchStatus>(std::clamp<int64_t>(row.integer(10), 0, kNumBatchStatuses - 1));
   batch.created = row.integer(11), batch.expires = row.integer(12);
   const auto since = bounded_json(row.text(13));
   for (size_t i = 0; since.is_array() && i < std::min<size_t>(since.size(), kNumBatchStatuses); ++i)
@@ -46,13 +47,15 @@ tl::unexpected<Error> batch_disk_error(const fs::path& path) {
 
 const char* name_of(BatchStatus status) {
   static constexpr const char* kNames[kNumBatchStatuses] = {
-      "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"};
+      "validating", "in_progress", "finalizing", "completed",
+      "failed",     "expired",     "cancelling", "cancelled"};
   return kNames[static_cast<int>(status)];
 }
 
 // --- results
 
-Result<std::unique_ptr<BatchResults>> BatchResults::open(const fs::path& completed, const fs::path& failed) {
+Result<std::unique_ptr<BatchResults>> BatchResults::open(const fs::path& completed,
+                                                         const fs::path& failed) {
   std::unique_ptr<BatchResults> results(new BatchResults);
   results->files_[0].path = completed;
   results->last_ = completed == failed ? 0 : 1;
@@ -72,7 +75,8 @@ BatchResults::~BatchResults() {
 Status BatchResults::take(const File& file, std::string_view text, size_t place) {
   const auto line = bounded_json(text);
   if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
-    return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", file.path.string(), place);
+    return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", file.path.string(),
+                  place);
   done_.insert(line["custom_id"].get<std::string>());
   const auto response = line.find("response");
   const bool answered = response != line.end() && response->is_object() &&
@@ -92,21 +96,23 @@ Status BatchResults::read(File& file) {
     constexpr size_t kPiece = size_t{1} << 20;
     const size_t before = rest.size();
     rest.resize(before + kPiece);
-    const ssize_t n = ::pread(file.descriptor, rest.data() + before, kPiece, static_cast<off_t>(place));
+    const ssize_t n =
+        ::pread(file.descriptor, rest.data() + before, kPiece, static_cast<off_t>(place));
     rest.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n < 0 && errno != EINTR) return batch_disk_error(file.path);
     if (n == 0) break;
     place += std::max<ssize_t>(n, 0);
     size_t begin = 0;
     for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', begin)) {
-      RETURN_IF_ERROR(
-          take(file, std::string_view(rest).substr(begin, end - begin), static_cast<size_t>(file.bytes)));
+      RETURN_IF_ERROR(take(file, std::string_view(rest).substr(begin, end - begin),
+                           static_cast<size_t>(file.bytes)));
       file.bytes += static_cast<int64_t>(end + 1 - begin);
       begin = end + 1;
     }
     rest.erase(0, begin);
   }
-  if (!rest.empty() && ::ftruncate(file.descriptor, file.bytes) != 0) return batch_disk_error(file.path);
+  if (!rest.empty() && ::ftruncate(file.descriptor, file.bytes) != 0)
+    return batch_disk_error(file.path);
   return {};
 }
 
@@ -151,8 +157,8 @@ Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files) {
   return batches;
 }
 
-// Results of batches that had ended when the process was killed are files by now: these names of them go. Those of batches
-// that are unknown are put aside.
+// Results of batches that had ended when the process was killed are files by now: these names of
+// them go. Those of batches that are unknown are put aside.
 Status StoredBatches::clear(const fs::path& folder) {
   std::unordered_map<std::string, bool> has_ended;
   RETURN_IF_ERROR(database().run("SELECT id, ended FROM batches", {}, [&](const DatabaseRow& row) {
@@ -160,7 +166,8 @@ Status StoredBatches::clear(const fs::path& folder) {
   }));
   std::error_code error;
   std::vector<fs::path> unknown, over;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     const std::string name = entry->path().filename();
     const auto known = has_ended.find(name.substr(0, name.find('.')));
     if (known == has_ended.end())
@@ -181,16 +188,17 @@ Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds
   RETURN_IF_ERROR(database().transact([&]() -> Status {
     int64_t n = 0;
     RETURN_IF_ERROR(database().run("SELECT count(*) FROM batches WHERE owner = ?1 AND ended = 0",
-                                   {batch.owner}, [&](const DatabaseRow& row) { n = row.integer(0); }));
+                                   {batch.owner},
+                                   [&](const DatabaseRow& row) { n = row.integer(0); }));
     if (n >= kMostUnfinished) {
       return errorf(ErrorCode::kResourceExhausted,
                     "{} batches of this API key have not ended, the most there may be", n);
     }
     RETURN_IF_ERROR(database().run(
-        "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, expires, "
-        "payer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        {batch.id, batch.owner, batch.key, batch.endpoint, batch.input_file, batch.window, batch.metadata,
-         batch.created, batch.expires, batch.payer}));
+        "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, "
+        "expires, payer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        {batch.id, batch.owner, batch.key, batch.endpoint, batch.input_file, batch.window,
+         batch.metadata, batch.created, batch.expires, batch.payer}));
     return write(batch);
   }));
   return batch;
@@ -199,23 +207,25 @@ Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds
 Status StoredBatches::write(const StoredBatch& batch) {
   const std::string since = nlohmann::json(batch.since).dump();
   return database().run(
-      "UPDATE batches SET status = ?2, since = ?3, total = ?4, completed = ?5, failed = ?6, errors = ?7, "
-      "output_file = ?8, error_file = ?9, ended = ?10 WHERE id = ?1",
-      {batch.id, static_cast<int64_t>(batch.status), since, batch.total, batch.completed, batch.failed,
-       batch.errors, batch.output_file, batch.error_file, static_cast<int64_t>(batch.ended())});
+      "UPDATE batches SET status = ?2, since = ?3, total = ?4, completed = ?5, failed = ?6, errors "
+      "= ?7, output_file = ?8, error_file = ?9, ended = ?10 WHERE id = ?1",
+      {batch.id, static_cast<int64_t>(batch.status), since, batch.total, batch.completed,
+       batch.failed, batch.errors, batch.output_file, batch.error_file,
+       static_cast<int64_t>(batch.ended())});
 }
 
 Result<StoredBatch> StoredBatches::find(const std::string& owner, const std::string& id) {
   std::vector<StoredBatch> found;
-  RETURN_IF_ERROR(database().run(fmt::format("{} WHERE owner = ?1 AND id = ?2", kBatchColumns).c_str(),
-                                 {owner, id},
-                                 [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
+  RETURN_IF_ERROR(
+      database().run(fmt::format("{} WHERE owner = ?1 AND id = ?2", kBatchColumns).c_str(),
+                     {owner, id}, [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
   if (found.empty()) return errorf(ErrorCode::kNotFound, "no such batch: {}", id);
   return std::move(found.front());
 }
 
-Result<std::vector<StoredBatch>> StoredBatches::list(const std::string& owner, const std::string& after,
-                                                     int64_t limit, bool& more) {
+Result<std::vector<StoredBatch>> StoredBatches::list(const std::string& owner,
+                                                     const std::string& after, int64_t limit,
+                                                     bool& more) {
   int64_t edge = INT64_MAX;
   if (!after.empty()) {
     RETURN_IF_ERROR(find(owner, after));
@@ -224,7 +234,9 @@ Result<std::vector<StoredBatch>> StoredBatches::list(const std::string& owner, c
   }
   std::vector<StoredBatch> found;
   RETURN_IF_ERROR(database().run(
-      fmt::format("{} WHERE owner = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3", kBatchColumns).c_str(),
+      fmt::format("{} WHERE owner = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3",
+                  kBatchColumns)
+          .c_str(),
       {owner, edge, limit + 1}, [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
   more = static_cast<int64_t>(found.size()) > limit;
   if (more) found.pop_back();
@@ -233,8 +245,9 @@ Result<std::vector<StoredBatch>> StoredBatches::list(const std::string& owner, c
 
 Result<std::vector<StoredBatch>> StoredBatches::unfinished() {
   std::vector<StoredBatch> found;
-  RETURN_IF_ERROR(database().run(fmt::format("{} WHERE ended = 0 ORDER BY number", kBatchColumns).c_str(), {},
-                                 [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
+  RETURN_IF_ERROR(
+      database().run(fmt::format("{} WHERE ended = 0 ORDER BY number", kBatchColumns).c_str(), {},
+                     [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
   return found;
 }
 
@@ -260,7 +273,8 @@ Result<std::string> StoredBatches::input_of(const StoredBatch& batch) {
 }
 
 Result<std::unique_ptr<BatchResults>> StoredBatches::results_of(const StoredBatch& batch) {
-  return BatchResults::open(stem_of(batch.id) += ".output.jsonl", stem_of(batch.id) += ".errors.jsonl");
+  return BatchResults::open(stem_of(batch.id) += ".output.jsonl",
+                            stem_of(batch.id) += ".errors.jsonl");
 }
 
 Status StoredBatches::change(StoredBatch& batch, BatchStatus status, bool& taken) {
@@ -288,13 +302,14 @@ Status StoredBatches::finish(StoredBatch& batch, BatchStatus status, BatchResult
   RETURN_IF_ERROR(results.sync());
   StoredBatch ended = batch;
   ended.completed = results.n_completed(), ended.failed = results.n_failed();
-  // The contents are linked, not moved: until the rows are there the next process finds them where they were.
+  // The contents are linked, not moved: until the rows are there the next process finds them where
+  // they were.
   std::vector<StoredFile> files;
   for (const bool failed : {false, true}) {
     if ((failed ? ended.failed : ended.completed) == 0) continue;
     const std::string name = fmt::format("{}_{}.jsonl", batch.id, failed ? "error" : "output");
-    ASSIGN_OR_RETURN(StoredFile file,
-                     files_.link(name, failed ? "batch_error" : "batch_output", results.path(failed)));
+    ASSIGN_OR_RETURN(StoredFile file, files_.link(name, failed ? "batch_error" : "batch_output",
+                                                  results.path(failed)));
     (failed ? ended.error_file : ended.output_file) = file.id;
     files.push_back(std::move(file));
   }

@@ -1,8 +1,9 @@
-// The batches of /v1/batches: a database row for each, and two files of results for each running batch.
+// The batches of /v1/batches: a database row for each, and two files of results for each running
+// batch.
 //
 // A result is synced before it is counted. After a crash at any moment the next process finds every
-// acknowledged result, continues with the lines that have none and writes no result twice: only the work of
-// unfinished lines is repeated.
+// acknowledged result, continues with the lines that have none and writes no result twice: only the
+// work of unfinished lines is repeated.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,17 +33,19 @@ const char* name_of(BatchStatus status);  // "in_progress", …
 struct StoredBatch {
   std::string id, owner;
   std::string key,
-      // Key: id of the API key whose permissions apply ("": all are granted); payer: name under which use is
-      // counted.
+      // Key: id of the API key whose permissions apply ("": all are granted); payer: name under
+      // which use is counted.
       payer;
   std::string endpoint, input_file;
-  std::string window;                   // completion window as the client wrote it: "24h"
+  // completion window as the client wrote it: "24h"
+  std::string window;
   std::string metadata, errors;         // JSON texts, "" = none
   std::string output_file, error_file;  // ids of files, "" = none
   BatchStatus status = BatchStatus::kValidating;
-  int64_t created = 0, expires = 0;                // unix time, seconds
-  std::array<int64_t, kNumBatchStatuses> since{};  // unix time at which each status was entered, 0 = never
-  int64_t total = 0, completed = 0, failed = 0;    // numbers of lines
+  int64_t created = 0, expires = 0;  // unix time, seconds
+  // unix time at which each status was entered, 0 = never
+  std::array<int64_t, kNumBatchStatuses> since{};
+  int64_t total = 0, completed = 0, failed = 0;  // numbers of lines
 
   bool ended() const {
     return status == BatchStatus::kCompleted || status == BatchStatus::kFailed ||
@@ -53,9 +56,9 @@ struct StoredBatch {
 // The results of one running batch: lines of JSON. Not thread-safe.
 class BatchResults {
  public:
-  // Opens the files, which this process then has alone, and reads their results; an incomplete last line is cut
-  // off. `completed` and `failed` may be the same file. Errors: kIo (also when another process has them open),
-  // kCorruptFile.
+  // Opens the files, which this process then has alone, and reads their results; an incomplete last
+  // line is cut off. `completed` and `failed` may be the same file. Errors: kIo (also when another
+  // process has them open), kCorruptFile.
   static Result<std::unique_ptr<BatchResults>> open(const std::filesystem::path& completed,
                                                     const std::filesystem::path& failed);
   ~BatchResults();
@@ -64,8 +67,8 @@ class BatchResults {
   const std::unordered_set<std::string>& done() const { return done_; }
   int64_t n_completed() const { return n_[0]; }
   int64_t n_failed() const { return n_[1]; }
-  // Appends a line, given without its line end. It survives the end of the process, and a power failure after
-  // sync(). Errors: kIo; nothing of the line is written then.
+  // Appends a line, given without its line end. It survives the end of the process, and a power
+  // failure after sync(). Errors: kIo; nothing of the line is written then.
   Status append(bool failed, const std::string& custom_id, std::string line);
   // Syncs all lines to disk. Errors: kIo.
   Status sync();
@@ -84,7 +87,8 @@ class BatchResults {
   Status take(const File& file, std::string_view line, size_t place);
 
   std::array<File, 2> files_;
-  size_t last_ = 1;  // index into files_ of the file for failed lines
+  // index into files_ of the file for failed lines
+  size_t last_ = 1;
   std::array<int64_t, 2> n_{};
   std::unordered_set<std::string> done_;
 };
@@ -97,24 +101,25 @@ class StoredBatches {
   // Errors: those of the store.
   static Result<std::unique_ptr<StoredBatches>> open(StoredFiles& files);
 
-  // Errors: kNotFound (the input file); kResourceExhausted (the owner has too many unfinished batches).
+  // Errors: kNotFound (the input file); kResourceExhausted (the owner has too many unfinished
+  // batches).
   Result<StoredBatch> add(StoredBatch batch, int64_t window_seconds);
   Result<StoredBatch> find(const std::string& owner, const std::string& id);
-  // Returns at most `limit` batches, newest first, starting after the id `after`; `more`: there are further
-  // ones. Errors: kNotFound (after).
-  Result<std::vector<StoredBatch>> list(const std::string& owner, const std::string& after, int64_t limit,
-                                        bool& more);
+  // Returns at most `limit` batches, newest first, starting after the id `after`; `more`: there are
+  // further ones. Errors: kNotFound (after).
+  Result<std::vector<StoredBatch>> list(const std::string& owner, const std::string& after,
+                                        int64_t limit, bool& more);
   // Returns all batches that have not ended, oldest first.
   Result<std::vector<StoredBatch>> unfinished();
-  // Moves a batch from validating or in_progress to cancelling. Errors: kNotFound; kInvalidArgument, when it
-  // has another status.
+  // Moves a batch from validating or in_progress to cancelling. Errors: kNotFound;
+  // kInvalidArgument, when it has another status.
   Result<StoredBatch> cancel(const std::string& owner, const std::string& id);
 
   // Returns the input file as it was uploaded. Errors: kNotFound, kIo.
   Result<std::string> input_of(const StoredBatch& batch);
   Result<std::unique_ptr<BatchResults>> results_of(const StoredBatch& batch);
-  // Writes the batch's counts and errors and moves it to `status` now. Returns false when the batch has been
-  // cancelled meanwhile and `status` is no end: `batch` then has the status kCancelling.
+  // Writes the batch's counts and errors and moves it to `status` now. Returns false when the batch
+  // has been cancelled meanwhile and `status` is no end: `batch` then has the status kCancelling.
   Result<bool> update(StoredBatch& batch, BatchStatus status);
   // Moves a batch to a final status and makes the results the owner's output and error files.
   Status finish(StoredBatch& batch, BatchStatus status, BatchResults& results);
@@ -122,7 +127,9 @@ class StoredBatches {
  private:
   explicit StoredBatches(StoredFiles& files) : files_(files) {}
   Database& database() { return files_.store().database(); }
-  std::filesystem::path stem_of(const std::string& id) { return files_.store().folder() / "batches" / id; }
+  std::filesystem::path stem_of(const std::string& id) {
+    return files_.store().folder() / "batches" / id;
+  }
   Status clear(const std::filesystem::path& folder);
   Status write(const StoredBatch& batch);
   Status change(StoredBatch& batch, BatchStatus status, bool& taken);  // REQUIRES: a transaction

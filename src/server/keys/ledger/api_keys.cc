@@ -89,12 +89,14 @@ Result<uint8_t> parse_scopes(std::string_view text) {
     const auto found =
         std::ranges::find_if(kScopes, [&](const ScopeName& scope) { return word == scope.name; });
     if (found == kScopes.end()) {
-      return errorf(ErrorCode::kInvalidArgument, "scope: expected inference, metrics or admin, got {}", word);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "scope: expected inference, metrics or admin, got {}", word);
     }
     scopes |= static_cast<uint8_t>(found->scope);
   }
   if (scopes == 0)
-    return errorf(ErrorCode::kInvalidArgument, "scope: expected at least one of inference, metrics, admin");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "scope: expected at least one of inference, metrics, admin");
   return scopes;
 }
 
@@ -113,8 +115,8 @@ Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests
   Budget::visit(budget, [&](std::string_view, double limit) { limits.push_back(limit); });
   for (const double limit : limits) {
     if (!std::isfinite(limit) || limit < 0) {
-      return errorf(ErrorCode::kInvalidArgument, "quota: expected a number that is not negative, got {}",
-                    limit);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "quota: expected a number that is not negative, got {}", limit);
     }
   }
   ASSIGN_OR_RETURN(const std::string id, random_bytes(kIdDigits / 2));
@@ -133,8 +135,8 @@ Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests
 
 Result<ApiKeyRecord> record_of_plain_key(std::string_view key) {
   if (key.empty() || key.size() > kLongestKey) {
-    return errorf(ErrorCode::kInvalidArgument, "API key: expected 1 to {} characters, got {}", kLongestKey,
-                  key.size());
+    return errorf(ErrorCode::kInvalidArgument, "API key: expected 1 to {} characters, got {}",
+                  kLongestKey, key.size());
   }
   ApiKeyRecord record;
   record.scopes = static_cast<uint8_t>(Scope::kAdmin);
@@ -154,7 +156,8 @@ ApiKey::ApiKey(ApiKeyRecord record)
       tokens_(record_.tokens_per_minute) {}
 
 bool ApiKey::may(Scope scope) const {
-  return (record_.scopes & (static_cast<uint8_t>(scope) | static_cast<uint8_t>(Scope::kAdmin))) != 0;
+  return (record_.scopes & (static_cast<uint8_t>(scope) | static_cast<uint8_t>(Scope::kAdmin))) !=
+         0;
 }
 
 bool ApiKey::matches(std::string_view key) const {
@@ -166,7 +169,8 @@ std::optional<ApiKey::Refusal> ApiKey::admit(Quota::Time now) {
   const std::scoped_lock lock(mutex_);
   // A quota of less than one a minute still lets one through when the bucket is full.
   const double one = std::min(1.0, record_.requests_per_minute);
-  if (const double wait = requests_.wait_seconds(one, now); wait > 0) return Refusal{wait, "requests"};
+  if (const double wait = requests_.wait_seconds(one, now); wait > 0)
+    return Refusal{wait, "requests"};
   const double some = std::min(1.0, record_.tokens_per_minute);
   if (const double wait = tokens_.wait_seconds(some, now); wait > 0) return Refusal{wait, "tokens"};
   requests_.take(1, now);
@@ -184,7 +188,8 @@ std::optional<ApiKey::Refusal> ApiKey::hold_tokens(double n, bool may_be_fewer, 
   if (!tokens_.limited()) return std::nullopt;
   const double minute = record_.tokens_per_minute;
   const double least = std::min(may_be_fewer ? 1 : n, minute);
-  if (const double wait = tokens_.wait_seconds(least, now); wait > 0) return Refusal{wait, "tokens"};
+  if (const double wait = tokens_.wait_seconds(least, now); wait > 0)
+    return Refusal{wait, "tokens"};
   const double taken = may_be_fewer ? std::min(n, tokens_.left(now)) : n;
   tokens_.take(taken, now);
   held += taken;
@@ -211,7 +216,8 @@ std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {
   }
   std::shared_ptr<ApiKey> found;
   for (const auto& candidate : plain_) {
-    if (candidate->matches(key)) found = candidate;  // no early end: the time does not tell which one
+    // no early end: the time does not tell which one
+    if (candidate->matches(key)) found = candidate;
   }
   return found;
 }
@@ -224,7 +230,8 @@ std::shared_ptr<ApiKey> ApiKeys::with_id(std::string_view id) const {
 
 bool ApiKeys::any_budget() const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::any_of(by_id_, [](const auto& one) { return one.second->record().budget.limited(); });
+  return std::ranges::any_of(by_id_,
+                             [](const auto& one) { return one.second->record().budget.limited(); });
 }
 
 void ApiKeys::stop_watching() { watcher_ = {}; }

@@ -1,9 +1,9 @@
 // API keys with scopes, quotas (requests and tokens per minute) and budgets.
 //
-// A key is shown once, when it is made. The key file keeps its salted SHA-256: a key has 256 random bits, so
-// that a slow hash would add nothing. Keys look like "pst-<id>-<secret>"; the id finds the entry, the secret
-// is compared in constant time. Plain keys (--api-key, an environment variable) have no id and are compared
-// with every plain entry.
+// A key is shown once, when it is made. The key file keeps its salted SHA-256: a key has 256 random
+// bits, so that a slow hash would add nothing. Keys look like "pst-<id>-<secret>"; the id finds the
+// entry, the secret is compared in constant time. Plain keys (--api-key, an environment variable)
+// have no id and are compared with every plain entry.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,8 @@
 
 namespace penstock {
 
-enum class Scope : uint8_t { kInference = 1, kMetrics = 2, kAdmin = 4 };  // kAdmin implies the others
+// kAdmin implies the others
+enum class Scope : uint8_t { kInference = 1, kMetrics = 2, kAdmin = 4 };
 
 // Parses "inference,metrics" to bits of Scope. Errors: kInvalidArgument, with the known names.
 Result<uint8_t> parse_scopes(std::string_view text);
@@ -32,12 +33,14 @@ std::string scope_names(uint8_t scopes);
 // One line of the key file.
 struct ApiKeyRecord {
   std::string id, name;
-  std::string salt, hash;  // hexadecimal; hash = SHA-256(salt bytes + key)
+  // hexadecimal; hash = SHA-256(salt bytes + key)
+  std::string salt, hash;
   uint8_t scopes = static_cast<uint8_t>(Scope::kInference);
   double requests_per_minute = 0, tokens_per_minute = 0;  // 0 = no limit
   Budget budget;
   int64_t created = 0;  // unix time, seconds
-  std::string tenant;   // plain keys: a name that is the same in every run, as the id is not; not in the file
+  // plain keys: a name that is the same in every run, as the id is not; not in the file
+  std::string tenant;
 };
 
 // A new key: the record to store and the key for its user.
@@ -50,8 +53,8 @@ Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests
 // Returns the record of a plain key, which has all scopes.
 Result<ApiKeyRecord> record_of_plain_key(std::string_view key);
 
-// The file is JSON: {"keys": [{id, name, salt, hash, scopes, …}]}. Errors: reading: kNotFound, kCorruptFile;
-// writing: kIo. Writing replaces the file atomically, with mode 0600.
+// The file is JSON: {"keys": [{id, name, salt, hash, scopes, …}]}. Errors: reading: kNotFound,
+// kCorruptFile; writing: kIo. Writing replaces the file atomically, with mode 0600.
 Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path);
 Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& keys);
 
@@ -63,11 +66,11 @@ class ApiKey {
   static constexpr const char* kPlainPayer = "plain";
   // Whether tokens must be counted: the key has a token quota or a budget.
   bool counts_tokens() const { return record_.tokens_per_minute > 0 || record_.budget.limited(); }
-  // The name under which the key's use is counted: its id, or "plain" for plain keys, whose ids differ
-  // between runs.
+  // The name under which the key's use is counted: its id, or "plain" for plain keys, whose ids
+  // differ between runs.
   const std::string& payer() const { return payer_; }
-  // The tenant of cached prompts and replies: they are shared only within it. The same in every run; reveals
-  // nothing of the secret.
+  // The tenant of cached prompts and replies: they are shared only within it. The same in every
+  // run; reveals nothing of the secret.
   const std::string& tenant() const { return record_.tenant.empty() ? record_.id : record_.tenant; }
   bool may(Scope scope) const;
   bool matches(std::string_view key) const;  // compares in constant time
@@ -81,9 +84,9 @@ class ApiKey {
   std::optional<Refusal> admit(Quota::Time now);
   // Takes n tokens from the quota; n < 0 returns tokens.
   void charge_tokens(double n, Quota::Time now);
-  // Reserves n tokens, the most that a request may use, and adds the number taken to `held`; the caller
-  // returns what the request does not use. n above the quota per minute needs a full bucket. may_be_fewer:
-  // takes fewer tokens, at least 1, when n are not there.
+  // Reserves n tokens, the most that a request may use, and adds the number taken to `held`; the
+  // caller returns what the request does not use. n above the quota per minute needs a full bucket.
+  // may_be_fewer: takes fewer tokens, at least 1, when n are not there.
   std::optional<Refusal> hold_tokens(double n, bool may_be_fewer, Quota::Time now, double& held);
   struct Left {
     double requests, tokens;
@@ -105,16 +108,16 @@ class ApiKeys {
  public:
   // Called on the thread that watches the file, with "key added", "key revoked" or "key changed".
   using OnChange = std::function<void(std::string_view act, const ApiKeyRecord& record)>;
-  // Opens the keys of `file` and the plain keys; an empty `file` means plain keys only. Errors: those of
-  // read_key_file(); kInvalidArgument, when a plain key is empty or too long.
+  // Opens the keys of `file` and the plain keys; an empty `file` means plain keys only. Errors:
+  // those of read_key_file(); kInvalidArgument, when a plain key is empty or too long.
   static Result<std::unique_ptr<ApiKeys>> open(const std::string& file,
                                                const std::vector<std::string>& plain_keys,
                                                OnChange on_change = {});
 
   // Whether requests need a key: there is a plain key or a key file, even one without keys.
   bool required() const { return required_; }
-  // Returns the key, or null when it is unknown. A change of the file takes effect within a second; a file
-  // that became unreadable leaves the keys unchanged (warning() reports it once per change).
+  // Returns the key, or null when it is unknown. A change of the file takes effect within a second;
+  // a file that became unreadable leaves the keys unchanged (warning() reports it once per change).
   std::shared_ptr<ApiKey> find(std::string_view key);
   // Returns the key of the file with this id, or null.
   std::shared_ptr<ApiKey> with_id(std::string_view id) const;

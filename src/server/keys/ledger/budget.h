@@ -30,15 +30,20 @@ struct Budget {
 struct BudgetState {
   std::string name;  // "tokens_per_day"
   double limit = 0, used = 0;
-  double reserved = 0, wanted = 0;  // by running requests; by the request that is to be admitted
-  int64_t resets_at = 0;            // unix time in seconds
+  // by running requests; by the request that is to be admitted
+  double reserved = 0, wanted = 0;
+  int64_t resets_at = 0;  // unix time in seconds
 };
 // Returns the states of the limits that are set.
-std::vector<BudgetState> budget_states(const Budget& budget, const Usage::Spent& spent, int64_t now);
-// Returns the limit that used + reserved + wanted exceeds (of several, the one that resets last), or nullopt.
+std::vector<BudgetState> budget_states(const Budget& budget, const Usage::Spent& spent,
+                                       int64_t now);
+// Returns the limit that used + reserved + wanted exceeds (of several, the one that resets last),
+// or nullopt.
 std::optional<BudgetState> short_budget(const Budget& budget, const Usage::Spent& spent,
-                                        const UseCounts& reserved, const UseCounts& wanted, int64_t now);
+                                        const UseCounts& reserved, const UseCounts& wanted,
+                                        int64_t now);
 // Returns the limit that is used up (of several, the one that resets last), or nullopt.
-std::optional<BudgetState> spent_budget(const Budget& budget, const Usage::Spent& spent, int64_t now);
+std::optional<BudgetState> spent_budget(const Budget& budget, const Usage::Spent& spent,
+                                        int64_t now);
 
 }  // namespace penstock

@@ -22,7 +22,8 @@ constexpr size_t kLargestFile = 64 << 20;  // bytes
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
 bool is_hex(std::string_view text, size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.size() == digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 double limit_of(const json& entry, const char* field) {
@@ -32,7 +33,9 @@ double limit_of(const json& entry, const char* field) {
 }
 
 Result<ApiKeyRecord> read_record(const json& entry, const std::string& where) {
-  const auto wrong = [&](const char* what) { return errorf(ErrorCode::kCorruptFile, "{}: {}", where, what); };
+  const auto wrong = [&](const char* what) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}", where, what);
+  };
   if (!entry.is_object()) return wrong("expected an object");
   const auto text = [&](const char* field) {
     const auto found = entry.find(field);
@@ -57,7 +60,8 @@ Result<ApiKeyRecord> read_record(const json& entry, const std::string& where) {
     valid = valid && limit >= 0;
   });
   if (!valid) return wrong("a quota is not a number >= 0");
-  if (const auto created = entry.find("created"); created != entry.end() && created->is_number_integer()) {
+  if (const auto created = entry.find("created");
+      created != entry.end() && created->is_number_integer()) {
     record.created = created->get<int64_t>();
   }
   return record;
@@ -91,13 +95,14 @@ Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path) {
   if (!text) return errorf(text.error().code, "key file {}", text.error().message);
   const json document = bounded_json<json>(*text);
   if (!document.is_object() || !document.contains("keys") || !document["keys"].is_array()) {
-    return errorf(ErrorCode::kCorruptFile, "key file {}: expected the JSON that `penstock keys add` writes",
-                  path);
+    return errorf(ErrorCode::kCorruptFile,
+                  "key file {}: expected the JSON that `penstock keys add` writes", path);
   }
   std::vector<ApiKeyRecord> records;
   for (const json& entry : document["keys"]) {
-    ASSIGN_OR_RETURN(ApiKeyRecord record,
-                     read_record(entry, fmt::format("key file {}, entry {}", path, records.size() + 1)));
+    ASSIGN_OR_RETURN(
+        ApiKeyRecord record,
+        read_record(entry, fmt::format("key file {}, entry {}", path, records.size() + 1)));
     records.push_back(std::move(record));
   }
   return records;
@@ -139,7 +144,8 @@ Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
   keys->stamp_ = stamp_of(file);
   ASSIGN_OR_RETURN(auto records, read_key_file(file));
   keys->take(std::move(records));
-  keys->watcher_ = std::jthread([raw = keys.get()](const std::stop_token& stop) { raw->watch(stop); });
+  keys->watcher_ =
+      std::jthread([raw = keys.get()](const std::stop_token& stop) { raw->watch(stop); });
   return keys;
 }
 

@@ -20,14 +20,16 @@ class Quota {
   void take(double n, Time now) {
     if (limited()) refill(now), level_ -= n;
   }
-  // Returns the seconds until `n` units are available; 0: they are. REQUIRES: n is at most a minute's worth.
+  // Returns the seconds until `n` units are available; 0: they are. REQUIRES: n is at most a
+  // minute's worth.
   double wait_seconds(double n, Time now) {
     if (has(n, now)) return 0;
     return (n - level_) * 60 / per_minute_;
   }
   double left(Time now) { return refill(now), level_; }
   void copy_level(const Quota& other) {
-    if (limited() && other.limited()) level_ = std::min(other.level_, per_minute_), time_ = other.time_;
+    if (limited() && other.limited())
+      level_ = std::min(other.level_, per_minute_), time_ = other.time_;
   }
 
  private:

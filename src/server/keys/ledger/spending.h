@@ -13,19 +13,23 @@ namespace penstock {
 struct SpendingClaim {
   TokenPrice price;
   int64_t prompt_tokens = 0, n_replies = 0, max_tokens = 0;
-  bool may_be_shorter = false;  // max_tokens is nobody's wish: it may be lowered to what there is
+  // max_tokens is nobody's wish: it may be lowered to what there is
+  bool may_be_shorter = false;
 
   int64_t tokens() const { return prompt_tokens + n_replies * max_tokens; }
 };
 
-// One exchange's, on its executor. What it holds for the exchange is given back when it is destroyed.
+// One exchange's, on its executor. What it holds for the exchange is given back when it is
+// destroyed.
 class Spending {
  public:
   virtual ~Spending() = default;
-  // Holds room for the claim, whose max_tokens it may lower where that is allowed. Or why there is none.
+  // Holds room for the claim, whose max_tokens it may lower where that is allowed. Or why there is
+  // none.
   struct Refusal {
     HttpRefusal reply;
-    bool for_good;  // not even with nothing else under way: until the budget is renewed
+    // not even with nothing else under way: until the budget is renewed
+    bool for_good;
   };
   virtual std::optional<Refusal> claim(SpendingClaim& claim) = 0;
   // Tokens that were computed.

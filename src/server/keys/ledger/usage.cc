@@ -15,15 +15,18 @@ constexpr int64_t kSecondsOfDay = 86400;
 constexpr int64_t kMostNanoCost = int64_t{1} << 53;  // of one request
 
 chrono::year_month_day date_of(int64_t day) { return chrono::sys_days(chrono::days(day)); }
-int64_t day_of(chrono::year_month_day date) { return chrono::sys_days(date).time_since_epoch().count(); }
+int64_t day_of(chrono::year_month_day date) {
+  return chrono::sys_days(date).time_since_epoch().count();
+}
 
 constexpr const char* kUseColumns =
-    "SELECT day, key, model, requests, input_tokens, cached_tokens, output_tokens, microseconds, nano_cost"
-    " FROM usage WHERE day >= ?1 AND day <= ?2";
+    "SELECT day, key, model, requests, input_tokens, cached_tokens, output_tokens, microseconds, "
+    "nano_cost FROM usage WHERE day >= ?1 AND day <= ?2";
 
 UseRow use_row_of(const DatabaseRow& row) {
   UseRow one{row.integer(0), row.text(1), row.text(2), {}};
-  one.use = {row.integer(3), row.integer(4), row.integer(5), row.integer(6), row.integer(7), row.integer(8)};
+  one.use = {row.integer(3), row.integer(4), row.integer(5),
+             row.integer(6), row.integer(7), row.integer(8)};
   return one;
 }
 
@@ -74,8 +77,8 @@ int64_t first_day_of_next_month(int64_t day) {
 
 std::string day_text(int64_t day) {
   const auto date = date_of(day);
-  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                     static_cast<unsigned>(date.day()));
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
 }
 
 Result<int64_t> day_of_text(std::string_view text) {
@@ -85,18 +88,19 @@ Result<int64_t> day_of_text(std::string_view text) {
     const char* end = text.data() + begin + n;
     return std::from_chars(text.data() + begin, end, value).ptr == end;
   };
-  if (text.size() == 10 && text[4] == '-' && text[7] == '-' && number(0, 4, year) && number(5, 2, month) &&
-      number(8, 2, day)) {
+  if (text.size() == 10 && text[4] == '-' && text[7] == '-' && number(0, 4, year) &&
+      number(5, 2, month) && number(8, 2, day)) {
     const auto date = chrono::year(year) / static_cast<int>(month) / static_cast<int>(day);
     if (date.ok() && year >= 0) return day_of(date);
   }
-  return errorf(ErrorCode::kInvalidArgument, "expected a day such as 2026-01-31, got {}", text.substr(0, 40));
+  return errorf(ErrorCode::kInvalidArgument, "expected a day such as 2026-01-31, got {}",
+                text.substr(0, 40));
 }
 
 Result<std::vector<UseRow>> read_use(Database& database, const UseQuery& query) {
   std::vector<UseRow> rows;
-  const std::string sql =
-      fmt::format("{}{} ORDER BY day, key, model", kUseColumns, query.all_keys ? "" : " AND key = ?3");
+  const std::string sql = fmt::format("{}{} ORDER BY day, key, model", kUseColumns,
+                                      query.all_keys ? "" : " AND key = ?3");
   const auto take = [&](const DatabaseRow& row) { rows.push_back(use_row_of(row)); };
   if (query.all_keys)
     RETURN_IF_ERROR(database.run(sql.c_str(), {query.first_day, query.last_day}, take));
@@ -119,14 +123,16 @@ Usage::~Usage() {
   if (store_ == nullptr) return;
   writer_.request_stop();
   writer_.join();
-  if (const Status written = write(); !written) warn_("use is not kept: " + written.error().message);
+  if (const Status written = write(); !written)
+    warn_("use is not kept: " + written.error().message);
 }
 
 Status Usage::read_month() {
   const int64_t today = day_of(clock_());
   ASSIGN_OR_RETURN(
       const auto rows,
-      read_use(store_->database(), {.first_day = first_day_of_month(today), .last_day = today, .key = {}}));
+      read_use(store_->database(),
+               {.first_day = first_day_of_month(today), .last_day = today, .key = {}}));
   for (const UseRow& row : rows) {
     Balance& balance = balances_[row.key];
     balance.day = today;
@@ -176,7 +182,8 @@ bool Usage::reserve(const std::string& key, const Fits& fits, const UseCounts& m
 
 void Usage::release(const std::string& key, const UseCounts& held) {
   const std::scoped_lock lock(mutex_);
-  if (const auto found = balances_.find(key); found != balances_.end()) found->second.reserved -= held;
+  if (const auto found = balances_.find(key); found != balances_.end())
+    found->second.reserved -= held;
 }
 
 Status Usage::write() {
@@ -193,10 +200,10 @@ Status Usage::write() {
       for (const auto& [place, use] : news) {
         const auto& [day, key, model] = place;
         RETURN_IF_ERROR(store_->database().run(
-            "INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET"
-            " requests = requests + ?4, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,"
-            " output_tokens = output_tokens + ?7, microseconds = microseconds + ?8, nano_cost = nano_cost + "
-            "?9",
+            "INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE "
+            "SET requests = requests + ?4, input_tokens = input_tokens + ?5, cached_tokens = "
+            "cached_tokens + ?6, output_tokens = output_tokens + ?7, microseconds = microseconds + "
+            "?8, nano_cost = nano_cost + ?9",
             {day, key, model, use.requests, use.input_tokens, use.cached_tokens, use.output_tokens,
              use.microseconds, use.nano_cost}));
       }
@@ -220,7 +227,8 @@ void Usage::write_always(const std::stop_token& stop) {
   while (!stopped.wait_for(lock, stop, kWriteInterval, [&] { return stop.stop_requested(); })) {
     try {
       const Status written = write();
-      if (!written && !warned) warn_("use is kept in memory only, for now: " + written.error().message);
+      if (!written && !warned)
+        warn_("use is kept in memory only, for now: " + written.error().message);
       warned = !written;
     } catch (const std::bad_alloc&) {  // for the warning
     }

@@ -1,7 +1,7 @@
 // The use of each model by each API key on each day, and its cost.
 //
-// Use is counted in memory and written to the store once a second, outside of requests. A crash loses the
-// last second's counts.
+// Use is counted in memory and written to the store once a second, outside of requests. A crash
+// loses the last second's counts.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -23,9 +23,11 @@ namespace penstock {
 
 struct UseCounts {
   int64_t requests = 0;
-  int64_t input_tokens = 0, cached_tokens = 0, output_tokens = 0;  // input_tokens includes cached_tokens
-  int64_t microseconds = 0;  // duration from the requests' arrival to their end
-  int64_t nano_cost = 0;     // cost in 1e-9 of the currency's unit
+  // input_tokens includes cached_tokens
+  int64_t input_tokens = 0, cached_tokens = 0, output_tokens = 0;
+  // duration from the requests' arrival to their end
+  int64_t microseconds = 0;
+  int64_t nano_cost = 0;  // cost in 1e-9 of the currency's unit
 
   int64_t tokens() const { return input_tokens + output_tokens; }
   double cost() const { return static_cast<double>(nano_cost) * 1e-9; }
@@ -43,7 +45,8 @@ Result<int64_t> day_of_text(std::string_view text);  // Error: kInvalidArgument
 
 struct UseRow {
   int64_t day = 0;
-  std::string key, model;  // key: id of an API key; "": the server has no keys
+  // key: id of an API key; "": the server has no keys
+  std::string key, model;
   UseCounts use;
 };
 struct UseQuery {
@@ -60,9 +63,10 @@ class Usage {
   using Clock = std::function<int64_t()>;  // unix time, seconds
   using Warn = std::function<void(const std::string&)>;
 
-  // store: null: use is kept in memory only. warn: called when the store cannot be written; the counts stay
-  // in memory until it can. Errors: those of the store.
-  static Result<std::unique_ptr<Usage>> open(std::shared_ptr<Store> store, Warn warn, Clock clock = {});
+  // store: null: use is kept in memory only. warn: called when the store cannot be written; the
+  // counts stay in memory until it can. Errors: those of the store.
+  static Result<std::unique_ptr<Usage>> open(std::shared_ptr<Store> store, Warn warn,
+                                             Clock clock = {});
   // Writes the remaining counts.
   ~Usage();
 
@@ -72,8 +76,8 @@ class Usage {
     UseCounts today, month;
   };
   Spent spent(const std::string& key) const;
-  // Reserves `most`, the maximum use of a request, until release(), if `fits` returns true for the key's
-  // spent and reserved use; `fits` may set `most`. Atomic. Returns whether it was reserved.
+  // Reserves `most`, the maximum use of a request, until release(), if `fits` returns true for the
+  // key's spent and reserved use; `fits` may set `most`. Atomic. Returns whether it was reserved.
   using Fits = std::function<bool(const Spent& spent, const UseCounts& reserved)>;
   bool reserve(const std::string& key, const Fits& fits, const UseCounts& most);
   void release(const std::string& key, const UseCounts& held);
@@ -101,7 +105,8 @@ class Usage {
   const Clock clock_;
   std::mutex writing_;
   mutable std::mutex mutex_;
-  std::map<Place, UseCounts> unwritten_;  // counts to be written; without a store: all counts
+  // counts to be written; without a store: all counts
+  std::map<Place, UseCounts> unwritten_;
   std::map<std::string, Balance, std::less<>> balances_;
   std::jthread writer_;  // last: it ends before what it uses
 };

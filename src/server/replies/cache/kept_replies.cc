@@ -22,7 +22,8 @@ const char* name_of(Bypass bypass) {
   return "";
 }
 
-KeptReplies::KeptReplies(const ReplyCacheConfig& config, const std::string& embedder, const std::string& file)
+KeptReplies::KeptReplies(const ReplyCacheConfig& config, const std::string& embedder,
+                         const std::string& file)
     : config_(config), embedder_(embedder) {
   if (config.bytes <= 0) return;
   auto opened = ReplyCache::open(config, file);

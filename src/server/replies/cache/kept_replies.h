@@ -1,4 +1,5 @@
-// The cache of replies as a server has it: the cache, and what became of the requests that it was asked about.
+// The cache of replies as a server has it: the cache, and what became of the requests that it was
+// asked about.
 #pragma once
 #include <array>
 #include <atomic>
@@ -30,8 +31,9 @@ const char* name_of(Bypass bypass);  // "sampled", …
 // Any thread.
 class KeptReplies {
  public:
-  // Nothing is kept where the configuration gives no room. A file that cannot be used is logged, and replies are kept in memory
-  // only. embedder: the served model whose vectors tell which questions mean the same; "": none.
+  // Nothing is kept where the configuration gives no room. A file that cannot be used is logged,
+  // and replies are kept in memory only. embedder: the served model whose vectors tell which
+  // questions mean the same; "": none.
   KeptReplies(const ReplyCacheConfig& config, const std::string& embedder, const std::string& file);
 
   // Null: there is no cache.

@@ -7,7 +7,8 @@
 namespace penstock {
 namespace {
 
-// Of the graph: links of a vector, and how wide it is searched when one is added and when one is looked for.
+// Of the graph: links of a vector, and how wide it is searched when one is added and when one is
+// looked for.
 constexpr size_t kLinks = 16, kBuildWidth = 100, kSearchWidth = 64;
 constexpr size_t kFirstRoom = 8192;  // vectors
 constexpr size_t kMovedAtOnce = 4;   // into the graph, with every vector that is added
@@ -65,7 +66,8 @@ class MeaningIndex::Scope {
       all.push_back({ids_[i], dot(vector, vectors_.data() + i * dimensions_, dimensions_)});
     if (!labels_.empty()) {
       auto found = graph_->searchKnn(vector, std::min(k, labels_.size()));
-      for (; !found.empty(); found.pop()) all.push_back({id_of_[found.top().second], 1 - found.top().first});
+      for (; !found.empty(); found.pop())
+        all.push_back({id_of_[found.top().second], 1 - found.top().first});
     }
     const auto end = all.begin() + static_cast<ptrdiff_t>(std::min(k, all.size()));
     std::ranges::partial_sort(all, end, std::ranges::greater(), &Neighbour::similarity);
@@ -122,7 +124,8 @@ void MeaningIndex::remove(const std::string& scope, Id id) {
 }
 
 std::vector<MeaningIndex::Neighbour> MeaningIndex::nearest(const std::string& scope,
-                                                           std::span<const float> vector, size_t k) const {
+                                                           std::span<const float> vector,
+                                                           size_t k) const {
   const auto found = scopes_.find(scope);
   if (found == scopes_.end() || found->second->dimensions() != vector.size()) return {};
   return found->second->nearest(vector.data(), k);

@@ -1,8 +1,8 @@
 // Nearest-neighbour search among vectors, separately for each scope.
 //
-// A small scope is searched linearly; most scopes stay small, since every conversation with earlier turns has
-// its own. A large scope is searched by an HNSW graph (hnswlib). Vectors move into the graph a few at a time,
-// so that no call takes long.
+// A small scope is searched linearly; most scopes stay small, since every conversation with earlier
+// turns has its own. A large scope is searched by an HNSW graph (hnswlib). Vectors move into the
+// graph a few at a time, so that no call takes long.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace penstock {
 
-// Not thread-safe. Similarity is the inner product: for vectors of length 1 the cosine of their angle.
+// Not thread-safe. Similarity is the inner product: for vectors of length 1 the cosine of their
+// angle.
 class MeaningIndex {
  public:
   using Id = uint64_t;
@@ -26,12 +27,13 @@ class MeaningIndex {
   explicit MeaningIndex(size_t small = 4096);
   ~MeaningIndex();
 
-  // Adds a vector; does nothing when its length differs from that of the scope's other vectors. REQUIRES: id
-  // is new.
+  // Adds a vector; does nothing when its length differs from that of the scope's other vectors.
+  // REQUIRES: id is new.
   void add(const std::string& scope, Id id, std::span<const float> vector);
   void remove(const std::string& scope, Id id);
   // Returns at most k neighbours, nearest first. The HNSW graph of a large scope may miss some.
-  std::vector<Neighbour> nearest(const std::string& scope, std::span<const float> vector, size_t k) const;
+  std::vector<Neighbour> nearest(const std::string& scope, std::span<const float> vector,
+                                 size_t k) const;
   size_t n_scopes() const { return scopes_.size(); }
 
  private:

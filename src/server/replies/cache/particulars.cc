@@ -17,49 +17,47 @@ constexpr std::string_view kCommon =
 #include "server/replies/cache/common_words.inc"
     ;
 
-// Function words that answers do not depend on, where a list of prose has them as names or not at all.
+// Function words that answers do not depend on, where a list of prose has them as names or not at
+// all.
 constexpr std::string_view kMoreCommon =
-    "a i im ive id ill youre youve whats thats hes shes its lets ok okay please thanks hello hi hey explain "
-    "describe define "
-    "summarize summarise compare discuss list tell give show briefly recipe online app email website laptop ";
+    "a i im ive id ill youre youve whats thats hes shes its lets ok okay please thanks hello hi "
+    "hey explain describe define summarize summarise compare discuss list tell give show briefly "
+    "recipe online app email website laptop ";
 
 constexpr std::string_view kNegations =
     "not no never none nobody nothing neither nor without cannot nowhere hardly ";
 
-constexpr std::string_view kAsked = "who whom whose when where why how many much long often far old ";
+constexpr std::string_view kAsked =
+    "who whom whose when where why how many much long often far old ";
 
 // Words of which the opposite makes another question.
 constexpr std::string_view kOpposites =
-    "more less most least fewer max min maximum minimum largest smallest biggest larger smaller bigger big "
-    "small large little "
-    "highest lowest higher lower high low longest shortest longer shorter tallest taller tall short fastest "
-    "slowest faster "
-    "slower fast slow best worst better worse good bad first last next previous before after above below "
-    "over under up down "
-    "left right top bottom out inside outside off open close opened closed buy sell bought sold lend borrow "
-    "win lose won lost start stop begin end add remove adding removing increase decrease increases decreases "
-    "increasing decreasing increased decreased raise rise fall grow shrink gain loss enable disable allow "
-    "forbid install uninstall "
-    "accept reject include exclude import export upload download encode decode encrypt decrypt push pull "
-    "send receive create "
-    "delete create destroy build break connect disconnect lock unlock hot cold warm cool dry wet north south "
-    "east west early "
-    "late earlier later always all only both either except unless male female man woman boy girl men women "
-    "mother father mom dad son daughter brother sister husband wife king queen he she his her him hers young "
-    "old new positive "
-    "negative true false advantages disadvantages advantage disadvantage pros cons safe dangerous legal "
-    "illegal cheap expensive "
-    "cheapest most same different similar difference input output day night morning evening today tomorrow "
-    "yesterday monday "
-    "tuesday wednesday thursday friday saturday sunday weekly daily monthly yearly annual hourly ";
+    "more less most least fewer max min maximum minimum largest smallest biggest larger smaller "
+    "bigger big small large little highest lowest higher lower high low longest shortest longer "
+    "shorter tallest taller tall short fastest slowest faster slower fast slow best worst better "
+    "worse good bad first last next previous before after above below over under up down left "
+    "right top bottom out inside outside off open close opened closed buy sell bought sold lend "
+    "borrow win lose won lost start stop begin end add remove adding removing increase decrease "
+    "increases decreases increasing decreasing increased decreased raise rise fall grow shrink "
+    "gain loss enable disable allow forbid install uninstall accept reject include exclude import "
+    "export upload download encode decode encrypt decrypt push pull send receive create delete "
+    "create destroy build break connect disconnect lock unlock hot cold warm cool dry wet north "
+    "south east west early late earlier later always all only both either except unless male "
+    "female man woman boy girl men women mother father mom dad son daughter brother sister husband "
+    "wife king queen he she his her him hers young old new positive negative true false advantages "
+    "disadvantages advantage disadvantage pros cons safe dangerous legal illegal cheap expensive "
+    "cheapest most same different similar difference input output day night morning evening today "
+    "tomorrow yesterday monday tuesday wednesday thursday friday saturday sunday weekly daily "
+    "monthly yearly annual hourly ";
 
-// Words of closed classes, and those that introduce a question: what they are about does not depend on their order.
+// Words of closed classes, and those that introduce a question: what they are about does not depend
+// on their order.
 constexpr std::string_view kFunctionWords =
-    "a an the this that these those some any each every other another such so there here it its they them "
-    "their i you we me us my your our who whom whose what which when where why how of to in on at by for "
-    "with from as into about off and or but if than then is are was were be been being am do does did done "
-    "has have had having will would can could should may might must shall please tell know answer explain "
-    "question ask asked like hi hey hello thanks ok okay ";
+    "a an the this that these those some any each every other another such so there here it its "
+    "they them their i you we me us my your our who whom whose what which when where why how of to "
+    "in on at by for with from as into about off and or but if than then is are was were be been "
+    "being am do does did done has have had having will would can could should may might must "
+    "shall please tell know answer explain question ask asked like hi hey hello thanks ok okay ";
 
 class Words {
  public:
@@ -79,22 +77,26 @@ class Words {
 
 const std::unordered_map<std::string_view, std::string_view>& number_words() {
   static const std::unordered_map<std::string_view, std::string_view> kWords = {
-      {"zero", "0"},      {"one", "1"},       {"two", "2"},         {"three", "3"},     {"four", "4"},
-      {"five", "5"},      {"six", "6"},       {"seven", "7"},       {"eight", "8"},     {"nine", "9"},
-      {"ten", "10"},      {"eleven", "11"},   {"twelve", "12"},     {"thirteen", "13"}, {"fourteen", "14"},
-      {"fifteen", "15"},  {"sixteen", "16"},  {"seventeen", "17"},  {"eighteen", "18"}, {"nineteen", "19"},
-      {"twenty", "20"},   {"thirty", "30"},   {"forty", "40"},      {"fifty", "50"},    {"sixty", "60"},
-      {"seventy", "70"},  {"eighty", "80"},   {"ninety", "90"},     {"hundred", "100"}, {"thousand", "1000"},
-      {"million", "1e6"}, {"billion", "1e9"}, {"trillion", "1e12"}, {"dozen", "12"},    {"half", "0.5"},
-      {"second", "2nd"},  {"third", "3rd"},   {"fourth", "4th"},    {"fifth", "5th"},   {"sixth", "6th"},
-      {"seventh", "7th"}, {"eighth", "8th"},  {"ninth", "9th"},     {"tenth", "10th"},  {"once", "1x"},
-      {"twice", "2x"},    {"thrice", "3x"},   {"double", "2x"},     {"triple", "3x"},   {"quarter", "0.25"}};
+      {"zero", "0"},        {"one", "1"},         {"two", "2"},       {"three", "3"},
+      {"four", "4"},        {"five", "5"},        {"six", "6"},       {"seven", "7"},
+      {"eight", "8"},       {"nine", "9"},        {"ten", "10"},      {"eleven", "11"},
+      {"twelve", "12"},     {"thirteen", "13"},   {"fourteen", "14"}, {"fifteen", "15"},
+      {"sixteen", "16"},    {"seventeen", "17"},  {"eighteen", "18"}, {"nineteen", "19"},
+      {"twenty", "20"},     {"thirty", "30"},     {"forty", "40"},    {"fifty", "50"},
+      {"sixty", "60"},      {"seventy", "70"},    {"eighty", "80"},   {"ninety", "90"},
+      {"hundred", "100"},   {"thousand", "1000"}, {"million", "1e6"}, {"billion", "1e9"},
+      {"trillion", "1e12"}, {"dozen", "12"},      {"half", "0.5"},    {"second", "2nd"},
+      {"third", "3rd"},     {"fourth", "4th"},    {"fifth", "5th"},   {"sixth", "6th"},
+      {"seventh", "7th"},   {"eighth", "8th"},    {"ninth", "9th"},   {"tenth", "10th"},
+      {"once", "1x"},       {"twice", "2x"},      {"thrice", "3x"},   {"double", "2x"},
+      {"triple", "3x"},     {"quarter", "0.25"}};
   return kWords;
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (static_cast<unsigned char>(c) & 0x80) != 0;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         (static_cast<unsigned char>(c) & 0x80) != 0;
 }
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -130,7 +132,8 @@ size_t end_of_quote(std::string_view text, size_t at) {
   if (mark != '"' && mark != '\'' && mark != '`') return std::string_view::npos;
   const bool inside_word = at > 0 && (is_letter(text[at - 1]) || is_digit(text[at - 1]));
   if (mark == '\'' && inside_word) return std::string_view::npos;
-  for (size_t end = text.find(mark, at + 1); end != std::string_view::npos; end = text.find(mark, end + 1)) {
+  for (size_t end = text.find(mark, at + 1); end != std::string_view::npos;
+       end = text.find(mark, end + 1)) {
     const bool apostrophe = mark == '\'' && end + 1 < text.size() && is_letter(text[end + 1]);
     if (!apostrophe) return end;
   }
@@ -184,7 +187,8 @@ class Reader {
       const char c = text_[at_++];
       constexpr std::string_view kPlain = ".,;:!?()'\"-";
       // Signs are part of what is meant: 3 + 4, a * b, $5.
-      if (!is_ascii_space(c) && kPlain.find(c) == std::string_view::npos) found_.numbers.emplace_back(1, c);
+      if (!is_ascii_space(c) && kPlain.find(c) == std::string_view::npos)
+        found_.numbers.emplace_back(1, c);
       if (c == '.' || c == '!' || c == '?' || c == ':' || c == '\n') begins_ = true;
     }
   }
@@ -227,8 +231,8 @@ class Reader {
   }
 
   void sort_in(std::string word, bool odd, bool shouted, bool capital) {
-    static const Words kNegationWords({kNegations}), kAskedWords({kAsked}), kOppositeWords({kOpposites}),
-        kFunction({kFunctionWords});
+    static const Words kNegationWords({kNegations}), kAskedWords({kAsked}),
+        kOppositeWords({kOpposites}), kFunction({kFunctionWords});
     if (word.ends_with("n't") || word == "cannot") {
       found_.negations.emplace_back("not");
       return;
@@ -259,7 +263,8 @@ class Reader {
   }
 
   void add_name(std::string name) {
-    if (std::ranges::find(found_.names, name) == found_.names.end()) found_.names.push_back(std::move(name));
+    if (std::ranges::find(found_.names, name) == found_.names.end())
+      found_.names.push_back(std::move(name));
   }
 
   const std::string text_;

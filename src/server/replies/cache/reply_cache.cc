@@ -34,7 +34,8 @@ int64_t ReplyCache::bytes_of(const CachedReply& reply, size_t dimensions) {
 }
 
 Result<std::unique_ptr<ReplyCache>> ReplyCache::open(const ReplyCacheConfig& config,
-                                                     const std::filesystem::path& file, Clock clock) {
+                                                     const std::filesystem::path& file,
+                                                     Clock clock) {
   std::unique_ptr<ReplyCache> cache(new ReplyCache(config, clock));
   if (file.empty()) return cache;
   ASSIGN_OR_RETURN(cache->table_, ReplyTable::open(file));
@@ -163,7 +164,8 @@ void ReplyCache::flush() {
   std::unique_lock lock(mutex_);
   hurry_ = true;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return table_ == nullptr || (!reading_ && !writing_ && changes_.empty()); });
+  changed_.wait(lock,
+                [&] { return table_ == nullptr || (!reading_ && !writing_ && changes_.empty()); });
   hurry_ = false;
 }
 
@@ -195,14 +197,16 @@ void ReplyCache::work() {
 
 // What is new since the start counts, and not what the table has of the same key.
 void ReplyCache::read_table() {
-  const Status read = table_->read(clock_(), [&](CachedReply reply, const std::vector<float>& meaning) {
-    const std::lock_guard lock(mutex_);
-    const auto forgotten = [&](const std::string& model) { return is_of(reply, model); };
-    if (stopping_ || by_key_.contains(reply.key) || std::ranges::any_of(changes_.forgotten, forgotten))
-      return;
-    insert(std::make_shared<const CachedReply>(std::move(reply)), meaning);
-    make_room();
-  });
+  const Status read =
+      table_->read(clock_(), [&](CachedReply reply, const std::vector<float>& meaning) {
+        const std::lock_guard lock(mutex_);
+        const auto forgotten = [&](const std::string& model) { return is_of(reply, model); };
+        if (stopping_ || by_key_.contains(reply.key) ||
+            std::ranges::any_of(changes_.forgotten, forgotten))
+          return;
+        insert(std::make_shared<const CachedReply>(std::move(reply)), meaning);
+        make_room();
+      });
   if (!read) log().error("cached replies are not read: {}", read.error().message);
 }
 
@@ -228,8 +232,10 @@ void ReplyCache::write(std::unique_lock<std::mutex>& lock) {
   const Status written = table_->write(changes);
   lock.lock();
   writing_ = false;
-  if (!written) {  // what is new is in memory only; what must not be found again is tried again with what comes next
-    if (counts_.unwritten == 0) log().error("cached replies are not kept: {}", written.error().message);
+  // what is new is in memory only; what must not be found again is tried again with what comes next
+  if (!written) {
+    if (counts_.unwritten == 0)
+      log().error("cached replies are not kept: {}", written.error().message);
     counts_.unwritten += static_cast<int64_t>(changes.added.size());
     undone_ = std::move(changes);
     undone_.added.clear();

@@ -6,7 +6,8 @@
 namespace penstock {
 namespace {
 
-// An event: number of what it has (below), then prompt, index, token and what it has, numbers as LEB128.
+// An event: number of what it has (below), then prompt, index, token and what it has, numbers as
+// LEB128.
 constexpr uint64_t kToken = 1, kLogprobs = 2, kFinish = 4, kStopToken = 8, kAllParts = 15;
 
 void append(std::string& out, uint64_t number) {
@@ -26,7 +27,8 @@ void append(std::string& out, const TokenLogprob& value) {
 
 void ReplyRecorder::add(int prompt, const OwnedEvent& event) {
   const bool failed = event.end != nullptr && event.end->error.has_value();
-  const bool ended_early = event.finish == FinishReason::kError || event.finish == FinishReason::kAbort;
+  const bool ended_early =
+      event.finish == FinishReason::kError || event.finish == FinishReason::kAbort;
   if (event.first_position >= 0 || failed || ended_early || bytes_.size() > most_) good_ = false;
   if (!good_) return;
   const bool logprobs = logprobs_ && event.token != kNoToken;
@@ -88,7 +90,8 @@ bool ReplyReader::next(int& prompt, OwnedEvent& event) {
     }
   }
   if ((parts & kFinish) != 0) {
-    if (!read(number) || number == 0 || number > static_cast<uint64_t>(FinishReason::kLength)) return false;
+    if (!read(number) || number == 0 || number > static_cast<uint64_t>(FinishReason::kLength))
+      return false;
     event.finish = static_cast<FinishReason>(number);
     event.end = std::make_unique<OwnedEvent::End>();
   }
@@ -107,8 +110,8 @@ bool is_whole_record(std::string_view bytes, size_t n_prompts, int n) {
   OwnedEvent event;
   for (int prompt = 0; reader.next(prompt, event);) {
     if (static_cast<size_t>(prompt) >= n_prompts || event.index >= n) return false;
-    char& end =
-        ended[static_cast<size_t>(prompt) * static_cast<size_t>(n) + static_cast<size_t>(event.index)];
+    char& end = ended[static_cast<size_t>(prompt) * static_cast<size_t>(n) +
+                      static_cast<size_t>(event.index)];
     if (end != 0) return false;
     if (event.finish == FinishReason::kNone) continue;
     end = 1;

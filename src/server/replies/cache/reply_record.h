@@ -1,7 +1,8 @@
-// Serialized replies: the engine's events of a reply, which produce the same reply when they are replayed.
+// Serialized replies: the engine's events of a reply, which produce the same reply when they are
+// replayed.
 //
-// Everything above the engine (text, stop strings, reasoning, calls, the format of an API) is computed again
-// from the events, so one record serves streams and whole replies of every route.
+// Everything above the engine (text, stop strings, reasoning, calls, the format of an API) is
+// computed again from the events, so one record serves streams and whole replies of every route.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,8 +17,8 @@ class ReplyRecorder {
  public:
   // logprobs: record the log-probabilities of tokens too. most: maximum bytes of the record.
   ReplyRecorder(bool logprobs, size_t most) : logprobs_(logprobs), most_(most) {}
-  // prompt: index of the prompt in the call. Events that belong to no sequence (log-probabilities of prompts)
-  // cannot be recorded: good() is false then.
+  // prompt: index of the prompt in the call. Events that belong to no sequence (log-probabilities
+  // of prompts) cannot be recorded: good() is false then.
   void add(int prompt, const OwnedEvent& event);
   // Whether the record can be replayed: every event was recorded, and none was an error.
   bool good() const { return good_; }

@@ -8,11 +8,10 @@ namespace {
 
 // THE versions of the tables: a change is a row more, never an edit of one that has been released.
 constexpr const char* kReplySchema[] = {
-    "CREATE TABLE replies (key BLOB PRIMARY KEY, model TEXT NOT NULL, record BLOB NOT NULL,"
-    " scope BLOB NOT NULL, question TEXT NOT NULL, meaning BLOB NOT NULL,"
-    " created INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX replies_by_age ON replies (created);"
-    "CREATE INDEX replies_by_model ON replies (model);",
+    "CREATE TABLE replies (key BLOB PRIMARY KEY, model TEXT NOT NULL, record BLOB NOT NULL, scope "
+    "BLOB NOT NULL, question TEXT NOT NULL, meaning BLOB NOT NULL, created INTEGER NOT NULL, "
+    "expires INTEGER NOT NULL) WITHOUT ROWID;CREATE INDEX replies_by_age ON replies "
+    "(created);CREATE INDEX replies_by_model ON replies (model);",
 };
 
 }  // namespace
@@ -25,9 +24,9 @@ Result<std::unique_ptr<ReplyTable>> ReplyTable::open(const std::filesystem::path
 Status ReplyTable::write(const Changes& changes) {
   return database_->transact([&]() -> Status {
     for (const std::string& model : changes.forgotten) {
-      RETURN_IF_ERROR(
-          model.empty() ? database_->run("DELETE FROM replies")
-                        : database_->run("DELETE FROM replies WHERE model = ?1", {std::string_view(model)}));
+      RETURN_IF_ERROR(model.empty() ? database_->run("DELETE FROM replies")
+                                    : database_->run("DELETE FROM replies WHERE model = ?1",
+                                                     {std::string_view(model)}));
     }
     for (const std::string& key : changes.removed)
       RETURN_IF_ERROR(database_->run("DELETE FROM replies WHERE key = ?1", {Database::Bytes{key}}));
@@ -48,7 +47,8 @@ Status ReplyTable::read(int64_t now,
                         const std::function<void(CachedReply, std::vector<float> meaning)>& take) {
   RETURN_IF_ERROR(database_->run("DELETE FROM replies WHERE expires <= ?1", {now}));
   return database_->run(
-      "SELECT key, model, record, scope, question, meaning, created, expires FROM replies ORDER BY created",
+      "SELECT key, model, record, scope, question, meaning, created, expires FROM replies ORDER BY "
+      "created",
       {}, [&](const DatabaseRow& row) {
         const std::string bytes = row.bytes(5);
         std::vector<float> meaning(bytes.size() / sizeof(float));

@@ -1,4 +1,5 @@
-// The cached replies on disk: a separate SQLite database, which may be deleted while no server runs.
+// The cached replies on disk: a separate SQLite database, which may be deleted while no server
+// runs.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,11 +14,15 @@
 namespace penstock {
 
 struct CachedReply {
-  std::string key;       // hash of everything that determined the reply
-  std::string model;     // model that made it, by the name that forget() takes
-  std::string record;    // bytes of a ReplyRecorder
-  std::string scope;     // hash of everything but the question; "": the reply is found by its key only
-  std::string question;  // question whose embedding the reply is found by
+  // hash of everything that determined the reply
+  std::string key;
+  // model that made it, by the name that forget() takes
+  std::string model;
+  std::string record;  // bytes of a ReplyRecorder
+  // hash of everything but the question; "": the reply is found by its key only
+  std::string scope;
+  // question whose embedding the reply is found by
+  std::string question;
   int64_t created = 0, expires = 0;  // unix time, seconds
 };
 using CachedReplyRef = std::shared_ptr<const CachedReply>;
@@ -29,8 +34,9 @@ class ReplyTable {
   static Result<std::unique_ptr<ReplyTable>> open(const std::filesystem::path& file);
 
   struct Changes {
-    std::vector<std::string> forgotten;  // applied first: models whose replies are removed; "": all
-    std::vector<std::string> removed;    // applied second: keys of removed replies
+    // applied first: models whose replies are removed; "": all
+    std::vector<std::string> forgotten;
+    std::vector<std::string> removed;  // applied second: keys of removed replies
     struct Added {
       CachedReplyRef reply;
       std::vector<float> meaning;
@@ -42,7 +48,8 @@ class ReplyTable {
   // kCorruptFile.
   Status write(const Changes& changes);
   // Removes the replies that expired before `now` and calls `take` for all others, oldest first.
-  Status read(int64_t now, const std::function<void(CachedReply, std::vector<float> meaning)>& take);
+  Status read(int64_t now,
+              const std::function<void(CachedReply, std::vector<float> meaning)>& take);
 
  private:
   explicit ReplyTable(std::unique_ptr<Database> database) : database_(std::move(database)) {}

@@ -16,7 +16,8 @@ constexpr size_t kMostRead = 64 * 1024;  // bytes of a question that are looked 
 int count_any(std::string_view text, std::span<const std::string_view> signs) {
   int n = 0;
   for (const std::string_view sign : signs) {
-    for (size_t at = text.find(sign); at != std::string_view::npos; at = text.find(sign, at + sign.size()))
+    for (size_t at = text.find(sign); at != std::string_view::npos;
+         at = text.find(sign, at + sign.size()))
       ++n;
   }
   return n;
@@ -24,9 +25,10 @@ int count_any(std::string_view text, std::span<const std::string_view> signs) {
 
 bool has_code(std::string_view text) {
   static constexpr std::array<std::string_view, 26> kSigns = {
-      "();",       "){",     ") {",     "};",       "#include", "def ", "return ", "import ", "function(",
-      "function ", "const ", "public ", "void ",    "std::",    "=>",   "->",      "!=",      "==",
-      "select ",   " from ", " where ", "console.", "print(",   "</",   "println", "import("};
+      "();",      "){",        ") {",       "};",      "#include", "def ",   "return ",
+      "import ",  "function(", "function ", "const ",  "public ",  "void ",  "std::",
+      "=>",       "->",        "!=",        "==",      "select ",  " from ", " where ",
+      "console.", "print(",    "</",        "println", "import("};
   static constexpr std::array<std::string_view, 22> kWords = {
       "python",      "javascript",   "typescript", "c++",       "sql query",   "regex",
       "bash script", "compile",      "traceback",  "exception", "segfault",    "git ",
@@ -39,13 +41,16 @@ bool has_code(std::string_view text) {
 // Numbers with what is done to them, or the words of the subject.
 bool has_mathematics(std::string_view text) {
   static constexpr std::array<std::string_view, 28> kWords = {
-      "how many", "how much",   "equation",    "integral",   "derivative", "calculate", "probability",
-      "solve ",   "triangle",   "percent",     "polynomial", "matrix",     "theorem",   "fraction",
-      "multiply", "divided by", "square root", "prove that", "sum of",     "average",   "\\frac",
-      "\\sum",    "\\int",      "logarithm",   "remainder",  "ratio of",   "perimeter", "compute "};
+      "how many",    "how much", "equation",  "integral",   "derivative",  "calculate",
+      "probability", "solve ",   "triangle",  "percent",    "polynomial",  "matrix",
+      "theorem",     "fraction", "multiply",  "divided by", "square root", "prove that",
+      "sum of",      "average",  "\\frac",    "\\sum",      "\\int",       "logarithm",
+      "remainder",   "ratio of", "perimeter", "compute "};
   int n_numbers = 0, n_signs = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto digit = [&](size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+    const auto digit = [&](size_t at) {
+      return at < text.size() && text[at] >= '0' && text[at] <= '9';
+    };
     if (digit(i) && !digit(i + 1)) ++n_numbers;
     const bool sign = std::string_view("+*/=^<>%").find(text[i]) != std::string_view::npos;
     const size_t before = i > 0 && text[i - 1] == ' ' ? 2 : 1,
@@ -53,7 +58,8 @@ bool has_mathematics(std::string_view text) {
     if (sign && i >= before && (digit(i - before) || digit(i + after))) ++n_signs;
   }
   const int n_words = count_any(text, kWords);
-  return n_signs >= 2 || (n_signs >= 1 && n_numbers >= 2) || (n_words >= 1 && n_numbers >= 2) || n_words >= 3;
+  return n_signs >= 2 || (n_signs >= 1 && n_numbers >= 2) || (n_words >= 1 && n_numbers >= 2) ||
+         n_words >= 3;
 }
 
 struct LetterRange {
@@ -61,9 +67,10 @@ struct LetterRange {
   const char* language;
 };
 // Scripts that one language uses much more than others.
-constexpr LetterRange kRanges[] = {{0x3040, 0x30ff, "ja"}, {0xac00, 0xd7af, "ko"}, {0x4e00, 0x9fff, "zh"},
-                                   {0x0400, 0x04ff, "ru"}, {0x0370, 0x03ff, "el"}, {0x0590, 0x05ff, "he"},
-                                   {0x0600, 0x06ff, "ar"}, {0x0900, 0x097f, "hi"}, {0x0e00, 0x0e7f, "th"}};
+constexpr LetterRange kRanges[] = {
+    {0x3040, 0x30ff, "ja"}, {0xac00, 0xd7af, "ko"}, {0x4e00, 0x9fff, "zh"},
+    {0x0400, 0x04ff, "ru"}, {0x0370, 0x03ff, "el"}, {0x0590, 0x05ff, "he"},
+    {0x0600, 0x06ff, "ar"}, {0x0900, 0x097f, "hi"}, {0x0e00, 0x0e7f, "th"}};
 
 struct LatinLanguage {
   const char* language;
@@ -82,12 +89,16 @@ constexpr LatinLanguage kLatin[] = {
 uint32_t next_character(std::string_view& text) {
   const auto first = static_cast<unsigned char>(text.front());
   const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
-  uint32_t value = size == 4 ? first & 7u : size == 3 ? first & 15u : size == 2 ? first & 31u : first;
+  uint32_t value = size == 4   ? first & 7u
+                   : size == 3 ? first & 15u
+                   : size == 2 ? first & 31u
+                               : first;
   if (size > text.size()) {
     text = {};
     return 0;
   }
-  for (size_t i = 1; i < size; ++i) value = value << 6 | (static_cast<unsigned char>(text[i]) & 63u);
+  for (size_t i = 1; i < size; ++i)
+    value = value << 6 | (static_cast<unsigned char>(text[i]) & 63u);
   text.remove_prefix(size);
   return value;
 }

@@ -8,15 +8,18 @@
 namespace penstock {
 
 struct RouteFeatures {
-  std::string question;      // text of the last user message, or the prompt
+  // text of the last user message, or the prompt
+  std::string question;
   int64_t characters = 0;    // total number of characters in all texts
   bool code = false;         // the question contains code
   bool mathematics = false;  // the question contains mathematics
-  std::string language;      // language of the question by its script: "en", "zh", …; "": not known
-  bool tools = false;        // the request has tools
-  bool json = false;         // the reply is constrained to JSON or another form
-  std::string key;           // id of the API key
-  double seconds = 0;        // maximum duration of the reply; 0: not given
+  // language of the question by its script: "en", "zh", …; "": not known
+  std::string language;
+  bool tools = false;  // the request has tools
+  // the reply is constrained to JSON or another form
+  bool json = false;
+  std::string key;     // id of the API key
+  double seconds = 0;  // maximum duration of the reply; 0: not given
   // Value of a header of the request; "": absent.
   std::function<std::string_view(const std::string& name)> header;
 };

@@ -18,7 +18,8 @@ constexpr const char* kFormat = "penstock-route-score";
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 std::string question_in(const Json& line) {
-  if (line.contains("prompt") && line["prompt"].is_string()) return line["prompt"].get<std::string>();
+  if (line.contains("prompt") && line["prompt"].is_string())
+    return line["prompt"].get<std::string>();
   if (!line.contains("messages") || !line["messages"].is_array()) return {};
   std::string text;
   for (const Json& message : line["messages"]) {
@@ -33,7 +34,8 @@ std::string question_in(const Json& line) {
 std::optional<bool> label_in(const Json& line, double margin) {
   const auto number = [&](const char* name) -> std::optional<double> {
     const auto found = line.find(name);
-    return found != line.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+    return found != line.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
   };
   if (const auto label = line.find("label"); label != line.end()) {
     if (label->is_boolean()) return label->get<bool>();
@@ -65,10 +67,10 @@ Result<std::vector<RouteExample>> read_route_examples(const std::string& file, d
     }
     const auto label = label_in(line, margin);
     if (!label) {
-      return errorf(
-          ErrorCode::kInvalidArgument,
-          "{}:{}: expected label, which is 0, 1, \"small\" or \"large\", or the numbers small and large",
-          file, number);
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}:{}: expected label, which is 0, 1, \"small\" or \"large\", or the numbers "
+                    "small and large",
+                    file, number);
     }
     example.needs_large = *label;
     examples.push_back(std::move(example));
@@ -76,7 +78,8 @@ Result<std::vector<RouteExample>> read_route_examples(const std::string& file, d
   return examples;
 }
 
-// Newton's method: each step solves for the weights that fit the curve's tangent (iteratively reweighted least squares).
+// Newton's method: each step solves for the weights that fit the curve's tangent (iteratively
+// reweighted least squares).
 Result<RouteScore> RouteScore::train(std::span<const std::vector<float>> vectors,
                                      const std::vector<bool>& needs_large, double strength) {
   const auto n_large = std::ranges::count(needs_large, true);
@@ -91,7 +94,8 @@ Result<RouteScore> RouteScore::train(std::span<const std::vector<float>> vectors
   Eigen::VectorXd y(n);
   for (Eigen::Index i = 0; i < n; ++i) {
     const auto& vector = vectors[static_cast<size_t>(i)];
-    for (Eigen::Index j = 0; j < d; ++j) x(i, j) = static_cast<double>(vector[static_cast<size_t>(j)]);
+    for (Eigen::Index j = 0; j < d; ++j)
+      x(i, j) = static_cast<double>(vector[static_cast<size_t>(j)]);
     x(i, d) = 1;
     y(i) = needs_large[static_cast<size_t>(i)] ? 1 : 0;
   }
@@ -109,7 +113,8 @@ Result<RouteScore> RouteScore::train(std::span<const std::vector<float>> vectors
     w -= change;
     if (!(change.norm() > 1e-8 * (1 + w.norm()))) break;
   }
-  if (!w.allFinite()) return errorf(ErrorCode::kInternal, "the weights do not settle: try a larger --ridge");
+  if (!w.allFinite())
+    return errorf(ErrorCode::kInternal, "the weights do not settle: try a larger --ridge");
   RouteScore score;
   score.weights_.assign(w.data(), w.data() + d);
   score.bias_ = w(d);
@@ -135,8 +140,9 @@ Result<RouteScore> RouteScore::load(const std::string& file) {
   RouteScore score;
   const Json weights = fields.value("weights", Json()), bias = fields.value("bias", Json()),
              threshold = fields.value("threshold", Json());
-  const bool numbers = weights.is_array() && !weights.empty() &&
-                       std::ranges::all_of(weights, [](const Json& one) { return one.is_number(); });
+  const bool numbers =
+      weights.is_array() && !weights.empty() &&
+      std::ranges::all_of(weights, [](const Json& one) { return one.is_number(); });
   if (!numbers || !bias.is_number() || !threshold.is_number())
     return errorf(ErrorCode::kCorruptFile, "{}: expected numbers: weights, bias, threshold", file);
   score.weights_ = weights.get<std::vector<double>>();
@@ -166,9 +172,10 @@ std::vector<RouteOutcome> route_outcomes(std::vector<std::pair<double, bool>> sc
     const auto k = static_cast<size_t>(std::lround(n * step / n_steps));
     RouteOutcome one;
     one.threshold = k == 0 ? 1.01 : scored[k - 1].first;
-    const auto found =
-        std::ranges::count_if(scored, [&](const auto& s) { return s.second && s.first >= one.threshold; });
-    const auto large = std::ranges::count_if(scored, [&](const auto& s) { return s.first >= one.threshold; });
+    const auto found = std::ranges::count_if(
+        scored, [&](const auto& s) { return s.second && s.first >= one.threshold; });
+    const auto large =
+        std::ranges::count_if(scored, [&](const auto& s) { return s.first >= one.threshold; });
     one.to_large = static_cast<double>(large) / std::max(n, 1.0);
     one.found = n_needing == 0 ? 0 : static_cast<double>(found) / static_cast<double>(n_needing);
     outcomes.push_back(one);

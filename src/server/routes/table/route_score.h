@@ -13,10 +13,11 @@ struct RouteExample {
   bool needs_large = false;
 };
 
-// Reads examples from JSON lines, each with `prompt` (a text) or `messages` (of a chat; the last user message
-// counts), and one of
+// Reads examples from JSON lines, each with `prompt` (a text) or `messages` (of a chat; the last
+// user message counts), and one of
 //   label: 1 or true, "large": the large model is needed; 0, false, "small": the small one does
-//   small, large: scores of the answers of both: the large one is needed where it is better by more than `margin`
+//   small, large: scores of the answers of both: the large one is needed where it is better by more
+//   than `margin`
 // Errors: kNotFound, kInvalidArgument (names the line).
 Result<std::vector<RouteExample>> read_route_examples(const std::string& file, double margin);
 
@@ -33,8 +34,9 @@ class RouteScore {
   size_t dimensions() const { return weights_.size(); }
   // Returns the probability, 0 to 1. REQUIRES: vector.size() == dimensions().
   double operator()(std::span<const float> vector) const;
-  double threshold = 0.5;  // minimum score of questions for the large model
-  std::string embedder;    // name of the embedding model; informational
+  // minimum score of questions for the large model
+  double threshold = 0.5;
+  std::string embedder;  // name of the embedding model; informational
 
  private:
   std::vector<double> weights_;
@@ -43,13 +45,16 @@ class RouteScore {
 
 // The effect of a threshold on scored examples.
 struct RouteOutcome {
-  double threshold = 0, to_large = 0;  // to_large: share of the examples that go to the large model
-  double found = 0;                    // share of the examples that need the large model and go to it
+  // to_large: share of the examples that go to the large model
+  double threshold = 0, to_large = 0;
+  // share of the examples that need the large model and go to it
+  double found = 0;
 };
-// Returns the outcomes for evenly spaced shares of examples that go to the large model, from all to none.
+// Returns the outcomes for evenly spaced shares of examples that go to the large model, from all to
+// none.
 std::vector<RouteOutcome> route_outcomes(std::vector<std::pair<double, bool>> scored, int n_steps);
-// Returns the area under the ROC curve: the probability that an example that needs the large model has a
-// higher score than one that does not.
+// Returns the area under the ROC curve: the probability that an example that needs the large model
+// has a higher score than one that does not.
 double route_auc(std::vector<std::pair<double, bool>> scored);
 
 }  // namespace penstock

@@ -7,7 +7,9 @@
 namespace penstock {
 
 bool RouteRule::holds(const RouteFeatures& features) const {
-  const auto is = [](const std::optional<bool>& wanted, bool got) { return !wanted || *wanted == got; };
+  const auto is = [](const std::optional<bool>& wanted, bool got) {
+    return !wanted || *wanted == got;
+  };
   const auto one_of = [](const std::vector<std::string>& wanted, const std::string& got) {
     return wanted.empty() || std::ranges::find(wanted, got) != wanted.end();
   };
@@ -39,7 +41,8 @@ std::string RouteRule::names() const {
   return text.empty() ? "always" : text;
 }
 
-std::optional<RouteDecision> decide_by_rules(const RouteConfig& config, const RouteFeatures& features) {
+std::optional<RouteDecision> decide_by_rules(const RouteConfig& config,
+                                             const RouteFeatures& features) {
   for (size_t i = 0; i < config.rules.size(); ++i) {
     const RouteRule& rule = config.rules[i];
     if (rule.holds(features))
