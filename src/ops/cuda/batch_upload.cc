@@ -8,7 +8,7 @@
 
 namespace penstock::cuda {
 
-// n values, as far as there are some, then `missing`. Returns where they will be on the device.
+// Appends n elements: `values`, then `missing` for the rest. Returns their address on the device.
 template <class T>
 const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
   used_ = (used_ + alignof(uint64_t) - 1) / alignof(uint64_t) * alignof(uint64_t);
@@ -22,7 +22,8 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
   return reinterpret_cast<const T*>(memory_.as<std::byte>() + at);
 }
 
-// Tokens of sequences with few new ones, and those of trees (kernels/flash.h).
+// Classifies tokens: "few" are those of sequences with few new tokens and those of trees
+// (kernels/flash.h).
 void BatchUpload::sort_tokens(const Batch& batch) {
   is_few_.assign(sequences_.size(), false);
   has_few_ = has_many_ = false, all_few_ = true;
@@ -36,9 +37,9 @@ void BatchUpload::sort_tokens(const Batch& batch) {
   }
 }
 
-// Of tokens for which it is worth it: few of them, some of long sequences. Those that are for
-// tiles, where there are any, come behind the others, and are left out where they are too many:
-// only kernels that have no tiles take them.
+// Lists the pieces of sequences for split attention, if few tokens are computed and some sequences
+// are long. Pieces of "many" tokens, which only kernels without tiles read, follow those of "few"
+// tokens; they are left out if there are too many.
 void BatchUpload::list_pieces(const Batch& batch) {
   piece_tokens_.clear(), first_pieces_.assign(sequences_.size(), 0),
       piece_room_ = few_piece_room_ = 0;

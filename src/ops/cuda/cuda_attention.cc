@@ -1,4 +1,4 @@
-// Rotation, storing and attention (kernels/attention.h).
+// Rotation, storing of K and V, and attention (kernels/attention.h).
 
 #include "ops/cuda/cuda_cache.h"
 #include "ops/cuda/cuda_ops.h"

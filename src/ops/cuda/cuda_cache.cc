@@ -12,7 +12,7 @@ static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvCode::kBF16
 static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvCode::kI8));
 static_assert(static_cast<int>(KvDType::kF8) == static_cast<int>(KvCode::kF8));
 
-constexpr int kSpareBlocks = 1;  // takes the writes of rows that stand for nothing
+constexpr int kSpareBlocks = 1;  // receives writes of padding rows
 constexpr int64_t kLayerAlign = 256;
 
 KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_blocks) {

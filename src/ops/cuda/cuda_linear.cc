@@ -1,4 +1,4 @@
-// Products with weights and what adapters add, and rows of tables.
+// Products with weights, terms of adapters, and embedding rows.
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"

@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-// Error: kInvalidArgument, this build has no CUDA backend, or this machine no GPU for it.
+// Error: kInvalidArgument if this build has no CUDA backend or this machine has no GPU for it.
 Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 #ifdef PENSTOCK_CUDA
   if (config.ranks != nullptr) RETURN_IF_ERROR(cuda::choose_device(config.ranks->rank()));
@@ -23,7 +23,7 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 
 #ifdef PENSTOCK_CUDA_EMULATION
 Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
-  // On a visit to a GPU (scripts/visit_cuda) the tests of the emulated device run on that.
+  // With a GPU at hand (scripts/visit_cuda), tests of the emulated device run on that GPU instead.
   if (std::getenv("PENSTOCK_EMULATED_IS_GPU") != nullptr) return make_cuda_ops(config);
   auto device = cuda::make_emulated_device();
   std::unique_ptr<cuda::DeviceRanks> ranks;
@@ -54,7 +54,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
   if (ranks == nullptr) return;
   sums_ =
       std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));
-  graphs_.enable(false);  // what ranks give each other is not recorded
+  graphs_.enable(false);  // exchanges between ranks cannot be recorded
 }
 
 CudaOps::~CudaOps() = default;
@@ -107,7 +107,7 @@ StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
   return graphs_.run({key, upload_.attention_key(), both.n}, suits_graph_, draw_too, &both);
 }
 
-// The other ranks would not know.
+// With several ranks there is no recovery, since the other ranks would not learn of it.
 bool CudaOps::recover() {
   if (status()) return true;
   if (sums_ != nullptr || !device_->recover()) return false;

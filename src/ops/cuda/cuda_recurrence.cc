@@ -1,4 +1,4 @@
-// Operations with a state (kernels/recurrence.h).
+// Operations with a recurrent state (kernels/recurrence.h).
 #include "ops/cuda/cuda_cache.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kernels/recurrence.h"
@@ -14,7 +14,7 @@ States states_of(const KvCache& cache, int layer, int64_t offset) {
 
 }  // namespace
 
-// A sequence has a token at least: there are no more of them than rows.
+// Grids have a block per row for sequences, too: every sequence has at least one token.
 void CudaOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) {
   PENSTOCK_CHECK(params.weight->size() == params.taps * x.cols && out.cols == x.cols &&
                  out.data != x.data);

@@ -1,4 +1,4 @@
-// Operations element by element and row by row.
+// Elementwise and rowwise operations.
 #include "ops/cuda/cuda_ops.h"
 
 namespace penstock::cuda {

@@ -132,7 +132,8 @@ void DeviceDraws::launch(Tensor logits, const DrawsOnDevice* on_device, int n) {
   const Grid grid{n, 1, Draw::kSharedBytes};
 #ifdef PENSTOCK_CUDA_EMULATION
   if (alone_ && device_.status()) {
-    device_.wait(device_.mark());  // for the descriptions
+    // DrawAlone runs on the host and reads the uploaded descriptions.
+    device_.wait(device_.mark());
     return Emulated<DrawAlone>::launch({rows_of(logits), on_device, edited, piece_sums}, grid);
   }
 #endif
@@ -144,7 +145,7 @@ void DeviceDraws::launch(Tensor logits, const DrawsOnDevice* on_device, int n) {
   }
 }
 
-// False after a failure.
+// Ensures room for the results of a call. Returns false after a failure of the device.
 bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
   if (asked.tokens.bytes() < n_draws * sizeof(int32_t)) {
     Result<Memory> larger = Memory::make(device_, 2 * n_draws * sizeof(int32_t));

@@ -90,7 +90,7 @@ class NcclRanks final : public DeviceRanks {
     return errorf(ErrorCode::kInternal, "{}: {}", what, nccl_.get_error_string(code));
   }
 
-  // What NCCL refuses ends the run.
+  // Makes a call of NCCL; an error of it ends the run on all ranks.
   template <class Call>
   void run(const char* what, const Call& call) {
     if (is_aborted_) return;
@@ -101,8 +101,8 @@ class NcclRanks final : public DeviceRanks {
     }
   }
 
-  // Kernels of NCCL, and its calls, wait for ranks that may never come: then they are told not to.
-  // A call that is under way hears of it, none begins behind it.
+  // Polls for errors. When the run has failed, aborts the communicator, since kernels and calls of
+  // NCCL would wait forever for ranks that have gone; later calls are skipped (is_aborted_).
   void watch(const std::stop_token& stop) {
     constexpr auto kLook = std::chrono::milliseconds(100);
     for (; !stop.stop_requested(); std::this_thread::sleep_for(kLook)) {
@@ -129,8 +129,8 @@ class NcclRanks final : public DeviceRanks {
 
 }  // namespace
 
-// By the environment, for to the runtime the device is chosen thread by thread. Of several hosts
-// MPI or Slurm say which rank of its host this is.
+// Sets the environment variable instead of calling cudaSetDevice(), which acts on one thread only.
+// On several hosts, MPI or Slurm tell the rank's index on its host.
 Status choose_device(int rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
   static bool is_chosen = false;

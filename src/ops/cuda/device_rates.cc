@@ -11,7 +11,7 @@ namespace penstock::cuda {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr int kBlocks = 1056;  // eight for each of an H200's multiprocessors
+constexpr int kBlocks = 1056;  // 8 for each of an H200's 132 multiprocessors
 
 }  // namespace
 
@@ -96,7 +96,7 @@ MachineLimits machine_limits(Device& device, int64_t read_bytes) {
 }
 
 DeviceLimits device_limits(Device& device) {
-  constexpr int64_t kBytes = int64_t{512} << 20;  // beyond every cache
+  constexpr int64_t kBytes = int64_t{512} << 20;  // larger than every cache
   DeviceRates rates(device);
   const auto tera = [](double rate) { return rate / 1e12; };
   return {{{"read", rates.read(kBytes) / 1e9, "GB/s"},

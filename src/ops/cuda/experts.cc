@@ -25,7 +25,8 @@ Routing routing_of(const ExpertRouting& r) {
           r.jitter,    r.scale};
 }
 
-// Of experts without a weight; all bytes are compared.
+// Table of experts without weights. Its padding is zeroed, too, since tables are compared by
+// memcmp.
 std::vector<ExpertWeight> empty_table(size_t n) {
   std::vector<ExpertWeight> table(n);
   std::memset(static_cast<void*>(table.data()), 0, n * sizeof(ExpertWeight));
@@ -46,7 +47,7 @@ std::vector<int32_t> slots_of(std::span<const int32_t> adapters) {
 
 }  // namespace
 
-// The table is compared, not believed: others may lie where the ones before did.
+// Tables are compared by content, since new weights may lie at the address of released ones.
 const ExpertWeight* Experts::on_device(const TableKey& key, std::vector<ExpertWeight> table) {
   Table& kept = tables_[key];
   const size_t bytes = table.size() * sizeof(ExpertWeight);
@@ -97,7 +98,7 @@ int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens,
 Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_experts,
                               int rows_of_expert) {
   constexpr int kTile = SortByExpert::kTileRows;
-  // Every expert that has a row begins a tile.
+  // The rows of every expert begin at a multiple of `align`.
   const int align = std::max(rows_of_expert, kTile);
   const int n_rows =
       (n_choices + (align - 1) * std::min(n_experts, n_choices) + align - 1) / align * align;
@@ -132,7 +133,7 @@ void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrice
   for (const int32_t slot : sorted.slots) add_adapter(x, matrices.adapters, slot, sorted, out);
 }
 
-// For all rows; that of its own is kept.
+// Computes the adapter's term for all rows, and adds it to rows whose sequences have the adapter.
 void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot,
                           const Sorted& sorted, Tensor out) {
   std::vector<ExpertWeight> a = empty_table(adapters.size()), b = empty_table(adapters.size());
@@ -148,7 +149,7 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
   if (rank == 0) return;
   const Tensor low = ops_.new_tensor(x.rows, rank, TensorRole::kActivation);
   const Tensor delta = ops_.new_tensor(x.rows, out.cols, TensorRole::kActivation);
-  // Experts that the adapter leaves as they are give nothing.
+  // Rows of experts without a term of the adapter stay zero.
   ops_.clear(low), ops_.clear(delta);
   device_.launch(ExpertProduct{on_device({adapters.data(), slot, false}, std::move(a)),
                                sorted.tile_experts, rows_of(x), rows_of(low), nullptr},
@@ -205,7 +206,7 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
                                              sorted.tile_experts, n_rows};
   const int width = params.up[0]->rows();
   const Tensor own = hidden.columns(params.down_lead, width);
-  // Of tiles without an expert nothing is read, but they are multiplied.
+  // Tiles without an expert are not written here, but the next product reads them.
   ops_.clear(hidden);
   multiply(rows, of_x, std::move(ups), sorted, own);
   if (params.gate.empty()) {

@@ -23,7 +23,7 @@ LayerProduct product_of(const NormedInput& h, End end) {
   return kernel;
 }
 
-// Returns how many tiles it has.
+// Adds a target to the kernel, from first_tile on. Returns its number of tiles.
 int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int first_tile) {
   const WeightOnDevice& weight = static_cast<const CudaWeight&>(*target.weight).on_device();
   PENSTOCK_CHECK(weight.cols == kernel.x.cols && weight.rows == out.cols &&
@@ -41,12 +41,12 @@ bool can_stream(const LinearTarget& target) {
   return can_stream(static_cast<const CudaWeight&>(*target.weight).on_device());
 }
 
-// Rows are read in pieces of 8 bytes.
+// The streaming kernels load inputs in pieces of 8 bytes.
 bool can_stream(const Rows& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0;
 }
 
-// Bytes of a warp's inputs in shared memory: `items` items, or all if there are fewer.
+// Bytes of shared memory for a warp's inputs of `items` items, or of all items if there are fewer.
 template <class K>
 int input_bytes(const LayerProduct& kernel, int items) {
   const auto bytes_of = [&]<class C>(C) {
@@ -58,7 +58,8 @@ int input_bytes(const LayerProduct& kernel, int items) {
                   bytes_of(typename CodingOf<K::kOther>::Type()));
 }
 
-// The codings of a kernel that has all of these, of which there may be one or two.
+// The codings of the kernel's targets. A streaming kernel is compiled for at most two different
+// ones.
 using Codings = std::pair<StreamCoding, StreamCoding>;
 std::optional<Codings> codings_of(const LayerProduct& kernel) {
   using enum StreamCoding;
@@ -73,7 +74,7 @@ std::optional<Codings> codings_of(const LayerProduct& kernel) {
   return has ? std::optional(both) : std::nullopt;
 }
 
-// fn.operator()<One, Other>().
+// Calls fn.operator()<One, Other>() with the codings as template arguments.
 template <class Fn>
 bool with_codings(Codings both, Fn fn) {
   using enum StreamCoding;
@@ -97,7 +98,7 @@ bool with_codings(Codings both, Fn fn) {
 
 }  // namespace
 
-// False: there is too little shared memory.
+// Launches the streaming kernel K. Returns false if it needs more shared memory than there is.
 template <class K>
 bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   const int most_bytes = device_.most_shared_bytes();
@@ -107,11 +108,12 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   const int few = bytes_of(items), all = bytes_of(1 << 20);
   if (K::shared_bytes(few) > most_bytes) return false;
   const auto at_once = [&](int bytes) {
-    if (device_.emulated()) return 3;  // so that tests see blocks with several tiles
+    // so that tests see blocks with several tiles
+    if (device_.emulated()) return 3;
     const int each = device_.shared_bytes_of_multiprocessor() / (K::shared_bytes(bytes) + 1024);
     return device_.n_multiprocessors() * std::clamp(each, 1, 3);
   };
-  // inputs are multiplied again
+  // A block that multiplies its inputs more than once keeps all of them, if they fit.
   const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;
   const int bytes = again && K::shared_bytes(all) <= most_bytes ? all : few;
   const int n_blocks = std::min(n_tiles, at_once(bytes)),
@@ -121,7 +123,7 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   return true;
 }
 
-// What a row gives does not depend on how many a block takes. For one there is room on every GPU.
+// A row's result does not depend on how many rows a block takes. One row fits every GPU's memory.
 void LayerProducts::launch(const LayerProduct& kernel, int n_tiles, bool streams) {
   if (!streams) return device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
   const std::optional<Codings> codings = codings_of(kernel);
@@ -142,7 +144,7 @@ bool LayerProducts::takes_norms(Tensor x) const {
   return enabled_ && x.rows > 0 && x.rows <= LayerProduct::kTokens;
 }
 
-// Streams read one row of a norm's weights.
+// Streaming kernels read one row of a norm's weights only.
 bool LayerProducts::suits_norm(const NormedInput& h, std::span<const LinearTarget> targets) const {
   return !streams_ || !h.norm || row_norm_of(*h.norm, h.x.cols).weight_rows == 1 ||
          std::ranges::none_of(targets,
@@ -161,8 +163,8 @@ bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const
 
 bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
   if (!suits(h.x, targets) || !suits_norm(h, targets)) return false;
-  // What streams gives other bits than what does not, so the ways of targets do not depend on their
-  // neighbours.
+  // Streaming kernels sum in another order than the others. Each target is computed by the kernel
+  // that suits it, so that its bits do not depend on the other targets.
   for (const bool streams : {true, false}) {
     LayerProduct kernel = product_of(h, End::kStore);
     const bool may = streams_ && can_stream(kernel.x);
@@ -174,7 +176,8 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
     for (const LinearTarget& target : targets) {
       if ((may && can_stream(target)) != streams) continue;
       const int n_more = add_target(kernel, target, target.out, n_tiles);
-      if (streams && !codings_of(kernel)) {  // in the next kernel
+      // a third coding: the target goes to the next kernel
+      if (streams && !codings_of(kernel)) {
         --kernel.n_targets, flush();
         add_target(kernel, target, target.out, 0);
       }

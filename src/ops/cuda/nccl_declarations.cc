@@ -1,4 +1,4 @@
-// Whether what nccl_library.h declares is what NCCL's header does, where CUDA's toolkit has it.
+// Checks the declarations of nccl_library.h against NCCL's header, if CUDA's toolkit has it.
 #if defined(PENSTOCK_CUDA) && __has_include(<nccl.h>)
 #include <nccl.h>
 

@@ -64,7 +64,7 @@ void put_factors(const WeightOnDevice& w, const RowCodes& from, int row, std::by
   }
 }
 
-// A tile, which is zeros before.
+// Packs a tile. REQUIRES: `to` is zeroed.
 void pack_tile(const WeightSource& source, int tile, std::byte* to) {
   const WeightOnDevice& w = source.shape;
   RowCodes row_codes;
@@ -142,7 +142,8 @@ Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& sha
                                                        InputRounding rounding,
                                                        std::span<const std::byte> bytes) {
   ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, parts.bytes()));
-  constexpr size_t kPiece = StagedCopies::kPieceBytes, kPart = size_t{1} << 20;  // of a thread
+  // kPart: bytes per task of the thread pool
+  constexpr size_t kPiece = StagedCopies::kPieceBytes, kPart = size_t{1} << 20;
   for (size_t first = 0; first < bytes.size(); first += kPiece) {
     const std::span<const std::byte> from =
         bytes.subspan(first, std::min(kPiece, bytes.size() - first));

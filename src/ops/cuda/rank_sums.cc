@@ -6,7 +6,7 @@ namespace {
 // Up to this many bytes per rank, every rank gathers all shares and sums them (one exchange).
 // Longer tensors are reduced by parts.
 constexpr size_t kSmallSum = size_t{1} << 20;
-constexpr size_t kPartCols = 256;  // a part is rows of so many
+constexpr size_t kPartCols = 256;  // columns of the matrix as which parts are summed
 
 Tensor contiguous(float* data, size_t rows, size_t cols) {
   return {data, DType::kF32, static_cast<int>(rows), static_cast<int>(cols),
@@ -25,7 +25,7 @@ float* RankSums::take(size_t n) {
   return nullptr;
 }
 
-// to = the sum of shares, all ranks' of its size side by side, in the order of the ranks.
+// to = the sum of shares [n_ranks][to.rows][to.cols], added in the order of the ranks.
 void RankSums::add_up(float* shares, Tensor to) {
   const auto rows = static_cast<size_t>(to.rows), cols = static_cast<size_t>(to.cols);
   for (int r = 0; r < ranks_.size(); ++r) {
@@ -54,7 +54,7 @@ void RankSums::all_reduce(Tensor x) {
   add_up(shares, x);
 }
 
-// Each rank sums one part and gives it to all.
+// Reduce-scatter and all-gather: each rank sums one part and sends the sum to all ranks.
 void RankSums::all_reduce_by_parts(Tensor x) {
   const auto n_ranks = static_cast<size_t>(ranks_.size());
   const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols),
@@ -73,7 +73,7 @@ void RankSums::all_reduce_by_parts(Tensor x) {
   ops_.copy(contiguous(parts, rows, cols), x);
 }
 
-// Parts of a row are as wide as the widest while they are side by side.
+// All ranks exchange parts of equal size, those of the widest: rank 0's.
 void RankSums::all_gather(Tensor x) {
   if (x.rows == 0) return;
   const Shard own = ranks_.shard();

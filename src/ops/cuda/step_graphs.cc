@@ -15,7 +15,7 @@ int StepGraphs::rows_for(int n) {
   return n == 0 || found == std::end(kRows) ? n : *found;
 }
 
-// What adapters add is asked for by which of them there are, and that may change.
+// Steps with adapters are not recorded: their launches depend on which adapters the batch has.
 bool StepGraphs::suits(const Batch& batch) const {
   const int n = batch.n_tokens();
   if (!enabled_ || n == 0 || n > kMostRows || !batch.adapters.empty()) return false;
@@ -24,7 +24,7 @@ bool StepGraphs::suits(const Batch& batch) const {
   return true;
 }
 
-// The entry of a key; of a new one in place of the one that was not used for longest.
+// Returns the entry of a key. A new one replaces the least recently used, if there are too many.
 StepGraphs::Entry& StepGraphs::entry_of(const Key& key) {
   auto entry = std::ranges::find(entries_, key, &Entry::key);
   if (entry == entries_.end()) {
@@ -49,7 +49,7 @@ StepOutputs StepGraphs::run(const Key& key, bool suits, StepFn fn, void* ctx) {
   }
   Entry& entry = entry_of(key);
   const size_t begin = memory_.taken();
-  // Known from the time before: nothing needs to be allocated.
+  // A step with this key was computed: its memory is known to fit, so nothing is allocated.
   if (entry.bytes > 0 && entry.begin == begin && !entry.refused && memory_.holds(entry.bytes)) {
     if (entry.recording != nullptr) {
       memory_.skip(entry.bytes);

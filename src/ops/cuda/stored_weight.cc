@@ -1,5 +1,5 @@
-// Packed weights to files and back. The bytes are what lies on the device; what a description says
-// is checked for its shape, so that no kernel reads beyond them.
+// Packed weights to files and back. The bytes are those on the device; the shape in a description
+// is validated, so that no kernel reads out of bounds.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace penstock::cuda {
 namespace {
 
-// StoredWeight::description.
+// The format of StoredWeight::description.
 struct Description {
   int32_t rows, cols;
   float unit, fixed_scale;
@@ -18,7 +18,7 @@ struct Description {
 static_assert(sizeof(Description) == 24);
 
 bool plausible(const Description& d) {
-  constexpr int kMaxSide = 1 << 28;  // padded sizes stay in an int
+  constexpr int kMaxSide = 1 << 28;  // padded sizes fit an int
   const bool flags = d.offsets <= 1 && d.zeros <= 1 && d.to_int8 <= 1 && d.has_order <= 1;
   if (!flags || d.rows <= 0 || d.rows > kMaxSide || d.cols <= 0 || d.cols > kMaxSide) return false;
   if (!std::isfinite(d.unit) || !std::isfinite(d.fixed_scale) || d.fixed_scale < 0) return false;

@@ -1,5 +1,5 @@
-// What each encoding gives the packer. Numbers stay as they are: what is read back is what
-// dequantize_row() says.
+// Rows of each encoding for the packer. Values are kept exactly: reading them back gives those of
+// dequantize_row().
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,8 +13,8 @@ namespace {
 
 int padded(int n, int to) { return (n + to - 1) / to * to; }
 
-// The largest group that scales are kept for: of 16, 32 and 64 inputs the most that divides the
-// encoding's own.
+// Returns the group size of the packed scales: the largest of 16, 32 and 64 inputs that divides the
+// encoding's group size; 0: none does.
 int kept_group(int group) {
   return group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : group % 16 == 0 ? 16 : 0;
 }
@@ -29,7 +29,8 @@ void set_float_layout(WeightOnDevice& w, WeightForm form) {
   set_layout(w);
 }
 
-// n elements of a row in an encoding without codes.
+// Copies n elements of a row in an encoding without codes (F32, F16, BF16), or dequantizes them to
+// F32.
 void floats_as(QuantType type, WeightForm form, const std::byte* in, std::byte* out, int n) {
   const bool as_is = (type == QuantType::kF32 && form == WeightForm::kF32) ||
                      (type == QuantType::kF16 && form == WeightForm::kF16) ||
@@ -47,8 +48,8 @@ constexpr int code_bits() {
   return Q::kBits == 7 ? 8 : Q::kBits;
 }
 
-// Whether FP16 holds every scale of the encoding: those of files that are no FP16 themselves are
-// kept in F32.
+// Whether all scales of the encoding are FP16 in its files; others are kept in
+// F32.
 template <class Q>
 constexpr bool scales_are_half() {
   if constexpr (requires(const typename Q::Block& b) { b.scale; })
@@ -63,7 +64,7 @@ void read_codes(const std::byte* row, int cols, int group, RowCodes& out) {
   out = {};
   out.codes.resize(static_cast<size_t>(cols));
   for (int b = 0; b < n_blocks; ++b) {
-    typename Q::Block block;  // blocks in a file may lie at odd addresses
+    typename Q::Block block;  // copied, since blocks in files may be misaligned
     std::memcpy(static_cast<void*>(&block), row + static_cast<size_t>(b) * sizeof block,
                 sizeof block);
     float scales[kGroups], offsets[kGroups] = {};
@@ -104,7 +105,7 @@ void set_codes(const QuantizedMatrix& matrix, WeightSource& source) {
   };
 }
 
-// Floats of 8 bits: their codes are their bits.
+// FP8: the code of an element is its bits, and `levels` has the values of all 256.
 void set_f8(const QuantizedMatrix& matrix, WeightSource& source) {
   WeightOnDevice& w = source.shape;
   w.bits = 8, w.group = 64, w.scales = ScaleForm::kHalf;
@@ -195,7 +196,8 @@ Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n
   if (coding.kind == Kind::kInt8PerToken && coding.outlier_threshold <= 0)
     source.rounding = {true, 0.0f};
   w.group = matrix.n_groups() == 1 ? 64 : kept_group(matrix.group_size);
-  if (w.group == 0) {  // groups that no unit holds: as floats
+  // no group size divides the encoding's: values are kept as floats
+  if (w.group == 0) {
     set_float_layout(w, WeightForm::kF32);
     source.floats = [&matrix, first_row](int row, std::byte* out) {
       matrix.dequantize(first_row + row, 1, reinterpret_cast<float*>(out));

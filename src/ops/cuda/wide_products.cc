@@ -12,21 +12,23 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr int kOutputs = 128;  // of a block
-// Of an expert on average: tiles of eight rows (ExpertProduct) take fewer, blocks of 128 rows more.
+constexpr int kOutputs = 128;  // outputs per block
+// Least average number of rows per expert, and that from which on blocks of 128 rows are faster:
+// tiles of 8 rows (ExpertProduct) are faster for fewer.
 constexpr int kLeastOfExpert = 4, kManyOfExpert = 96;
 
 int parts_of(int n, int of) { return (n + of - 1) / of; }
 
-// Each block has its inputs, which are split further while multiprocessors would have nothing to
-// do.
+// For few rows: one block has all rows if they fit, and inputs are split among blocks until all
+// multiprocessors are busy.
 WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiprocessors,
                              int most_tokens) {
   constexpr int kLeastUnits = 4, kMostSplits = 16;
   int tokens = 16;
   while (tokens < most_tokens && tokens < shape.rows) tokens *= 2;
   const int blocks = parts_of(shape.rows, tokens) * parts_of(shape.outputs, kOutputs);
-  // As an H200 showed: blocks of 64 rows once on each multiprocessor, of fewer two or more.
+  // Measured on an H200: best are one block of 64 rows per multiprocessor, or 2 to 4 smaller
+  // blocks.
   const int most_blocks =
       tokens < 64 ? 4 * n_multiprocessors : n_multiprocessors + n_multiprocessors / 8;
   int splits = 1;
@@ -36,16 +38,16 @@ WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiproces
   return {tokens, splits};
 }
 
-// Of some ways that which is done first: blocks of all multiprocessors take turns, larger ones read
-// less for what they do.
+// For many rows: the choice of least estimated time. Blocks run in rounds of one per
+// multiprocessor; larger blocks read less per operation.
 WideProducts::Cut cut_of_many(const WideProducts::Shape& shape, int n_multiprocessors) {
   struct Choice {
     int tokens;
-    double us;  // of a unit
+    double us;  // per unit of 64 inputs
   };
   constexpr Choice kChoices[] = {{256, 0.68}, {128, 0.39}, {64, 0.29}};
-  constexpr double kMoreUnits = 8, kJoinUs = 3,
-                   kBytesPerUs = 2e6;  // before the first and behind the last; JoinSplits
+  // A block's fill and drain time in units, and the time and bandwidth of JoinSplits.
+  constexpr double kMoreUnits = 8, kJoinUs = 3, kBytesPerUs = 2e6;
   WideProducts::Cut best;
   double least = std::numeric_limits<double>::max();
   for (const Choice& choice : kChoices) {
@@ -62,7 +64,7 @@ WideProducts::Cut cut_of_many(const WideProducts::Shape& shape, int n_multiproce
   return best;
 }
 
-// fn.operator()<coding>().
+// Calls fn.operator()<coding>() with the coding as template argument.
 template <class Fn>
 bool with_constant(StreamCoding coding, Fn fn) {
   using enum StreamCoding;
@@ -81,7 +83,7 @@ bool with_constant(StreamCoding coding, Fn fn) {
   return false;
 }
 
-// fn.operator()<the kernel>(), if there is one.
+// Calls fn.operator()<K>() with the kernel K for experts. Returns false if there is none.
 template <class Fn>
 bool with_kernel_of_experts(StreamCoding coding, int tokens, Fn fn) {
   return with_constant(coding, [&]<StreamCoding Of>() {
@@ -117,12 +119,13 @@ WideProducts::Cut WideProducts::cut_for(const Product& product) const {
 
 Status WideProducts::make_room(Memory& memory, size_t bytes) {
   if (memory.bytes() >= bytes) return {};
-  memory.reset();  // which makes recordings anew: seldom, as it grows by twos
+  // Released memory invalidates all recordings; sizes are powers of two, so this is rare.
+  memory.reset();
   ASSIGN_OR_RETURN(memory, Memory::make(device_, std::bit_ceil(bytes)));
   return {};
 }
 
-// kernel: what it reads.
+// Rounds the rows that `kernel` reads, unless they are those of the last call.
 Status WideProducts::round(RoundToTiles kernel, const WeightOnDevice& w) {
   const bool halves = w.form == WeightForm::kF16;
   const Rounded wanted = {kernel.x.data,      kernel.input_order,   kernel.sources, halves,
@@ -148,7 +151,7 @@ Status WideProducts::round(RoundToTiles kernel, const WeightOnDevice& w) {
   return {};
 }
 
-// Of the inputs that are rounded, what lies behind their tiles: sums, or scales of rows.
+// Returns what follows the tiles of the rounded inputs: sums of inputs, or scales of rows.
 const float* WideProducts::floats_of_inputs() const {
   const size_t n =
       static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
@@ -156,7 +159,7 @@ const float* WideProducts::floats_of_inputs() const {
                                         2 * static_cast<size_t>(rounded_.parts) * n);
 }
 
-// False: there is no such kernel, or too little shared memory for it.
+// Returns false if there is no kernel for the cut, or too little shared memory for it.
 template <StreamCoding Of>
 bool WideProducts::launch(const Product& product, Cut cut, int parts) {
   const auto* const inputs = inputs_.as<std::byte>();
@@ -169,7 +172,8 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
     if (cut.tokens != Tokens || parts != Parts) return;
     if (K::kSharedBytes > device_.most_shared_bytes()) return;
     if (!device_.has_wgmma() && !device_.emulated() && Tokens * Parts > 64)
-      return;  // WideProduct has no body there
+      // WideProduct is compiled for small blocks only without wgmma
+      return;
     launched = true;
     device_.launch(
         K{scaled, inputs, floats_of_inputs(), rounded_.padded_tokens, split_sums, cut.splits},
@@ -188,13 +192,13 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
 
 bool WideProducts::multiply(const Product& product) {
   const WeightOnDevice& w = product.w;
-  // Sums of whole numbers are exact elsewhere.
+  // Inputs rounded to INT8 are left to kernels that sum integers exactly.
   if (!enabled_ || !suits(w) || product.x.rows < least_rows(w.form) ||
       product.token_scales != nullptr)
     return false;
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
   const Cut cut = cut_for(product);
-  const int most_tokens = parts == 2 ? 64 : 256;  // of a block
+  const int most_tokens = parts == 2 ? 64 : 256;  // rows per block
   Status ready = round({.x = product.x,
                         .input_order = w.input_order,
                         .n_parts = parts,
@@ -226,13 +230,13 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
       (!device_.has_wgmma() && !device_.emulated()))
     return false;
   const Product product = {w, rows_of(x), rows_of(out), device_data(gate.bias), nullptr};
-  Product both = product;  // as cuts go
+  Product both = product;  // estimates the cut of both weights as one product
   both.w.rows = 2 * w.rows;
   const Cut cut = cut_for(both);
   if (cut.splits != 1 || cut.tokens < 128 || cut_for(product).splits != 1) return false;
   begin_inputs();
   const int padded_tokens = parts_of(x.rows, 256) * 256;
-  // Both memories change places, so they are as large from the first time on.
+  // inputs_ and gated_ are swapped below, so both get the size of the larger.
   const size_t bytes = size_t{2} * static_cast<size_t>(padded_tokens) *
                        static_cast<size_t>(std::max(w.rows, w.padded_cols));
   Status ready = make_room(inputs_, bytes);

@@ -1,5 +1,5 @@
-// The CUDA runtime as a Device: one GPU, one stream. The runtime is linked statically and looks for
-// the driver when it is first called, so the program starts on machines without one.
+// The CUDA runtime as a Device: one GPU, one stream. The runtime is linked statically and loads the
+// driver on its first call, so the program starts on machines without one.
 #include <cuda_runtime_api.h>
 
 #include <spdlog/spdlog.h>
@@ -58,7 +58,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t code = cudaMalloc(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();  // an ordinary error: the device goes on
+      (void)cudaGetLastError();  // clears the runtime's last error
       return errorf(ErrorCode::kResourceExhausted,
                     "{}: {} bytes of memory wanted, {} of {} are free", name(), bytes,
                     memory().free, memory().total);
@@ -96,7 +96,7 @@ class CudaDevice final : public Device {
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
-    // From memory that is not pinned the runtime returns when it has read it.
+    // From pageable memory, the runtime returns after it has read the source.
     if (!failed() && bytes > 0)
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
             "copy to the device");
@@ -151,7 +151,8 @@ class CudaDevice final : public Device {
   void check(int code, const char* what) override {
     if (code == cudaSuccess) return;
     const auto error = static_cast<cudaError_t>(code);
-    if (error == cudaErrorMemoryAllocation) {  // what the runtime itself needs for a launch
+    // the runtime itself lacks memory for the launch
+    if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
       return fail({ErrorCode::kResourceExhausted,
                    fmt::format("{}: memory for {} refused, {} of {} bytes are free", name(), what,
@@ -161,15 +162,15 @@ class CudaDevice final : public Device {
           fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
                       cudaGetErrorString(error), cudaGetErrorName(error))});
   }
-  // Relaxed: other threads may use the runtime meanwhile.
+  // Relaxed mode lets other threads call the runtime during the capture.
   void begin_capture() override {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
   }
   std::unique_ptr<Recording> end_capture() override {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
-    // Not a failure of the device: without a recording the step is computed as it comes. A lost one
-    // shows at the next call.
+    // A refused capture is no failure of the device: the step is computed without a recording. A
+    // lost device shows at the next call.
     cudaError_t code = cudaStreamEndCapture(stream(), &graph);
     if (code == cudaSuccess) code = cudaGraphInstantiate(&executable, graph, 0);
     if (graph != nullptr) cudaGraphDestroy(graph);
@@ -182,7 +183,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // Of copies and clearing on the device, which are recorded like kernels.
+  // Whether copies within the device and clears, which are recorded like kernels, are performed.
   bool does(size_t bytes) const { return !failed() && mode() != Mode::kSpoiled && bytes > 0; }
   struct Mark {
     StepTicket ticket;

@@ -1,4 +1,4 @@
-// Starting a kernel on a GPU (nvcc).
+// Launches kernels on a GPU (nvcc).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,14 +6,14 @@
 
 namespace penstock::cuda {
 
-// How many blocks are to fit a multiprocessor by their registers: K::kBlocks.
+// Returns the least number of blocks per multiprocessor, which limits registers: K::kBlocks or 1.
 template <class K>
 constexpr int blocks_of() {
   if constexpr (requires { K::kBlocks; }) return K::kBlocks;
   return 1;
 }
 
-// Parameters stay where they are, even if a part of them is chosen by an index.
+// __grid_constant__: parameters stay in constant memory, even if they are indexed at run time.
 template <class K>
 __global__ void __launch_bounds__(K::kThreads, blocks_of<K>())
     run_kernel(const __grid_constant__ K kernel) {
@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(K::kThreads, blocks_of<K>())
   const Thread thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x),
                       static_cast<int>(blockIdx.y), static_cast<int>(gridDim.x), shared};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Who comes next may begin; all wait, so that what is behind two others waits for both. Nothing
-  // of one that was not started early.
+  // Programmatic dependent launch: the next kernel may start, and this one waits for the end of its
+  // predecessor, and so of all earlier ones. Both have no effect on ordinary launches.
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   if constexpr (requires { kernel.prefetch(thread); }) kernel.prefetch(thread);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(K::kThreads, blocks_of<K>())
 template <class K>
 int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream, bool early) {
   if (grid.x <= 0 || grid.y <= 0) return cudaSuccess;
-  if (grid.shared_bytes > 48 * 1024) {  // more than a kernel has unasked
+  if (grid.shared_bytes > 48 * 1024) {  // beyond the default limit of a kernel
     const cudaError_t asked = cudaFuncSetAttribute(
         run_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
     if (asked != cudaSuccess) return asked;
@@ -50,7 +50,7 @@ int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream, bool early) {
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &overlaps, config.numAttrs = early ? 1 : 0;
   const cudaError_t code = cudaLaunchKernelEx(&config, run_kernel<K>, kernel);
-  (void)cudaGetLastError();  // the same
+  (void)cudaGetLastError();  // clears the runtime's last error
   return code;
 }
 

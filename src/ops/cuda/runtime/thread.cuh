@@ -1,4 +1,4 @@
-// The primitives of kernels/thread.h as the GPU has them.
+// The primitives of kernels/thread.h on a GPU.
 #pragma once
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// Products of warp groups (kernels/warpgroup.h) as the GPU has them.
+// Products of warp groups (kernels/warpgroup.h) by the wgmma instructions of a GPU.
 #pragma once
 #include "ops/cuda/kernels/warpgroup.h"
 
@@ -10,15 +10,15 @@ namespace penstock::cuda {
 
 #ifdef PENSTOCK_WGMMA
 
-// Tells the tensor cores where a tile's part of a step lies: rows of 128 bytes in groups of eight,
-// 1,024 bytes apart.
+// Matrix descriptor of a tile's part for one step (K-major, 128-byte swizzle): rows of 128 bytes in
+// groups of eight, 1,024 bytes apart.
 PENSTOCK_DEVICE uint64_t tile_part(const std::byte* tile, int step) {
   const auto at =
       static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + static_cast<uint32_t>(32 * step);
   return (at & 0x3ffffu) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
-// The same of rows 16 step to 16 step + 15, whose columns are in tiles `stride` bytes apart.
+// Matrix descriptor of rows 16 step to 16 step + 15; columns are in tiles `stride` bytes apart.
 PENSTOCK_DEVICE uint64_t tile_rows(const std::byte* tile, int step, int stride) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(tile)) +
                   static_cast<uint32_t>(16 * kTileRowBytes * step);
@@ -45,7 +45,7 @@ PENSTOCK_DEVICE uint64_t tile_rows(const std::byte* tile, int step, int stride) 
 #define PENSTOCK_OF_32(d, i) PENSTOCK_OF_16(d, i), PENSTOCK_OF_16(d, i + 16)
 #define PENSTOCK_OF_64(d, i) PENSTOCK_OF_32(d, i), PENSTOCK_OF_32(d, i + 32)
 #define PENSTOCK_OF_128(d, i) PENSTOCK_OF_64(d, i), PENSTOCK_OF_64(d, i + 64)
-// M sums of a thread; A0 to A3 and B, C: the numbers of the operands behind them.
+// M: sums per thread; A0 to A3, B, C: numbers of the asm operands after the sums.
 #define PENSTOCK_MULTIPLY(N, M, A0, A1, A2, A3, B, C) \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, %" #C ", 0; " \
     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" PENSTOCK_SUMS_##M "}, " \
@@ -149,7 +149,7 @@ PENSTOCK_DEVICE void wgmma(const Thread& t, float (&d)[kN / 2], const std::byte*
 }
 template <int kN, TileNumbers kNumbers>
 PENSTOCK_DEVICE void wgmma_across(const Thread&, float (&)[kN / 2], const uint32_t (&)[4],
-                                  const std::byte*, int, int) {}  // nobody asks for it
+                                  const std::byte*, int, int) {}  // never called
 template <int kSums>
 PENSTOCK_DEVICE void settle_wgmma(float (&)[kSums]) {}
 PENSTOCK_DEVICE void begin_wgmma() {}
